@@ -34,6 +34,6 @@ setup(
         "kcovdbg": ["py.typed", "*.pyi"],
         "kcovdbg.demo": ["*.zst"],
         "kcovdbg.gdb.kcov_show": ["*.json"],
-        "kcovdbg.render.report": ["*.css", "*.js"],
+        "kcovdbg.console": ["*.css", "*.js"],
     },
 )

@@ -15,7 +15,7 @@ import sys
 from array import array
 from collections.abc import Mapping
 
-from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.records.trace_file import read_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.pc_counts import count_pcs
 

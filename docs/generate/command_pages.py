@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from docs.generate.manpage import sentence
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.argument import EXPLANATIONS, Argument, Value
-from kcovdbg.engine.command import HELP_OPTION, OUTPUT_OPTIONS, Command
+from kcovdbg.console.argument import EXPLANATIONS, Argument, Value
+from kcovdbg.console.command import HELP_OPTION, OUTPUT_OPTIONS, Command
 
 
 def write_commands() -> str:

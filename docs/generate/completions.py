@@ -9,9 +9,9 @@ from typing import Any
 import shtab
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.argument_parser import NARGS
-from kcovdbg.engine.command import Command
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument_parser import NARGS
+from kcovdbg.console.command import Command
 from kcovdbg.frontends.options import OPTIONS, Option
 
 _PATHS = ("PATH", "VMLINUX")

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 
-from kcovdbg.engine.help_text import command_help
+from kcovdbg.console.help_text import command_help
 from kcovdbg.frontends.gdb.server import INSIDE
-from kcovdbg.render.paint import Painter
+from kcovdbg.console.paint import Painter
 
 
 def write_gdb_commands() -> str:

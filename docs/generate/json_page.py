@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from docs.generate.command_pages import escape
 from kcovdbg.commands import COMMANDS
-from kcovdbg.render.json_schema import DIALECT, JsonKey, RowType, schema_of
+from kcovdbg.console.json_schema import DIALECT, JsonKey, RowType, schema_of
 
 _INTRODUCTION = """\
 <!-- SPDX-License-Identifier: LGPL-2.1-or-later -->

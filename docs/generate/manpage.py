@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.argument import EXPLANATIONS, Argument, Value
-from kcovdbg.engine.command import HELP_OPTION, OUTPUT_OPTIONS, Command
+from kcovdbg.console.argument import EXPLANATIONS, Argument, Value
+from kcovdbg.console.command import HELP_OPTION, OUTPUT_OPTIONS, Command
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, Option
 
 _SPECIAL = str.maketrans(

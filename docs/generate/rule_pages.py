@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from kcovdbg.analysis.check.known_bugs import describe, find_bugs
-from kcovdbg.analysis.check.runner import list_rules
+from kcovdbg.check.known_bugs import describe, find_bugs
+from kcovdbg.check.runner import list_rules
 from kcovdbg.series import table
 
 GROUPS = {

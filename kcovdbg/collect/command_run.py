@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import record
-from kcovdbg.collect.buffer_data import decode_buffer
+from kcovdbg.records.buffer_data import decode_buffer
 from kcovdbg.collect.enable_diagnosis import EnableRefusal, find_refusal
 from kcovdbg.collect.errno_messages import Step, explain, explain_not_followed
 from kcovdbg.collect.native_module import DEFAULT_SIZE, device_path, kernel_word_size, make_native_mode

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi.handle import MAX_HANDLES, decode_handle
 from kcovdbg.collect.enable_diagnosis import EnableRefusal
-from kcovdbg.collect.machine import read_config
+from kcovdbg.console.machine import read_config
 from kcovdbg.collect.native_module import DEVICE
 from kcovdbg.collect.requests import CollectMode
 from kcovdbg.errors import CollectError

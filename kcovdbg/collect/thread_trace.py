@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kcovdbg.abi import record
-from kcovdbg.collect.buffer_data import decode_buffer
+from kcovdbg.records.buffer_data import decode_buffer
 from kcovdbg.collect.enable_diagnosis import find_refusal
 from kcovdbg.collect.errno_messages import Step, explain
 from kcovdbg.collect.native_module import (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from kcovdbg.abi import record
-from kcovdbg.collect.trace_file import FORMAT, SUFFIX, TraceHeader
+from kcovdbg.records.trace_file import FORMAT, SUFFIX, TraceHeader
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.module_place import ModuleMap, ModulePlace

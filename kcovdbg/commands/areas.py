@@ -7,16 +7,16 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
 from kcovdbg.model.area import Area
 from kcovdbg.model.device_areas import find_device_areas
 from kcovdbg.model.state import Part, State
-from kcovdbg.render.column import Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.renderable import Table
-from kcovdbg.render.value_kinds import ADDRESS, CPU, NUMBER, PID
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.value_kinds import ADDRESS, CPU, NUMBER, PID
 from kcovdbg.series.table import find_device
 
 _STYLES: Final = {"cached": "idle", "unclaimed": "warning"}

@@ -9,16 +9,16 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.settings import DEFAULT, FILE
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.settings import DEFAULT, FILE
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.limits import LIMITS, find_limit
-from kcovdbg.render.column import Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.renderable import Table
-from kcovdbg.render.value_kinds import PATH
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.value_kinds import PATH
 from kcovdbg.user_folder import find_user_folder
 
 _COMMAND_LINE: Final = "command line"

@@ -6,10 +6,10 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final
 
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.gdb_script import find_gdb_script
-from kcovdbg.render.renderable import Lines, text_lines
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.gdb_script import find_gdb_script
+from kcovdbg.console.renderable import Lines, text_lines
 
 
 def _run(context: Context, args: Namespace) -> Lines:  # noqa: ARG001

@@ -6,10 +6,10 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final
 
-from kcovdbg.engine.argument import Argument, Count, Value, WordError
-from kcovdbg.engine.command import Command, CommandResult, Example, Topic
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.help_text import (
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.command import Command, CommandResult, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.help_text import (
     COMMAND_ROW,
     OPTION_ROW,
     OUTPUT_TOPIC,
@@ -19,7 +19,7 @@ from kcovdbg.engine.help_text import (
     output_help,
 )
 from kcovdbg.errors import UsageError
-from kcovdbg.render.renderable import text_lines
+from kcovdbg.console.renderable import text_lines
 
 _ADVICE: Final = """
 help COMMAND, or COMMAND?, shows help for a command; help output, for the options that most commands share.

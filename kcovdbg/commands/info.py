@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kcovdbg.analysis.crash_log import CrashReport, find_report
-from kcovdbg.engine.command import Command, Example, Need, Topic
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.crash_summary import LOG_RECORDS
+from kcovdbg.crash.crash_log import CrashReport, find_report
+from kcovdbg.console.command import Command, Example, Need, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.crash.crash_summary import LOG_RECORDS
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.generation import Generation
 from kcovdbg.model.log_record import KernelLog, LogRecord
-from kcovdbg.render.column import Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.log_lines import end_lines
-from kcovdbg.render.renderable import Fields, Lines, Renderable
-from kcovdbg.render.value_kinds import BOOL, LIST, WORD
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.crash.log_lines import end_lines
+from kcovdbg.console.renderable import Fields, Lines, Renderable
+from kcovdbg.console.value_kinds import BOOL, LIST, WORD
 from kcovdbg.series import table
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target

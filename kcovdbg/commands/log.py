@@ -6,16 +6,16 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final
 
-from kcovdbg.engine.argument import Argument, Value
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
+from kcovdbg.console.argument import Argument, Value
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.render.column import Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.log_lines import log_lines
-from kcovdbg.render.renderable import Lines, Table
-from kcovdbg.render.value_kinds import NUMBER, SECONDS, TEXT
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.crash.log_lines import log_lines
+from kcovdbg.console.renderable import Lines, Table
+from kcovdbg.console.value_kinds import NUMBER, SECONDS, TEXT
 from kcovdbg.walk.printk_log import read_log
 
 # KERN_EMERG to KERN_DEBUG of include/linux/kern_levels.h, by the names that dmesg has for them.

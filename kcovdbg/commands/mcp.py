@@ -8,10 +8,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.file_confinement import FileConfinement
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.file_confinement import FileConfinement
 from kcovdbg.errors import CapabilityError, KcovdbgError
 
 

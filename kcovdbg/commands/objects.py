@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from kcovdbg.engine.argument import Argument, Count, Value, WordError, parse_address
-from kcovdbg.engine.buffer_sources import find_tids, is_address, suggest_task
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
+from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
+from kcovdbg.console.buffer_sources import find_tids, is_address, suggest_task
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.object_names import name_kcov
 from kcovdbg.model.state import Part
 from kcovdbg.model.table_holders import TaskFiles
-from kcovdbg.render.column import DETAIL, Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.key_meanings import UNREAD, Meaning
-from kcovdbg.render.renderable import PIPED_WIDTH, Line, Table
-from kcovdbg.render.value_kinds import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, TEXT
-from kcovdbg.render.wording import count_text, reference_text
+from kcovdbg.console.column import DETAIL, Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import UNREAD, Meaning
+from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
+from kcovdbg.console.value_kinds import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, TEXT
+from kcovdbg.console.wording import count_text, reference_text
 from kcovdbg.target.pointer import strip_tag
 
 

@@ -7,14 +7,14 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Final
 
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import SavedState
-from kcovdbg.render.column import Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.renderable import Table
-from kcovdbg.render.value_kinds import ADDRESS, COMM, CPU, MODE, NUMBER, PID, WORD
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.value_kinds import ADDRESS, COMM, CPU, MODE, NUMBER, PID, WORD
 
 
 def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tuple[Column, ...]:

@@ -10,16 +10,16 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from kcovdbg.abi.handle import decode_handle, parse_handle
-from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.model.state import Part
-from kcovdbg.render.column import Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.key_meanings import UNKNOWN_TASK, Meaning
-from kcovdbg.render.renderable import Table
-from kcovdbg.render.value_kinds import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, WORD
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import UNKNOWN_TASK, Meaning
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.value_kinds import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, WORD
 
 
 def _part(name: str) -> Callable[[RemoteHandle], Any]:

@@ -10,19 +10,19 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import decode_handle, name_subsystem
-from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.command import Command, Example, Need, Topic
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.remote_sites import RemoteSites, find_remote_sites
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.command import Command, Example, Need, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.remote_sites import RemoteSites, find_remote_sites
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.model.remote_site import RemoteSite
 from kcovdbg.model.state import Part
-from kcovdbg.render.column import DETAIL, Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.key_meanings import UNKNOWN_TASK, Meaning
-from kcovdbg.render.renderable import Table
-from kcovdbg.render.value_kinds import ADDRESS, BOOL, COMM, HANDLE, NUMBER, PID, SYMBOL
-from kcovdbg.render.writer import Format
+from kcovdbg.console.column import DETAIL, Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import UNKNOWN_TASK, Meaning
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.value_kinds import ADDRESS, BOOL, COMM, HANDLE, NUMBER, PID, SYMBOL
+from kcovdbg.console.writer import Format
 
 
 class _Row(NamedTuple):

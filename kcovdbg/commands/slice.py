@@ -10,24 +10,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from kcovdbg.analysis.check.runner import check
-from kcovdbg.engine.argument import Argument, Count, Value, WordError
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.crash_summary import find_crashed_task
-from kcovdbg.engine.output_files import STDOUT, binary_stdout, refuse_input
-from kcovdbg.engine.remote_sites import find_remote_sites
-from kcovdbg.engine.terminal import write_remarks
+from kcovdbg.check.runner import check
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.crash.crash_summary import find_crashed_task
+from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
+from kcovdbg.console.remote_sites import find_remote_sites
+from kcovdbg.console.terminal import write_remarks
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.point_proof import PointProof
 from kcovdbg.model.remote_site import RemoteSite
 from kcovdbg.model.state import Part, State
-from kcovdbg.render.column import Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.renderable import Fields, Lines, Renderable
-from kcovdbg.render.value_kinds import BOOL, LIST, NUMBER, PATH
-from kcovdbg.render.writer import Format
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Fields, Lines, Renderable
+from kcovdbg.console.value_kinds import BOOL, LIST, NUMBER, PATH
+from kcovdbg.console.writer import Format
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import Layout, detect_layout

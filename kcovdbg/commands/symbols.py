@@ -10,17 +10,17 @@ from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
-from kcovdbg.engine.argument import Argument, Count, Value, WordError
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.table_progress import build_table
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.table_progress import build_table
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.output_file import open_output
-from kcovdbg.render.column import Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.renderable import Lines, Table, text_lines
-from kcovdbg.render.value_kinds import NUMBER, PATH
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Lines, Table, text_lines
+from kcovdbg.console.value_kinds import NUMBER, PATH
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
 from kcovdbg.symbols.table_cache import find_table_files, open_table, open_table_file

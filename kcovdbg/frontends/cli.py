@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, TextIO
 from kcovdbg import __version__
 from kcovdbg.child_process import python_command
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.argument import WordError
-from kcovdbg.engine.command import CommandTable
-from kcovdbg.engine.file_confinement import FileConfinement
-from kcovdbg.engine.help_text import command_list_lines
-from kcovdbg.engine.runner import INTERRUPTED, explain, report, run_reporting, run_words
-from kcovdbg.engine.settings import read_settings
-from kcovdbg.engine.symbol_sources import find_symbolizer
-from kcovdbg.engine.terminal import find_terminal, write_remarks
-from kcovdbg.engine.trace_view import TraceView
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.argument import WordError
+from kcovdbg.console.command import CommandTable
+from kcovdbg.console.file_confinement import FileConfinement
+from kcovdbg.console.help_text import command_list_lines
+from kcovdbg.console.runner import INTERRUPTED, explain, report, run_reporting, run_words
+from kcovdbg.console.settings import read_settings
+from kcovdbg.console.symbol_sources import find_symbolizer
+from kcovdbg.console.terminal import find_terminal, write_remarks
+from kcovdbg.buffers.trace_view import TraceView
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
 from kcovdbg.frontends.options import (
     GENERAL_OPTIONS,
@@ -39,15 +39,15 @@ from kcovdbg.frontends.options import (
 )
 from kcovdbg.frontends.standard_streams import replace_closed_streams
 from kcovdbg.limits import set_limits
-from kcovdbg.render.grid import remark_line
-from kcovdbg.render.renderable import Line
-from kcovdbg.render.theme import Color
+from kcovdbg.console.grid import remark_line
+from kcovdbg.console.renderable import Line
+from kcovdbg.console.theme import Color
 from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.protocol import Target
 from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
 if TYPE_CHECKING:
-    from kcovdbg.engine.monitor_source import MonitorSource
+    from kcovdbg.monitor.monitor_source import MonitorSource
     from kcovdbg.target.opener import TargetOptions
 
 
@@ -70,7 +70,7 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
     target = options.target
     if options.symbol_table is None or target.is_named or target.kernel:
         return open_target(target)
-    from kcovdbg.engine.table_target import TableTarget
+    from kcovdbg.console.table_target import TableTarget
     from kcovdbg.symbols.table_cache import open_table_file
 
     table = open_table_file(options.symbol_table, None)
@@ -90,7 +90,7 @@ def show_view(view: TraceView) -> None:
 
 def show_monitor(source: MonitorSource, share: float | None, view: Callable[[str], str | None]) -> None:
     """Show a monitor full-screen; only monitors and views import prompt_toolkit."""
-    import_module("kcovdbg.frontends.shell.monitor").show_monitor(source, share, view)
+    import_module("kcovdbg.monitor.screen").show_monitor(source, share, view)
 
 
 def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from kcovdbg.engine.command import CommandTable
-from kcovdbg.engine.suggestions import suggest
+from kcovdbg.console.command import CommandTable
+from kcovdbg.console.suggestions import suggest
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.limits import parse_limit
-from kcovdbg.render.theme import Color
+from kcovdbg.console.theme import Color
 
 if TYPE_CHECKING:
     from kcovdbg.target.opener import TargetOptions

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from kcovdbg.abi.record import PC, Encoding
-from kcovdbg.analysis.compact_buffer import keep
+from kcovdbg.records.compact_buffer import keep
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.native_loops import Block, Numbering, find_blocks
 from kcovdbg.symbols.location_table import LocationTable

@@ -18,9 +18,9 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from kcovdbg.analysis.build_match import match_builds
-from kcovdbg.analysis.function_pairs import BuildFunctions
-from kcovdbg.analysis.pc_names import Names
+from kcovdbg.compare.build_match import match_builds
+from kcovdbg.compare.function_pairs import BuildFunctions
+from kcovdbg.records.pc_names import Names
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.trace_file import read_trace
 from kcovdbg.records.pc_convention import PointSet, find_convention
 from tests.bench.measure import Result, at_most, best, bounded
 
@@ -31,7 +31,7 @@ import sys, time
 from array import array
 from pathlib import Path
 import kcovdbg
-from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.records.trace_file import read_trace
 assert Path(kcovdbg.__file__).is_relative_to(sys.argv[1])
 points = set(array("Q", Path(sys.argv[2]).read_bytes()))
 times = []

@@ -18,8 +18,8 @@ from prompt_toolkit.layout.controls import UIContent, UIControl
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.abi.record import PC, Encoding
-from kcovdbg.analysis.pc_names import Names
-from kcovdbg.engine.trace_view import TracePane, TraceView
+from kcovdbg.records.pc_names import Names
+from kcovdbg.buffers.trace_view import TracePane, TraceView
 from kcovdbg.frontends.shell.view import ViewScreen
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.symbols.location_table import LocationTable

@@ -16,15 +16,15 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.runner import find_command, run_command, run_line
-from kcovdbg.engine.terminal import Terminal
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.context import Context
+from kcovdbg.console.runner import find_command, run_command, run_line
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part, Source
-from kcovdbg.render.error_lines import error_lines
-from kcovdbg.render.paint import Painter
-from kcovdbg.render.theme import Color
+from kcovdbg.console.error_lines import error_lines
+from kcovdbg.console.paint import Painter
+from kcovdbg.console.theme import Color
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader, read_state
 from tests.fuzz.damage_kinds import Places, do_damage
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Iterator
 
-    from kcovdbg.engine.command import Command
+    from kcovdbg.console.command import Command
     from kcovdbg.walk.layout import Layout
 
 SECONDS = 20

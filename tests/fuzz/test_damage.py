@@ -4,7 +4,7 @@
 import pytest
 
 from kcovdbg.abi.handle import find_bucket
-from kcovdbg.analysis.check.runner import check
+from kcovdbg.check.runner import check
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part

@@ -18,7 +18,7 @@ import duckdb
 import pytest
 import zstandard
 
-from kcovdbg.engine.batch_job import BatchJob, find_outcome, run_job
+from kcovdbg.farm.batch_job import BatchJob, find_outcome, run_job
 from kcovdbg.target.demo_files import find_demo
 from tests.support.screen import Screen
 

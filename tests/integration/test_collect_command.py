@@ -11,12 +11,12 @@ import pytest
 
 from kcovdbg.abi.record import CMP, PC, decode_record, split_records
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
-from kcovdbg.analysis.run_counts import RunCounts, find_occurrences
+from kcovdbg.records.run_counts import RunCounts, find_occurrences
 from kcovdbg.collect import command_run as running
-from kcovdbg.collect.trace_file import read_header
-from kcovdbg.commands.collect import parse_remote, parse_size
-from kcovdbg.engine.argument import WordError
-from kcovdbg.engine.collected_traces import COLLECT_ROWS, call_text, merge, own_records
+from kcovdbg.records.trace_file import read_header
+from kcovdbg.collect.command import parse_remote, parse_size
+from kcovdbg.console.argument import WordError
+from kcovdbg.collect.collected_traces import COLLECT_ROWS, call_text, merge, own_records
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends.cli import main
 from kcovdbg.series.kcov_dataflow import CODEC as DATAFLOW
@@ -173,7 +173,7 @@ def test_growing(cli, monkeypatch, words, status, sizes, said):
 def test_growing_ends(cli, monkeypatch):
     made = Grown(records=1 << 40)
     monkeypatch.setattr(running, "run_command", made)
-    monkeypatch.setattr("kcovdbg.commands.collect._MAX_GROWN", 1 << 13)
+    monkeypatch.setattr("kcovdbg.collect.command._MAX_GROWN", 1 << 13)
     _, out, errors = cli("--buffer-size", "512", "--grow", "--keep", "@a", "--", "ls")
     assert made.sizes == [512, 2048, 8192]
     assert "a buffer of 8192 words was full: later records are missing" in out + errors

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.runner import run_line, run_reporting
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.runner import run_line, run_reporting
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.state import Streams

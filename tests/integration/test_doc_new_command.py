@@ -16,17 +16,17 @@ ROOT = Path(kcovdbg.__file__).parent.parent
 PAGE = ROOT / "docs" / "adding-a-command.md"
 COMPLETE = """
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.completion.candidates import find_candidates
-from kcovdbg.engine.completion.cursor import find_cursor
-from kcovdbg.engine.completion.index import Index
+from kcovdbg.console.candidates import find_candidates
+from kcovdbg.console.cursor import find_cursor
+from kcovdbg.console.index import Index
 for line in ("mo", "modes --"):
     for entry in find_candidates(find_cursor(line), COMMANDS, Index()):
         print(entry.text, entry.meta)
 """
 DRGN = "import drgn; from kcovdbg.frontends.drgn.commands import run_in_drgn; run_in_drgn(drgn.Program(), 'help modes')"
 ANSWER = """
-from kcovdbg.engine.runner import run_line
-from kcovdbg.engine.context import Context
+from kcovdbg.console.runner import run_line
+from kcovdbg.console.context import Context
 from tests.support.state import StubReader, Streams, make_workspace
 class Patch:
     def setattr(self, *arguments):

@@ -18,9 +18,9 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.tasks import COMMAND as TASKS
-from kcovdbg.engine.argument_parser import parse_arguments
-from kcovdbg.engine.command import CommandTable
-from kcovdbg.engine.command_line import parse_line
+from kcovdbg.console.argument_parser import parse_arguments
+from kcovdbg.console.command import CommandTable
+from kcovdbg.console.command_line import parse_line
 from kcovdbg.frontends.options import parse_options
 
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.background_jobs import find_jobs
-from kcovdbg.engine.runner import run_line
-from kcovdbg.engine.terminal import Terminal
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.collect.background_jobs import find_jobs
+from kcovdbg.console.runner import run_line
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 
 pytest.importorskip("kcovdbg._native")

@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.render.json_schema import schema_of
+from kcovdbg.console.json_schema import schema_of
 from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from kcovdbg.collect.trace_file import read_header
+from kcovdbg.records.trace_file import read_header
 from kcovdbg.frontends import cli
 from tests.integration.test_two_builds import ask
 

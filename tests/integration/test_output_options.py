@@ -10,7 +10,7 @@ import json
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.argument_parser import parse_arguments
+from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.errors import UsageError
 from tests.lab.kcovdbg_run import run_kcovdbg
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.argument import Value
-from kcovdbg.engine.buffer_sources import read_trace_file
-from kcovdbg.engine.runner import run_line, run_reporting
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.argument import Value
+from kcovdbg.console.buffer_sources import read_trace_file
+from kcovdbg.console.runner import run_line, run_reporting
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.state import Streams

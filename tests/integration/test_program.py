@@ -163,7 +163,7 @@ def test_files_do_not_get_the_descriptors_of_closed_streams(tmp_path):
         assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("module", ["kcovdbg.frontends.cli", "kcovdbg.engine.runner", "kcovdbg.target.opener"])
+@pytest.mark.parametrize("module", ["kcovdbg.frontends.cli", "kcovdbg.console.runner", "kcovdbg.target.opener"])
 def test_an_interrupt_while_it_starts_shows_no_traceback(module):
     code = f"""
 import os, signal, sys

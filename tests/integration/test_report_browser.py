@@ -7,13 +7,13 @@ from array import array
 
 import pytest
 
-from kcovdbg.analysis.check.runner import Report
-from kcovdbg.collect.trace_file import side_path
-from kcovdbg.commands import report as report_command
-from kcovdbg.engine.runner import run_line
+from kcovdbg.check.runner import Report
+from kcovdbg.records.trace_file import side_path
+from kcovdbg.report import command as report_command
+from kcovdbg.console.runner import run_line
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
-from kcovdbg.render.report.page import PageSection, page_lines
-from kcovdbg.render.report.trace import Point, RowSpan, TraceData, trace_markup
+from kcovdbg.console.html_page import PageSection, page_lines
+from kcovdbg.report.trace import Point, RowSpan, TraceData, trace_markup
 from tests.support.browser import Browser, find_browser
 from tests.support.state import Streams, make_workspace
 from tests.support.traces import names, pc
@@ -252,7 +252,7 @@ def test_a_million_records(page, long_page):
 
 def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch):
     monkeypatch.setattr(report_command, "MAX_LINES", 0)
-    monkeypatch.setattr("kcovdbg.render.report.trace.MAX_INLINE", 1)
+    monkeypatch.setattr("kcovdbg.report.trace.MAX_INLINE", 1)
     streams = Streams()
     workspace = make_workspace(streams, monkeypatch)
     workspace.names, workspace.symbolizer = names(), None

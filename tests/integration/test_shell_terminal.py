@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kcovdbg.analysis.check.runner import list_rules
+from kcovdbg.check.runner import list_rules
 from tests.support.screen import Screen, open_shell
 
 PROMPT = "kcovdbg>"

@@ -8,8 +8,8 @@ import pytest
 import zstandard
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.runner import run_reporting
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.runner import run_reporting
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.state import Streams
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zstandard
 
-from kcovdbg.engine.batch_job import BatchJob, LineOutcome, Outcome
+from kcovdbg.farm.batch_job import BatchJob, LineOutcome, Outcome
 from kcovdbg.target.demo_files import find_demo
 from tests.integration.test_batch import ROOT, run
 

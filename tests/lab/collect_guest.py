@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcovdbg.abi import record
-from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.records.trace_file import read_trace
 from kcovdbg.symbols.table_cache import cache_folder
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.runner import run_line
-from kcovdbg.engine.terminal import Terminal
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.runner import run_line
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.render.paint import Painter
-from kcovdbg.render.theme import Color
+from kcovdbg.console.paint import Painter
+from kcovdbg.console.theme import Color
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.opener import TargetOptions, open_target
 

@@ -14,7 +14,7 @@ import drgn
 import pytest
 
 from kcovdbg.abi import record
-from kcovdbg.collect.trace_file import read_header
+from kcovdbg.records.trace_file import read_header
 from kcovdbg.symbols.table_builder import build_table
 from tests.lab.collect_guest import SHARED, Lab, put_programs
 from tests.lab.guest import Guest, Machine

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcovdbg.engine.sample_file import read_run
+from kcovdbg.monitor.sample_file import read_run
 from tests.lab import kernel as kernels
 from tests.lab import requirements
 from tests.lab.collect_guest import SHARED, Lab, put_programs
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kcovdbg.model.sample import TaskSample
+    from kcovdbg.monitor.samples import TaskSample
 
 pytestmark = pytest.mark.lab
 # As in values.c.

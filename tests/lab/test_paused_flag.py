@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcovdbg.analysis.missing_coverage import Reason
+from kcovdbg.why.missing_coverage import Reason
 from tests.lab import kernel as kernels
 from tests.lab import requirements
 from tests.lab.comparison import lines_of, parse_outputs

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcovdbg.analysis.check.runner import check
+from kcovdbg.check.runner import check
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.runner import run_line
-from kcovdbg.engine.terminal import Terminal
-from kcovdbg.engine.workspace import Workspace
-from kcovdbg.render.paint import Painter
-from kcovdbg.render.theme import Color
+from kcovdbg.console.runner import run_line
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.console.paint import Painter
+from kcovdbg.console.theme import Color
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.lab.guest import Machine
 from tests.lab.kcovdbg_run import symbol_options
@@ -45,7 +45,7 @@ class Asker:
         self._workspace = Workspace(COMMANDS, lambda: self._target)
         self._meanwhile: Callable[[], None] = lambda: None
         self.pauses = 0
-        monkeypatch.setattr("kcovdbg.commands.check.check", functools.partial(check, pause=self._pause))
+        monkeypatch.setattr("kcovdbg.check.command.check", functools.partial(check, pause=self._pause))
 
     def close(self) -> None:
         self._target.close()

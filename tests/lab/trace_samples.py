@@ -13,7 +13,7 @@ from pathlib import Path
 
 import zstandard
 
-from kcovdbg.collect.trace_file import read_trace, side_path
+from kcovdbg.records.trace_file import read_trace, side_path
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableWriter
 from kcovdbg.symbols.table_builder import build_table

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Samples of a running kernel, made by hand."""
 
-from kcovdbg.model.sample import ObjectSample, Sample, TaskSample
+from kcovdbg.monitor.samples import ObjectSample, Sample, TaskSample
 
 KCOV, OTHER = 0xFFFF888003A51C00, 0xFFFF888003A51D00
 USB = 1 << 56 | 1

@@ -6,12 +6,12 @@ import time
 from unittest.mock import patch
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.command import Command
-from kcovdbg.engine.completion import harvest
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.command import Command
+from kcovdbg.console import harvest
+from kcovdbg.console.context import Context
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell import run_shell
-from kcovdbg.render.renderable import Lines
+from kcovdbg.console.renderable import Lines
 from tests.support.state import TASKS, StubReader, make_layout, make_target
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.terminal import Terminal
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.context import Context
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.model.area import Area
 from kcovdbg.model.generation import Generation
@@ -19,8 +19,8 @@ from kcovdbg.model.spin_lock import SpinLock
 from kcovdbg.model.state import KernelFacts, Part, Source, State
 from kcovdbg.model.syscall import Syscall, TaskSyscall
 from kcovdbg.model.task import SavedState, Task, TaskFields
-from kcovdbg.render.paint import Painter
-from kcovdbg.render.theme import Color
+from kcovdbg.console.paint import Painter
+from kcovdbg.console.theme import Color
 from kcovdbg.series.table import traits_of
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import PC
-from kcovdbg.analysis.pc_names import Names
+from kcovdbg.records.pc_names import Names
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
 

@@ -3,13 +3,13 @@
 
 import pytest
 
-from kcovdbg.analysis.activity import Activity, EventKind
-from kcovdbg.analysis.sample_summary import exclusion, summarize
-from kcovdbg.engine.monitor_rows import Tab, make_rows
-from kcovdbg.engine.monitor_totals import totals_line
-from kcovdbg.model.sample import FindingSample, ObjectSample, RecordShare
-from kcovdbg.model.sample_summary import SectionKey
-from kcovdbg.render.sample_summary_rows import syzkaller_size
+from kcovdbg.monitor.activity import Activity, EventKind
+from kcovdbg.monitor.sample_summary import exclusion, summarize
+from kcovdbg.monitor.monitor_rows import Tab, make_rows
+from kcovdbg.monitor.monitor_totals import totals_line
+from kcovdbg.monitor.samples import FindingSample, ObjectSample, RecordShare
+from kcovdbg.monitor.summary import SectionKey
+from kcovdbg.monitor.sample_summary_rows import syzkaller_size
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 
 

@@ -3,8 +3,8 @@
 
 import pytest
 
-from kcovdbg.analysis.crash_point import find_crash_point, find_fault, find_origin
-from kcovdbg.analysis.crash_reporters import GROUPS, role_of
+from kcovdbg.crash.crash_point import find_crash_point, find_fault, find_origin
+from kcovdbg.crash.crash_reporters import GROUPS, role_of
 from kcovdbg.model.memory import StackFrame
 
 

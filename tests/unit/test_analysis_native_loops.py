@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg import compiled_module
-from kcovdbg.analysis.alignment import align
+from kcovdbg.records.alignment import align
 from kcovdbg.errors import CapabilityError
 from kcovdbg.records.native_loops import NO_ID, Block, Numbering, find_blocks
 

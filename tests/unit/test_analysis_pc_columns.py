@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.analysis.function_coverage import PointRows, count_functions
-from kcovdbg.analysis.line_coverage import find_lines
-from kcovdbg.analysis.located_records import PcFilter
-from kcovdbg.analysis.pc_names import Names
-from kcovdbg.analysis.top import count_repeats, rank
+from kcovdbg.records.function_coverage import PointRows, count_functions
+from kcovdbg.records.line_coverage import find_lines
+from kcovdbg.records.located_records import PcFilter
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.top import count_repeats, rank
 from kcovdbg.compiled_module import zeros
 from kcovdbg.model.frame_columns import FrameColumns, chain_word, frames_of_chain
 from kcovdbg.model.location import Frame

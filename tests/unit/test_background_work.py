@@ -3,8 +3,8 @@
 
 import pytest
 
-from kcovdbg.analysis.background_work import explain_background, explain_function_work
-from kcovdbg.analysis.missing_coverage import NEEDS, Reason, find_task
+from kcovdbg.why.background_work import explain_background, explain_function_work
+from kcovdbg.why.missing_coverage import NEEDS, Reason, find_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote_site import RemoteSite
 from kcovdbg.model.state import Part

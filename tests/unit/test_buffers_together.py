@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from kcovdbg.engine.terminal import Terminal
-from kcovdbg.render.paint import Painter
-from kcovdbg.render.theme import Color
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.paint import Painter
+from kcovdbg.console.theme import Color
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E9A

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kcovdbg.abi.record import PC, make_encoding
-from kcovdbg.analysis.check.buffers import check_addresses
-from kcovdbg.analysis.check.runner import check, list_rules
+from kcovdbg.check.buffers import check_addresses
+from kcovdbg.check.runner import check, list_rules
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.memory import StackFrame, VmallocArea

@@ -11,7 +11,7 @@ import pytest
 
 from kcovdbg.child_process import ROOT, python_command
 from kcovdbg.collect.background_job import Jobs
-from kcovdbg.engine.batch_job import WORKER
+from kcovdbg.farm.batch_job import WORKER
 from tests.unit.test_imports import MODULES
 
 MODULES_STARTED = ("kcovdbg.frontends.background_process", WORKER, "kcovdbg.symbols.table_builder")

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 import kcovdbg
-from kcovdbg.commands import COMMANDS, doctor
-from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.command import Command
+from kcovdbg.commands import COMMANDS
+from kcovdbg.collect import doctor_command as doctor
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.command import Command
 from kcovdbg.errors import TargetError, UsageError
 from kcovdbg.frontends.cli import main
 from kcovdbg.frontends.options import parse_options
-from kcovdbg.render.renderable import text_lines
+from kcovdbg.console.renderable import text_lines
 from kcovdbg.target.opener import TargetOptions
 from tests.support.state import make_layout, make_target
 
@@ -47,7 +48,7 @@ TABLE = COMMANDS.with_commands(*PROBES)
 
 @pytest.fixture
 def opened(monkeypatch):
-    monkeypatch.setattr("kcovdbg.engine.workspace.detect_layout", lambda _target: make_layout())
+    monkeypatch.setattr("kcovdbg.console.workspace.detect_layout", lambda _target: make_layout())
     return []
 
 

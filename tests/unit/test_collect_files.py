@@ -12,8 +12,8 @@ from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.collect import errno_messages as explaining
 from kcovdbg.collect.errno_messages import Step, explain, explain_not_followed
-from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.collect.trace_file import read_header, read_trace, side_path
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.trace_file import read_header, read_trace, side_path
 from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
 from kcovdbg.errors import CollectError, KcovdbgError
 from kcovdbg.model.buffer import Buffer

@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from kcovdbg.analysis.pc_names import Names
-from kcovdbg.collect.trace_file import side_path
-from kcovdbg.engine.runner import run_line, run_reporting
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.trace_file import side_path
+from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -375,7 +375,7 @@ def test_damaged_files_give_what_there_is(ask, workspace, streams, tmp_path):
 
 def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
     """On a slow machine the table takes long: the message does not blame the vmlinux."""
-    monkeypatch.setattr("kcovdbg.engine.coverage_points._PATIENCE", 0)
+    monkeypatch.setattr("kcovdbg.console.coverage_points._PATIENCE", 0)
     workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=True, progress=lambda: None)
     with pytest.raises(CapabilityError) as refused:
         run_line(workspace, "points vfs_read")

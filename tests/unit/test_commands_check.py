@@ -7,8 +7,8 @@ import re
 import pytest
 
 from kcovdbg.abi.handle import find_bucket
-from kcovdbg.analysis.check import runner as looking
-from kcovdbg.analysis.check.runner import check, list_rules
+from kcovdbg.check import runner as looking
+from kcovdbg.check.runner import check, list_rules
 from kcovdbg.frontends.cli import main
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.state import Part

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.collect.trace_file import read_trace, side_path
-from kcovdbg.commands.export import EXPORTERS, _Export
-from kcovdbg.engine.runner import run_line, run_reporting
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.trace_file import read_trace, side_path
+from kcovdbg.export.command import EXPORTERS, _Export
+from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, UsageError
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.engine.command_line import Redirection, parse_line
+from kcovdbg.console.command_line import Redirection, parse_line
 from kcovdbg.errors import LineError
 
 

@@ -11,15 +11,15 @@ import jsonschema
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.commands import monitor as command
-from kcovdbg.engine import monitor_source
-from kcovdbg.engine.runner import run_words
-from kcovdbg.engine.sample_file import read_run
-from kcovdbg.engine.terminal import Terminal
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.monitor import command
+from kcovdbg.monitor import monitor_source
+from kcovdbg.console.runner import run_words
+from kcovdbg.monitor.sample_file import read_run
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import GoneError, KcovdbgError
 from kcovdbg.frontends.cli import main
-from kcovdbg.render.json_schema import schema_of
+from kcovdbg.console.json_schema import schema_of
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.argument import EXPLANATIONS, Argument, Count, Value, WordError
-from kcovdbg.engine.argument_parser import parse_arguments
-from kcovdbg.engine.command import OUTPUT_OPTIONS, Command, CommandTable, Example, Need
-from kcovdbg.engine.help_text import command_help
-from kcovdbg.engine.runner import run_line, run_reporting, run_words
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.argument import EXPLANATIONS, Argument, Count, Value, WordError
+from kcovdbg.console.argument_parser import parse_arguments
+from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Example, Need
+from kcovdbg.console.help_text import command_help
+from kcovdbg.console.runner import run_line, run_reporting, run_words
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, LineError, UsageError
-from kcovdbg.render.column import Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.paint import Painter
-from kcovdbg.render.renderable import Lines, Table, text_lines
-from kcovdbg.render.theme import Color
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.paint import Painter
+from kcovdbg.console.renderable import Lines, Table, text_lines
+from kcovdbg.console.theme import Color
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
 from tests.support.state import Streams, make_target, make_workspace
@@ -273,7 +273,7 @@ def test_commands_are_documented(command, workspace, streams):
 
 @pytest.mark.parametrize("command", list(COMMANDS), ids=lambda command: command.name)
 def test_examples_can_be_read(command):
-    from kcovdbg.engine.command_line import parse_line
+    from kcovdbg.console.command_line import parse_line
 
     for example in command.examples:
         words = [word.text for word in parse_line(example.line).words]

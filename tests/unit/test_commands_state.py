@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from kcovdbg.engine.argument_parser import parse_arguments
-from kcovdbg.engine.runner import run_command, run_line
+from kcovdbg.console.argument_parser import parse_arguments
+from kcovdbg.console.runner import run_command, run_line
 from kcovdbg.errors import GoneError, KcovdbgError, TargetError, UsageError
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.session import Role
-from kcovdbg.render.width import text_width
-from kcovdbg.render.wording import count_text
+from kcovdbg.console.width import text_width
+from kcovdbg.console.wording import count_text
 from kcovdbg.target.connection import MachineState
 from tests.support.state import (
     KCOV,
@@ -180,7 +180,7 @@ def test_tasks_that_are_not_there(ask):
 
 
 def test_modes_of_this_kernel(workspace, streams):
-    from kcovdbg.engine.runner import run_reporting
+    from kcovdbg.console.runner import run_reporting
 
     assert run_reporting(workspace, "tasks --mode trace-uniq") == 2
     assert "'TRACE_UNIQ'" in streams.take()[1]

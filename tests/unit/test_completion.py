@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from kcovdbg.analysis.check.runner import list_rules
+from kcovdbg.check.runner import list_rules
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.command_line import parse_line
-from kcovdbg.engine.completion import harvest as harvesting
-from kcovdbg.engine.completion.candidates import find_candidates
-from kcovdbg.engine.completion.choices import LIMIT, Candidate, Choices
-from kcovdbg.engine.completion.code_index import CodeIndex
-from kcovdbg.engine.completion.cursor import Cursor, CursorPlace, find_cursor, quote, split_pieces, unquote
-from kcovdbg.engine.completion.harvest import Harvest
-from kcovdbg.engine.completion.index import Index
+from kcovdbg.console.command_line import parse_line
+from kcovdbg.console import harvest as harvesting
+from kcovdbg.console.candidates import find_candidates
+from kcovdbg.console.choices import LIMIT, Candidate, Choices
+from kcovdbg.console.code_index import CodeIndex
+from kcovdbg.console.cursor import Cursor, CursorPlace, find_cursor, quote, split_pieces, unquote
+from kcovdbg.console.harvest import Harvest
+from kcovdbg.console.index import Index
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind

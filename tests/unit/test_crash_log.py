@@ -3,7 +3,7 @@
 
 import pytest
 
-from kcovdbg.analysis.crash_log import CrashReport, find_report
+from kcovdbg.crash.crash_log import CrashReport, find_report
 from kcovdbg.model.log_record import LogRecord
 
 

@@ -8,8 +8,8 @@ from array import array
 import pytest
 
 from kcovdbg.abi import record
-from kcovdbg.analysis.located_records import select_records
-from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.records.located_records import select_records
+from kcovdbg.records.trace_file import read_trace
 from kcovdbg.collect.trace_writer import make_header, write_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part

@@ -2,8 +2,8 @@
 """docs/check-rules.md has every rule and every known bug. Whether it is current, test_generated.py checks."""
 
 from docs.generate.rule_pages import write_rules
-from kcovdbg.analysis.check.known_bugs import BUGS
-from kcovdbg.analysis.check.runner import list_rules
+from kcovdbg.check.known_bugs import BUGS
+from kcovdbg.check.runner import list_rules
 
 
 def test_nothing_is_left_out():

@@ -10,9 +10,9 @@ import pytest
 
 from kcovdbg.collect import errno_messages as explaining
 from kcovdbg.collect.errno_messages import Step, explain
-from kcovdbg.commands import doctor
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.collect import doctor_command as doctor
+from kcovdbg.console.context import Context
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.target.drgn.live_lines import DrgnLines
 from kcovdbg.target.drgn.target import DrgnTarget
 from tests.support.stub import make_stub

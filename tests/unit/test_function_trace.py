@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from kcovdbg.analysis.function_trace import group_by_function, list_functions
-from kcovdbg.analysis.loop_folding import find_runs
+from kcovdbg.records.function_trace import group_by_function, list_functions
+from kcovdbg.records.loop_folding import find_runs
 from kcovdbg.model.location import Frame
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kcovdbg.collect.trace_file import SUFFIX, read_trace
+from kcovdbg.records.trace_file import SUFFIX, read_trace
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.state import Part
 from kcovdbg.target.drgn import target as drgn_target

@@ -20,6 +20,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.commands import MODULES as COMMAND_MODULES
 
 ROOT = Path(kcovdbg.__file__).parent
+TOOLS = tuple(f"kcovdbg.{name}" for name in ("catch", "collect", "export", "farm", "monitor", "report"))
 LAYERS = (
     ("kcovdbg", "kcovdbg.errors", "kcovdbg.child_process"),
     ("kcovdbg.limits", "kcovdbg.user_folder", "kcovdbg.compiled_module", "kcovdbg.packings"),
@@ -29,10 +30,13 @@ LAYERS = (
     ("kcovdbg.target",),
     ("kcovdbg.series",),
     ("kcovdbg.walk", "kcovdbg.symbols"),
-    ("kcovdbg.records",),
-    ("kcovdbg.render", "kcovdbg.analysis", "kcovdbg.collect"),
-    ("kcovdbg.engine", "kcovdbg.helpers"),
-    ("kcovdbg.commands",),
+    ("kcovdbg.records", "kcovdbg.helpers"),
+    ("kcovdbg.console",),
+    ("kcovdbg.check",),
+    ("kcovdbg.why", "kcovdbg.crash"),
+    ("kcovdbg.compare",),
+    ("kcovdbg.buffers",),
+    ("kcovdbg.commands", *TOOLS),
     ("kcovdbg.frontends",),
     ("kcovdbg.__main__",),
 )
@@ -42,8 +46,8 @@ FOREIGN = {
     "drgn": ("kcovdbg.target.drgn.", "kcovdbg.helpers", "kcovdbg.frontends.drgn."),
     "_drgn": (),
     "gdb": (),
-    "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
-    "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
+    "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.console.", "kcovdbg.monitor.screen", "kcovdbg.buffers.view_screen"),
+    "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.console."),
     "mcp": ("kcovdbg.frontends.mcp.server", "kcovdbg.frontends.mcp.stdio"),
     "mcp_types": ("kcovdbg.frontends.mcp.server",),
     "anyio": ("kcovdbg.frontends.mcp.stdio",),
@@ -120,9 +124,12 @@ def test_imports_point_down(module):
     assert not wrong
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if package_of(module) == "kcovdbg.analysis"])
-def test_analysis_reads_no_memory(module):
-    """Analysis works on a State and on buffers."""
+VERDICTS = ("kcovdbg.check", "kcovdbg.why", "kcovdbg.crash")
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if package_of(m) in VERDICTS and not m.endswith(("command", "crash_summary"))])
+def test_verdicts_read_no_memory(module):
+    """Verdicts work on a State and on buffers."""
     packages = {package_of(name) for name, _ in imports_of(module)}
     assert not packages & {"kcovdbg.target", "kcovdbg.walk"}
 
@@ -152,9 +159,9 @@ def test_no_modules_import_each_other():
 
 def test_a_circle_is_found(monkeypatch, tmp_path):
     path = tmp_path / "context.py"
-    path.write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from kcovdbg.engine.workspace import Workspace\n")
-    monkeypatch.setitem(MODULES, "kcovdbg.engine.command", path)
-    with pytest.raises(graphlib.CycleError, match=r"kcovdbg\.engine\.workspace"):
+    path.write_text("def find():\n    from kcovdbg.console.workspace import Workspace\n")
+    monkeypatch.setitem(MODULES, "kcovdbg.console.command", path)
+    with pytest.raises(graphlib.CycleError, match=r"kcovdbg\.console\.workspace"):
         test_no_modules_import_each_other()
 
 
@@ -191,10 +198,10 @@ def test_a_command_is_loaded_alone():
     for words in (["-e", "jobs"], ["jobs"]):
         code = (
             f"import sys; from kcovdbg.frontends.cli import main; main({words})\n"
-            "print([name for name in sys.modules if name.startswith('kcovdbg.commands.')], file=sys.stderr)"
+            f"print([name for name in sys.modules if name in {[*COMMAND_MODULES.values()]}], file=sys.stderr)"
         )
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
-        assert result.stderr == "['kcovdbg.commands.jobs']\n"
+        assert result.stderr == "['kcovdbg.collect.jobs_command']\n"
 
 
 def test_every_command_is_in_the_table():

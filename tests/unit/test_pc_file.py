@@ -9,8 +9,8 @@ import struct
 
 import pytest
 
-from kcovdbg.collect.pc_list import TraceKernel
-from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.trace_file import read_trace
 from kcovdbg.errors import KcovdbgError, LimitError
 from kcovdbg.records.pc_file import NotATraceError, PcFormat, read_pc_file
 

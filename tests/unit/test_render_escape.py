@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.render.escape import escape, escape_surrogates
-from kcovdbg.render.paint import Painter
-from kcovdbg.render.theme import THEME, Color, wants_color
-from kcovdbg.render.width import elide, elide_start, pad, text_width
+from kcovdbg.console.escape import escape, escape_surrogates
+from kcovdbg.console.paint import Painter
+from kcovdbg.console.theme import THEME, Color, wants_color
+from kcovdbg.console.width import elide, elide_start, pad, text_width
 
 # Every code point, lone surrogates too.
 anything = st.text(st.characters(exclude_categories=()))

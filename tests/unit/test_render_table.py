@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.render.column import DETAIL, Column
-from kcovdbg.render.escape import escape, escape_surrogates
-from kcovdbg.render.paragraph import wrap_line
-from kcovdbg.render.renderable import Clear, Fields, Flush, Lines, Table, text_lines
-from kcovdbg.render.value_kinds import ADDRESS, ANY, BOOL, COMM, HANDLE, LIST, NUMBER, PATH, PID, SHARE, WORD
-from kcovdbg.render.width import text_width
-from kcovdbg.render.writer import Format, Output, write
+from kcovdbg.console.column import DETAIL, Column
+from kcovdbg.console.escape import escape, escape_surrogates
+from kcovdbg.console.paragraph import wrap_line
+from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Table, text_lines
+from kcovdbg.console.value_kinds import ADDRESS, ANY, BOOL, COMM, HANDLE, LIST, NUMBER, PATH, PID, SHARE, WORD
+from kcovdbg.console.width import text_width
+from kcovdbg.console.writer import Format, Output, write
 
 anything = st.text(st.characters(exclude_categories=()), max_size=12)
 

@@ -16,23 +16,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.abi.record import decode_record
-from kcovdbg.analysis.check.runner import Report
-from kcovdbg.analysis.pc_names import Names
-from kcovdbg.collect.trace_file import side_path
-from kcovdbg.commands import report as report_command
-from kcovdbg.engine.report_points import PlainPoints, make_point
-from kcovdbg.engine.runner import run_line
+from kcovdbg.check.runner import Report
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.trace_file import side_path
+from kcovdbg.report import command as report_command
+from kcovdbg.report.report_points import PlainPoints, make_point
+from kcovdbg.console.runner import run_line
 from kcovdbg.errors import KcovdbgError, TargetError, UsageError
-from kcovdbg.model.coverage import LineCoverage
+from kcovdbg.records.coverage import LineCoverage
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
-from kcovdbg.render.column import Column
-from kcovdbg.render.renderable import Table
-from kcovdbg.render.report.chart import Bar, chart_markup
-from kcovdbg.render.report.findings import findings_markup
-from kcovdbg.render.report.listing import Listing, listing_markup
-from kcovdbg.render.report.page import PageSection, page_lines
-from kcovdbg.render.report.table import MAX_ROWS, notes_markup, table_markup
-from kcovdbg.render.report.trace import Point, RowSpan, TraceData, trace_markup
+from kcovdbg.console.column import Column
+from kcovdbg.console.renderable import Table
+from kcovdbg.report.chart import Bar, chart_markup
+from kcovdbg.report.findings import findings_markup
+from kcovdbg.report.listing import Listing, listing_markup
+from kcovdbg.console.html_page import PageSection, page_lines
+from kcovdbg.console.html_table import MAX_ROWS, notes_markup, table_markup
+from kcovdbg.report.trace import Point, RowSpan, TraceData, trace_markup
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -319,7 +319,7 @@ def one_file(path, file):
 
 
 def test_many_points_are_packed(monkeypatch):
-    monkeypatch.setattr("kcovdbg.render.report.trace.MAX_INLINE", 4)
+    monkeypatch.setattr("kcovdbg.report.trace.MAX_INLINE", 4)
     points = [
         Point(f"fn_{number % 7}", f"a.c:{number}", (f"fn a.c:{number}", "g b.c"), f"{number:#x}  ") for number in range(9000)
     ]

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from kcovdbg.model.coverage import LineCoverage
-from kcovdbg.render.report.changes import Change, ChangeLine, change_markup
+from kcovdbg.records.coverage import LineCoverage
+from kcovdbg.report.changes import Change, ChangeLine, change_markup
 
 COVERED = LineCoverage("a.c", 1, 7, 1, 1)
 NOT_COVERED = LineCoverage("a.c", 1, 0, 1, 0)

@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from kcovdbg.analysis.pc_names import Names
-from kcovdbg.engine import sampler as sampler_module
-from kcovdbg.engine.sampler import Sampler
+from kcovdbg.records.pc_names import Names
+from kcovdbg.monitor import sampler as sampler_module
+from kcovdbg.monitor.sampler import Sampler
 from kcovdbg.errors import ReadError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.model.state import Part

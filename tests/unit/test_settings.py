@@ -8,10 +8,10 @@ import re
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.settings import read_settings
+from kcovdbg.console.settings import read_settings
 from kcovdbg.frontends.cli import main
 from kcovdbg.frontends.shell.pager import find_pager
-from kcovdbg.render.theme import Color
+from kcovdbg.console.theme import Color
 from tests.support.screen import ROOT
 
 

@@ -13,9 +13,9 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.command import Command
-from kcovdbg.engine.completion import harvest as harvesting
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.command import Command
+from kcovdbg.console import harvest as harvesting
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
 from kcovdbg.frontends.shell import pager, run_shell

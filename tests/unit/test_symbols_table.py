@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.engine.table_progress import ProgressBar
-from kcovdbg.engine.terminal import Terminal
+from kcovdbg.console.table_progress import ProgressBar
+from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols import table_builder as build

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
-from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.collect.trace_file import read_trace, side_path
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.trace_file import read_trace, side_path
 from kcovdbg.collect.trace_writer import make_header, write_text, write_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer

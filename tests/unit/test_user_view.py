@@ -11,7 +11,7 @@ import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
-from kcovdbg.collect.user_view import compare_views, is_private, read_user_view
+from kcovdbg.records.user_view import compare_views, is_private, read_user_view
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import KcovFile
 

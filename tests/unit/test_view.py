@@ -11,10 +11,10 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from kcovdbg.engine.trace_view import TracePane, TraceView
+from kcovdbg.buffers.trace_view import TracePane, TraceView
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.shell.view import ViewScreen
-from kcovdbg.frontends.shell.view_keys import KEYS, footer, help_lines
+from kcovdbg.console.view_keys import KEYS, footer, help_lines
 from kcovdbg.frontends.shell.view_state import ViewState
 from kcovdbg.symbols.source_tree import SourceTree
 from tests.support.traces import CountingWords, make_buffer, names, pc
@@ -369,7 +369,7 @@ def test_what_is_hostile_is_escaped():
 
         return [Location(value, (Frame("evil\x1b[2J\n", "a\x07b.c", 1, 1),)) for value in pcs]
 
-    from kcovdbg.analysis.pc_names import Names
+    from kcovdbg.records.pc_names import Names
 
     view = TraceView(TracePane(make_buffer([pc(1)], comm="x\x1b]0;y\x07", pid=3), Names(locate)))
     terminal = Terminal(view)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kcovdbg.analysis.check.runner import check, list_rules
+from kcovdbg.check.runner import check, list_rules
 from kcovdbg.errors import ReadError
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, Source

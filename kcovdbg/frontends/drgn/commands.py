@@ -15,21 +15,21 @@ from drgn import Program
 from drgn.commands import CommandError
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.runner import run_line
-from kcovdbg.engine.settings import read_settings
-from kcovdbg.engine.symbol_sources import find_symbolizer
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.runner import run_line
+from kcovdbg.console.settings import read_settings
+from kcovdbg.console.symbol_sources import find_symbolizer
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
 from kcovdbg.limits import set_limits
-from kcovdbg.render.error_lines import error_lines
-from kcovdbg.render.paint import Painter
+from kcovdbg.console.error_lines import error_lines
+from kcovdbg.console.paint import Painter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcovdbg.engine.monitor_source import MonitorSource
-    from kcovdbg.engine.trace_view import TraceView
+    from kcovdbg.monitor.monitor_source import MonitorSource
+    from kcovdbg.buffers.trace_view import TraceView
 
 _WORKSPACE = "kcovdbg_workspace"
 
@@ -41,7 +41,7 @@ def _show_view(view: TraceView) -> None:
 
 def _show_monitor(source: MonitorSource, share: float | None, view: Callable[[str], str | None]) -> None:
     """Show a monitor full-screen; only monitors and views import prompt_toolkit."""
-    import_module("kcovdbg.frontends.shell.monitor").show_monitor(source, share, view)
+    import_module("kcovdbg.monitor.screen").show_monitor(source, share, view)
 
 
 def _make_workspace(prog: Program) -> Workspace:

@@ -6,15 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcovdbg.abi import record
-from kcovdbg.analysis.located_records import locate_records
-from kcovdbg.engine.buffer_sources import find_buffer
-from kcovdbg.engine.context import Context
-from kcovdbg.render.escape import escape
-from kcovdbg.render.width import elide, elide_start, pad
-from kcovdbg.render.wording import buffer_title, record_text
+from kcovdbg.records.located_records import locate_records
+from kcovdbg.console.buffer_sources import find_buffer
+from kcovdbg.console.context import Context
+from kcovdbg.console.escape import escape
+from kcovdbg.console.width import elide, elide_start, pad
+from kcovdbg.console.wording import buffer_title, record_text
 
 if TYPE_CHECKING:
-    from kcovdbg.engine.workspace import Workspace
+    from kcovdbg.console.workspace import Workspace
     from kcovdbg.frontends.gdb.link import Fields
 
 

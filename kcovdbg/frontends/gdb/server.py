@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.mode import IN_CTXSW, mode_name
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.command import Command, CommandTable, Need
-from kcovdbg.engine.runner import INTERRUPTED, explain, run_line, run_words
-from kcovdbg.engine.settings import Settings, read_settings
-from kcovdbg.engine.symbol_sources import find_symbolizer
-from kcovdbg.engine.terminal import Terminal
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.command import Command, CommandTable, Need
+from kcovdbg.console.runner import INTERRUPTED, explain, run_line, run_words
+from kcovdbg.console.settings import Settings, read_settings
+from kcovdbg.console.symbol_sources import find_symbolizer
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.frontends.gdb.kernel import OpenKernel, describe_place
 from kcovdbg.frontends.gdb.link import Fields, Link
-from kcovdbg.render.error_lines import error_lines
-from kcovdbg.render.paint import Painter
-from kcovdbg.render.theme import Color, wants_color
-from kcovdbg.render.writer import Format
+from kcovdbg.console.error_lines import error_lines
+from kcovdbg.console.paint import Painter
+from kcovdbg.console.theme import Color, wants_color
+from kcovdbg.console.writer import Format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-    from kcovdbg.engine.completion.harvest import Harvest
+    from kcovdbg.console.harvest import Harvest
     from kcovdbg.frontends.gdb.buffer_window import BufferWindow
     from kcovdbg.target.drgn.target import DrgnTarget
 
@@ -203,9 +203,9 @@ class Server:
         return {"status": status, "symbols": places[-1] if places else None}
 
     def _complete(self, request: Fields) -> Fields:
-        from kcovdbg.engine.completion.candidates import find_candidates
-        from kcovdbg.engine.completion.cursor import find_cursor, quote
-        from kcovdbg.engine.completion.harvest import Harvest
+        from kcovdbg.console.candidates import find_candidates
+        from kcovdbg.console.cursor import find_cursor, quote
+        from kcovdbg.console.harvest import Harvest
 
         os.chdir(request["cwd"])
         line, word = request["line"], request["word"]

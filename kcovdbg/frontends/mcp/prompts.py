@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kcovdbg.engine.answer_page import clean_text
-from kcovdbg.engine.suggestions import suggest
+from kcovdbg.console.answer_page import clean_text
+from kcovdbg.console.suggestions import suggest
 from kcovdbg.errors import UsageError
 
 

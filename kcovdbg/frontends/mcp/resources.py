@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kcovdbg.engine.argument import EXPLANATIONS, Value
+from kcovdbg.console.argument import EXPLANATIONS, Value
 from kcovdbg.frontends.mcp.tools import ToolBox, read_rows
-from kcovdbg.render.vocabulary import VOCABULARY
+from kcovdbg.console.vocabulary import VOCABULARY
 from kcovdbg.series.table import eras
 
 JSON_TYPE: Final = "application/json"

@@ -20,9 +20,9 @@ from typing import Any, Final, TypeVar
 import anyio
 from mcp.server.stdio import stdio_server
 
-from kcovdbg.engine.file_confinement import FileConfinement
-from kcovdbg.engine.runner import report
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.file_confinement import FileConfinement
+from kcovdbg.console.runner import report
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.frontends.mcp.server import make_server
 from kcovdbg.frontends.mcp.tools import ToolBox

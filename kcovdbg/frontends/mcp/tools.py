@@ -14,19 +14,19 @@ from typing import Any, Final, NamedTuple
 
 import jsonschema
 
-from kcovdbg.engine.answer_page import AnswerPage, PagedAnswer, clean_text
-from kcovdbg.engine.buffer_sources import FILE
-from kcovdbg.engine.command import Command
-from kcovdbg.engine.context import Context
-from kcovdbg.engine.file_confinement import FileConfinement
-from kcovdbg.engine.json_arguments import arguments_schema, convert_arguments
-from kcovdbg.engine.runner import answer, explain, guarded, make_context
-from kcovdbg.engine.terminal import Terminal
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.answer_page import AnswerPage, PagedAnswer, clean_text
+from kcovdbg.console.buffer_sources import FILE
+from kcovdbg.console.command import Command
+from kcovdbg.console.context import Context
+from kcovdbg.console.file_confinement import FileConfinement
+from kcovdbg.console.json_arguments import arguments_schema, convert_arguments
+from kcovdbg.console.runner import answer, explain, guarded, make_context
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.render.json_schema import schema_of
-from kcovdbg.render.theme import Color
-from kcovdbg.render.writer import Format
+from kcovdbg.console.json_schema import schema_of
+from kcovdbg.console.theme import Color
+from kcovdbg.console.writer import Format
 from kcovdbg.target.protocol import Target
 
 TOOLS: Final = (

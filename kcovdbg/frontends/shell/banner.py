@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kcovdbg import __version__
-from kcovdbg.engine.workspace import Workspace
-from kcovdbg.render.escape import escape
-from kcovdbg.render.grid import remark_line
-from kcovdbg.render.paragraph import wrap_line
-from kcovdbg.render.renderable import Line
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.console.escape import escape
+from kcovdbg.console.grid import remark_line
+from kcovdbg.console.paragraph import wrap_line
+from kcovdbg.console.renderable import Line
 
 
 def banner_lines(workspace: Workspace) -> Iterator[Line]:

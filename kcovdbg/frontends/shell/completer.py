@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from kcovdbg.engine.command import CommandTable
-from kcovdbg.engine.completion.candidates import find_candidates
-from kcovdbg.engine.completion.cursor import CursorPlace, find_cursor, quote
-from kcovdbg.engine.completion.harvest import Harvest
-from kcovdbg.render.escape import escape
+from kcovdbg.console.command import CommandTable
+from kcovdbg.console.candidates import find_candidates
+from kcovdbg.console.cursor import CursorPlace, find_cursor, quote
+from kcovdbg.console.harvest import Harvest
+from kcovdbg.console.escape import escape
 
 
 class LineCompleter(Completer):

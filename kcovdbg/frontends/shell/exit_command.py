@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
 
 
 class LeaveShell(BaseException):

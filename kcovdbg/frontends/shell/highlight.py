@@ -11,8 +11,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.lexers import Lexer
 
-from kcovdbg.engine.command import CommandTable
-from kcovdbg.engine.completion.cursor import Piece, split_pieces, unquote
+from kcovdbg.console.command import CommandTable
+from kcovdbg.console.cursor import Piece, split_pieces, unquote
 
 _ADDRESS: Final = re.compile(r"(?:\w+:)?0x[0-9a-fA-F]+$")
 _STYLES: Final = {

@@ -8,14 +8,14 @@ from typing import Final
 
 from prompt_toolkit.history import History
 
-from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.command import Command, Example, Topic
-from kcovdbg.engine.context import Context
-from kcovdbg.render.column import Column
-from kcovdbg.render.json_schema import RowType
-from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.renderable import Table
-from kcovdbg.render.value_kinds import NUMBER
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.value_kinds import NUMBER
 
 _COLUMNS: Final = (Column("number", NUMBER), Column("line"))
 

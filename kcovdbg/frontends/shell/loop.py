@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import Mapping
 from typing import Protocol
 
-from kcovdbg.engine.command_line import parse_line
-from kcovdbg.engine.completion.harvest import Harvest
-from kcovdbg.engine.runner import report, run_line
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.command_line import parse_line
+from kcovdbg.console.harvest import Harvest
+from kcovdbg.console.runner import report, run_line
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.shell.exit_command import LeaveShell
 from kcovdbg.frontends.shell.pager import find_pager, paged

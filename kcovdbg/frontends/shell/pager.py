@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TextIO, cast
 
-from kcovdbg.engine.terminal import Terminal, is_dumb
-from kcovdbg.render.width import text_width
+from kcovdbg.console.terminal import Terminal, is_dumb
+from kcovdbg.console.width import text_width
 
 # -S: chop long lines, which suits tables; prose is wrapped before it gets here.
 # -R: pass colors. -X: leave the text on the screen. -F: quit if it fits.

@@ -19,8 +19,8 @@ from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
-from kcovdbg.engine.completion.harvest import Harvest
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.harvest import Harvest
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell.banner import status_words
 from kcovdbg.frontends.shell.completer import LineCompleter
 from kcovdbg.frontends.shell.highlight import LineLexer
@@ -29,8 +29,8 @@ from kcovdbg.frontends.shell.history_command import make_history_command
 from kcovdbg.frontends.shell.keys import KEYS, key_lines, make_bindings
 from kcovdbg.frontends.shell.loop import run_in_shell
 from kcovdbg.frontends.shell.plain_input import PROMPT
-from kcovdbg.render.theme import is_terminal, wants_color
-from kcovdbg.render.width import elide, text_width
+from kcovdbg.console.theme import is_terminal, wants_color
+from kcovdbg.console.width import elide, text_width
 
 _STYLE: Final = Style.from_dict(
     {

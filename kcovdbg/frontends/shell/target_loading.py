@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterator
 from typing import Final, TextIO
 
-from kcovdbg.engine.workspace import Workspace
-from kcovdbg.render.theme import is_terminal
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.console.theme import is_terminal
 
 _PATIENCE: Final = 1.0
 _WORD: Final = "reading debug info …"

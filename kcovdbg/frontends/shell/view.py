@@ -25,15 +25,15 @@ from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
-from kcovdbg.engine.trace_view import TraceView
-from kcovdbg.frontends.shell.job_control import redraw_when_continued
-from kcovdbg.frontends.shell.view_keys import KEYS, footer, help_lines
+from kcovdbg.buffers.trace_view import TraceView
+from kcovdbg.console.full_screen import redraw_when_continued
+from kcovdbg.console.view_keys import KEYS, footer, help_lines
 from kcovdbg.frontends.shell.view_state import ViewState
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.render.highlight import highlight
-from kcovdbg.render.renderable import Line
-from kcovdbg.render.side_by_side import fit
-from kcovdbg.render.theme import THEME
+from kcovdbg.console.highlight import highlight
+from kcovdbg.console.renderable import Line
+from kcovdbg.console.side_by_side import fit
+from kcovdbg.console.theme import THEME
 from kcovdbg.symbols.source_tree import NO_TREE, SourceText
 
 # Terminals send an escape sequence at once: a key that follows Escape later is another key.

@@ -7,12 +7,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from kcovdbg.analysis.view_rows import Mark, Rows, ViewRow
-from kcovdbg.engine.trace_view import TraceView
+from kcovdbg.records.view_rows import Mark, Rows, ViewRow
+from kcovdbg.buffers.trace_view import TraceView
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Location
-from kcovdbg.render.renderable import Fragment
-from kcovdbg.render.wording import place_text
+from kcovdbg.console.renderable import Fragment
+from kcovdbg.console.wording import place_text
 
 _SMALLEST = 1
 # Limit for the differences that are counted.

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kcovdbg.collect.trace_file import side_path
+from kcovdbg.records.trace_file import side_path
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.symbols.table_cache import open_table

@@ -6,12 +6,12 @@ import json
 import traceback
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.runner import run_line
-from kcovdbg.engine.terminal import Terminal
-from kcovdbg.engine.workspace import Workspace
+from kcovdbg.console.runner import run_line
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.render.paint import Painter
-from kcovdbg.render.theme import Color
+from kcovdbg.console.paint import Painter
+from kcovdbg.console.theme import Color
 
 STATE = ("info", "tasks -a", "objects", "remote", "areas", "percpu")
 

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The records of a buffer as ``buffer`` and ``collect`` list them: one by one, or folded by function and loop."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from kcovdbg.abi import record
+from kcovdbg.abi.record import RecordKind
+from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
+from kcovdbg.records.loop_folding import Fold, FunctionRun, find_runs, fold_runs, round_length
+from kcovdbg.records.pc_names import Names
+from kcovdbg.console.buffer_arguments import TAIL, make_filters
+from kcovdbg.console.buffer_sources import name_remarks
+from kcovdbg.console.context import Context
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.console.column import Column
+from kcovdbg.console.grid import table_lines
+from kcovdbg.console.record_columns import record_columns, record_errors
+from kcovdbg.console.renderable import Line, Lines, Renderable, Table
+from kcovdbg.console.value_kinds import NUMBER, PATH, SYMBOL, TEXT
+from kcovdbg.console.wording import NO_ADDRESS, buffer_title, span_text
+
+
+class _Piece(NamedTuple):
+    """One line: consecutive records of one function."""
+
+    number: int
+    records: int
+    function: str
+    place: str
+    note: str
+
+
+_COLUMNS: Final = (
+    Column("index", NUMBER, value=lambda piece: piece.number),
+    Column("records", NUMBER),
+    Column("function", SYMBOL, elastic=16),
+    Column("where", PATH, value=lambda piece: piece.place or None, elastic=16, elide_start=True, priority=1),
+    Column("note", TEXT, title="", elastic=12, priority=2),
+)
+
+
+def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[Renderable]:
+    """Yield a buffer's records.
+
+    :param args: with :data:`~kcovdbg.console.buffer_arguments.LISTING` and
+        :data:`~kcovdbg.console.buffer_arguments.FILTERS`.
+    """
+    names = context.workspace.names
+    (wanted,) = make_filters(args, names)
+    limit = args.n if args.n is not None else (TAIL if args.tail else None)
+    indices = find_indices(buffer, wanted)
+    remarks = [*buffer.remarks, *name_remarks(context)]
+    if not wanted.passes_all:
+        remarks.append(f"{len(indices)} of {buffer.count} records match")
+    shown = _limit(indices, limit, tail=args.tail)
+    rows = locate_records(buffer, names, shown)
+    edges = buffer.edges
+    if edges is not None and not wanted.passes_all:
+        remarks.append(f"{edges.count} edges are left out: the function of an edge is unknown")
+        edges = None
+    of_edges = () if edges is None else _limit(find_indices(edges, wanted), limit, tail=args.tail)
+    both = rows if edges is None else chain(rows, locate_records(edges, names, of_edges))
+    columns = record_columns(buffer)
+    yield Lines(((("header", buffer_title(buffer)),),))
+    one_by_one = buffer.encoding.record_words > 1 or buffer.encoding.codec.is_variable
+    if args.raw or one_by_one or buffer.encoding.codec.kind is RecordKind.EDGE:
+        if len(shown) < len(indices):
+            remarks.append(f"{len(indices) - len(shown)} {'earlier' if args.tail else 'more'} records")
+        lines = table_lines(Table(columns, rows, remarks=remarks, empty="no records"), context.width)
+    else:
+        folded = _FoldedRecords(_sequence(buffer, indices), indices, names, limit, tail=args.tail)
+        empty = None if indices else "no records"
+        table = Table(_COLUMNS, folded, remarks=chain(remarks, folded.remarks()), empty=empty)
+        lines = table_lines(table, context.width)
+    data = Table(columns, both, remarks=remarks, empty="no records", errors=record_errors)
+    yield Lines(lines, data=data)
+    if edges is not None:
+        yield Lines(((("header", buffer_title(edges)),),))
+        yield Lines(_edge_lines(context, edges, of_edges))
+
+
+def _edge_lines(context: Context, edges: Buffer, indices: Sequence[int]) -> Iterator[Line]:
+    remarks = list(edges.remarks)
+    if len(indices) < edges.count:
+        remarks.append(f"{edges.count - len(indices)} more edges")
+    rows = locate_records(edges, context.workspace.names, indices)
+    return table_lines(Table(record_columns(edges), rows, remarks=remarks, empty="no edges"), context.width)
+
+
+def _limit(indices: Sequence[int], limit: int | None, *, tail: bool) -> Sequence[int]:
+    """Return the first or the last so many."""
+    if limit is None or len(indices) <= limit:
+        return indices
+    return indices[len(indices) - limit :] if tail else indices[:limit]
+
+
+def _sequence(buffer: Buffer, indices: Sequence[int]) -> Sequence[int]:
+    """Return the PC of each of these records, 0 where it has none."""
+    words = record.pc_words(buffer.words, buffer.encoding)
+    pcs = record.pcs_of_words(set(words), buffer.encoding)
+    if len(indices) < buffer.count:
+        return array("Q", (pcs.get(words[index], 0) for index in indices))
+    return array("Q", (pcs.get(word, 0) for word in words))
+
+
+class _FoldedRecords:
+    """Records with runs of one function, and loops over several, folded.
+
+    :param sequence: the PC of each record, 0 where it has none.
+    :param indices: of these records in the buffer.
+    :param limit: how many lines to show at most; None: all.
+    :param tail: whether to show the last ones.
+    """
+
+    def __init__(self, sequence: Sequence[int], indices: Sequence[int], names: Names, limit: int | None, *, tail: bool) -> None:
+        self._sequence = sequence
+        self._indices = indices
+        self._names = names
+        self._limit = limit
+        self._tail = tail
+        self._shown = 0
+
+    def __iter__(self) -> Iterator[_Piece]:
+        folds: Iterator[Fold] = fold_runs(self._runs())
+        if self._limit is not None and self._tail:
+            last = list(self._fitting(reversed(deque(folds, self._limit)), self._limit))
+            yield from chain.from_iterable(reversed(last))
+        elif self._limit is not None:
+            yield from chain.from_iterable(self._fitting(folds, self._limit))
+        else:
+            for fold in folds:
+                self._shown += fold.length
+                yield from self._pieces(fold)
+
+    def _fitting(self, folds: Iterable[Fold], room: int) -> Iterator[Sequence[_Piece]]:
+        """Yield the lines of each fold, as long as there is room; of a loop that does not fit, only the first line."""
+        for fold in folds:
+            if not room:
+                return
+            pieces = list(self._pieces(fold))
+            if len(pieces) > room:
+                pieces = [pieces[0]._replace(note=f"{fold.rounds} rounds")]
+            room -= len(pieces)
+            self._shown += fold.length
+            yield pieces
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what was left out, after the pieces were."""
+        left_out = len(self._sequence) - self._shown
+        if left_out:
+            yield f"{left_out} {'earlier' if self._tail else 'more'} records"
+
+    def _runs(self) -> Iterator[FunctionRun]:
+        position, size, end = 0, FIRST_BATCH, len(self._sequence)
+        pending: FunctionRun | None = None
+        while position < end:
+            batch_end = min(end, position + size)
+            size = BATCH
+            self._names.learn(pc for pc in set(self._sequence[position:batch_end]) if pc)
+            for run in find_runs(self._sequence, self._group, position, batch_end):
+                if pending is None:
+                    pending = run
+                elif pending.group == run.group:
+                    pending = pending._replace(length=pending.length + run.length)
+                else:
+                    yield pending
+                    pending = run
+            position = batch_end
+        if pending is not None:
+            yield pending
+
+    def _group(self, pc: int) -> object:
+        frames = self._names[pc].frames if pc else ()
+        return (frames[-1].function, frames[-1].file) if frames and frames[-1].function else pc
+
+    def _pieces(self, fold: Fold) -> Iterator[_Piece]:
+        indent = ""
+        if fold.rounds > 1:
+            functions = f"{len(fold.runs)} functions"
+            note = f"{fold.rounds} rounds; the first:"
+            yield _Piece(self._indices[fold.first], fold.length, f"loop over {functions}", "", note)
+            indent = "  "
+        for run in fold.runs:
+            yield self._piece(run, indent)
+
+    def _piece(self, run: FunctionRun, indent: str) -> _Piece:
+        part = self._sequence[run.first : run.first + run.length]
+        pc = part[0]
+        number = self._indices[run.first]
+        if not pc:
+            return _Piece(number, run.length, indent + NO_ADDRESS, "", "")
+        frames = self._names[pc].frames
+        if not frames:
+            return _Piece(number, run.length, f"{indent}{pc:#x}", "", self._names[pc].remark or "")
+        distinct = set(part)
+        outer = [self._names[other].frames[-1] for other in distinct]
+        notes: list[str] = []
+        if len(distinct) < run.length:
+            period = round_length(part)
+            notes.append(f"{len(distinct)} points" if len(distinct) > 1 else "1 point")
+            if period < run.length:
+                notes.append(f"{-(-run.length // period)} rounds")
+        return _Piece(number, run.length, indent + (frames[-1].function or "?"), span_text(outer), ", ".join(notes))

@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``diff``: the differences between two buffers, or between runs of two sides."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.address import address_of
+from kcovdbg.records.alignment import Alignment, align
+from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.records.located_records import find_indices
+from kcovdbg.records.loop_folding import find_runs
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.trace_file import group_runs
+from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, WordError
+from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
+from kcovdbg.console.buffer_sources import (
+    FILE,
+    BufferCounts,
+    find_buffer,
+    find_counts,
+    find_trace_files,
+    require_points,
+)
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.compare.trace_builds import (
+    TraceBuild,
+    build_remarks,
+    compare_builds,
+    find_builds,
+    find_offset,
+)
+from kcovdbg.model.location import Location
+from kcovdbg.records.native_loops import Block
+from kcovdbg.records.pc_counts import count_pcs, pc_sequence
+from kcovdbg.records.pc_file import NotATraceError
+from kcovdbg.console.column import Column
+from kcovdbg.console.grid import table_lines
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.record_columns import approximate_errors, frames_column
+from kcovdbg.console.renderable import Line, Lines, Renderable, Table
+from kcovdbg.console.value_kinds import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD
+from kcovdbg.console.wording import COARSE, function_text, place_text, span_text
+
+_SEVERAL: Final = "diff A1 A2 A3 -- B1 B2 B3"
+_MAX_REMARKS: Final = 5
+"""Limit for remarks on the traces that one word names."""
+_LINES: Final = 4
+"""Limit for the lines of a function that are listed."""
+
+
+class _DiffRow(NamedTuple):
+    """A PC that not all runs have."""
+
+    differing: DifferingPc
+    build: int
+    """The side whose build the PC is of: 0 for the left one."""
+    pc: int
+    location: Location
+    address: int
+    counterpart: int | None
+    """The PC in the other build."""
+    missing: str | None
+    """What the other build lacks."""
+
+
+_COLUMNS: Final = (
+    Column("side", TEXT, value=lambda row: row.differing.side),
+    Column("pc", WORD),
+    Column("address", ADDRESS),
+    Column("count", NUMBER, value=lambda row: row.differing.records),
+    Column("left_runs", NUMBER, value=lambda row: row.differing.left_runs),
+    Column("right_runs", NUMBER, value=lambda row: row.differing.right_runs),
+    frames_column(lambda row: row.location.frames),
+)
+_BUILD_COLUMNS: Final = (Column("counterpart", WORD), Column("missing", TEXT))
+
+
+_MEANINGS: Final = {
+    "side": Meaning("`left`, `right`, or `flicker` where only some runs of a side have it"),
+    "left_runs": Meaning("runs of the left side that have the PC", unit="runs"),
+    "right_runs": Meaning("runs of the right side that have the PC", unit="runs"),
+    "counterpart": Meaning("the PC of the same point in the other build, null where that has none"),
+    "missing": Meaning(
+        "what the other build lacks: `function`, `line`; `lines` where a build has no debug info of the function, `location` "
+        "where the PC has none, null for nothing"
+    ),
+}
+
+
+class _Group(NamedTuple):
+    """The differing PCs of one function."""
+
+    points: int
+    records: int
+    function: str
+    place: str
+    runs: str
+
+
+_GROUP_COLUMNS: Final = (
+    Column("points", NUMBER),
+    Column("records", NUMBER),
+    Column("function", SYMBOL, elastic=16),
+    Column("where", PATH, value=lambda group: group.place or None, elastic=16, elide_start=True, priority=1),
+    Column("runs", TEXT, value=lambda group: group.runs or None, hide_empty=True, priority=2),
+)
+
+
+def _split_sides(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the words at ``--``; two words without it are one side each."""
+    if SEPARATOR in words:
+        at = words.index(SEPARATOR)
+        left, right = list(words[:at]), list(words[at + 1 :])
+        if not left or not right or SEPARATOR in right:
+            raise WordError("diff: buffers are needed on both sides of '--'", None, hint=_SEVERAL)
+        return left, right
+    if len(words) != 2:
+        raise WordError(f"diff: two buffers expected, {len(words)} given", None, hint=f"diff A B, or {_SEVERAL}")
+    return [words[0]], [words[1]]
+
+
+def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
+    left, right = _split_sides(args.what)
+    if args.ordered and len(left) + len(right) > 2:
+        raise WordError("diff: more than two buffers given for --ordered", "--ordered")
+    builds = find_builds(context, (left, right))
+    if args.ordered:
+        yield from _ordered(context, args, (left[0], right[0]), builds)
+    else:
+        yield from _unordered(context, args, (left, right), builds)
+
+
+class _SideRuns(NamedTuple):
+    """What was read of one side."""
+
+    runs: RunCounts
+    remarks: Sequence[str]
+
+
+def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | None) -> Iterator[tuple[str, BufferCounts]]:
+    """Yield the counts of each run of one side after the word that names it, one trace in memory at a time."""
+    for word in words:
+        if not word.startswith(FILE):
+            yield word, find_counts(context, word, kernel)
+            continue
+        paths = find_trace_files(context.workspace, word.removeprefix(FILE))
+        others: list[NotATraceError] = []
+        latest: BufferCounts | None = None
+        for run in group_runs(paths):
+            # Of several files, those of the calls of one program.
+            counted: list[BufferCounts] = []
+            remarks: list[str] = []
+            for name in (f"{FILE}{path}" for path in run):
+                try:
+                    counted.append(find_counts(context, name, kernel))
+                except NotATraceError as error:
+                    others.append(error)
+                    continue
+                remarks += (remark.removeprefix(f"{name}: ") for remark in counted[-1].remarks)
+            if counted:
+                if latest is not None:
+                    yield word, latest
+                counts = counted[0].counts if len(counted) == 1 else _sum_counts(counted)
+                kinds = frozenset().union(*(one.kinds for one in counted))
+                latest = BufferCounts(counts, tuple(dict.fromkeys(remarks)), kinds)
+        if latest is None:
+            raise others[0]
+        yield word, latest._replace(remarks=(*latest.remarks, *(f"left out: {error}" for error in others)))
+
+
+def _sum_counts(counted: Sequence[BufferCounts]) -> Counter[int]:
+    total: Counter[int] = Counter()
+    for one in counted:
+        total.update(one.counts)
+    return total
+
+
+def _count_side(context: Context, words: Sequence[str], build: TraceBuild, side: int, comparison: BuildComparison) -> _SideRuns:
+    """Count the runs of one side.
+
+    :param build: of its traces.
+    :param side: 0 for the left one.
+    """
+    runs = RunCounts()
+    told: dict[str, Counter[str]] = {word: Counter() for word in words}
+    traces: Counter[str] = Counter()
+    for word, counted in _read_runs(context, words, build.kernel):
+        runs.add(comparison.count(side, counted.counts))
+        told[word].update(counted.remarks)
+        traces[word] += 1
+    remarks: list[str] = []
+    for word, its in told.items():
+        remarks += _sum_up_remarks(word, its, traces[word]) if word.startswith(FILE) else its
+    return _SideRuns(runs, remarks)
+
+
+def _sum_up_remarks(word: str, told: Counter[str], traces: int) -> Iterator[str]:
+    """Yield the most frequent remarks about the traces that a word names."""
+    for remark, times in told.most_common(_MAX_REMARKS):
+        yield f"{word}: {remark}" if traces == 1 else f"{word}: {times} of {traces} traces: {remark}"
+    if len(told) > _MAX_REMARKS:
+        yield f"{word}: {len(told) - _MAX_REMARKS} more remarks about single traces"
+
+
+def _compare(context: Context, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]) -> BuildComparison:
+    """Return what makes the sides comparable; traces of two builds are read twice, since all PCs must be known first."""
+    if builds[0] is builds[1]:
+        return compare_builds(builds, ((), ()))
+    pcs: tuple[set[int], set[int]] = (set(), set())
+    for words, build, found in zip(sides, builds, pcs, strict=True):
+        for _, counted in _read_runs(context, words, build.kernel):
+            found.update(counted.counts)
+    return compare_builds(builds, pcs)
+
+
+def _unordered(
+    context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]
+) -> Iterator[Renderable]:
+    comparison = _compare(context, sides, builds)
+    left, right = (
+        _count_side(context, words, build, side, comparison)
+        for side, (words, build) in enumerate(zip(sides, builds, strict=True))
+    )
+    remarks = [*build_remarks(context, builds), *left.remarks, *right.remarks, *comparison.remarks()]
+    remarks = list(dict.fromkeys(remarks))
+    difference = compare_runs(left.runs, right.runs)
+    rows = _find_rows(context, args, builds, comparison, difference)
+    real = any(row.differing.side is not DiffSide.FLICKER for row in rows)
+    context.status = 1 if real else 0
+    if real and not _is_of_several(difference):
+        remarks.append(f"single runs vary; give several per side: {_SEVERAL}, or directories of trace files")
+    columns = _COLUMNS if comparison.match is None else (*_COLUMNS, *_BUILD_COLUMNS)
+    data = Table(columns, rows, errors=lambda row: approximate_errors(row.location))
+    yield Lines(_lines(context, difference, rows, comparison), data=data, remarks=remarks)
+
+
+def _find_rows(
+    context: Context, args: Namespace, builds: Sequence[TraceBuild], comparison: BuildComparison, difference: RunDifference
+) -> list[_DiffRow]:
+    """Return the differing PCs that pass the filters."""
+    filters = make_filters(args, *comparison.names)
+    offsets = [find_offset(context, build) for build in builds]
+    placed: list[tuple[DifferingPc, int, int]] = []
+    for one in difference.differences:
+        # Where both builds have the point, the left one's PC stands for it, unless only the right side recorded it.
+        side = 1 if one.side is DiffSide.RIGHT or not one.left_runs else 0
+        pc = comparison.pc(one.pc, side)
+        assert pc is not None
+        placed.append((one, side, pc))
+    for side, names in enumerate(comparison.names):
+        names.learn(pc for _, its, pc in placed if its == side)
+    return [
+        _DiffRow(
+            one,
+            side,
+            pc,
+            comparison.names[side][pc],
+            address_of(pc, offsets[side]),
+            None if comparison.match is None else comparison.pc(one.pc, 1 - side),
+            comparison.missing(pc, side),
+        )
+        for one, side, pc in placed
+        if filters[side](pc)
+    ]
+
+
+def _is_of_several(difference: RunDifference) -> bool:
+    return difference.left_runs + difference.right_runs > 2
+
+
+def _lines(
+    context: Context, difference: RunDifference, rows: Sequence[_DiffRow], comparison: BuildComparison
+) -> Iterator[Sequence[tuple[str, str]]]:
+    several = _is_of_several(difference)
+    everywhere = "in every run" if several else "on both sides"
+    yield (("header", f"{difference.common} points {everywhere}"),)
+    for side, style, text in (
+        (DiffSide.LEFT, "left", f"only left{', in every run' if several else ''}"),
+        (DiffSide.RIGHT, "right", f"only right{', in every run' if several else ''}"),
+        (DiffSide.FLICKER, "remark", "flicker: in some runs of a side only"),
+    ):
+        chosen = [row for row in rows if row.differing.side is side]
+        if side is DiffSide.FLICKER and not several:
+            continue
+        groups = _group(chosen, comparison.names, difference if side is DiffSide.FLICKER else None)
+        yield ()
+        missing = sum(row.missing is not None for row in chosen)
+        told = f", {missing} of them without a counterpart in the other build" if missing else ""
+        yield ((style, f"{text}: {len(chosen)} points" + (f" in {len(groups)} functions" if groups else "") + told),)
+        if groups:
+            yield from table_lines(Table(_GROUP_COLUMNS, groups), context.width)
+
+
+def _group(rows: Sequence[_DiffRow], names: Sequence[Names], difference: RunDifference | None) -> list[_Group]:
+    by_function: dict[object, list[_DiffRow]] = {}
+    for row in rows:
+        frame = names[row.build].frame(row.pc)
+        # An inlined function is told apart by its callers.
+        key = (function_text(row.location), frame.file) if frame.function else row.pc
+        by_function.setdefault(key, []).append(row)
+    groups = []
+    for members in by_function.values():
+        frame = names[members[0].build].frame(members[0].pc)
+        place = span_text((names[row.build].frame(row.pc) for row in members), _LINES)
+        runs = ""
+        if difference is not None:
+            most = max(members, key=lambda row: row.differing.left_runs + row.differing.right_runs).differing
+            runs = f"{most.left_runs}/{difference.left_runs}, {most.right_runs}/{difference.right_runs}"
+        groups.append(
+            _Group(
+                len(members),
+                sum(row.differing.records for row in members),
+                function_text(members[0].location) if frame.function else f"{members[0].pc:#x}",
+                place,
+                runs,
+            )
+        )
+    return sorted(groups, key=lambda group: (-group.records, group.function))
+
+
+class _Change(NamedTuple):
+    """One record that only one side has."""
+
+    side: DiffSide
+    number: int
+    """Its index."""
+    pc: int
+    location: Location
+    address: int
+    counterpart: int | None
+    missing: str | None
+
+
+_CHANGE_COLUMNS: Final = (
+    Column("side", TEXT),
+    Column("index", NUMBER, value=lambda change: change.number),
+    Column("pc", WORD),
+    Column("address", ADDRESS),
+    Column("count", NUMBER, value=lambda _change: 1),
+    frames_column(lambda change: change.location.frames),
+)
+
+
+def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Sequence[TraceBuild]) -> Iterator[Renderable]:
+    buffers = [find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)]
+    for buffer in buffers:
+        require_points(buffer, "diff")
+    remarks = [*build_remarks(context, builds)]
+    remarks += [f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks]
+    sides = [pc_sequence(buffer) for buffer in buffers]
+    comparison = compare_builds(builds, [count_pcs(buffer) for buffer in buffers] if builds[0] is not builds[1] else ((), ()))
+    remarks += comparison.remarks()
+    numbers: list[Sequence[int]] = [range(len(side)) for side in sides]
+    filters = make_filters(args, *comparison.names)
+    for side, (names, buffer, wanted) in enumerate(zip(comparison.names, buffers, filters, strict=True)):
+        if not wanted.passes_all:
+            names.learn(pc for pc in set(sides[side]) if pc)
+            numbers[side] = find_indices(buffer, wanted)
+            sides[side] = array("Q", map(sides[side].__getitem__, numbers[side]))
+    alignment = align(*(comparison.translate(side, pcs) for side, pcs in enumerate(sides)))
+    if alignment.is_coarse:
+        remarks.append(f"{COARSE}: parts with records in common may be shown as different")
+    context.status = 1 if alignment.common < max(alignment.left, alignment.right) else 0
+    offsets = [buffer.kaslr_offset for buffer in buffers]
+
+    def changes() -> Iterator[_Change]:
+        for side, start, end in _spans(alignment):
+            place = 0 if side is DiffSide.LEFT else 1
+            names = comparison.names[place]
+            names.learn(pc for pc in sides[place][start:end] if pc)
+            for index in range(start, end):
+                pc = sides[place][index]
+                yield _Change(
+                    side,
+                    numbers[place][index],
+                    pc,
+                    names[pc],
+                    address_of(pc, offsets[place]),
+                    comparison.counterpart(pc, place),
+                    comparison.missing(pc, place),
+                )
+
+    columns = _CHANGE_COLUMNS if comparison.match is None else (*_CHANGE_COLUMNS, *_BUILD_COLUMNS)
+    yield Lines(
+        _ordered_lines(alignment, sides, numbers, comparison.names),
+        data=Table(columns, changes(), errors=lambda change: approximate_errors(change.location)),
+        remarks=remarks,
+    )
+
+
+def _spans(alignment: Alignment) -> Iterator[tuple[DiffSide, int, int]]:
+    """Yield the spans on one side only: the side, the first record and the one after the last."""
+    i = j = 0
+    for left, right, length in (*alignment.blocks, (alignment.left, alignment.right, 0)):
+        if i < left:
+            yield DiffSide.LEFT, i, left
+        if j < right:
+            yield DiffSide.RIGHT, j, right
+        i, j = left + length, right + length
+
+
+def _ordered_lines(
+    alignment: Alignment, sides: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]], names_of: Sequence[Names]
+) -> Iterator[Sequence[tuple[str, str]]]:
+    left, right = alignment.left - alignment.common, alignment.right - alignment.common
+    yield (("header", f"{alignment.common} records in both, {left} only left, {right} only right"),)
+    following = iter(alignment.blocks)
+    block = next(following, None)
+    for side, start, end in _spans(alignment):
+        # First the equal records before it.
+        while (
+            block is not None and (block.left + block.length if side is DiffSide.LEFT else block.right + block.length) <= start
+        ):
+            yield _equal_line(block, numbers)
+            block = next(following, None)
+        place, sign, style = (0, "<", "left") if side is DiffSide.LEFT else (1, ">", "right")
+        names = names_of[place]
+        names.learn(pc for pc in sides[place][start:end] if pc)
+        for run in find_runs(sides[place], partial(_run_name, names), start, end):
+            where = place_text(names.frame(sides[place][run.first]))
+            text = f"{sign} {numbers[place][run.first]:>8}  {f'×{run.length}' if run.length > 1 else '':>6}  {run.group}"
+            yield ((style, text), ("path", f"  {where}" if where else ""))
+    while block is not None:
+        yield _equal_line(block, numbers)
+        block = next(following, None)
+
+
+def _equal_line(block: Block, numbers: Sequence[Sequence[int]]) -> Line:
+    left, right = numbers[0][block.left], numbers[1][block.right]
+    return (("remark", f"  {block.length} equal records from {left} and {right} on"),)
+
+
+def _run_name(names: Names, pc: int) -> str:
+    return (names[pc].symbol if pc else None) or f"{pc:#x}"
+
+
+COMMAND: Final = Command(
+    name="diff",
+    summary="show the differences between two buffers, or between runs of two kinds",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(
+        RowType(_COLUMNS, _MEANINGS, errors=True, when="without options"),
+        RowType(_CHANGE_COLUMNS, _MEANINGS, errors=True, when="with `--ordered`"),
+        RowType((*_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds"),
+        RowType((*_CHANGE_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds with `--ordered`"),
+    ),
+    description=(
+        "Compares sets of PCs, by function; with --ordered, the sequences of records. Two runs of one workload never cover "
+        "the same set: given several runs per side, separated by --, diff separates what every run of one side and none of the "
+        "other covers from what flickers. file:DIR stands for all trace files in a directory, and file:DIR/PATTERN for those "
+        "that match; traces are read one at a time, so that thousands of them fit into memory.\n\n"
+        "Traces of two builds of a kernel are compared by function and line: the side file of a trace says which build it is "
+        "of, and the program's option --other-vmlinux names the vmlinux of each build that is not the target's. Lines are "
+        "paired by a diff of the sources where both are at hand, or else by their order in each function; functions that were "
+        "moved to another file are followed. What has no counterpart in the other build is counted.\n\n"
+        "The exit status is 1 when there is a difference; flicker is not a difference."
+    ),
+    arguments=(
+        Argument(("what",), Value.BUFFER, "two buffers, or several on each side of --", count=Count.SOME, metavar="WHAT"),
+        Argument(("--ordered",), Value.FLAG, "align the records in their order; < marks the left, > the right"),
+        *FILTERS,
+        *TRACE_OPTIONS,
+    ),
+    examples=(
+        Example("diff file:a.kcov file:b.kcov", "functions that only one of two traces has"),
+        Example("diff @a1 @a2 @a3 -- @b1 @b2 @b3", "differences that every run shows"),
+        Example("diff file:before/ file:after/", "the same, for two directories of traces"),
+        Example("diff --ordered @a @b", "where two traces part"),
+    ),
+    needs=frozenset(),
+    keeps_separator=True,
+)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``keep``: buffers kept in memory."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Final
+
+from kcovdbg.records.compact_buffer import Kept, keep
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
+from kcovdbg.console.buffer_sources import find_buffer, find_kept
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.value_kinds import NUMBER, TEXT
+
+_COLUMNS: Final = (
+    Column("name", TEXT, value=lambda row: row[0]),
+    Column("what", TEXT, value=lambda row: row[1].source),
+    Column("count", NUMBER, title="RECORDS", value=lambda row: row[1].shell.count),
+    Column("distinct", NUMBER, value=lambda row: row[1].distinct),
+    Column("bytes", NUMBER, value=lambda row: row[1].size),
+)
+
+
+def _run(context: Context, args: Namespace) -> Table:
+    kept = context.workspace.kept
+    if args.delete:
+        if args.name is None:
+            raise WordError("keep: --delete needs the name of a kept buffer", None)
+        find_kept(context, args.name)
+        del kept[args.name]
+        return _table(kept)
+    if args.name is None:
+        return _table(kept)
+    if args.what is None:
+        raise WordError("keep: missing buffer", None, hint=f"keep {args.name} WHAT, for instance keep {args.name} 41")
+    buffer = find_buffer(context, args.what)
+    kept[args.name] = keep(buffer, args.name, args.what)
+    return _table({args.name: kept[args.name]}, buffer.remarks)
+
+
+def _table(kept: Mapping[str, Kept], remarks: tuple[str, ...] = ()) -> Table:
+    return Table(_COLUMNS, tuple(kept.items()), remarks=remarks, empty="no kept buffers")
+
+
+COMMAND: Final = Command(
+    name="keep",
+    summary="keep a buffer in memory, or list the kept buffers",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {"name": Meaning("name under which it is kept"), "what": Meaning("name of the buffer that it was copied from")},
+        ),
+    ),
+    description=(
+        "A kept buffer does not change with the kernel's memory, and takes some KiB. @NAME names it wherever a command takes a "
+        "buffer."
+    ),
+    arguments=(
+        Argument(("name",), Value.BUFFER_NAME, "a name", count=Count.OPTIONAL, metavar="@NAME"),
+        Argument(("what",), Value.BUFFER, "the buffer", count=Count.OPTIONAL, metavar="WHAT"),
+        Argument(("--delete",), Value.FLAG, "delete the kept buffer"),
+        *TRACE_OPTIONS,
+    ),
+    examples=(
+        Example("keep @before 41", "keep what is in the buffer of task 41 now"),
+        Example("keep", "which buffers are kept? diff @before 41 shows what was added"),
+    ),
+    needs=frozenset(),
+)

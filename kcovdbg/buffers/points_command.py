@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``points``: coverage points of a function, file or directory, and which of them buffers cover."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.address import address_of
+from kcovdbg.records.located_records import is_file_name, matches_path
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
+from kcovdbg.console.buffer_sources import find_counts
+from kcovdbg.console.code_names import unknown_file, unknown_function
+from kcovdbg.console.command import Command, Example, Need, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.coverage_points import OwnPoint, find_module_points, find_own_points, find_point_table
+from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.model.location import Location
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.record_columns import frames_column, where_column
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.value_kinds import ADDRESS, NUMBER, SYMBOL, TEXT, WORD
+from kcovdbg.console.wording import function_text, place_text
+from kcovdbg.console.writer import Format
+from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
+from kcovdbg.symbols.location_table import LocationTable
+
+
+class _Row(NamedTuple):
+    pc: int
+    kind: PointKind
+    address: int
+    location: Location
+    hits: int | None
+
+
+class _Place(NamedTuple):
+    """What ``points`` was asked about."""
+
+    pcs: Sequence[int]
+    absence: str
+    """Why there are no points, where there are none; finding out takes as long as finding points."""
+
+
+def _find_place(table: LocationTable, wanted: str) -> _Place:
+    """Find the points of a function, a file or a directory.
+
+    :raises KcovdbgError: when the kernel image has no code of that name.
+    """
+    if not is_file_name(wanted):
+        found = table.find(function=wanted)
+        named = table.functions_named(wanted)
+        if found or named:
+            units = {symbol.unit for symbol in named if symbol.unit}
+            return _Place(found, "" if found else _explain_absence(table, wanted, units))
+    files = {file for file in table.files() if matches_path(wanted, file)}
+    if files or any(matches_path(wanted, unit) for unit in table.units()):
+        pcs = table.find(files=files) if files else ()
+        return _Place(pcs, f"'{wanted}' is not instrumented: its code has no coverage point")
+    if is_file_name(wanted):
+        raise unknown_file([table], wanted)
+    raise unknown_function([table], wanted, "function or directory")
+
+
+def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str, tuple[str, ...]]:
+    """Return the points of a place, why there are none, and a remark on where they are from.
+
+    :raises KcovdbgError: when neither the kernel image nor a module that is known has code of that name.
+    """
+    table = find_point_table(context)
+    try:
+        pcs, absence = _find_place(table, wanted)
+    except KcovdbgError:
+        found = None if is_file_name(wanted) else find_module_points(context, wanted)
+        if found is None:
+            raise
+        absence = f"'{wanted}' of module {found.module} calls no callback: it is not instrumented"
+        remark = f"'{wanted}' is in module {found.module}; copies that are inlined into other functions are not searched"
+        return found.points, absence, (remark,)
+    rows = zip(pcs, table.get_rows(pcs), strict=True)
+    return [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None], absence, ()
+
+
+def _explain_absence(table: LocationTable, function: str, units: Collection[str]) -> str:
+    text = f"'{function}' is not instrumented: it has no coverage point"
+    if not units:
+        return text
+    names = " and ".join(sorted(units))
+    if table.find(files=units):
+        return f"{text}, though {names} is instrumented: noinstr or __no_sanitize_coverage excludes single functions"
+    return f"{text}, and neither has anything else in {names}: KCOV_INSTRUMENT in a Makefile excludes whole files"
+
+
+def _coverage(rows: Sequence[_Row], kinds: Collection[PointKind]) -> Iterator[str]:
+    """Yield how many of the points that a buffer can have are in it, and how many it cannot have.
+
+    :param kinds: what the buffer can have.
+    """
+    recordable = [row for row in rows if row.kind in kinds]
+    covered = sum(bool(row.hits) for row in recordable)
+    if recordable:
+        yield f"{covered} of {len(recordable)} points are covered ({covered / len(recordable):.0%})"
+    for kind in sorted({row.kind for row in rows} - set(kinds)):
+        count = sum(row.kind is kind for row in rows)
+        yield f"{count} points of kind {kind.name.lower()} are not recorded in this mode"
+
+
+def _make_columns(offset: int, kinds: Collection[PointKind], *, counted: bool) -> list[Column]:
+    """Return the columns.
+
+    :param offset: the KASLR offset.
+    :param kinds: kinds of points that the buffers can have.
+    :param counted: whether there are buffers.
+    """
+    return [
+        Column("pc", WORD),
+        Column("kind", TEXT, value=lambda row: row.kind.name.lower()),
+        Column("address", ADDRESS, json_only=not offset),
+        Column(
+            "symbol",
+            SYMBOL,
+            title="FUNCTION",
+            value=lambda row: row.location.symbol,
+            text=lambda row: function_text(row.location) if row.location.frames else None,
+            elastic=16,
+        ),
+        where_column(lambda row: place_text(row.location.frames[0]) if row.location.frames else None),
+        Column(
+            "hits",
+            NUMBER,
+            json_only=not counted,
+            text=lambda row: str(row.hits) if row.kind in kinds else None,
+            style=lambda row: "covered" if row.hits else "uncovered",
+        ),
+        frames_column(lambda row: row.location.frames),
+    ]
+
+
+def _run(context: Context, args: Namespace) -> Table:
+    if args.uncovered and not args.what:
+        raise UsageError("points: --uncovered needs a buffer", hint=f"points {args.place} --uncovered WHAT")
+    remarks: list[str] = []
+    own = () if is_file_name(args.place) else find_own_points(context, args.place)
+    if own:
+        found: Sequence[OwnPoint] = own
+        absence = ""
+        remarks.append(
+            f"the table of this build is still being built: points of '{args.place}' inlined into other functions are missing"
+        )
+    else:
+        found, absence, remark = _find_points(context, args.place)
+        remarks += remark
+    counts: Counter[int] | None = None
+    kinds = POINT_KINDS
+    if args.what:
+        buffers = [find_counts(context, what) for what in args.what]
+        counts = Counter()
+        for buffer in buffers:
+            counts.update(buffer.counts)
+        remarks += dict.fromkeys(remark for buffer in buffers for remark in buffer.remarks)
+        kinds = frozenset().union(*(buffer.kinds for buffer in buffers))
+    offset = context.target.kaslr_offset
+    rows = [
+        _Row(
+            pc,
+            kind,
+            address_of(pc, offset),
+            Location(pc, frames),
+            None if counts is None else counts.get(pc, 0),
+        )
+        for pc, kind, frames in found
+    ]
+    if counts is not None:
+        remarks += _coverage(rows, kinds)
+    if not rows:
+        context.status = 1
+        # Other formats than text show remarks only.
+        remarks += [absence] if context.format is not Format.TEXT else []
+    if args.uncovered and rows:
+        rows = [row for row in rows if row.kind in kinds and not row.hits]
+        absence = f"no uncovered point in '{args.place}'"
+    return Table(_make_columns(offset, kinds, counted=counts is not None), rows, remarks=remarks, empty=absence)
+
+
+COMMAND: Final = Command(
+    name="points",
+    summary="list the coverage points of a function, file or directory",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(
+        RowType(
+            _make_columns(0, POINT_KINDS, counted=True),
+            {
+                "kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`"),
+                "hits": Meaning("records of this point in the buffers", "no buffer was named", "records"),
+            },
+        ),
+    ),
+    description=(
+        "A coverage point is a call of the sanitizer's callback, placed by the compiler; KCOV never sees code without one. An "
+        "inlined function has its points in its callers. KIND is pc for a basic block and cmp for a comparison; the mode of a "
+        "buffer decides which of the two it has. With WHAT, shows how often the buffers together have each point, and which "
+        "share of the points of their kinds is covered. Points of a function of a loaded module are read from its code in "
+        "memory; name the module's debug info with -s. A function has the name that it has in the source, or that of a "
+        "symbol, as in an oops (vfs_open.isra.0): then the points of its code alone.\n\n"
+        "The exit status is 1 when the function, file or directory exists but has no point; a message gives the reason."
+    ),
+    arguments=(
+        Argument(
+            ("place",), Value.FUNCTION, "a function, a file such as fs/open.c, or a directory", metavar="FUNCTION|FILE|DIR"
+        ),
+        Argument(("what",), Value.BUFFER, "count the records of these buffers", count=Count.ANY, metavar="WHAT"),
+        Argument(("--uncovered",), Value.FLAG, "only the points that the buffers could have and lack"),
+        *TRACE_OPTIONS,
+    ),
+    examples=(
+        Example("points vfs_read", "can KCOV see this function?"),
+        Example("points net/ipv4/tcp.c 41", "how much of this file did task 41 execute?"),
+        Example("points fs 41 42 --uncovered", "what did both tasks together miss of this directory?"),
+        Example("points do_sys_openat2 all --uncovered", "what has nobody covered?"),
+    ),
+    needs=frozenset({Need.POINTS}),
+)

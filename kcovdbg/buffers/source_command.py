@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``source``: source text with covered lines marked."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from kcovdbg.records.located_records import matches_function_or_file
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
+from kcovdbg.console.buffer_sources import find_counts, name_remarks
+from kcovdbg.console.code_names import check_place
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.buffers.trace_coverage import find_line_coverage
+from kcovdbg.records.coverage import LineCoverage
+from kcovdbg.console.column import Column
+from kcovdbg.console.highlight import highlight
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Fragment, Line, Lines, Table
+from kcovdbg.console.source_hunks import find_hunks
+from kcovdbg.console.value_kinds import NUMBER, PATH, TEXT
+
+
+class _Row(NamedTuple):
+    """A line with points and its text."""
+
+    coverage: LineCoverage
+    text: str | None
+
+
+_COLUMNS: Final = (
+    Column("file", PATH, value=lambda row: row.coverage.file),
+    Column("line", NUMBER, value=lambda row: row.coverage.line),
+    Column("hits", NUMBER, value=lambda row: row.coverage.hits),
+    Column("points", NUMBER, value=lambda row: row.coverage.points),
+    Column("covered", NUMBER, value=lambda row: row.coverage.covered),
+    Column("text", TEXT),
+)
+
+
+def _run(context: Context, args: Namespace) -> Lines:
+    remarks = [*name_remarks(context)]
+    if args.place is not None:
+        check_place(context.workspace.names, args.place)
+    counts, its_remarks, kinds = find_counts(context, args.what)
+    wanted = None if args.place is None else partial(matches_function_or_file, args.place)
+    found = find_line_coverage(context, counts, kinds, wanted)
+    remarks += (*its_remarks, *found.remarks)
+    tree = context.workspace.source
+    rows = [_Row(line, tree.read(line.file).line(line.line)) for file in found.files for line in file.rows()]
+    reasons = sorted({text.remark for file in found.files if (text := tree.read(file.file)).remark})
+    remarks += reasons[:3] + ([f"{len(reasons) - 3} more files without text"] if len(reasons) > 3 else [])
+    if rows:
+        remarks.append(f"{found.covered} of {found.total} lines with points are covered, in {len(found.files)} files")
+    empty = f"nothing of '{args.place}' is covered" if args.place else "no records"
+    data = Table(_COLUMNS, rows, errors=_errors)
+    return Lines(_lines(context, rows, empty, whole=args.all), data=data, remarks=remarks)
+
+
+def _errors(row: _Row) -> tuple[str, ...]:
+    return () if row.text is not None else ("source text is missing",)
+
+
+def _lines(context: Context, rows: Sequence[_Row], empty: str, *, whole: bool) -> Iterator[Line]:
+    if not rows:
+        yield (("remark", empty),)
+    tree = context.workspace.source
+    for number, (file, members) in enumerate(groupby(rows, key=lambda row: row.coverage.file)):
+        by_line = {row.coverage.line: row.coverage for row in members}
+        if number:
+            yield ()
+        covered = sum(coverage.covered > 0 for coverage in by_line.values())
+        yield (("path", file), ("remark", f"  {covered} of {len(by_line)} lines with points are covered"))
+        text = tree.read(file).lines
+        if not text:
+            for line, coverage in by_line.items():
+                yield _line(line, coverage, [], len(str(max(by_line))))
+            continue
+        digits = len(str(len(text)))
+        for part, (first, last) in enumerate([(1, len(text))] if whole else find_hunks(sorted(by_line), len(text))):
+            if part:
+                yield (("gutter", "     ⋮"),)
+            for line, shown in enumerate(highlight(text[first - 1 : last], file), first):
+                yield _line(line, by_line.get(line), shown, digits)
+
+
+def _line(number: int, coverage: LineCoverage | None, shown: Sequence[Fragment], digits: int) -> list[Fragment]:
+    if coverage is None:
+        gutter: list[Fragment] = [("gutter", f"{'':>8}   {number:>{digits}}  ")]
+    elif not coverage.covered:
+        gutter = [("uncovered", f"{'':>8} ! {number:>{digits}}  ")]
+    else:
+        # A line can have covered and uncovered points.
+        sign = "+" if coverage.covered == coverage.points else "~"
+        gutter = [("covered", f"{coverage.hits:>8} {sign} {number:>{digits}}  ")]
+    return [*gutter, *shown]
+
+
+COMMAND: Final = Command(
+    name="source",
+    summary="show source text with covered lines marked",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "hits": Meaning("records of points on this line", unit="records"),
+                "points": Meaning("coverage points on this line", unit="points"),
+                "covered": Meaning("points on this line that the buffer has", unit="points"),
+                "file": Meaning("source file, relative to the build root"),
+                "line": Meaning("line in the file"),
+            },
+            errors=True,
+        ),
+    ),
+    description=(
+        "Each line with points has its number of records and a mark: + all points are covered, ~ some are, ! none is, though "
+        "the function was executed. A line includes the points of functions inlined there. The text comes from the build's "
+        "source tree or from --source-dir."
+    ),
+    arguments=(
+        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
+        Argument(("place",), Value.FUNCTION, "only this function or file", count=Count.OPTIONAL, metavar="FUNCTION|FILE"),
+        Argument(("--all",), Value.FLAG, "show whole files instead of lines around points"),
+        *TRACE_OPTIONS,
+    ),
+    examples=(Example("source 41 tcp_sendmsg_locked", "which branches did it take?"),),
+    needs=frozenset(),
+)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``top``: what fills a buffer."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kcovdbg.records.top import Share, count_repeats, rank
+from kcovdbg.console.argument import Argument, Value
+from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
+from kcovdbg.console.buffer_sources import find_buffer, name_remarks
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.model.location import Location
+from kcovdbg.records.pc_counts import as_counts, count_pcs, pc_sequence
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.record_columns import approximate_errors, frames_column
+from kcovdbg.console.renderable import Lines, Renderable, Table
+from kcovdbg.console.value_kinds import NUMBER, PATH, SHARE, SYMBOL, WORD
+from kcovdbg.console.wording import APPROXIMATE, buffer_title
+from kcovdbg.console.writer import Format
+
+_SHOWN: Final = 25
+
+
+class _Row(NamedTuple):
+    share: Share
+    location: Location
+    by: str
+
+    @property
+    def file(self) -> str | None:
+        return self.location.frames[0].file if self.location.frames else None
+
+    @property
+    def function(self) -> str | None:
+        # A file has many functions, of which its hottest PC has one.
+        return self.location.frames[0].function if self.location.frames and self.by != "file" else None
+
+    @property
+    def line(self) -> int | None:
+        return self.location.frames[0].line if self.location.frames and self.by == "pc" else None
+
+
+def _function_text(row: _Row) -> str:
+    if row.function is None:
+        return f"{row.share.pc:#x}"
+    return f"{row.function} {APPROXIMATE}" if row.location.approximate else row.function
+
+
+def _make_columns(by: str) -> tuple[Column, ...]:
+    return (
+        Column("count", NUMBER, title="RECORDS", value=lambda row: row.share.records),
+        Column("share", SHARE, value=lambda row: row.share.share),
+        Column("points", NUMBER, value=lambda row: row.share.points, json_only=by == "pc", priority=2),
+        Column("repeats", NUMBER, value=lambda row: row.share.repeats, priority=1),
+        Column("function", SYMBOL, elastic=16, json_only=by == "file", text=_function_text),
+        Column("file", PATH, elastic=16, elide_start=True),
+        Column("line", NUMBER, json_only=by != "pc"),
+        Column("pc", WORD, value=lambda row: row.share.pc, title="HOTTEST PC" if by != "pc" else "PC", priority=3),
+        frames_column(lambda row: row.location.frames),
+    )
+
+
+def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
+    names = context.workspace.names
+    remarks = [*name_remarks(context)]
+    buffer = find_buffer(context, args.what)
+    remarks += buffer.remarks
+    known = as_counts(count_pcs(buffer))
+    columns = names.columns(known.pcs)
+    (wanted,) = make_filters(args, names)
+    repeats = count_repeats(columns, pc_sequence(buffer))
+    shares = rank(columns, known.records, repeats, args.by, None if wanted.passes_all else wanted.select(columns))
+    limit = args.n if args.n is not None else _SHOWN if context.format is Format.TEXT else len(shares)
+    shown = shares[:limit]
+    if len(shares) > limit:
+        remarks.append(
+            f"{len(shares) - limit} more lines with {shares.records - sum(share.records for share in shown)} records; "
+            "-n shows them"
+        )
+    if shares.repeats:
+        part = f"{shares.repeats} of {shares.records} records ({shares.repeats / shares.records:.0%})"
+        remarks.append(f"{part} repeat a point within one run of a function")
+    names.learn(share.pc for share in shown)
+    yield Lines(((("header", buffer_title(buffer)),),))
+    yield Table(
+        _make_columns(args.by),
+        tuple(_Row(share, names[share.pc], args.by) for share in shown),
+        remarks=remarks,
+        empty="no records",
+        errors=lambda row: approximate_errors(row.location) if args.by != "file" else (),
+    )
+
+
+COMMAND: Final = Command(
+    name="top",
+    summary="show what fills a buffer, by function, file or PC",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(
+        RowType(
+            _make_columns("pc"),
+            {
+                "repeats": Meaning("records of points that the same run of a function already had", unit="records"),
+                "pc": Meaning("PC of the group with the most records"),
+                "function": Meaning("name of the function", "grouped by file, or unknown"),
+                "line": Meaning("line in the file", "not grouped by PC, or unknown"),
+            },
+            errors=True,
+        ),
+    ),
+    description=(
+        "REPEATS counts the records of points that the same run of a function already had: what a loop in a helper adds to "
+        "the buffer without covering anything new. Inlined functions count separately."
+    ),
+    arguments=(
+        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
+        Argument(("--by",), Value.CHOICE, "group records by this", choices=("function", "file", "pc"), default="function"),
+        Argument(("-n",), Value.NUMBER, f"show at most N lines; default {_SHOWN}", metavar="N"),
+        *FILTERS,
+        *TRACE_OPTIONS,
+    ),
+    examples=(
+        Example("top 41", "why is the buffer full?"),
+        Example("top file:boot.kcov --by file", "which parts of the kernel are in a boot trace?"),
+    ),
+    needs=frozenset(),
+)

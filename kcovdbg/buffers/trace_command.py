@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``trace``: the functions of a buffer, in short."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from itertools import count
+from typing import Final, NamedTuple, TypeAlias
+
+from kcovdbg.abi import record
+from kcovdbg.records.alignment import align
+from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.records.function_classes import CLASSES, OUTERMOST, find_class
+from kcovdbg.records.function_trace import TraceStep, chain_functions, group_by_function, list_functions, select_largest
+from kcovdbg.records.located_records import PcFilter, find_indices
+from kcovdbg.records.loop_folding import find_runs
+from kcovdbg.records.pc_names import Names
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
+from kcovdbg.console.buffer_sources import find_buffer, recorded_syscall_remarks, syscall_remarks
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.records.pc_counts import pc_sequence
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.record_columns import approximate_errors, where_column
+from kcovdbg.console.renderable import Lines, Renderable, Table
+from kcovdbg.console.value_kinds import LIST, NUMBER, PATH, SYMBOL, TEXT
+from kcovdbg.console.wording import APPROXIMATE, buffer_title, place_text, values_text
+from kcovdbg.console.writer import Format
+
+_LINES: Final = 100
+"""About two screens."""
+_ALL: Final = "all"
+_INDENTED: Final = 24
+"""Levels that are indented in text."""
+
+
+_Classifier: TypeAlias = Callable[[Frame], "str | None"]
+"""Returns the class of a function."""
+
+
+class _Row(NamedTuple):
+    step: TraceStep
+    location: Location
+    name: str | None
+    """Of its class."""
+    values: tuple[str, ...] = ()
+    """What the function was given and returned, in the first of its rounds."""
+
+    @property
+    def frame(self) -> Frame:
+        return _outer_frame(self.location)
+
+
+def _outer_frame(location: Location) -> Frame:
+    return location.frames[-1] if location.frames else Frame(None, None, None, None)
+
+
+def _function_text(row: _Row) -> str:
+    depth = row.step.depth
+    indent = "  " * depth if depth <= _INDENTED else "  " * _INDENTED + f"+{depth - _INDENTED} "
+    name = row.frame.function or f"{row.location.address:#x}"
+    return f"{indent}{name} {APPROXIMATE}" if row.location.approximate else indent + name
+
+
+_COLUMNS: Final = (
+    Column("depth", NUMBER, value=lambda row: row.step.depth, json_only=True),
+    Column("records", NUMBER, value=lambda row: row.step.records),
+    Column("rounds", NUMBER, value=lambda row: row.step.rounds, priority=2),
+    Column("function", SYMBOL, value=lambda row: row.frame.function, text=_function_text, elastic=24),
+    Column("values", LIST, elastic=16, hide_empty=True),
+    Column("file", PATH, value=lambda row: row.frame.file, json_only=True),
+    Column("line", NUMBER, value=lambda row: row.frame.line, json_only=True),
+    Column("class", TEXT, value=lambda row: row.name, hide_empty=True, priority=2),
+    where_column(lambda row: place_text(row.frame) or None, priority=1),
+)
+_BOTH: Final = "both"
+_WHAT: Final = "what"
+_AGAINST: Final = "against"
+_SIGNS: Final = {_BOTH: "", _WHAT: ">", _AGAINST: "<"}
+
+
+class _ComparedRow(NamedTuple):
+    """A function of one of two traces, or of both."""
+
+    row: _Row
+    other: _Row | None
+    """In the trace that is compared with, where both have it."""
+    side: str
+
+    @property
+    def step(self) -> TraceStep:
+        return self.row.step
+
+    @property
+    def location(self) -> Location:
+        return self.row.location
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return self.row.values
+
+    @property
+    def frame(self) -> Frame:
+        return self.row.frame
+
+    @property
+    def name(self) -> str | None:
+        return self.row.name
+
+    @property
+    def records(self) -> tuple[int | None, int | None]:
+        """In the trace that is compared with, and in the other one."""
+        own = self.row.step.records
+        if self.other is not None:
+            return self.other.step.records, own
+        return (own, None) if self.side == _AGAINST else (None, own)
+
+
+_COMPARED_COLUMNS: Final = (
+    Column("side", TEXT, text=lambda row: _SIGNS[row.side], title=""),
+    _COLUMNS[0],
+    Column("against_records", NUMBER, value=lambda row: row.records[0], title="AGAINST"),
+    Column("records", NUMBER, value=lambda row: row.records[1]),
+    *_COLUMNS[3:],
+)
+_CLASS_COLUMNS: Final = (
+    Column("class", TEXT, value=lambda one: one.name),
+    Column("summary", TEXT),
+    Column("functions", LIST, json_only=True),
+    Column("files", LIST, json_only=True),
+)
+
+
+_VALUES: Final = Meaning("arguments and returned value of the first call, in buffers that hold them")
+
+
+class _Story(NamedTuple):
+    """The functions of one trace."""
+
+    buffer: Buffer
+    names: Names
+    pcs: array[int]
+    """Of the records that are not left out."""
+    numbers: Sequence[int]
+    """The numbers of these records in the buffer, where records hold values."""
+    steps: list[TraceStep]
+    remarks: Sequence[str]
+
+
+def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
+    if args.classes:
+        yield Table(_CLASS_COLUMNS, CLASSES)
+        return
+    if args.what is None:
+        raise WordError("trace: buffer name is missing", None, hint="trace 41, for the buffer of task 41")
+    classify = _make_classifier()
+    if args.against is not None:
+        yield from _compare(context, args, classify)
+        return
+    (build,) = find_builds(context, [[args.what]])
+    (wanted,) = make_filters(args, build.names)
+    story = _read(context, args, args.what, build, wanted, classify)
+    shown, more = _choose(context, args, story.steps)
+    yield Lines(((("header", buffer_title(story.buffer)),),))
+    yield Table(
+        _COLUMNS,
+        tuple(_make_row(step, story, classify) for step in shown),
+        remarks=(*story.remarks, *build_remarks(context, [build]), *more),
+        empty="no records",
+        errors=lambda row: approximate_errors(row.location),
+    )
+
+
+def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wanted: PcFilter, classify: _Classifier) -> _Story:
+    buffer = find_buffer(context, what, build.kernel)
+    names = build.names
+    remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer), *buffer.remarks]
+    pcs = pc_sequence(buffer)
+    names.learn(pc for pc in set(pcs) if pc)
+    numbers: Sequence[int] = range(len(pcs))
+    if not wanted.passes_all:
+        numbers = find_indices(buffer, wanted)
+        pcs = array("Q", (pcs[index] for index in numbers))
+    positions, left_out = _leave_out(pcs, names, frozenset(args.include or ()), classify)
+    kept = array("Q", (pcs[at] for at in positions))
+    numbers = array("Q", (numbers[at] for at in positions)) if buffer.encoding.codec.is_variable else ()
+    if left_out:
+        named = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
+        remarks.append(f"{sum(left_out.values())} of {len(pcs)} records left out: {named}; --include {_ALL} shows them")
+    return _Story(buffer, names, kept, numbers, _find_steps(kept, names, in_chain=not args.unique), remarks)
+
+
+def _compare(context: Context, args: Namespace, classify: _Classifier) -> Iterator[Renderable]:
+    """Yield the functions of two traces, aligned in their order."""
+    whats = (args.against, args.what)
+    builds = find_builds(context, [[what] for what in whats])
+    filters = make_filters(args, *(build.names for build in builds))
+    stories = [_read(context, args, *side, classify) for side in zip(whats, builds, filters, strict=True)]
+    remarks = [f"{story.buffer.name}: {remark}" for story in stories for remark in story.remarks]
+    comparison = compare_builds(builds, [set(story.pcs) for story in stories])
+    remarks += [*build_remarks(context, builds), *comparison.remarks()]
+    rows = list(_align(stories, comparison, classify))
+    differing = sum(row.side != _BOTH for row in rows)
+    context.status = 1 if differing else 0
+    shown = rows
+    if args.n is None and args.offset is None and context.format is Format.TEXT:
+        shown = [rows[at] for at in _find_context([row.side != _BOTH for row in rows], [row.step.depth for row in rows])]
+        if len(shown) < len(rows):
+            remarks.append(
+                f"{len(rows) - len(shown)} of {len(rows)} lines are in both traces and not shown; -n {len(rows)} shows all"
+            )
+    else:
+        first = args.offset or 0
+        shown = rows[first : len(rows) if args.n is None else first + args.n]
+    yield Lines(tuple((("header", f"{sign} {buffer_title(story.buffer)}"),) for sign, story in zip("<>", stories, strict=True)))
+    yield Table(
+        _COMPARED_COLUMNS,
+        tuple(shown),
+        remarks=remarks,
+        empty="no difference" if rows else "no records",
+        errors=lambda row: approximate_errors(row.location),
+    )
+
+
+def _align(stories: Sequence[_Story], comparison: BuildComparison, classify: _Classifier) -> Iterator[_ComparedRow]:
+    """Yield the functions of both traces in order, those in both once."""
+    numbers: defaultdict[object, int] = defaultdict(count(1).__next__)
+    rows = [[_make_row(step, story, classify) for step in story.steps] for story in stories]
+    sides = [array("Q", [numbers[_find_key(comparison, row, side)] for row in its]) for side, its in enumerate(rows)]
+    i = j = 0
+    for left, right, length in (*align(*sides).blocks, (len(sides[0]), len(sides[1]), 0)):
+        yield from (_ComparedRow(row, None, _AGAINST) for row in rows[0][i:left])
+        yield from (_ComparedRow(row, None, _WHAT) for row in rows[1][j:right])
+        for at in range(length):
+            yield _ComparedRow(rows[1][right + at], rows[0][left + at], _BOTH)
+        i, j = left + length, right + length
+
+
+def _find_key(comparison: BuildComparison, row: _Row, side: int) -> object:
+    """Return what rows of one function have in common, on both sides."""
+    if row.frame.function:
+        return comparison.function(row.frame, side)
+    return row.location.address if comparison.match is None else (side, row.location.address)
+
+
+def _find_context(differs: Sequence[bool], depths: Sequence[int]) -> list[int]:
+    """Return the lines that differ, and those that they are below."""
+    found: set[int] = set()
+    for at in range(len(differs)):
+        if not differs[at]:
+            continue
+        found.add(at)
+        depth = depths[at]
+        for above in range(at - 1, -1, -1):
+            if depth == 0:
+                break
+            if depths[above] < depth:
+                if above in found:
+                    break
+                found.add(above)
+                depth = depths[above]
+    return sorted(found)
+
+
+def _leave_out(
+    pcs: Sequence[int], names: Names, included: frozenset[str], classify: _Classifier
+) -> tuple[array[int], Counter[str]]:
+    """Return where the records outside the classes that are left out are, and the number of the others by class.
+
+    Records without an address belong to no function and are left out as well.
+    """
+    class_of = {pc: classify(_outer_frame(names[pc])) for pc in set(pcs) if pc}
+    left_out = Counter(name for pc in pcs if pc and (name := class_of[pc]) is not None and name not in included)
+    if _ALL in included:
+        left_out.clear()
+    return array("Q", (at for at, pc in enumerate(pcs) if pc and class_of[pc] not in left_out)), left_out
+
+
+def _make_classifier() -> _Classifier:
+    @cache
+    def classify(function: str | None, file: str | None) -> str | None:
+        # There are hundreds of patterns, and a function has many PCs.
+        return find_class(Frame(function, file, None, None))
+
+    return lambda frame: classify(frame.function, frame.file)
+
+
+def _find_steps(pcs: Sequence[int], names: Names, *, in_chain: bool) -> list[TraceStep]:
+    groups = group_by_function({pc: _outer_frame(names[pc]) for pc in set(pcs)})
+    runs = find_runs(pcs, groups.__getitem__)
+    if not in_chain:
+        return list_functions(runs)
+    entries: dict[object, int] = {}
+    for pc in pcs:
+        entries.setdefault(groups[pc], pc)
+
+    @cache
+    def is_outermost(group: object) -> bool:
+        return isinstance(group, tuple) and any(fnmatchcase(group[0], pattern) for pattern in OUTERMOST)
+
+    return chain_functions(runs, lambda at: entries[groups[pcs[at]]] == pcs[at], is_outermost)
+
+
+def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[list[TraceStep], tuple[str, ...]]:
+    """Return the steps to show, and a remark where there are more."""
+    first = args.offset or 0
+    if args.n is None and not first:
+        if context.format is not Format.TEXT or len(steps) <= _LINES:
+            return steps, ()
+        shown = select_largest(steps, _LINES)
+        return shown, (f"the {_LINES} largest of {len(steps)} lines; -n {len(steps)} shows all",)
+    end = len(steps) if args.n is None else first + args.n
+    shown = steps[first:end]
+    if context.format is Format.TEXT and len(shown) < len(steps):
+        at = f"lines {first} to {first + len(shown) - 1}" if shown else "no lines"
+        return shown, (f"{at} of {len(steps)}",)
+    return shown, ()
+
+
+def _make_row(step: TraceStep, story: _Story, classify: _Classifier) -> _Row:
+    location = story.names[story.pcs[step.first]]
+    return _Row(step, location, classify(_outer_frame(location)), tuple(_step_values(step, story, _outer_frame(location))))
+
+
+def _step_values(step: TraceStep, story: _Story, frame: Frame) -> Iterator[str]:
+    """Yield the values in a step's records, up to the first returned one: those of one call."""
+    buffer = story.buffer
+    if not buffer.encoding.codec.is_variable:
+        return
+    for at in range(step.first, min(len(story.pcs), step.first + step.records)):
+        outer = _outer_frame(story.names[story.pcs[at]])
+        if (outer.function, outer.file) != (frame.function, frame.file):
+            return
+        found = record.decode_record(buffer.words, story.numbers[at], buffer.encoding)
+        if found.values is not None:
+            yield values_text(found.values)
+        if found.kind is record.RecordKind.RETURN:
+            return
+
+
+COMMAND: Final = Command(
+    name="trace",
+    summary="show the functions of a buffer in short, in order of appearance",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {"rounds": Meaning("how often a loop was folded into this line", unit="rounds"), "values": _VALUES},
+            errors=True,
+            when="without `--classes`",
+        ),
+        RowType(
+            _COMPARED_COLUMNS,
+            {
+                "values": _VALUES,
+                "side": Meaning("`what` or `against` where only one of the traces has the line, or `both`"),
+                "records": Meaning("records of WHAT, null where it has none", unit="records"),
+                "against_records": Meaning(
+                    "records of the trace that is compared with, null where it has none", unit="records"
+                ),
+            },
+            errors=True,
+            when="with `--against`",
+        ),
+        RowType(
+            _CLASS_COLUMNS,
+            {
+                "class": Meaning("name of the class"),
+                "summary": Meaning("what the class holds"),
+                "functions": Meaning("patterns of names of functions"),
+                "files": Meaning("patterns of source files"),
+            },
+            when="with `--classes`",
+        ),
+    ),
+    description=(
+        "Functions are indented below the one that was executed before them, until that one continues. A PC trace does not "
+        "record calls, so the depth is inferred; tree has the calls of traces with entry and exit records. A function that is "
+        "entered again from the same place is not repeated: ROUNDS says how often it was entered. With --unique each function "
+        "is listed once, in order of first appearance. Inlined functions are part of the function that they are in.\n\n"
+        "Functions of the kernel's infrastructure are left out by class; --classes lists the classes, and --include shows "
+        "those of one. The functions of system calls always stay.\n\n"
+        "With --against, the functions of two traces are aligned in their order: < marks those of the other trace alone, and > "
+        "those of WHAT alone. Text shows these and what they are below. Functions of two builds of a kernel are matched as by "
+        "diff. The exit status is 1 where there is a difference.\n\n"
+        f"A long trace is cut to the {_LINES} functions with the most records, those of functions below them included. -n N "
+        "shows N lines in order, and --offset says from which line on. JSON has all lines."
+    ),
+    arguments=(
+        Argument(("what",), Value.BUFFER, "the buffer", count=Count.OPTIONAL, metavar="WHAT"),
+        Argument(("--against",), Value.BUFFER, "show the differences from this buffer, the older one", metavar="OTHER"),
+        Argument(("--unique",), Value.FLAG, "list each function once"),
+        Argument(
+            ("--include",),
+            Value.CHOICE,
+            "also show functions of this class",
+            count=Count.ANY,
+            metavar="CLASS",
+            choices=(*(one.name for one in CLASSES), _ALL),
+        ),
+        Argument(("--classes",), Value.FLAG, "list the classes"),
+        Argument(("-n",), Value.NUMBER, "show at most N lines", metavar="N"),
+        Argument(("--offset",), Value.NUMBER, "leave out the first N lines", metavar="N"),
+        *FILTERS,
+        *TRACE_OPTIONS,
+    ),
+    examples=(
+        Example("trace 41", "what did task 41 do?"),
+        Example("trace @run --unique --not-function 'x86_*'", "each function once, without some"),
+        Example("trace 41 --offset 100 -n 100", "the second hundred of all lines"),
+        Example("trace file:new.kcov --against file:old.kcov", "functions that only one of two traces has, in order"),
+        Example("trace 41 --include locking", "with the locks that it took"),
+    ),
+    needs=frozenset(),
+)

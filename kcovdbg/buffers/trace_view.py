@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A view of one buffer, or of two side by side, drawn a row at a time, for the screen and for text."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kcovdbg.abi import record
+from kcovdbg.abi.address import address_of
+from kcovdbg.records.alignment import align
+from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.records.located_records import PcFilter, find_indices, locate_record, select_records
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.view_rows import (
+    ChosenRows,
+    ContentRows,
+    IndexRows,
+    Mark,
+    Rows,
+    SingleRows,
+    ViewRow,
+    filter_rows,
+    fold_equal,
+    fold_groups,
+)
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.located_record import LocatedRecord
+from kcovdbg.model.location import Location
+from kcovdbg.records.pc_counts import pc_sequence
+from kcovdbg.console.renderable import Fragment, Line
+from kcovdbg.console.side_by_side import GUTTER, columns, fit, fit_title, join, pair, panel_width
+from kcovdbg.console.wording import (
+    COARSE,
+    UNREADABLE,
+    RecordText,
+    buffer_title,
+    place_text,
+    record_text,
+    short_comparison_text,
+)
+from kcovdbg.symbols.source_tree import SourceTree
+
+# A narrower pane leaves addresses to the detail, to have room for names.
+_WIDE: Final = 96
+
+
+class TracePane:
+    """One buffer of a view.
+
+    :param buffer: the buffer.
+    :param names: of recorded PCs.
+    :param wanted: leaves out the other records; None: all are shown.
+    """
+
+    def __init__(self, buffer: Buffer, names: Names, wanted: PcFilter | None = None) -> None:
+        self.names = names
+        self.title = buffer_title(buffer)
+        self._digits = len(str(max(buffer.count - 1, 0)))
+        self._numbers: Sequence[int] | None = None
+        if wanted is not None and not wanted.passes_all:
+            names.learn(pc for pc in set(pc_sequence(buffer)) if pc)
+            self._numbers = find_indices(buffer, wanted)
+            self.title += f", {len(self._numbers)} shown"
+            buffer = select_records(buffer, self._numbers)
+        self.buffer = buffer
+        self._missing = [range(gap.first, gap.first + gap.length) for gap in buffer.gaps]
+
+    def __len__(self) -> int:
+        return self.buffer.count
+
+    def number(self, index: int) -> int:
+        """Return the index in the buffer of a record that is shown."""
+        return index if self._numbers is None else self._numbers[index]
+
+    def record(self, index: int) -> record.Record:
+        """Decode a record."""
+        return record.decode_record(self.buffer.words, index, self.buffer.encoding)
+
+    def located(self, index: int) -> LocatedRecord:
+        """Decode a record and return it with its location."""
+        return locate_record(self.buffer, self.names, self.record(index))
+
+    def location(self, index: int) -> Location | None:
+        """Return where a record is; None where it has no address or could not be read."""
+        return None if self.is_missing(index) else self.located(index).location
+
+    def text(self, index: int) -> RecordText:
+        """Return a record in words."""
+        if self.is_missing(index):
+            return UNREADABLE
+        return record_text(self.located(index), big_endian=self.buffer.encoding.big_endian)
+
+    def is_missing(self, index: int) -> bool:
+        """Return whether the record could not be read."""
+        return any(index in span for span in self._missing)
+
+    def line(self, index: int, width: int, rounds: int = 1, *, fill: bool = False) -> list[Fragment]:
+        """Return a record in so many columns.
+
+        :param rounds: how many records are folded into it.
+        :param fill: whether to fill the line with blanks.
+        """
+        parts: list[tuple[str, str, int]] = [("number", str(self.number(index)), self._digits)]
+        if rounds > 1:
+            parts.append(("remark", f"×{rounds}", 8))
+        if self.is_missing(index):
+            return columns([*parts, ("error", UNREADABLE.function, 0)], width, fill=fill)
+        row = self.located(index)
+        text = record_text(row)
+        if row.address is None:
+            return columns([*parts, ("warning", text.function, 0)], width, fill=fill)
+        if width >= _WIDE:
+            parts.append(("address", f"{row.address:x}", 16))
+        if text.sign:
+            parts.append(("mode", text.sign, 1))
+        if row.record.comparison is not None:
+            parts.append(("", short_comparison_text(row.record.comparison), min(30, max(width // 4, 8))))
+        parts += [("symbol", text.function, 0), ("path", text.place, 0)]
+        return columns(parts, width, fill=fill)
+
+
+class TraceView:
+    """A view of one buffer or two.
+
+    :param left: the buffer, or the left one of two.
+    :param right: the right one, if any.
+    :param by_index: pair records by index instead of aligning the traces: for two readings of one buffer.
+    :param sources: find the source files of each side; of both, where there is one.
+    :param comparison: what makes records of two builds comparable; None for one build.
+    :param remarks: of the command that made it.
+    :param renew: reads the buffers again and returns a new view; None where they do not change. May raise KcovdbgError.
+    """
+
+    def __init__(
+        self,
+        left: TracePane,
+        right: TracePane | None = None,
+        *,
+        by_index: bool = False,
+        sources: Sequence[SourceTree] = (),
+        comparison: BuildComparison | None = None,
+        remarks: Sequence[str] = (),
+        renew: Callable[[], TraceView] | None = None,
+    ) -> None:
+        self.left, self.right = left, right
+        self.renew = renew
+        self._sources = sources
+        self.remarks = list(remarks)
+        for side in filter(None, (left, right)):
+            self.remarks += [remark if right is None else f"{side.buffer.name}: {remark}" for remark in side.buffer.remarks]
+        self.rows: Rows
+        if right is None:
+            self.rows = SingleRows(len(left))
+        elif by_index and comparison is None:
+            width = left.buffer.encoding.record_words
+            if width == right.buffer.encoding.record_words and not left.buffer.encoding.codec.is_variable:
+                self.rows = IndexRows(left.buffer.words, right.buffer.words, width)
+            else:
+                self.rows = IndexRows(_words(left.buffer), _words(right.buffer))
+        else:
+            sides = pc_sequence(left.buffer), pc_sequence(right.buffer)
+            if comparison is not None:
+                sides = comparison.translate(0, sides[0]), comparison.translate(1, sides[1])
+            if by_index:
+                self.rows = IndexRows(*sides)
+                return
+            alignment = align(*sides)
+            if alignment.is_coarse:
+                self.remarks.append(COARSE)
+            self.rows = ContentRows(alignment)
+
+    def source(self, row: ViewRow) -> SourceTree | None:
+        """Return what finds source files of a row's record, of two the left one's."""
+        return None if not self._sources else self._sources[0 if row.left is not None else -1]
+
+    def line(self, row: ViewRow, width: int, *, fill: bool = True) -> list[Fragment]:
+        """Return a row in so many columns.
+
+        :param fill: False to leave a short line short.
+        """
+        if self.right is None:
+            return self.left.line(row.left or 0, width, row.rounds, fill=fill)
+        if row.rounds > 1 and row.mark is Mark.EQUAL:
+            starts = f"{self.left.number(row.left or 0)} and {self.right.number(row.right or 0)}"
+            return fit((("remark", f"  {row.rounds} equal records from {starts} on"),), width)
+        side = panel_width(width)
+        rest = width - side - GUTTER
+        left = fit((), side) if row.left is None else self.left.line(row.left, side, row.rounds, fill=True)
+        right = fit((), rest, fill=fill) if row.right is None else self.right.line(row.right, rest, row.rounds, fill=fill)
+        return join(left, row.mark.value, right)
+
+    def heading(self, width: int) -> list[Fragment]:
+        """Return the heading of the columns."""
+        if self.right is None:
+            return fit((("header", fit_title(self.left.title, width)),), width)
+        side = panel_width(width)
+        left, right = fit_title(self.left.title, side), fit_title(self.right.title, side)
+        return pair((("header", left),), " ", (("header", right),), width)
+
+    def row_pcs(self, row: ViewRow) -> tuple[int, ...]:
+        """Return the PCs of a row's records, left first."""
+        sides = ((self.left, row.left), (self.right, row.right))
+        found = [side.record(index).pc for side, index in sides if side is not None and index is not None]
+        return tuple(pc for pc in found if pc)
+
+    def addresses(self, pc: int) -> tuple[str, ...]:
+        """Return the spellings of a PC: as recorded, and with the KASLR offset of each side."""
+        offsets = {side.buffer.kaslr_offset for side in (self.left, self.right) if side is not None}
+        return (f"{pc:#x}", *(f"{address_of(pc, offset):#x}" for offset in sorted(offsets) if offset))
+
+    def location(self, row: ViewRow) -> Location | None:
+        """Return where a row's record is, of two the left one."""
+        if row.left is not None:
+            return self.left.location(row.left)
+        return None if self.right is None or row.right is None else self.right.location(row.right)
+
+    def detail(self, at: ViewRow) -> list[Line]:
+        """Return the words, operands and all frames of a row's records."""
+        lines: list[Line] = []
+        for side, index in ((self.left, at.left), (self.right, at.right)):
+            if side is None or index is None:
+                continue
+            row = side.located(index)
+            text = f"{side.buffer.name} [{side.number(index)}] {row.record.word:#x}"
+            if row.address is not None and side.buffer.kaslr_offset:
+                text += f" at {row.address:#x}"
+            if operands := side.text(index).operands:
+                text += f"  {operands}"
+            lines.append((("", text),))
+            location = side.location(index)
+            for depth, frame in enumerate(location.frames if location is not None else ()):
+                prefix = "  " if depth == 0 else "  ← "
+                lines.append((("", prefix), ("symbol", frame.function or "?"), ("", "  "), ("path", place_text(frame))))
+        return lines
+
+    def folded(self) -> Rows:
+        """Return the rows with equal records of two traces folded, or runs of one function in one."""
+        if isinstance(self.rows, ContentRows):
+            return fold_equal(self.rows)
+        if not isinstance(self.rows, SingleRows):
+            return self.rows
+        pcs = pc_sequence(self.left.buffer)
+        self.left.names.learn(pc for pc in set(pcs) if pc)
+        numbers: dict[object, int] = {}
+        groups: dict[int, int] = {}
+        for pc in set(pcs):
+            frames = self.left.names[pc].frames if pc else ()
+            key: object = (frames[-1].function, frames[-1].file) if frames else pc
+            groups[pc] = numbers.setdefault(key, len(numbers))
+        return fold_groups(self.rows, array("I", map(groups.__getitem__, pcs)))
+
+    def matching(self, wanted: Callable[[Location, int], bool]) -> tuple[Callable[[int], bool], Callable[[int], bool]]:
+        """Return functions from an index on the left and on the right to whether its record is wanted.
+
+        Each distinct address is tested once.
+
+        :param wanted: from a location and a PC.
+        """
+
+        def on(side: TracePane | None) -> Callable[[int], bool]:
+            if side is None:
+                return lambda _index: False
+            words = _words(side.buffer)
+            pcs = record.pcs_of_words(set(words), side.buffer.encoding)
+            side.names.learn(pcs.values())
+            chosen = {word for word, pc in pcs.items() if wanted(side.names[pc], pc)}
+            return lambda index: words[index] in chosen
+
+        return on(self.left), on(self.right)
+
+    def filtered(self, rows: Rows, wanted: Callable[[Location, int], bool]) -> ChosenRows:
+        """Return the rows with a wanted record on either side."""
+        return filter_rows(rows, *self.matching(wanted))
+
+
+def _words(buffer: Buffer) -> Sequence[int]:
+    return record.pc_words(buffer.words, buffer.encoding)

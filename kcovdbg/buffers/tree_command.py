@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``tree``: calls, from entry and exit records."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from kcovdbg.records.call_tree import build_calls, find_events
+from kcovdbg.records.pc_names import Names
+from kcovdbg.console.argument import Argument, Value
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
+from kcovdbg.console.buffer_sources import find_buffer, name_remarks
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.errors import CapabilityError
+from kcovdbg.records.call import Call, CallKind
+from kcovdbg.model.location import Location
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.record_columns import frames_column, where_column
+from kcovdbg.console.renderable import Lines, Renderable, Table
+from kcovdbg.console.value_kinds import NUMBER, SYMBOL, TEXT, WORD
+from kcovdbg.console.wording import buffer_title, place_text
+from kcovdbg.series.table import call_mode_hint
+
+
+class _Row(NamedTuple):
+    call: Call
+    location: Location
+    is_inlined: bool
+    """Whether it was inlined into its caller, whose symbol it has."""
+
+    @property
+    def name(self) -> str:
+        """The name of the function; of an inlined one that of the caller, where there is no debug info."""
+        frames = self.location.frames
+        return (frames[0].function if self.is_inlined else self.location.symbol) or f"{self.call.pc:#x}"
+
+    @property
+    def note(self) -> str:
+        is_unnamed = self.is_inlined and len(self.location.frames) == 1
+        return "; ".join(filter(None, ("inlined, name unknown" if is_unnamed else "", _NOTES[self.call.kind])))
+
+
+def _make_rows(calls: Iterable[Call], names: Names) -> Iterator[_Row]:
+    callers: list[_Row] = []
+    for call in calls:
+        location = names[call.pc]
+        del callers[call.depth :]
+        caller = callers[-1] if callers else None
+        # A function that calls itself has one entry; two entries within one symbol are of two functions.
+        is_inlined = (
+            caller is not None
+            and CallKind.BEGUN_EARLIER not in (call.kind, caller.call.kind)
+            and caller.location.symbol is not None
+            and location.symbol == caller.location.symbol
+            and caller.call.pc != call.pc
+        )
+        row = _Row(call, location, is_inlined)
+        callers.append(row)
+        yield row
+
+
+_NOTES: Final = {
+    CallKind.CALL: "",
+    CallKind.BEGUN_EARLIER: "running when the trace began",
+    CallKind.UNFINISHED: "still running at the last record",
+}
+
+_COLUMNS: Final = (
+    Column("index", NUMBER, value=lambda row: row.call.first),
+    Column("last", NUMBER, value=lambda row: row.call.last, json_only=True),
+    Column("depth", NUMBER, value=lambda row: row.call.depth, json_only=True),
+    Column("kind", TEXT, value=lambda row: row.call.kind, json_only=True),
+    Column("records", NUMBER, value=lambda row: row.call.last - row.call.first + 1),
+    Column("points", NUMBER, value=lambda row: row.call.points, json_only=True),
+    Column(
+        "function",
+        SYMBOL,
+        value=lambda row: row.location.symbol,
+        text=lambda row: "  " * row.call.depth + row.name,
+    ),
+    where_column(lambda row: place_text(row.location.frames[-1]) if row.location.frames else None, priority=1),
+    Column("note", TEXT, title="", text=lambda row: row.note, text_only=True, elastic=12, priority=2),
+    Column("pc", WORD, value=lambda row: row.call.pc, json_only=True),
+    frames_column(lambda row: row.location.frames),
+)
+
+
+def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
+    buffer = find_buffer(context, args.what)
+    if not buffer.encoding.codec.has_calls:
+        raise CapabilityError(
+            f"{args.what} has no entry and exit records",
+            hint=f"{call_mode_hint()}; buffer shows runs of one function, which are not calls",
+        )
+    calls = build_calls(find_events(buffer))
+    if args.depth is not None:
+        calls = [call for call in calls if call.depth < args.depth]
+    names = context.workspace.names
+    names.learn(call.pc for call in calls)
+    yield Lines(((("header", buffer_title(buffer)),),))
+    yield Table(
+        _COLUMNS, _make_rows(calls, names), remarks=(*buffer.remarks, *name_remarks(context)), empty="no entry or exit record"
+    )
+
+
+COMMAND: Final = Command(
+    name="tree",
+    summary="show the call tree from entry and exit records",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "index": Meaning("index of the first record of the call"),
+                "last": Meaning("index of the last record of the call"),
+                "kind": Meaning("`call`, `begun-earlier` (no entry record) or `unfinished` (no exit record)"),
+                "function": Meaning("name of the function", "the address is in no known function"),
+            },
+        ),
+    ),
+    description=(
+        "RECORDS includes the records of nested calls. Calls that were running when the trace began or ended are shown as "
+        "well: one that began earlier encloses everything up to its exit."
+    ),
+    arguments=(
+        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
+        Argument(("--depth",), Value.NUMBER, "show N levels", metavar="N"),
+        *TRACE_OPTIONS,
+    ),
+    examples=(Example("tree 41 --depth 3", "the outermost three levels"),),
+    needs=frozenset(),
+)

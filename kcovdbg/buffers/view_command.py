@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``view``: a buffer full-screen, or two side by side."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kcovdbg.records.view_rows import Mark
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
+from kcovdbg.buffers.buffer_view import make_view
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.buffers.trace_view import TracePane, TraceView
+from kcovdbg.errors import CapabilityError
+from kcovdbg.model.location import Location
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.record_columns import frames_column
+from kcovdbg.console.renderable import Line, Lines, Table
+from kcovdbg.console.value_kinds import NUMBER, SYMBOL, WORD
+from kcovdbg.console.writer import Format
+
+# Without a terminal: enough for two functions with their places.
+_WIDTH: Final = 160
+_LEAST: Final = 20
+_MOST: Final = 10_000
+
+
+def _run(context: Context, args: Namespace) -> Lines | None:
+    if args.width is not None and not _LEAST <= args.width <= _MOST:
+        raise WordError(f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible", str(args.width))
+    show = context.workspace.show_view
+    has_text = args.text or context.format is not Format.TEXT or context.terminal.is_dumb
+    if not has_text and (show is None or not context.terminal.is_terminal):
+        raise CapabilityError(
+            "view: standard output is not a terminal" if show is not None else "view: no full-screen view here",
+            hint="view --text prints the same",
+        )
+    view = make_view(context, args.what, args.other, args.not_function or (), by_index=args.by_index)
+    if args.fold:
+        view.rows = view.folded()
+    if has_text or show is None:
+        # What goes through a pipe is mostly read on the terminal that errors go to.
+        width = args.width or context.width or context.terminal.error_width or _WIDTH
+        data = Table(_COLUMNS, (_make_row(view, number) for number in range(len(view.rows))))
+        return Lines(_text_lines(view, max(width, _LEAST)), data=data, remarks=view.remarks)
+    show(view)
+    return None
+
+
+class _Row(NamedTuple):
+    """A row of a view, with the indexes and PCs of its records."""
+
+    mark: str | None
+    rounds: int
+    left: int | None
+    right: int | None
+    left_pc: int | None
+    right_pc: int | None
+    location: Location | None
+
+
+_MARKS: Final = {Mark.EQUAL: "both", Mark.LEFT: "left", Mark.RIGHT: "right", Mark.CHANGED: "changed", Mark.NONE: None}
+_COLUMNS: Final = (
+    Column("mark"),
+    Column("rounds", NUMBER),
+    Column("left", NUMBER),
+    Column("left_pc", WORD),
+    Column("right", NUMBER),
+    Column("right_pc", WORD),
+    Column("symbol", SYMBOL, value=lambda row: None if row.location is None else row.location.symbol),
+    frames_column(lambda row: () if row.location is None else row.location.frames),
+)
+
+
+def _make_row(view: TraceView, number: int) -> _Row:
+    row = view.rows.row(number)
+    left, right = _number_and_pc(view.left, row.left), _number_and_pc(view.right, row.right)
+    return _Row(_MARKS[row.mark], row.rounds, left[0], right[0], left[1], right[1], view.location(row))
+
+
+def _number_and_pc(pane: TracePane | None, index: int | None) -> tuple[int | None, int | None]:
+    if pane is None or index is None:
+        return None, None
+    return pane.number(index), None if pane.is_missing(index) else pane.record(index).pc
+
+
+def _text_lines(view: TraceView, width: int) -> Iterator[Line]:
+    yield view.heading(width)
+    for number in range(len(view.rows)):
+        yield view.line(view.rows.row(number), width)
+
+
+COMMAND: Final = Command(
+    name="view",
+    summary="view a buffer with its source full-screen, or two side by side",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "mark": Meaning("which sides have the record: `both`, `left`, `right`, or `changed`", "there is one side"),
+                "rounds": Meaning("number of rows that are folded into this one"),
+                "left": Meaning("index of the record on the left", "it is only on the right"),
+                "right": Meaning("index of the record on the right", "it is only on the left"),
+                "left_pc": Meaning("its PC, as recorded", "there is none"),
+                "right_pc": Meaning("its PC, as recorded", "there is none"),
+            },
+        ),
+    ),
+    description=(
+        "Two traces are aligned by the records that they have in common. With --by-index, or when both names are those of one "
+        "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone shows the user's view of the "
+        "buffer beside the kernel's, rereads both every second, and reports differences beyond the record in flight as "
+        "findings; user:PID/FD names the user's view. At the last record the view follows new ones. ? shows the keys.\n\n"
+        "Traces of two builds of a kernel are aligned by function and line, as diff compares them.\n\n"
+        "--text prints the two sides instead, as a dumb terminal gets them: as wide as the terminal, also in a pipe, or as "
+        "--width says. < marks records only on the left, > only on the right, | a pair that differs."
+    ),
+    arguments=(
+        Argument(("what",), Value.BUFFER, "the buffer, or the left one", metavar="A"),
+        Argument(("other",), Value.BUFFER, "the right buffer", count=Count.OPTIONAL, metavar="B"),
+        Argument(("--text",), Value.FLAG, "print the view as text"),
+        Argument(("--width",), Value.NUMBER, f"width of --text; {_WIDTH} without a terminal", metavar="N"),
+        Argument(("--by-index",), Value.FLAG, "pair records by index"),
+        Argument(("--fold",), Value.FLAG, "fold equal records and runs of one function"),
+        NOT_FUNCTION,
+        *TRACE_OPTIONS,
+    ),
+    examples=(
+        Example("view 41", "browse a trace"),
+        Example("view @before 41", "two traces side by side"),
+        Example("view fd:41/3", "the user's view beside the kernel's, on this machine"),
+        Example("view file:run.kcov fd:41/1000", "a trace collected in a guest beside the guest's memory (--qemu)"),
+    ),
+    needs=frozenset(),
+)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``catch``: stop the kernel at the write that breaks a rule of check."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Final
+
+from kcovdbg.check.runner import find_rule
+from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
+from kcovdbg.console.buffer_sources import find_tid, suggest_task
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.runner import INTERRUPTED
+from kcovdbg.catch.write_catch import Catch, CaughtWrite, WatchedField, catch_write
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.finding import Finding
+from kcovdbg.model.state import Part
+from kcovdbg.console.column import Column
+from kcovdbg.console.escape import escape
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Flush, Line, Lines, Renderable, Table
+from kcovdbg.console.value_kinds import ADDRESS, ANY, BOOL, COMM, CPU, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
+from kcovdbg.console.wording import stack_frame_line
+from kcovdbg.console.writer import Format
+from kcovdbg.target.pointer import strip_tag
+from kcovdbg.target.watchpoints import RunEnd
+from kcovdbg.walk.layout import AREA, KCOV, TASK
+
+_FORMS: Final = "catch 41 kcov_mode, catch kcov:0xffff… refcount, catch area:0xffff… header"
+_TYPES: Final = {"kcov": KCOV, "area": AREA}
+
+_FINDING_COLUMNS: Final = (
+    Column("rule"),
+    Column("severity", TEXT),
+    Column("object"),
+    Column("message"),
+)
+_STACK_COLUMNS: Final = (
+    Column("address", ADDRESS, value=lambda frame: frame.pc),
+    Column("function", SYMBOL),
+    Column("file", PATH),
+    Column("line", NUMBER),
+    Column("inline", BOOL, value=lambda frame: frame.is_inline),
+)
+_COLUMNS: Final = (
+    Column("memory", ADDRESS),
+    Column("old", WORD),
+    Column("new", WORD),
+    Column("cpu", CPU),
+    Column("pid", PID),
+    Column("comm", COMM),
+    Column("function", SYMBOL, value=lambda caught: next((frame.function for frame in caught.stack), None)),
+    Column("reason"),
+    Column("findings", ANY, items=_FINDING_COLUMNS),
+    Column("stack", ANY, items=_STACK_COLUMNS),
+)
+_MEANINGS: Final = {
+    "memory": Meaning("address of what was written"),
+    "old": Meaning("its value before the write"),
+    "new": Meaning("its value after the write"),
+    "cpu": Meaning("CPU that wrote", "the machine does not tell"),
+    "pid": Meaning("thread id of the task on that CPU", "it is unknown"),
+    "comm": Meaning("name of that task", "it is unknown"),
+    "function": Meaning("function that wrote, the innermost inlined one", "no symbol has its address"),
+    "reason": Meaning("why another CPU may have written", "it is certain that this one did"),
+    "findings": Meaning("the rules that the write broke, as `check` reports them"),
+    "findings[].rule": Meaning("name of the rule"),
+    "findings[].severity": Meaning("`error` or `warning`"),
+    "findings[].object": Meaning("what the finding is about"),
+    "findings[].message": Meaning("what is wrong with it"),
+    "stack": Meaning("stack of the CPU that wrote, the innermost frame first"),
+    "stack[].address": Meaning("address in the function; of the innermost frame, in the instruction that wrote"),
+    "stack[].function": Meaning("name of the function", "no symbol has its address"),
+    "stack[].file": Meaning("source file, relative to the build root", "debug info does not cover it"),
+    "stack[].line": Meaning("line in the file", "debug info does not cover it"),
+    "stack[].inline": Meaning("whether the function is inlined into that of the next frame"),
+}
+
+
+def _find_watched(context: Context, what: str, field: str) -> WatchedField:
+    """Find the structure that an argument names."""
+    kind, colon, rest = what.partition(":")
+    if colon:
+        if kind not in _TYPES:
+            raise WordError(f"'{what}' has no field to watch", what, hint=_FORMS)
+        try:
+            return WatchedField(_TYPES[kind], strip_tag(context.target, parse_address(rest)), field)
+        except ValueError:
+            raise WordError(f"'{rest}' is not an address", what, hint=_FORMS) from None
+    tid = int(what) if what.isdecimal() else find_tid(context, what, is_any=True)
+    found = [task for task in context.state(Part.TASKS).task_fields if task.pid == tid]
+    if tid is None or not found:
+        similar = None if what.isdecimal() else suggest_task(context, what, is_any=True)
+        raise KcovdbgError(f"no task {what}", hint=similar or "tasks -a lists all")
+    return WatchedField(TASK, found[0].address, field, found[0].pid, found[0].comm)
+
+
+def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
+    watched = _find_watched(context, args.what, args.field)
+    if context.terminal.is_terminal and context.format is Format.TEXT:
+        yield Lines(((("remark", f"the kernel runs until a wrong write to {escape(watched.name)}; C-c ends"),),))
+        yield Flush()
+    catch = catch_write(context.target, context.layout, watched, args.seconds)
+    caught = catch.caught
+    if caught is not None:
+        context.status = 1
+        context.workspace.stop_reason = f"where {watched.name} was broken"
+    elif catch.end is RunEnd.INTERRUPT:
+        context.status = INTERRUPTED
+    data = Table(_COLUMNS, () if caught is None else (caught,))
+    yield Lines(_lines(watched, catch), data=data, remarks=_remarks(watched, catch), is_prose=True)
+
+
+def _remarks(watched: WatchedField, catch: Catch) -> Iterator[str]:
+    for finding in catch.broken_before:
+        yield f"broken before the first write: {finding.rule}, {finding.object}: {finding.message}"
+    for finding in catch.broken_after:
+        yield f"broken at the end, by a write that was missed: {finding.rule}, {finding.object}: {finding.message}"
+    if catch.caught is not None and catch.caught.stack_problem is not None:
+        yield f"the callers are unknown: {catch.caught.stack_problem}"
+    if catch.caught is None:
+        yield _describe_end(watched, catch)
+
+
+def _describe_end(watched: WatchedField, catch: Catch) -> str:
+    writes = f"{catch.writes} writes to {watched.name}"
+    if catch.reason is not None:
+        return f"{catch.reason}; {writes} before broke no rule"
+    if catch.end is RunEnd.OTHER:
+        return f"something else stopped the machine; {writes} before broke no rule"
+    return f"{writes} broke no rule"
+
+
+def _lines(watched: WatchedField, catch: Catch) -> Iterator[Line]:
+    caught = catch.caught
+    if caught is None:
+        return
+    yield (
+        ("error", "caught: "),
+        ("header", escape(watched.name)),
+        ("", f" changed from {caught.old:#x} to {caught.new:#x} at {caught.memory:#x}, after {catch.writes - 1} other writes"),
+    )
+    for finding in caught.findings:
+        yield from _finding_lines(finding)
+    doubt = "" if caught.reason is None else f"; likely: {caught.reason}"
+    yield (("", f"  by {_describe_writer(caught)}{doubt}"),)
+    for number, frame in enumerate(caught.stack):
+        yield stack_frame_line(number, frame)
+
+
+def _finding_lines(finding: Finding) -> Iterator[Line]:
+    yield (("key", f"  {finding.rule} "), ("header", escape(f"{finding.object}: ")), ("", escape(finding.message)))
+    rule = find_rule(finding.rule)
+    if rule is not None:
+        yield (("remark", f"  {finding.rule}: {rule.sentence}"),)
+
+
+def _describe_writer(caught: CaughtWrite) -> str:
+    where = "an unknown CPU" if caught.cpu is None else f"CPU {caught.cpu}"
+    return where if caught.pid is None else f"{where} in task {caught.pid} ({escape(caught.comm or '')})"
+
+
+COMMAND: Final = Command(
+    name="catch",
+    summary="stop the kernel at the write that breaks a rule of check",
+    topic=Topic.STATE,
+    run=_run,
+    row_types=(RowType(_COLUMNS, _MEANINGS),),
+    description=(
+        "Sets a hardware watchpoint on a field and lets the kernel run, through a GDB stub or in GDB. Each write is judged by "
+        "the rules of check where it happened; the kernel goes on after one that breaks none. The answer is the stack of the "
+        "CPU that wrote, the old and the new value, and the rules.\n\n"
+        "Writes by KCOV's own functions pass, because they change several fields one after the other; so does the scheduler's "
+        "flag for tasks that are switched out. The header of an area is watched while the area is on a list of free areas.\n\n"
+        "On a terminal a single command goes on in the shell, with the kernel stopped at the write; elsewhere the kernel stays "
+        "stopped, and resume lets it go on. Nothing is written to the kernel's memory. C-c and the end of the time remove the "
+        "watchpoint. The exit status is 1 if a write was caught.\n\n"
+        "Fields of a task: kcov_mode, kcov, kcov_size, kcov_area, kcov_sequence, kcov_handle and others with the prefix kcov "
+        "or saved_; of an object: refcount, mode, size, area, t, remote, remote_size, sequence; of an area: header."
+    ),
+    arguments=(
+        Argument(("what",), Value.BUFFER, "a task, kcov:ADDRESS or area:ADDRESS", metavar="TASK|kcov:ADDR|area:ADDR"),
+        Argument(("field",), Value.TEXT, "the field to watch", metavar="FIELD"),
+        Argument(
+            ("--for",),
+            Value.SECONDS,
+            "give up after this time: 60, 60s, 5m",
+            count=Count.OPTIONAL,
+            metavar="TIME",
+            key="seconds",
+        ),
+    ),
+    examples=(
+        Example("catch 41 kcov_mode", "who changes the mode of task 41 to something wrong?"),
+        Example("catch kcov:0xffff888004a3c000 refcount --for 60s", "who changes a refcount without a reference?"),
+    ),
+    endless=True,
+)

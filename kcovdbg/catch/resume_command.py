@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``resume``: let a stopped guest continue that a killed run of kcovdbg left behind."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Final, NamedTuple
+
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Fields
+from kcovdbg.target.connection import MachineState
+
+
+class _Machine(NamedTuple):
+    target: str
+    state: MachineState | None
+
+
+_COLUMNS: Final = (
+    Column("target", title="target"),
+    Column("state", title="machine is", value=lambda machine: machine.state and machine.state.value),
+)
+
+
+def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
+    target = context.target
+    remark = target.resume()
+    return Fields(_COLUMNS, _Machine(target.name, target.state()), remarks=[remark] if remark else [])
+
+
+COMMAND: Final = Command(
+    name="resume",
+    summary="resume a guest that a killed run of kcovdbg left stopped",
+    topic=Topic.OTHER,
+    run=_run,
+    row_types=(RowType(_COLUMNS, {"state": Meaning("state of the machine now", "it is unknown")}),),
+    description=(
+        "kcovdbg stops a guest while it writes a slice, and as long as it reads through a GDB stub, and lets it go on however "
+        "it ends, unless it is killed with SIGKILL. A record beside the guest's socket then says which run stopped it; info "
+        "and the start of kcovdbg show it. A guest that something else stopped is left alone."
+    ),
+    examples=(Example("resume", "let the guest go on"),),
+)

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Catching of the write that breaks a rule: the kernel runs under a watchpoint, and each write is judged where it happened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from kcovdbg.check.kcov_functions import find_kcov_function
+from kcovdbg.check.runner import check, find_violations, list_rules
+from kcovdbg.check.writers import find_kcov_writer, is_context_switch, is_innocent
+from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError
+from kcovdbg.model.finding import Finding
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.state import Part, State
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
+from kcovdbg.walk.areas import read_cached_areas
+from kcovdbg.walk.layout import AREA, KCOV, TASK, Layout
+from kcovdbg.walk.state import StateReader
+from kcovdbg.walk.watched_fields import find_spans
+
+if TYPE_CHECKING:
+    from typing import Any
+
+# By structure the groups of rules that a write to it may break.
+_GROUPS: Final[Mapping[str, str]] = {TASK: "TA", KCOV: "KT", AREA: "A"}
+_MODE: Final = "kcov_mode"
+_REFCOUNT: Final = "refcount"
+
+
+class WatchedField(NamedTuple):
+    """A field of one structure."""
+
+    type_name: str
+    address: int
+    """Of the structure."""
+    field: str
+    pid: int | None = None
+    """Of a task: its thread id, which tells it from a later one at the same address."""
+    comm: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        if self.type_name == TASK:
+            return f"{self.field} of {name_task(self)}"
+        return f"{self.field} of {name_kcov(self.address) if self.type_name == KCOV else f'area {self.address:#x}'}"
+
+
+class CaughtWrite(NamedTuple):
+    """A write that broke a rule."""
+
+    memory: int
+    """The address of what was written."""
+    old: int
+    new: int
+    findings: Sequence[Finding]
+    """The findings about it, at least one."""
+    cpu: int | None
+    pid: int | None
+    """The CPU's task."""
+    comm: str | None
+    stack: Sequence[StackFrame]
+    """Of the CPU; innermost first."""
+    reason: str | None = None
+    """Why another CPU may have written, None where that is certain."""
+    stack_problem: str | None = None
+    """Why the stack lacks callers, None when it is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """The end of an attempt to catch a write."""
+
+    end: RunEnd
+    caught: CaughtWrite | None
+    reason: str | None
+    """Why nothing can be caught any more, where that is so."""
+    writes: int
+    """How many writes were seen."""
+    broken_before: Sequence[Finding]
+    """Findings at the start."""
+    broken_after: Sequence[Finding]
+    """Findings at the end, if no write was caught."""
+
+
+def catch_write(target: Target, layout: Layout, watched: WatchedField, seconds: float | None) -> Catch:
+    """Let the kernel run until a write breaks a rule.
+
+    :param seconds: after which to give up; None: never.
+    :raises CapabilityError: when the target has no hardware watchpoints.
+    :raises KcovdbgError: when the field does not exist, or the machine ends.
+    """
+    if target.watchpoints is None:
+        raise CapabilityError(
+            f"{target.name} has no hardware watchpoints", hint="--gdb-remote ADDRESS, or kcov-show catch in GDB, has them"
+        )
+    return _Judge(target, layout, target.watchpoints, watched).run(seconds)
+
+
+class _Judge:
+    """Judges the writes to one field."""
+
+    def __init__(self, target: Target, layout: Layout, watchpoints: Watchpoints, watched: WatchedField) -> None:
+        self._target = target
+        self._layout = layout
+        self._watchpoints = watchpoints
+        self._watched = watched
+        self._field_spans = find_spans(layout, watched.type_name, watched.address, watched.field)
+        self._groups = _GROUPS[watched.type_name]
+        self._values: dict[MemorySpan, bytes] = {}
+        self._is_free = True
+        self._writes = 0
+        self._caught: CaughtWrite | None = None
+        self._reason: str | None = None
+
+    def run(self, seconds: float | None) -> Catch:
+        broken_before = self._find_violations(self._target)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        self._is_free = self._watched.type_name != AREA or self._is_listed()
+        while True:
+            is_free = self._is_free
+            spans = self._field_spans if is_free else self._find_heads()
+            self._values = {span: self._read(span) for span in spans}
+            remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
+            end = self._watchpoints.run(spans, self._judge if is_free else self._is_listed_again, remaining)
+            if end is not RunEnd.WRITE or self._is_free is is_free:
+                is_open = self._caught is None and self._reason is None
+                broken_after = self._find_missed(broken_before) if is_open else ()
+                return Catch(end, self._caught, self._reason, self._writes, broken_before, broken_after)
+
+    def _find_missed(self, broken_before: Sequence[Finding]) -> tuple[Finding, ...]:
+        """Return what is broken now, and is not about to be resolved: two CPUs that write at once are seen as one write."""
+        known = {_identity(finding) for finding in broken_before}
+        rules = [rule.name for rule in list_rules() if rule.name[0] in self._groups and rule.severity.is_violation]
+        report = check(self._make_reader(self._target), wanted=rules)
+        found = (finding for finding in report.findings if finding.severity.is_violation and not finding.more)
+        return tuple(finding for finding in found if _identity(finding) not in known)
+
+    def _read(self, span: MemorySpan) -> bytes:
+        return self._target.read(span.address, span.size)
+
+    def _is_listed(self) -> bool:
+        areas, _ = read_cached_areas(self._target, self._layout)
+        return any(area.address == self._watched.address for area in areas)
+
+    def _is_listed_again(self) -> bool:
+        self._is_free = self._is_listed()
+        return self._is_free
+
+    def _find_heads(self) -> tuple[MemorySpan, ...]:
+        """Return the links to the first free areas, which change when an area is freed."""
+        try:
+            heads = self._target.symbol("kcov_remote_areas")
+        except MissingSymbolError as error:
+            raise KcovdbgError(f"cannot tell when the area is free: {error}") from None
+        size = self._target.word_size
+        count = max(heads.size // (2 * size), 1)
+        return tuple(MemorySpan(heads.address + index * 2 * size, size) for index in range(count))
+
+    def _judge(self) -> bool:
+        """Judge the write that just happened; return whether to stop there."""
+        before, self._values = self._values, {span: self._read(span) for span in self._values}
+        changed = [span for span in before if before[span] != self._values[span]]
+        self._writes += 1
+        if not changed:
+            return False
+        span = changed[0]
+        old, new = before[span], self._values[span]
+        function = self._target.symbol_name(self._watchpoints.pc - 1)
+        if is_context_switch(function):
+            return not self._changes_only_flags(old, new) and self._breaks(span, old, is_other=True)
+        is_own = find_kcov_function([StackFrame(0, function, None, None, None, False)]) is not None
+        if not is_own and find_kcov_writer(self._watchpoints.stack()) is None:
+            return self._breaks(span, old)
+        if not self._is_plausible(self._number(old), self._number(new)):
+            return self._breaks(span, old, is_other=True)
+        return self._is_end_of_life()
+
+    def _is_plausible(self, old: int, new: int) -> bool:
+        """Return whether KCOV itself may have changed the field so; two CPUs that write at once are seen as one write."""
+        if self._watched.field == _REFCOUNT:
+            return abs(new - old) == 1
+        if self._watched.field == _MODE:
+            return (new & ~self._layout.mode_flags) in self._layout.traits.mode_values(self._layout.modes)
+        return True
+
+    def _changes_only_flags(self, before: bytes, after: bytes) -> bool:
+        if self._watched.field != _MODE:
+            return False
+        return not (self._number(before) ^ self._number(after)) & ~self._layout.mode_flags
+
+    def _number(self, data: bytes) -> int:
+        return int.from_bytes(data, "big" if self._target.big_endian else "little")
+
+    def _is_end_of_life(self) -> bool:
+        """Return whether KCOV's own write ends what can be watched now."""
+        if self._watched.type_name == AREA:
+            self._is_free = self._is_listed()
+            return not self._is_free
+        if self._watched.field == _REFCOUNT and not any(any(value) for value in self._values.values()):
+            self._reason = f"{name_kcov(self._watched.address)} was freed"
+        return self._reason is not None
+
+    def _breaks(self, span: MemorySpan, before: bytes, *, is_other: bool = False) -> bool:
+        """Return whether a write that is not KCOV's own breaks a rule, or the structure is gone.
+
+        :param is_other: whether another CPU wrote than the one that stopped.
+        """
+        reader = self._make_reader(self._target)
+        self._reason = self._find_end(reader.read(Part.TASKS | Part.OBJECTS))
+        if self._reason is not None:
+            return True
+        broken = find_violations(reader, self._groups)
+        if not broken:
+            return False
+        # What is broken without this write as well is not its doing.
+        known = {_identity(finding) for finding in self._find_violations(_with_bytes(self._target, span.address, before))}
+        broken = tuple(finding for finding in broken if _identity(finding) not in known)
+        if not broken:
+            return False
+        state = reader.read(Part.CURRENT | Part.TASKS)
+        cpu, stack, reason = self._find_writer(is_other=is_other)
+        task = None if cpu is None else state.task_by_address.get(state.current.get(cpu, 0))
+        self._caught = CaughtWrite(
+            span.address,
+            self._number(before),
+            self._number(self._values[span]),
+            broken,
+            cpu,
+            None if task is None else task.pid,
+            None if task is None else task.comm,
+            stack,
+            reason,
+            self._watchpoints.stack_problem(),
+        )
+        return True
+
+    def _find_writer(self, *, is_other: bool) -> tuple[int | None, Sequence[StackFrame], str | None]:
+        """Return the CPU that wrote, its stack, and why that is not certain."""
+        if not is_other:
+            return self._watchpoints.cpu, self._watchpoints.stack(), None
+        others = [(cpu, stack) for cpu, stack in self._watchpoints.other_stacks() if stack and not is_innocent(stack)]
+        if len(others) == 1:
+            cpu, stack = others[0]
+            return cpu, stack, "two CPUs wrote at once; the other one is KCOV's own or the scheduler's"
+        reason = "the write of this CPU is legal, and another one was not reported, as when two CPUs write at once"
+        return self._watchpoints.cpu, self._watchpoints.stack(), reason
+
+    def _find_end(self, state: State) -> str | None:
+        """Return why the structure is not there any more, None while it is."""
+        watched = self._watched
+        if watched.type_name == TASK:
+            task = state.task_by_address.get(watched.address)
+            return None if task is not None and task.pid == watched.pid else f"{name_task(watched)} has ended"
+        if watched.type_name == KCOV:
+            return None if watched.address in state.objects else f"{name_kcov(watched.address)} was freed"
+        return None
+
+    def _make_reader(self, target: Target) -> StateReader:
+        return StateReader(target, self._layout)
+
+    def _find_violations(self, target: Target) -> tuple[Finding, ...]:
+        return find_violations(self._make_reader(target), self._groups)
+
+
+def _identity(finding: Finding) -> tuple[str, str]:
+    return finding.rule, finding.object
+
+
+class _Overlaid:
+    """A target with some bytes of its memory replaced."""
+
+    def __init__(self, target: Target, address: int, data: bytes) -> None:
+        self._target = target
+        self._address = address
+        self._data = data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def read(self, address: int, size: int) -> bytes:
+        data = bytearray(self._target.read(address, size))
+        for offset, byte in enumerate(self._data, self._address - address):
+            if 0 <= offset < size:
+                data[offset] = byte
+        return bytes(data)
+
+
+def _with_bytes(target: Target, address: int, data: bytes) -> Target:
+    return cast("Target", _Overlaid(target, address, data))

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A: invariants of the areas of remote and softirq sections."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from kcovdbg.abi.generations import Feature
+from kcovdbg.check.handles import broken_link
+from kcovdbg.model.area import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, CachedArea
+from kcovdbg.model.finding import Severity
+from kcovdbg.model.object_names import name_kcov, name_some, name_task
+from kcovdbg.model.rule import Hex, Violation, rule, values
+from kcovdbg.model.session import Session
+from kcovdbg.model.state import Part, Source, State
+
+# A cache of more than 64 MiB is reported.
+_MUCH: Final = 64 << 20
+_REMOTE: Final = (Feature.REMOTE,)
+_SINCE: Final = "v5.5 and later"
+_PUT: Final = "kcov_remote_area_put(), kcov_remote_area_get()"
+
+
+def _name(area: CachedArea) -> str:
+    return f"area {area.address:#x}"
+
+
+def _name_user(state: State, session: Session) -> str:
+    fields = state.task_by_address.get(session.task or 0)
+    return "an unknown task" if fields is None else name_task(fields)
+
+
+@rule(
+    "A1",
+    Severity.ERROR,
+    "the lists of free areas are intact",
+    since=_SINCE,
+    guaranteed_by="list_add(), list_del() under kcov_remote_lock",
+    consequence="Taking or returning an area runs forever or writes into other memory; areas behind the damage are lost.",
+    needs=Part.LINKS,
+    features=_REMOTE,
+)
+def check_links(state: State) -> Iterator[Violation]:
+    """A1."""
+    for link in state.area_links:
+        about = f"list of {link.list} areas"
+        if link.problem is not None:
+            yield broken_link(about, "it", link)
+        elif link.back is not None and link.back != link.expected:
+            yield Violation(
+                about,
+                f"prev of {link.address:#x} is {link.back:#x}, not {link.expected:#x}",
+                values(area=Hex(link.address), prev=Hex(link.back), expected=Hex(link.expected)),
+                remote_lock=True,
+            )
+
+
+@rule(
+    "A2",
+    Severity.ERROR,
+    "a free area is a vmalloc area of its size, allocated for the purpose of its list",
+    since=_SINCE,
+    guaranteed_by="kcov_remote_start(), kcov_init()",
+    consequence="A section records into memory of another owner, or past the end of the area.",
+    needs=Part.CACHED_AREAS | Part.VMALLOC,
+    features=_REMOTE,
+)
+def check_memory(state: State) -> Iterator[Violation]:
+    """A2."""
+    if state.vmalloc is None:
+        return
+    for area in state.cached_areas:
+        found = state.vmalloc.get(area.address)
+        shown = values(area=Hex(area.address), size=area.size, list=area.list)
+        if found is None:
+            message = f"it is on the list of {area.list} areas, but is not the start of a vmalloc area"
+        elif area.size is not None and state.kernel.page_align(found.size) < state.kernel.bytes_of(area.size):
+            message = f"its list entry says {area.size} words, but it has {_words(state, found.size)}"
+        elif found.has_user_pages or AREA_ALLOCATORS.get(found.allocator, area.list) != area.list:
+            message = f"it is on the list of {area.list} areas, but {found.caller}() allocated it for something else"
+            shown += (("caller", found.caller),)
+        else:
+            continue
+        yield Violation(_name(area), message, shown, remote_lock=True)
+
+
+def _words(state: State, size: int) -> int:
+    """Return how many words fit in a vmalloc area of a size in bytes."""
+    return state.kernel.page_align(size) // state.kernel.buffer_word
+
+
+@rule(
+    "A3",
+    Severity.ERROR,
+    "a free area is not in use",
+    since=_SINCE,
+    guaranteed_by=_PUT,
+    consequence="Two sections, or a section and user space, write into the same memory.",
+    needs=Part.TASKS | Part.CACHED_AREAS | Part.SAVED,
+    features=_REMOTE,
+)
+def check_free(state: State) -> Iterator[Violation]:
+    """A3."""
+    of_cpus = frozenset(state.irq_areas.values())
+    users: dict[int, list[Session]] = defaultdict(list)
+    for session in state.sessions:
+        if session.area and session.is_tracing:
+            users[session.area].append(session)
+    for area in state.cached_areas:
+        found = users.get(area.address, ())
+        # A7 checks the areas of CPUs.
+        if found and area.address not in of_cpus:
+            user = ("the saved session of " if found[-1].is_saved else "the session of ") + _name_user(state, found[-1])
+            yield Violation(
+                _name(area),
+                f"it is free, but {user} uses it: the next section will use it at the same time",
+                values(area=Hex(area.address), list=area.list, used_by=user),
+                tasks=tuple(session.task for session in found if session.task is not None),
+                remote_lock=True,
+            )
+
+
+@rule(
+    "A4",
+    Severity.ERROR,
+    "an area is on one list once, or in use by one section",
+    since=_SINCE,
+    guaranteed_by=_PUT,
+    consequence="Two sections get the same area and mix their records.",
+    needs=Part.TASKS | Part.OBJECTS | Part.CACHED_AREAS,
+    features=_REMOTE,
+)
+def check_once(state: State) -> Iterator[Violation]:
+    """A4."""
+    for address, count in Counter(area.address for area in state.cached_areas).items():
+        if count > 1:
+            yield Violation(
+                f"area {address:#x}", f"it is listed {count} times", values(area=Hex(address), count=count), remote_lock=True
+            )
+    users: dict[int, list[Session]] = defaultdict(list)
+    owners: dict[int, list[int]] = defaultdict(list)
+    for session in state.sessions:
+        if session.area and session.is_section:
+            users[session.area].append(session)
+    for kcov in state.kcovs.values():
+        owners[kcov.area or 0].append(kcov.address)
+    for address, sessions in users.items():
+        about, shown = f"area {address:#x}", values(area=Hex(address))
+        tasks = tuple(session.task for session in sessions if session.task is not None)
+        if len(sessions) > 1:
+            named = name_some([_name_user(state, user) + (" (saved)" if user.is_saved else "") for user in sessions])
+            yield Violation(about, f"{len(sessions)} sections use it at once: {named}", shown, tasks=tasks)
+        for owner in owners.get(address, ()):
+            message = f"it is also the buffer of {name_kcov(owner)}"
+            yield Violation(about, message, (*shown, *values(kcov=Hex(owner))), tasks=tasks)
+
+
+@rule(
+    "A5",
+    Severity.ERROR,
+    "areas for softirqs have one size, and none is lost",
+    since="August 2026 and later",
+    guaranteed_by="kcov_init()",
+    consequence="Softirq sections get no area and record nothing, or write past the end of one.",
+    needs=Part.TASKS | Part.CACHED_AREAS | Part.LINKS,
+    features=(Feature.AREA_LISTS,),
+    detail="There is one for each possible CPU; on PREEMPT_RT twice as many, or four more where there are at most three CPUs.",
+)
+def check_pool(state: State) -> Iterator[Violation]:
+    """A5."""
+    listed = [area for area in state.cached_areas if area.list == IRQ_LIST]
+    used = {
+        task.session.area: task.session.size
+        for task in state.tasks
+        if task.fields.kcov_softirq and task.session.kcov and task.session.is_tracing and task.session.area
+    }
+    sizes = Counter(size for size in (*(area.size for area in listed), *used.values()) if size is not None)
+    usual = sizes.most_common(1)[0][0] if sizes else None
+    for area in listed:
+        if area.size not in (None, usual):
+            yield Violation(
+                _name(area),
+                f"it is an area for softirqs with {area.size} words, but others have {usual}",
+                values(area=Hex(area.address), size=area.size, others=usual),
+                remote_lock=True,
+            )
+    is_unknown = any(task.fields.kcov_softirq and task.fields.kcov_area is None for task in state.tasks)
+    if is_unknown or state.lacks(Source.AREAS, Source.TASKS) or not state.area_links:
+        return
+    cpus = len(state.kernel.cpus)
+    made = cpus if not state.kernel.is_rt else 2 * cpus if cpus >= 4 else cpus + 4
+    found = len({area.address for area in listed} | used.keys())
+    # There is none before kcov_init().
+    if found and found != made:
+        difference = f"{made - found} lost" if found < made else f"{found - made} too many"
+        yield Violation(
+            "list of irq areas",
+            f"{len(listed)} areas for softirqs are free and {len(used)} are in use, but {made} were allocated: {difference}",
+            values(free=len(listed), used=len(used), made=made, possible_cpus=cpus),
+            anybody=True,
+            remote_lock=True,
+        )
+
+
+@rule(
+    "A6",
+    Severity.ADVICE,
+    "free areas do not take much memory",
+    since=_SINCE,
+    guaranteed_by="nothing: the cache is never trimmed",
+    consequence="The memory stays allocated until the next boot.",
+    needs=Part.CACHED_AREAS,
+    features=_REMOTE,
+)
+def check_amount(state: State) -> Iterator[Violation]:
+    """A6."""
+    sizes = Counter(area.size for area in state.cached_areas if area.size is not None and area.list == TASK_LIST)
+    held = sum(state.kernel.bytes_of(size) * count for size, count in sizes.items())
+    if held > _MUCH:
+        named = name_some([f"{count} of {size} words" for size, count in sorted(sizes.items())])
+        yield Violation(
+            "list of task areas",
+            f"free areas hold {held >> 20} MiB, which are never released",
+            values(areas=sum(sizes.values()), sizes=named),
+        )
+
+
+@rule(
+    "A7",
+    Severity.ERROR,
+    "a CPU's area for softirqs is never on the list of free areas",
+    since="v5.8 to v7.2",
+    guaranteed_by="kcov_remote_stop()",
+    consequence="A section in a task gets a CPU's area, into which softirqs write at the same time.",
+    needs=Part.CACHED_AREAS | Part.SAVED,
+    features=(Feature.IRQ_AREA_PER_CPU,),
+)
+def check_cpu_area(state: State) -> Iterator[Violation]:
+    """A7."""
+    irq = {area: cpu for cpu, area in state.irq_areas.items()}
+    for area in state.cached_areas:
+        if area.address in irq:
+            yield Violation(
+                _name(area),
+                f"it is the softirq area of CPU {irq[area.address]}, but a softirq section put it on the list of free areas",
+                values(area=Hex(area.address), cpu=irq[area.address]),
+                remote_lock=True,
+            )

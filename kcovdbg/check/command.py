@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``check``: violated invariants of KCOV's state."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kcovdbg.check.known_bugs import describe, find_bugs
+from kcovdbg.check.runner import Report, check, find_rule, list_rules
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.command import Command, CommandResult, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.suggestions import suggest
+from kcovdbg.model.finding import Finding, Severity
+from kcovdbg.model.rule import Rule
+from kcovdbg.console.column import DETAIL, Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Fields, Line, Lines, Renderable, Table
+from kcovdbg.console.value_kinds import ANY, LIST, TEXT
+
+_STYLES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning"}
+
+_VALUE_COLUMNS: Final = (Column("name"), Column("value"))
+_CAUSE_COLUMNS: Final = (Column("bug"), Column("fixed"), Column("certainty"), Column("reason"))
+_COLUMNS: Final = (
+    Column("rule"),
+    Column("severity", TEXT, style=lambda finding: _STYLES.get(finding.severity, "")),
+    Column("object"),
+    Column("message"),
+    Column("certainty"),
+    Column("reason"),
+    Column(
+        "values",
+        ANY,
+        value=lambda finding: [{"name": name, "value": value} for name, value in finding.values],
+        items=_VALUE_COLUMNS,
+    ),
+    Column("cause"),
+    Column("causes", ANY, items=_CAUSE_COLUMNS),
+    Column("sentence", value=lambda finding: _rule(finding).sentence),
+    Column("guarantee", value=lambda finding: _rule(finding).guaranteed_by),
+)
+_RULE_COLUMNS: Final = (
+    Column("rule", value=lambda rule: rule.name),
+    Column("severity", TEXT),
+    Column("sentence", elastic=40, wraps=True),
+    Column("eras", value=lambda rule: rule.since, elastic=12, priority=DETAIL),
+    Column("guarantee", value=lambda rule: rule.guaranteed_by, title="BY", elastic=16, priority=DETAIL + 1),
+    Column("consequence", value=lambda rule: rule.consequence or None, json_only=True),
+    Column("detail", value=lambda rule: rule.detail or None, json_only=True),
+    Column("bugs", LIST, value=lambda rule: [describe(bug) for bug in find_bugs(rule.name)], json_only=True),
+)
+_EXPLAIN_COLUMNS: Final = (
+    Column("rule", value=lambda rule: rule.name, title="rule"),
+    Column("severity", TEXT, title="severity"),
+    Column("sentence", title="sentence"),
+    Column("consequence", value=lambda rule: rule.consequence or None, title="consequence"),
+    Column("eras", value=lambda rule: rule.since, title="kernels"),
+    Column("guarantee", value=lambda rule: rule.guaranteed_by, title="by"),
+    Column("detail", value=lambda rule: rule.detail or None, title="legal"),
+    Column(
+        "bugs",
+        LIST,
+        value=lambda rule: [describe(bug) for bug in find_bugs(rule.name)],
+        text=lambda rule: "; ".join(describe(bug) for bug in find_bugs(rule.name)) or None,
+        title="known bugs",
+    ),
+)
+
+
+_MEANINGS: Final = {
+    "rule": Meaning("name of the rule"),
+    "severity": Meaning("`error`, `warning` or `advice`; of a finding also `transient` or `racing`"),
+    "object": Meaning("what the finding is about"),
+    "message": Meaning("what is wrong with it"),
+    "certainty": Meaning("whether the finding is certain"),
+    "reason": Meaning("why it is not certain", "it is certain"),
+    "values": Meaning("the values that the finding rests on"),
+    "values[].name": Meaning("name of the value"),
+    "values[].value": Meaning("the value as text"),
+    "cause": Meaning("the most probable cause", "none is known"),
+    "causes": Meaning("known bugs that can be the cause"),
+    "causes[].bug": Meaning("the bug"),
+    "causes[].fixed": Meaning("the commit that fixes it", "it is not fixed"),
+    "causes[].certainty": Meaning("how probable it is"),
+    "causes[].reason": Meaning("why it is considered", "no reason is needed"),
+    "sentence": Meaning("what the rule says"),
+    "guarantee": Meaning("the kernel function that maintains it"),
+    "consequence": Meaning("what a violation leads to"),
+    "eras": Meaning("kernels that the rule applies to"),
+    "detail": Meaning("legal state that looks like a violation", "there is none"),
+    "bugs": Meaning("known bugs that violate the rule"),
+}
+
+
+def _rule(finding: Finding) -> Rule:
+    rule = find_rule(finding.rule)
+    assert rule is not None
+    return rule
+
+
+def _find(name: str) -> Rule:
+    rule = find_rule(name)
+    if rule is None:
+        known = [rule.name for rule in list_rules()]
+        raise WordError(f"unknown rule '{name}'", name, hint=suggest(name.upper(), known) or "check --list shows the rules")
+    return rule
+
+
+def _run(context: Context, args: Namespace) -> CommandResult:
+    wanted = [_find(name) for name in args.rules]
+    if args.explain is not None:
+        return Fields(_EXPLAIN_COLUMNS, _find(args.explain))
+    if args.list:
+        return Table(_RULE_COLUMNS, wanted or list_rules(), show=("rule", "severity", "eras", "guarantee", "sentence"))
+    return _check(context, args, [rule.name for rule in wanted])
+
+
+def _check(context: Context, args: Namespace, wanted: list[str]) -> Iterator[Renderable]:
+    report = check(context.reader, advice=args.all or bool(wanted), wanted=wanted)
+    context.status = 1 if report.violated else 0
+    data = Table(_COLUMNS, report.findings)
+    yield Lines(_lines(report), data=data, remarks=report.notes, is_prose=True)
+
+
+def _lines(report: Report) -> Iterator[Line]:
+    for finding in report.findings:
+        if finding.more:
+            style = _STYLES.get(finding.severity, "remark")
+            yield ((style, f"{finding.severity.value}: "), ("key", f"{finding.rule} "), ("", f"and {finding.object}"))
+            continue
+        yield (
+            (_STYLES.get(finding.severity, "remark"), f"{finding.severity.value}: "),
+            ("key", f"{finding.rule} "),
+            ("header", f"{finding.object}: "),
+            ("", finding.message),
+        )
+        yield (("remark", f"  {finding.rule}: {_rule(finding).sentence}"),)
+        if finding.values:
+            yield (("", "  " + "  ".join(f"{name}={value}" for name, value in finding.values)),)
+        sure = finding.certainty.value + (f": {finding.reason}" if finding.reason else "")
+        yield (("", f"  {sure}"),)
+        for cause in finding.causes:
+            yield (("", f"  known bug, {cause.certainty.value} ({cause.reason}): {cause}"),)
+    violations, others = report.violations, report.others
+    said = "1 violation" if violations == 1 else f"{violations or 'no'} violations"
+    said = f"at least {said}" if report.is_least else said
+    tail = f", {others} other findings" if others > 1 else ", 1 other finding" if others else ""
+    yield (("header" if violations else "remark", f"{_rules(report.applied)} applied: {said}{tail}"),)
+    skipped = [(count, reason) for count, reason in report.skipped if count]
+    if skipped:
+        reasons = ", ".join(f"{count} ({reason})" for count, reason in skipped)
+        yield (("remark", f"{_rules(sum(count for count, _ in skipped))} not applied: {reasons}"),)
+
+
+def _rules(count: int) -> str:
+    return "1 rule" if count == 1 else f"{count} rules"
+
+
+def _name_rules() -> Iterable[tuple[str, str]]:
+    return ((rule.name, rule.sentence) for rule in list_rules())
+
+
+COMMAND: Final = Command(
+    name="check",
+    summary="check the invariants of KCOV's state",
+    topic=Topic.STATE,
+    run=_run,
+    row_types=(
+        RowType(_COLUMNS, _MEANINGS, when="without `--list` and `--explain`"),
+        RowType(_RULE_COLUMNS, _MEANINGS, when="with `--list`"),
+        RowType(_EXPLAIN_COLUMNS, _MEANINGS, when="with `--explain`"),
+    ),
+    description=(
+        "Compares KCOV's state in tasks, objects, handles, areas, saved state and buffers with what the kernel's code "
+        "guarantees in this generation. The exit status is 1 if a rule is violated.\n\n"
+        "An error cannot happen in a correct kernel; a warning can also be caused by user space. A finding is transient if a "
+        "lock is held, or a task is inside KCOV, so that the state may be about to become consistent. On a running kernel "
+        "inconsistent state is read again a few times: a finding that disappears is dropped, one that keeps changing is racing."
+    ),
+    arguments=(
+        Argument(
+            ("rules",), Value.TEXT, "check only these rules", count=Count.ANY, metavar="RULE", find_candidates=_name_rules
+        ),
+        Argument(("-a", "--all"), Value.FLAG, "also report legal but probably unintended state"),
+        Argument(("--list",), Value.FLAG, "list the rules"),
+        Argument(
+            ("--explain",),
+            Value.TEXT,
+            "show a rule and the known bugs that violate it",
+            metavar="RULE",
+            find_candidates=_name_rules,
+        ),
+    ),
+    examples=(
+        Example("check", "is KCOV's state consistent?"),
+        Example("check --json K1 X2", "is anything leaked? as JSON"),
+        Example("check --explain T4", "what does this rule say?"),
+    ),
+    needs=frozenset(),
+)

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Runs the rules: once over a dump, and on a live kernel until an inconsistency has persisted."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, NamedTuple
+
+from kcovdbg.check import areas
+from kcovdbg.check import buffers
+from kcovdbg.check import cross_object
+from kcovdbg.check import handles
+from kcovdbg.check import objects
+from kcovdbg.check import saved
+from kcovdbg.check import tasks
+from kcovdbg.check.excuses import Excuses
+from kcovdbg.check.known_bugs import find_bugs, find_causes
+from kcovdbg.model.finding import Certainty, Finding, Severity
+from kcovdbg.model.rule import Rule, Violation, rules_of
+from kcovdbg.model.state import KernelFacts, Part, StateSource
+from kcovdbg.series import table
+
+# Groups of rules in the order in which they are listed; those of posted series alone come after B.
+_GROUPS: Final = (objects, tasks, saved, handles, areas, buffers, cross_object)
+_LAST_GROUP: Final = "X"
+# Pauses in seconds before inconsistent state of a live kernel is read again: a section of a task may last as long as the
+# device that it waits for.
+_PAUSES: Final = (0.01, 0.05, 0.2, 0.5)
+# A damaged list may violate a rule once per element: limit for the findings of a rule that are shown.
+_SHOWN: Final = 20
+# The same for a live kernel, where the next look has to find the same ones.
+_COMPARED: Final = 4096
+# Limit for counting the rest: a looped hash has a hundred thousand objects, each of which violates ten rules.
+_COUNTED: Final = 1 << 14
+_DOUBTS: Final = (Certainty.CERTAIN, Certainty.LIKELY, Certainty.UNSURE)
+
+
+class _RuleFindings(NamedTuple):
+    """What one rule found in one look."""
+
+    rule: Rule
+    findings: tuple[Finding, ...]
+    """Of each severity the first ones."""
+    left: Mapping[Severity, int]
+    """How many more there are."""
+    is_cut: bool
+    """Whether counting stopped before the end."""
+    obstacle: str | None = None
+    """Why the rule was not applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of a check."""
+
+    findings: tuple[Finding, ...]
+    """Of each rule and severity the first ones, then one with the number of those that are left out."""
+    applied: int
+    """How many rules were applied."""
+    skipped: tuple[tuple[int, str], ...]
+    """How many rules were not applied, by the reason."""
+    looks: int
+    settled: int
+    """Disagreements of a live kernel that were gone in a later look."""
+    remarks: tuple[str, ...]
+    """What could not be read, and so was not checked."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The remarks, and the disagreements that were gone later."""
+        if not self.settled:
+            return self.remarks
+        gone = "1 disagreement was" if self.settled == 1 else f"{self.settled} disagreements were"
+        return (*self.remarks, f"{gone} transient: gone when the kernel was read again")
+
+    @property
+    def violated(self) -> bool:
+        """Whether an invariant is violated."""
+        return self.violations > 0
+
+    @property
+    def violations(self) -> int:
+        """How many violations there are, those that are left out included."""
+        return sum(finding.more or 1 for finding in self.findings if finding.severity.is_violation)
+
+    @property
+    def is_least(self) -> bool:
+        """Whether there may be more findings than counted."""
+        return any(finding.is_least for finding in self.findings)
+
+    @property
+    def others(self) -> int:
+        """How many other findings there are."""
+        return sum(finding.more or 1 for finding in self.findings if not finding.severity.is_violation)
+
+
+def list_rules() -> tuple[Rule, ...]:
+    """Return every rule, those of posted series included, by group and number."""
+    mainline = [rule for module in _GROUPS for rule in rules_of(module)]
+    posted = [rule for series in table.SERIES for rule in series.rules]
+    groups = tuple(dict.fromkeys(rule.name[0] for rule in (*mainline, *posted)))
+
+    def order(rule: Rule) -> tuple[bool, int, int]:
+        return rule.name[0] == _LAST_GROUP, groups.index(rule.name[0]), int(rule.name[1:])
+
+    return tuple(sorted((*mainline, *posted), key=order))
+
+
+def find_rule(name: str) -> Rule | None:
+    """Return the rule with a name, None where there is none."""
+    return next((rule for rule in list_rules() if rule.name == name.upper()), None)
+
+
+def check(
+    source: StateSource,
+    *,
+    advice: bool = False,
+    wanted: Collection[str] = (),
+    about: Collection[str] = (),
+    pause: Callable[[float], None] = time.sleep,
+) -> Report:
+    """Check a kernel's KCOV state.
+
+    :param source: the first look at the kernel.
+    :param advice: report legal but probably unintended state as well.
+    :param wanted: names of rules; all when it is empty.
+    :param about: objects, as findings name them; all when it is empty.
+    :param pause: waits before a live kernel is read again.
+    """
+    kernel = source.read(Part.NOTHING).kernel
+    rules = [rule for rule in list_rules() if not wanted or rule.name in wanted]
+    of_kernel = [rule for rule in rules if rule.applies(kernel.generation)]
+    chosen = [rule for rule in of_kernel if advice or rule.severity is not Severity.ADVICE]
+    skipped: tuple[tuple[int, str], ...] = (
+        (len(rules) - len(of_kernel), "other kernels"),
+        (len(of_kernel) - len(chosen), "advice, shown with -a"),
+    )
+    most = _COMPARED if kernel.live else _SHOWN
+    found = _look(chosen, source, advice, about, most)
+    obstacles = Counter(of_rule.obstacle for of_rule in found if of_rule.obstacle is not None)
+    skipped += tuple((count, obstacle) for obstacle, count in obstacles.items())
+    findings = _findings_of(found)
+    first = len(findings)
+    looks = 1
+    for seconds in _PAUSES if kernel.live else ():
+        if not findings:
+            break
+        pause(seconds)
+        source = source.renew()
+        disagreeing = {finding.rule for finding in findings}
+        found = _look([rule for rule in chosen if rule.name in disagreeing], source, advice, about, most)
+        findings = tuple(_compare(findings, _findings_of(found)))
+        looks += 1
+    remarks = tuple(dict.fromkeys(source.read(Part.NOTHING).notes))
+    return Report(
+        tuple(_shorten(found, findings)), len(chosen) - obstacles.total(), skipped, looks, first - len(findings), remarks
+    )
+
+
+def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Finding, ...]:
+    """Return the violations in one look at a kernel that was stopped at a write; none of them counts as transient.
+
+    :param groups: the letters of the groups of rules to apply.
+    """
+    kernel = source.read(Part.NOTHING).kernel
+    rules = [rule for rule in list_rules() if rule.name[0] in groups and rule.applies(kernel.generation)]
+    found = _look(rules, source, False, (), _SHOWN, excused=False)
+    return tuple(finding for finding in _findings_of(found) if finding.severity.is_violation)
+
+
+def check_briefly(source: StateSource, parts: Part) -> tuple[Finding, ...]:
+    """Apply the rules that need no more than some parts and no stacks, in one look.
+
+    Of a kernel that runs, a finding of one look may be transient: see :func:`check`.
+
+    :param source: the look.
+    :param parts: what it has read, or may read.
+    """
+    kernel = source.read(Part.NOTHING).kernel
+    chosen = [
+        rule
+        for rule in list_rules()
+        if not rule.needs & ~parts
+        and rule.stacks is None
+        and rule.severity is not Severity.ADVICE
+        and rule.applies(kernel.generation)
+    ]
+    return _findings_of(_look(chosen, source, False, (), _SHOWN))
+
+
+def _findings_of(found: Iterable[_RuleFindings]) -> tuple[Finding, ...]:
+    return tuple(chain.from_iterable(of_rule.findings for of_rule in found))
+
+
+def _shorten(found: Iterable[_RuleFindings], findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield of each rule and severity the first findings, and the number of those that are left out.
+
+    :param findings: those that persisted.
+    """
+    of_rules: dict[str, list[Finding]] = {}
+    for finding in findings:
+        of_rules.setdefault(finding.rule, []).append(finding)
+    for rule, _, left, is_cut, _ in found:
+        shown: Counter[Severity] = Counter()
+        more = Counter(left)
+        doubts: dict[Severity, Finding] = {}
+        for finding in of_rules.get(rule.name, ()):
+            # What is left out is as uncertain as the least certain of the findings shown.
+            doubt = doubts.setdefault(finding.severity, finding)
+            if _DOUBTS.index(finding.certainty) > _DOUBTS.index(doubt.certainty):
+                doubts[finding.severity] = finding
+            if shown[finding.severity] < _SHOWN:
+                shown[finding.severity] += 1
+                yield finding
+            else:
+                more[finding.severity] += 1
+        for severity, count in more.items():
+            yield Finding(
+                rule.name,
+                severity,
+                f"{'at least ' if is_cut else ''}{count} more",
+                "similar findings are left out",
+                (("more", str(count)),),
+                doubts[severity].certainty if severity in doubts else Certainty.CERTAIN,
+                doubts[severity].reason if severity in doubts else None,
+                more=count,
+                is_least=is_cut,
+            )
+
+
+def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings that persist, as racing where their values changed."""
+    known_before = {(finding.rule, finding.object): finding for finding in before}
+    for finding in after:
+        known = known_before.get((finding.rule, finding.object))
+        if known is None:
+            continue
+        if known.severity is Severity.RACING or (known.message, known.values) != (finding.message, finding.values):
+            reason = "the kernel is live, and its state changed during the check"
+            yield finding._replace(severity=Severity.RACING, reason=reason, causes=())
+        else:
+            yield finding
+
+
+def _look(
+    rules: Sequence[Rule], source: StateSource, advice: bool, about: Collection[str], most: int, *, excused: bool = True
+) -> tuple[_RuleFindings, ...]:
+    """Apply rules to one look at the kernel.
+
+    :param excused: whether what is about to become consistent is transient.
+    """
+    parts = Part.NOTHING
+    for rule in rules:
+        parts |= rule.needs
+    state = source.read(parts)
+    stacks = [task for rule in rules if rule.stacks is not None for task in rule.stacks(state)]
+    state = source.read(parts, stacks=stacks) if stacks else state
+    excuses = Excuses(source) if excused else None
+
+    def apply(rule: Rule) -> _RuleFindings:
+        obstacle = None if rule.obstacle is None else rule.obstacle(state)
+        if obstacle is not None:
+            return _RuleFindings(rule, (), {}, False, obstacle)
+        found: Counter[Severity] = Counter()
+        findings: list[Finding] = []
+        is_cut = False
+        for violation in rule.check(state):
+            severity = violation.severity or rule.severity
+            if (about and violation.object not in about) or (severity is Severity.ADVICE and not advice):
+                continue
+            finding = _judge(rule, violation, severity, state.kernel, excuses)
+            found[finding.severity] += 1
+            if found[finding.severity] <= most:
+                findings.append(finding)
+            elif found.total() >= _COUNTED:
+                is_cut = True
+                break
+        left = {severity: count - most for severity, count in found.items() if count > most}
+        return _RuleFindings(rule, tuple(findings), left, is_cut)
+
+    return tuple(map(apply, rules))
+
+
+def _judge(rule: Rule, violation: Violation, severity: Severity, kernel: KernelFacts, excuses: Excuses | None) -> Finding:
+    """Return a violation as a finding: with what may explain it, and the known bugs that leave it."""
+    certainty, reason = violation.certainty, violation.reason
+    if severity.is_violation:
+        excuse = None if excuses is None else excuses.find(violation)
+        if excuses is not None and excuse is None and kernel.live and not rule.about_leaks:
+            excuse = excuses.find_doubtful_object(violation)
+        if excuse is not None:
+            severity, certainty, reason = Severity.TRANSIENT, Certainty.UNSURE, excuse
+        elif certainty is Certainty.CERTAIN and kernel.generation.missing:
+            # The rule may compare what could not be read.
+            certainty, reason = Certainty.UNSURE, f"the debug info lacks {', '.join(kernel.generation.missing)}"
+    bugs = find_bugs(rule.name, kernel.generation, is_rt=kernel.is_rt) if severity.is_violation else ()
+    causes = find_causes(bugs, rule.name, certainty)
+    return Finding(rule.name, severity, violation.object, violation.message, violation.values, certainty, reason, causes)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""S: invariants of saved state."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from kcovdbg.abi import mode as modes
+from kcovdbg.abi.generations import Feature
+from kcovdbg.check.kcov_functions import find_kcov_function
+from kcovdbg.check.sessions import check_local, check_owner_mark, check_section
+from kcovdbg.model.finding import Severity
+from kcovdbg.model.object_names import name_some, name_task
+from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
+from kcovdbg.model.state import Part, State
+from kcovdbg.model.task import SavedState
+
+_PER_CPU: Final = (Feature.SAVED_PER_CPU,)
+
+
+def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
+    return values(
+        saved_mode=Hex(saved.mode or 0),
+        saved_size=saved.size,
+        saved_area=Hex(saved.area or 0),
+        saved_kcov=Hex(saved.kcov or 0),
+        saved_sequence=saved.sequence,
+    )
+
+
+@rule(
+    "S1",
+    Severity.ERROR,
+    "a CPU's saved state is entirely empty, or has an object",
+    since="v5.8 to v7.2",
+    guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
+    consequence="The session that a softirq interrupted is lost, or restored in part.",
+    needs=Part.SAVED | Part.CURRENT,
+    features=_PER_CPU,
+    detail="Some unmerged kernels do not reset saved_mode.",
+)
+def check_whole(state: State) -> Iterator[Violation]:
+    """S1."""
+    keeps_mode = state.kernel.leaves_saved_state
+    for of_cpu in state.cpu_states:
+        saved = of_cpu.saved
+        rest = (saved.size, saved.area) if keeps_mode else (saved.mode, saved.size, saved.area, saved.sequence)
+        if not saved.kcov and any(rest):
+            current = state.current.get(of_cpu.cpu)
+            yield Violation(
+                f"CPU {of_cpu.cpu}",
+                "its saved state has no object, but is not empty",
+                _shown(saved),
+                tasks=(current,) if current else (),
+            )
+
+
+@rule(
+    "S2",
+    Severity.ERROR,
+    "a CPU's saved state is in use only while the task that runs there is in a softirq section",
+    since="v5.8 to v7.2",
+    guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
+    consequence="A session is restored into a task that it does not belong to, or never.",
+    needs=Part.TASKS | Part.SAVED | Part.CURRENT,
+    features=_PER_CPU,
+)
+def check_on_top(state: State) -> Iterator[Violation]:
+    """S2."""
+    for of_cpu in state.cpu_states:
+        task = state.task_by_address.get(state.current.get(of_cpu.cpu, 0))
+        if of_cpu.saved.kcov and task is not None and task.kcov_softirq == 0:
+            yield Violation(
+                f"CPU {of_cpu.cpu}",
+                f"a session is saved, but {name_task(task)}, which runs there, is not in a softirq section",
+                (*_shown(of_cpu.saved), ("kcov_softirq", "0")),
+                tasks=(task.address,),
+                kcovs=(of_cpu.saved.kcov,),
+            )
+
+
+@rule(
+    "S3",
+    Severity.ERROR,
+    "a saved session is one that a task can have: local, a section, or an owner's mark",
+    since="v5.8 and later",
+    guaranteed_by="kcov_remote_softirq_start()",
+    consequence="After the softirq the task records nothing, or into the wrong buffer.",
+    needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
+    features=(Feature.SOFTIRQ,),
+    detail="A softirq section that interrupts a task without a session saves nothing. The saved mode may have bit 30.",
+)
+def check_session(state: State) -> Iterator[Violation]:
+    """S3."""
+    for session in state.sessions:
+        if not session.is_saved:
+            continue
+        kcov = state.objects.get(session.kcov or 0)
+        if not session.is_tracing and session.mode != modes.REMOTE:
+            message = f"a session in mode {session.mode} is never saved"
+            yield session_violation(state, session, message, values(saved_mode=session.mode))
+        elif kcov is None or kcov.fields is None:
+            continue
+        elif session.is_local:
+            yield from check_local(state, session, kcov, kcov.fields)
+        elif session.is_section:
+            yield from check_section(state, session, kcov, kcov.fields)
+        elif session.is_owner_mark:
+            yield from check_owner_mark(state, session, kcov.fields)
+        else:
+            message = f"it is marked as the owner of kcov {session.kcov:#x}, but is not"
+            yield session_violation(state, session, message, values(kcov=Hex(session.kcov or 0)))
+    for task in (task.fields for task in state.tasks):
+        pointer = task.saved_kcov
+        if pointer and not state.kernel.is_kernel_pointer(pointer):
+            yield Violation(
+                name_task(task),
+                f"its saved kcov {pointer:#x} is not a kernel address",
+                values(saved_kcov=Hex(pointer)),
+                tasks=(task.address,),
+            )
+
+
+@rule(
+    "S4",
+    Severity.ERROR,
+    "a task's saved state is entirely empty, unless the task is in a softirq section that interrupted a session of its own",
+    since="August 2026 and later",
+    guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
+    consequence="The session that a softirq interrupted is lost, or restored over another one.",
+    needs=Part.TASKS,
+    features=(Feature.SAVED_IN_TASK,),
+)
+def check_left_over(state: State) -> Iterator[Violation]:
+    """S4."""
+    for task in state.tasks:
+        saved, fields = task.saved, task.fields
+        if saved is None:
+            continue
+        shown = _shown(saved)
+        if not saved.kcov:
+            message = "its saved state has no object, but is not empty"
+        elif fields.kcov_softirq == 0:
+            message = "a session of its own is saved, but it is not in a softirq section: it lost that session"
+            shown += (("kcov_softirq", "0"),)
+        else:
+            continue
+        yield Violation(name_task(fields), message, shown, tasks=(fields.address,))
+
+
+@rule(
+    "S5",
+    Severity.ERROR,
+    "each CPU has an area for softirq sections of its own, and all of these have one size",
+    since="v5.8 to v7.2",
+    guaranteed_by="kcov_init()",
+    consequence="Softirq sections of two CPUs overwrite each other's records, or fault.",
+    needs=Part.SAVED | Part.VMALLOC,
+    features=(Feature.IRQ_AREA_PER_CPU,),
+)
+def check_cpu_areas(state: State) -> Iterator[Violation]:
+    """S5."""
+    areas = {of_cpu.cpu: of_cpu.irq_area for of_cpu in state.cpu_states if of_cpu.irq_area is not None}
+    if not any(areas.values()):
+        # kcov_init() has not run yet.
+        return
+    owners: dict[int, list[int]] = defaultdict(list)
+    sizes: dict[int, list[int]] = defaultdict(list)
+    for cpu, area in areas.items():
+        if not area:
+            yield Violation(f"CPU {cpu}", "it has no area for softirq sections", values(irq_area=0))
+            continue
+        owners[area].append(cpu)
+        found = None if state.vmalloc is None else state.vmalloc.get(area)
+        if found is not None:
+            sizes[state.kernel.page_align(found.size)].append(cpu)
+        elif state.vmalloc is not None:
+            message = f"its area for softirq sections {area:#x} is not the start of a vmalloc area"
+            yield Violation(f"CPU {cpu}", message, values(irq_area=Hex(area)))
+    for area, cpus in owners.items():
+        if len(cpus) > 1:
+            named = name_some([*map(str, cpus)])
+            yield Violation(f"CPU {cpus[0]}", f"CPUs {named} share one area for softirq sections", values(irq_area=Hex(area)))
+    usual = max(sizes, key=lambda size: len(sizes[size]), default=0)
+    for size, cpus in sizes.items():
+        if size != usual:
+            message = f"its area for softirq sections has {size} bytes, but those of other CPUs have {usual}"
+            yield Violation(f"CPU {cpus[0]}", message, values(size=size))
+
+
+def _find_lock_owners(state: State) -> list[int]:
+    return [owner for owner in state.cpu_lock_owners.values() if owner in state.task_by_address]
+
+
+@rule(
+    "S6",
+    Severity.ERROR,
+    "the lock of a CPU's KCOV state is held only inside kcov_remote_start() and kcov_remote_stop()",
+    since="v5.16 and later, where the lock has an owner",
+    guaranteed_by="kcov_remote_start(), kcov_remote_stop()",
+    consequence="Two sections change the CPU's state at once, or the next one waits forever.",
+    needs=Part.TASKS | Part.LOCKS,
+    features=(Feature.SOFTIRQ,),
+    stacks=_find_lock_owners,
+)
+def check_lock(state: State) -> Iterator[Violation]:
+    """S6."""
+    for cpu, owner in state.cpu_lock_owners.items():
+        task = state.task_by_address.get(owner)
+        if task is None:
+            problem = f"{owner:#x}, which is not a task"
+        elif (stack := state.stack(owner)) and find_kcov_function(stack) is None:
+            problem = f"{name_task(task)}, which is not inside a function of KCOV"
+        else:
+            continue
+        yield Violation(f"CPU {cpu}", f"the lock of its KCOV state is held by {problem}", values(owner=Hex(owner)))

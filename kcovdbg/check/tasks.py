@@ -1,0 +1,497 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""T: invariants of tasks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from kcovdbg.abi import handle as handles
+from kcovdbg.abi import mode as modes
+from kcovdbg.abi.generations import Feature
+from kcovdbg.check.sessions import check_local, check_owner_mark, check_section, with_objects
+from kcovdbg.model.area import IRQ_LIST
+from kcovdbg.model.finding import Severity
+from kcovdbg.model.object_names import name_kcov, name_some, name_task
+from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
+from kcovdbg.model.session import Role
+from kcovdbg.model.state import Part, State
+from kcovdbg.model.task import Task
+
+# On a task's stack while it is switched out or in.
+_SWITCHING: Final = ("__schedule", "schedule", "__switch_to", "finish_task_switch", "context_switch", "ret_from_fork")
+# The function in which a worker waits for work, and those on its stack while it does some.
+_WAITING: Final = {"worker_thread": ("process_one_work", "process_scheduled_works")}
+# The functions that allocate what a softirq section does not collect into.
+_OTHER_ALLOCATORS: Final = ("kcov_remote_start", "kcov_ioctl", "kcov_mmap")
+# Bits above any mode of any kernel: flags of unknown trees.
+_UNKNOWN_FLAGS: Final = 0xF0000000
+_REMOTE: Final = (Feature.REMOTE,)
+
+
+@rule(
+    "T1",
+    Severity.ERROR,
+    "the object that is enabled for a task is the one that the task collects into, and vice versa",
+    guaranteed_by="kcov_ioctl() (KCOV_ENABLE), kcov_disable()",
+    consequence=(
+        "The task collects into a buffer that is not its own, or the object stays enabled for a task that collects nothing."
+    ),
+    needs=Part.OBJECTS | Part.TASKS,
+    detail="While a task is in a softirq section, its own session is in its saved state.",
+)
+def check_symmetry(state: State) -> Iterator[Violation]:
+    """T1."""
+    for kcov in state.objects.values():
+        fields = kcov.fields
+        task = None if fields is None else state.task_by_address.get(fields.task or 0)
+        if fields is None or task is None or fields.remote or not kcov.is_enabled:
+            continue
+        if not state.refers_to(task.address, fields.address):
+            yield Violation(
+                name_kcov(fields.address),
+                f"it is enabled for {name_task(task)}, which does not refer to it",
+                values(t=Hex(task.address), task_kcov=Hex(task.kcov or 0)),
+                kcovs=(fields.address,),
+                tasks=(task.address,),
+            )
+    for session, _, fields in (*with_objects(state, saved=False), *with_objects(state, saved=True)):
+        if session.is_local:
+            if fields.task != session.task or fields.remote:
+                problem = "takes remote coverage" if fields.remote and fields.task == session.task else "is not enabled for it"
+                yield session_violation(
+                    state,
+                    session,
+                    f"it traces itself into the buffer of kcov {fields.address:#x}, which {problem}",
+                    values(kcov=Hex(fields.address), t=Hex(fields.task or 0), remote=fields.remote),
+                )
+        elif session.mode == modes.DISABLED and not session.is_owner_mark:
+            yield session_violation(
+                state,
+                session,
+                f"it refers to kcov {fields.address:#x}, but collects nothing for it",
+                values(kcov=Hex(fields.address), mode=session.mode),
+            )
+    for task in (task.fields for task in state.tasks):
+        if task.kcov and not state.kernel.is_kernel_pointer(task.kcov):
+            yield Violation(
+                name_task(task),
+                f"its kcov {task.kcov:#x} is not a kernel address",
+                values(kcov=Hex(task.kcov)),
+                tasks=(task.address,),
+            )
+
+
+@rule(
+    "T2",
+    Severity.ERROR,
+    "a task that traces itself has its object's mode, size, area and sequence",
+    guaranteed_by="kcov_start()",
+    consequence="Records go into another buffer, or past the end of the task's own.",
+    needs=Part.OBJECTS | Part.TASKS,
+    detail="Flag bits of the task's mode do not count: bit 30 is set in every task that is switched out.",
+)
+def check_copies(state: State) -> Iterator[Violation]:
+    """T2."""
+    for session, kcov, fields in with_objects(state, saved=False):
+        if session.is_local:
+            yield from check_local(state, session, kcov, fields)
+
+
+@rule(
+    "T3",
+    Severity.ERROR,
+    "a task without an object has mode 0, size 0 and no area",
+    guaranteed_by="kcov_stop(), kcov_task_init()",
+    consequence="The task records into memory that no object keeps allocated.",
+    needs=Part.TASKS,
+    detail="A sequence may legally be left behind. The boot-time self-test (v6.11) sets a mode without an area.",
+)
+def check_rest(state: State) -> Iterator[Violation]:
+    """T3."""
+    has_self_test = state.kernel.has(Feature.MODE_REMOTE) or state.kernel.has(Feature.OWNER_MEMBER)
+    for task in state.tasks:
+        fields = task.fields
+        if fields.kcov != 0:
+            continue
+        has_mode = (fields.kcov_mode or 0) & ~state.kernel.mode_flags & ~_UNKNOWN_FLAGS
+        if not (has_mode or fields.kcov_size or fields.kcov_area):
+            continue
+        # The boot-time self-test traces into no buffer, in the task that becomes init.
+        traces_nowhere = not fields.kcov_area and not fields.kcov_size and task.session.is_tracing
+        if has_self_test and fields.pid == 1 and traces_nowhere:
+            continue
+        mode, area = task.mode or modes.DISABLED, Hex(fields.kcov_area or 0)
+        yield Violation(
+            name_task(fields),
+            f"it has no kcov, but mode {mode}, size {fields.kcov_size} and area {area}",
+            values(kcov_mode=mode, kcov_size=fields.kcov_size, kcov_area=area),
+            tasks=(fields.address,),
+        )
+
+
+@rule(
+    "T4",
+    Severity.ERROR,
+    "the owner of a KCOV_REMOTE_ENABLE is marked as the owner, and the mark collects nothing",
+    since="v5.5 and later",
+    guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE), kcov_remote_start(), kcov_remote_stop()",
+    consequence=(
+        "Remote coverage is never disabled: the handles stay registered after the owner exits, and fail with EEXIST for others."
+    ),
+    needs=Part.OBJECTS | Part.TASKS,
+    features=_REMOTE,
+    detail="Up to v6.9 its mode is 0, up to v7.1 KCOV_MODE_REMOTE, and since v7.2 it has kcov_remote.",
+)
+def check_owners(state: State) -> Iterator[Violation]:
+    """T4."""
+    for session, _, kcov in with_objects(state, saved=False):
+        if session.is_owner_mark:
+            yield from check_owner_mark(state, session, kcov)
+    own_member = state.kernel.has(Feature.OWNER_MEMBER)
+    for kcov in state.kcovs.values():
+        task = state.task_by_address.get(kcov.task or 0)
+        if task is None or not kcov.remote:
+            continue
+        if own_member:
+            knows = task.kcov_remote == kcov.address
+        else:
+            of_object = state.sessions_of.get(kcov.address, ())
+            knows = any(session.task == task.address and not session.is_tracing for session in of_object)
+        if not knows:
+            yield Violation(
+                name_kcov(kcov.address),
+                f"{name_task(task)} registered its handles, but no longer refers to it",
+                values(
+                    t=Hex(task.address),
+                    task_kcov=Hex(task.kcov or 0),
+                    task_kcov_remote=Hex(task.kcov_remote or 0) if own_member else "no such member",
+                ),
+                kcovs=(kcov.address,),
+                tasks=(task.address,),
+            )
+    if own_member:
+        yield from _check_owner_members(state)
+
+
+def _check_owner_members(state: State) -> Iterator[Violation]:
+    for task in (task.fields for task in state.tasks):
+        pointer = task.kcov_remote
+        if not pointer:
+            continue
+        owned = state.kcovs.get(pointer)
+        shown = values(kcov_remote=Hex(pointer))
+        if owned is None:
+            if state.kernel.is_kernel_pointer(pointer):
+                continue
+            problem = "is not a kernel address"
+        elif not owned.remote or owned.task != task.address:
+            problem = "takes no remote coverage" if not owned.remote else "is enabled for another task"
+            shown += values(remote=owned.remote, t=Hex(owned.task or 0))
+        else:
+            continue
+        yield Violation(
+            name_task(task),
+            f"its kcov_remote {pointer:#x} {problem}",
+            shown,
+            kcovs=() if owned is None else (pointer,),
+            tasks=(task.address,),
+        )
+
+
+@rule(
+    "T5",
+    Severity.ERROR,
+    "a task's mode is one that a task can have, and KCOV_MODE_REMOTE only marks an owner",
+    guaranteed_by="kcov_start()",
+    consequence="The task records nothing, or in the wrong format.",
+    needs=Part.OBJECTS | Part.TASKS,
+)
+def check_modes(state: State) -> Iterator[Violation]:
+    """T5."""
+    kernel = state.kernel
+    if not kernel.modes:
+        return
+    init = {number for name, number in kernel.modes.items() if "MODE_INIT" in name.upper() or name.upper().endswith("INVALID")}
+    legal = kernel.mode_values - (init if kernel.has(Feature.COMPARISONS) else set())
+    for task in state.tasks:
+        fields = task.fields
+        if fields.kcov_mode is None:
+            continue
+        word = modes.strip_flags(fields.kcov_mode, kernel.mode_flags)
+        if word & ~_UNKNOWN_FLAGS not in legal:
+            message = f"a task cannot be in mode {word:#x}"
+        elif task.mode == modes.REMOTE and not _owns(state, task):
+            message = "its mode is that of the owner of a KCOV_REMOTE_ENABLE, but it owns none"
+        else:
+            continue
+        yield Violation(
+            name_task(fields),
+            message,
+            values(kcov_mode=Hex(fields.kcov_mode), kcov=Hex(fields.kcov or 0)),
+            tasks=(fields.address,),
+            kcovs=(fields.kcov,) if fields.kcov else (),
+        )
+
+
+def _owns(state: State, task: Task) -> bool:
+    """Return whether a task's object may be that of its own KCOV_REMOTE_ENABLE."""
+    kcov = state.kcovs.get(task.fields.kcov or 0)
+    return bool(task.fields.kcov) and (kcov is None or (bool(kcov.remote) and kcov.task == task.fields.address))
+
+
+@rule(
+    "T6",
+    Severity.ERROR,
+    "a remote section collects into an area of its own that is large enough, and its sequence is not ahead of its object's",
+    since="v5.5 and later",
+    guaranteed_by="kcov_remote_start()",
+    consequence="The section's coverage is lost, written past its area, or merged into a session that it is no part of.",
+    needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
+    features=_REMOTE,
+    detail="A section with an earlier sequence is legal: its object was disabled meanwhile, and its coverage is discarded.",
+)
+def check_sections(state: State) -> Iterator[Violation]:
+    """T6."""
+    for session, kcov, fields in with_objects(state, saved=False):
+        if session.is_section:
+            yield from check_section(state, session, kcov, fields)
+
+
+@rule(
+    "T7",
+    Severity.ERROR,
+    "a task in a softirq section runs on a CPU, and collects into an area for softirqs",
+    since="v5.8 and later",
+    guaranteed_by="kcov_remote_start(), kcov_remote_stop()",
+    consequence="The interrupted session is not restored: the task loses its coverage, or records into an area for softirqs.",
+    needs=Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS | Part.VMALLOC | Part.TASK_FACTS,
+    features=(Feature.SOFTIRQ,),
+    detail="On PREEMPT_RT it may be preempted; there the task counts the softirqs that it serves.",
+)
+def check_softirq(state: State) -> Iterator[Violation]:
+    """T7."""
+    for task in state.tasks:
+        fields = task.fields
+        if not fields.kcov_softirq:
+            continue
+        shown = values(kcov_softirq=fields.kcov_softirq, cpu=fields.cpu, kcov_area=Hex(fields.kcov_area or 0))
+        if fields.kcov_softirq != 1:
+            message = f"kcov_softirq is {fields.kcov_softirq:#x}"
+            yield Violation(name_task(fields), message, shown, tasks=(fields.address,))
+            continue
+        if not state.kernel.is_rt and state.running and fields.address not in state.running:
+            message = "it is in a softirq section, but runs on no CPU"
+            yield Violation(name_task(fields), message, shown, tasks=(fields.address,))
+        elif state.serving_softirq.get(fields.address) is False:
+            who = "it" if state.kernel.is_rt else "its CPU"
+            message = f"it is in a softirq section, but {who} serves no softirq"
+            yield Violation(name_task(fields), message, shown, tasks=(fields.address,))
+        yield from _check_softirq_area(state, task, shown)
+
+
+def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], ...]) -> Iterator[Violation]:
+    fields = task.fields
+    about, area = name_task(fields), fields.kcov_area or 0
+    is_free = any(cached.address == area and cached.list == IRQ_LIST for cached in state.cached_areas)
+    if not task.session.is_tracing:
+        yield Violation(about, "it is in a softirq section that collects nothing", shown, tasks=(fields.address,))
+    elif state.kernel.has(Feature.IRQ_AREA_PER_CPU) and not state.kernel.is_rt:
+        own = state.irq_areas.get(-1 if fields.cpu is None else fields.cpu)
+        if own not in (None, area):
+            message = f"its softirq section collects into {area:#x}, but its CPU's area is {own:#x}"
+            yield Violation(about, message, shown, tasks=(fields.address,))
+    elif is_free:
+        message = f"its softirq section collects into {area:#x}, which is on the list of free areas"
+        yield Violation(about, message, shown, tasks=(fields.address,), remote_lock=True)
+    found = None if state.vmalloc is None else state.vmalloc.get(area)
+    if found is None:
+        return
+    room = state.kernel.page_align(found.size)
+    if state.kernel.page_align(state.kernel.bytes_of(fields.kcov_size or 0)) != room:
+        words = room // state.kernel.buffer_word
+        message = f"its softirq section has {fields.kcov_size} words, but its area has {words}"
+        yield Violation(about, message, shown, tasks=(fields.address,))
+    elif found.allocator in _OTHER_ALLOCATORS:
+        message = f"its softirq section collects into {area:#x}, which {found.caller}() did not allocate for softirqs"
+        yield Violation(about, message, (*shown, ("caller", found.caller)), tasks=(fields.address,))
+
+
+@rule(
+    "T8",
+    Severity.ERROR,
+    "a task's handle is 0 or a common handle",
+    since="v5.5 and later",
+    guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE)",
+    consequence="Background work that the task starts is recorded for another owner, or for none.",
+    needs=Part.TASKS,
+    features=_REMOTE,
+    detail="Children inherit it, and keep it after its owner is gone.",
+)
+def check_handle(state: State) -> Iterator[Violation]:
+    """T8."""
+    for task in (task.fields for task in state.tasks):
+        if task.kcov_handle and not handles.is_common(task.kcov_handle):
+            yield Violation(
+                name_task(task),
+                f"its handle {task.kcov_handle:#x} is not a common handle",
+                values(kcov_handle=Hex(task.kcov_handle)),
+                tasks=(task.address,),
+            )
+
+
+def _find_marked_running(state: State) -> list[int]:
+    """Return the running tasks that are marked as switched out."""
+    return [
+        task.fields.address
+        for task in state.all_tasks
+        if task.in_ctxsw and task.fields.on_cpu and task.fields.address in state.running
+    ]
+
+
+@rule(
+    "T9",
+    Severity.WARNING,
+    "a task is marked as switched out exactly while it is",
+    since="v4.18 and later",
+    guaranteed_by="kcov_prepare_switch(), kcov_finish_switch()",
+    consequence="A task that is marked as switched out records nothing while it runs.",
+    needs=Part.ALL_TASKS | Part.CURRENT,
+    features=(Feature.CTXSW_FLAG,),
+    stacks=_find_marked_running,
+    detail="A task that never ran is not marked.",
+)
+def check_switch_flag(state: State) -> Iterator[Violation]:
+    """T9."""
+    marked_running = frozenset(_find_marked_running(state))
+    for task in state.all_tasks:
+        fields = task.fields
+        if task.in_ctxsw is None or fields.on_cpu is None:
+            continue
+        if fields.address in marked_running:
+            stack = state.stack(fields.address)
+            if stack is None or any((frame.function or "").startswith(_SWITCHING) for frame in stack):
+                # It is being switched in or out, or may be.
+                continue
+            message = "it runs, but is marked as switched out, so that it records nothing"
+        elif (
+            not task.in_ctxsw
+            and not fields.on_cpu
+            and fields.address not in state.running
+            and task.session.is_tracing
+            and fields.kcov
+        ):
+            message = "it is switched out, but not marked as such, so that its context switches are recorded"
+        else:
+            continue
+        yield Violation(
+            name_task(fields),
+            message,
+            values(kcov_mode=Hex(fields.kcov_mode or 0), on_cpu=int(bool(fields.on_cpu))),
+            tasks=(fields.address,),
+        )
+
+
+@rule(
+    "T10",
+    Severity.ERROR,
+    "at most one object is enabled for a task; since v7.2 one by KCOV_ENABLE and one by KCOV_REMOTE_ENABLE",
+    since="v4.16 and later; before, a bug",
+    guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE)",
+    consequence="One of the objects is lost: neither KCOV_DISABLE nor the task's exit releases it.",
+    needs=Part.OBJECTS | Part.TASKS,
+)
+def check_number(state: State) -> Iterator[Violation]:
+    """T10."""
+    local: dict[int, list[int]] = defaultdict(list)
+    remote: dict[int, list[int]] = defaultdict(list)
+    for kcov in state.objects.values():
+        fields = kcov.fields
+        if fields is not None and fields.task and kcov.is_enabled:
+            (remote if fields.remote else local)[fields.task].append(fields.address)
+    for address in {**local, **remote}:
+        task = state.task_by_address.get(address)
+        if task is None:
+            continue
+        groups = [("KCOV_ENABLE", local[address]), ("KCOV_REMOTE_ENABLE", remote[address])]
+        if not state.kernel.has(Feature.OWNER_MEMBER):
+            groups = [("KCOV_ENABLE or KCOV_REMOTE_ENABLE", [*local[address], *remote[address]])]
+        for ioctl, objects in groups:
+            if len(objects) > 1:
+                yield Violation(
+                    name_task(task),
+                    f"{len(objects)} objects are enabled for it by {ioctl}",
+                    values(kcovs=name_some([*map(hex, objects)]), task_kcov=Hex(task.kcov or 0)),
+                    kcovs=tuple(objects),
+                    tasks=(address,),
+                )
+
+
+@rule(
+    "T11",
+    Severity.ERROR,
+    "an exiting task has no object",
+    guaranteed_by="kcov_task_exit()",
+    consequence="Nothing disables KCOV for it any more: the object stays enabled for a task that is freed.",
+    needs=Part.TASKS | Part.TASK_FACTS,
+    detail=(
+        "An exiting task may be in a softirq section; and what it closes may begin remote sections in it until it is dead."
+    ),
+)
+def check_exiting(state: State) -> Iterator[Violation]:
+    """T11."""
+    for task in state.tasks:
+        fields = task.fields
+        if not fields.is_exiting or fields.kcov_softirq:
+            continue
+        in_section = task.session.is_section and not state.dead.get(fields.address)
+        for name, pointer in (("kcov", fields.kcov), ("kcov_remote", fields.kcov_remote)):
+            if pointer and not (name == "kcov" and in_section):
+                yield Violation(
+                    name_task(fields),
+                    f"it is exiting, but still has {name} {pointer:#x}: kcov_task_exit() warned and left it",
+                    values(**{name: Hex(pointer)}, flags=Hex(fields.flags or 0)),
+                    tasks=(fields.address,),
+                    kcovs=(pointer,),
+                )
+
+
+def _find_threads_in_sections(state: State) -> list[int]:
+    """Return the kernel threads that are in a remote section and do not run."""
+    return [
+        task.fields.address
+        for task in state.tasks
+        if task.fields.is_kernel_thread and task.session.role is Role.REMOTE_SECTION and not task.fields.on_cpu
+    ]
+
+
+@rule(
+    "T12",
+    Severity.ERROR,
+    "a kernel thread collects only inside remote sections, and ends them with its work",
+    guaranteed_by="kcov_remote_stop() and its callers",
+    consequence="What the thread does next is recorded for the wrong work, and its next section warns and records nothing.",
+    needs=Part.OBJECTS | Part.TASKS,
+    stacks=_find_threads_in_sections,
+)
+def check_kernel_threads(state: State) -> Iterator[Violation]:
+    """T12."""
+    in_sections = frozenset(_find_threads_in_sections(state))
+    for session, _, kcov in with_objects(state, saved=False):
+        task = state.tasks_with_state[session.task or 0].fields
+        if not task.is_kernel_thread:
+            continue
+        if session.is_local:
+            message = f"it is a kernel thread, but traces itself into kcov {kcov.address:#x}"
+            yield session_violation(state, session, message, values(kcov=Hex(kcov.address)))
+        elif task.address in in_sections:
+            functions = {frame.function for frame in state.stack(task.address) or ()}
+            for idle, working in _WAITING.items():
+                if idle in functions and not functions.intersection(working):
+                    yield session_violation(
+                        state,
+                        session,
+                        "it is idle inside a remote section that never ended: whatever it does next is recorded as well",
+                        values(kcov=Hex(kcov.address), stack=f"in {idle}()"),
+                    )

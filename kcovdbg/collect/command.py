@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``collect``: coverage of a command on this machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kcovdbg.abi import handle as handles
+from kcovdbg.abi.call_length import CALL_LENGTHS
+from kcovdbg.records.compact_buffer import keep
+from kcovdbg.records.run_counts import RunCounts
+from kcovdbg.collect.loaded_modules import find_loaded_modules
+from kcovdbg.console.machine import is_this_machine, running_kaslr_offset, running_release
+from kcovdbg.collect.native_module import DEFAULT_SIZE
+from kcovdbg.collect.requests import find_mode, mode_names
+from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
+from kcovdbg.collect import collected_traces as traces
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.collect.background_jobs import start_collect
+from kcovdbg.console.buffer_arguments import FILTERS, LISTING
+from kcovdbg.buffers.buffer_listing import list_buffer
+from kcovdbg.console.command import Command, Example, Need, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
+from kcovdbg.console.terminal import write_remarks
+from kcovdbg.errors import CollectError, KcovdbgError, UsageError
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.state import Part
+from kcovdbg.output_file import is_replaceable
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Lines, Renderable, Table
+from kcovdbg.console.value_kinds import BOOL, COMM, NUMBER, PATH, PID
+from kcovdbg.console.writer import Format
+from kcovdbg.target.local_kernel import running_build_id
+
+if TYPE_CHECKING:
+    from kcovdbg.collect.command_run import Collected, Request
+    from kcovdbg.collect.collected_traces import CollectedPart
+
+_GROWTH: Final = 4
+# 512 MiB per task.
+_MAX_GROWN: Final = 1 << 26
+# KCOV_INIT_TRACE refuses more than INT_MAX bytes.
+_MAX_SIZE: Final = ((1 << 31) - 1) // 8
+_SIZE: Final = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)([kKmM]?)")
+
+
+def parse_size(text: str) -> int:
+    """Read a buffer's size in words: ``65536``, ``512K``, ``1M``; rounded up to whole pages.
+
+    :raises WordError: when it is not a size.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise WordError(f"'{text}' is not a buffer size", text, hint="words of the kernel: 65536, 512K, 1M")
+    words = int(match[1], 0) << {"": 0, "k": 10, "m": 20}[match[2].lower()]
+    page = os.sysconf("SC_PAGESIZE") // 8
+    largest = _MAX_SIZE // page * page
+    if words > largest:
+        raise WordError(f"'{text}' is too large, at most {largest} words are possible", text)
+    return max(1, -(-words // page)) * page
+
+
+def parse_remote(words: Sequence[str]) -> tuple[tuple[int, ...], int | None]:
+    """Read the handles of ``--remote usb:1,common:auto``.
+
+    :return: handles of subsystems, and the common handle: 0 for any free one, None without.
+    :raises WordError: when one is not a handle.
+    """
+    found: list[int] = []
+    common: int | None = None
+    for word in ",".join(words).split(",") if words else ():
+        if word == "common:auto":
+            value = 0
+        else:
+            try:
+                value = handles.parse_handle(word)
+            except ValueError:
+                raise WordError(f"'{word}' is not a remote handle", word, hint="usb:1, common:0x42, common:auto") from None
+        if handles.decode_handle(value).subsystem != handles.COMMON:
+            found.append(value)
+        elif common is not None:
+            raise WordError("collect: more than one common handle given", word, hint="add handles of USB buses: usb:1")
+        elif not value and word != "common:auto":
+            raise WordError("'common:0' is not a remote handle", word, hint="common:auto uses a free one")
+        else:
+            common = value
+    return tuple(found), common
+
+
+def _make_request(context: Context, args: Namespace) -> Request:
+    from kcovdbg.collect.command_run import Request
+
+    if not args.command:
+        raise WordError("collect: missing command", None, hint="collect -- COMMAND ARG…, for instance collect -- ls /")
+    plain = args.mode.removeprefix("KCOV_").removeprefix("TRACE_")
+    features = None if plain in ("PC", "CMP") else context.running_features
+    found, common = parse_remote(args.remote or ())
+    is_data = context.format is not Format.TEXT or args.output == STDOUT
+    return Request(
+        argv=tuple(args.command),
+        mode=find_mode(args.mode, features),
+        size=DEFAULT_SIZE if args.buffer_size is None else parse_size(args.buffer_size),
+        syscalls=args.syscall,
+        handles=found,
+        common_handle=common,
+        # Standard output is for the answer alone, which a program reads.
+        stdout=2 if is_data else None,
+    )
+
+
+def _find_holder(context: Context, handle: int) -> str | None:
+    """Return who holds a remote handle, None where this kernel cannot be inspected or nobody does."""
+    target = context.workspace.optional_target
+    if target is None or not is_this_machine(target):
+        return None
+    try:
+        for entry in context.state(Part.REMOTE).handles:
+            if entry.handle == handle:
+                kcov = "an unknown object" if entry.kcov is None else name_kcov(entry.kcov)
+                return f"{kcov} holds it" if entry.pid is None else f"{name_task(entry)} holds it with {kcov}"
+    except KcovdbgError:
+        return None
+    return None
+
+
+def _collect(context: Context, args: Namespace, request: Request) -> tuple[Collected, list[str]]:
+    """Run the command; with ``--grow`` again with larger buffers until they suffice.
+
+    :return: what was collected, and remarks on full buffers.
+    """
+    from kcovdbg.collect.command_run import run_command
+
+    remarks: list[str] = []
+    while True:
+        # The command writes to the same streams.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        collected = run_command(request, lambda handle: _find_holder(context, handle))
+        if not collected.is_full:
+            return collected, remarks
+        larger = request.size * _GROWTH
+        full = f"a buffer of {request.size} words was full"
+        if not args.grow:
+            return collected, [f"{full}: later records are missing; use --buffer-size {larger} or --grow"]
+        if larger > _MAX_GROWN or collected.status >= 128:
+            return collected, [*remarks, f"{full}: later records are missing"]
+        remarks.append(f"{full}: running the command again with {larger} words")
+        request = replace(request, size=larger)
+
+
+def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
+    request = _make_request(context, args)
+    if args.repeat is not None and args.repeat < 1:
+        raise WordError("collect: --repeat needs at least one run", str(args.repeat))
+    if args.output is not None:
+        _check_parts(context, args, request)
+    remarks: list[str] = []
+    runs = RunCounts()
+    for _ in range(args.repeat or 1):
+        collected, full = _collect(context, args, request)
+        # Keep the size of a buffer that has grown for the following runs.
+        request = replace(request, size=collected.request.size)
+        context.status = collected.status
+        remarks += [remark for remark in (*full, *collected.remarks) if remark not in remarks]
+        if args.repeat is not None:
+            runs.add(traces.count_run(collected))
+        if collected.status > 128:
+            # A signal ended it, most likely C-c, which is meant for the remaining runs as well.
+            break
+    if collected.remote is not None and collected.common_handle:
+        remarks.append(f"common handle: {handles.decode_handle(collected.common_handle)}")
+    parts = traces.make_parts(collected, per_thread=args.per_thread)
+    if not parts:
+        raise CollectError("nothing was collected", hint="; ".join(remarks) or None)
+    if args.keep is not None:
+        context.workspace.kept[args.keep] = keep(parts[0].buffer, args.keep, " ".join(request.argv))
+    if args.output is not None:
+        yield _write(context, args, collected, parts, remarks)
+        return
+    if args.keep is not None and not args.syscall and args.repeat is None:
+        yield Lines(((("", f"kept as {args.keep}: {parts[0].buffer.count} records"),),), remarks=remarks)
+        return
+    target = context.workspace.optional_target
+    if target is not None and not is_this_machine(target):
+        remarks.append(f"names are those of {target.name}, which is not the kernel that runs here")
+    elif target is not None:
+        offset = target.kaslr_offset
+        parts = [part._replace(buffer=replace(part.buffer, kaslr_offset=offset)) for part in parts]
+    if args.repeat is not None:
+        yield traces.stability_table(context, runs, args, remarks)
+    elif args.syscall:
+        yield traces.calls_table(context, collected, args, remarks)
+    elif context.format is not Format.TEXT:
+        yield traces.records_table(context, parts, args, remarks)
+    else:
+        for part in parts:
+            yield from list_buffer(context, part.buffer, args)
+        yield Lines((), remarks=remarks)
+
+
+_FILE_COLUMNS: Final = (
+    Column("file", PATH),
+    Column("tid", PID),
+    Column("comm", COMM),
+    Column("count", NUMBER, title="RECORDS"),
+    Column("capacity", NUMBER),
+    Column("full", BOOL),
+)
+
+
+def _check_parts(context: Context, args: Namespace, request: Request) -> None:
+    """Check before the run that one trace is asked for where only one can be written."""
+    if args.output == STDOUT and context.format is not Format.TEXT:
+        raise UsageError(
+            "collect: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
+        )
+    _check_number(args, 2 if args.per_thread or request.handles or request.common_handle is not None else 1)
+
+
+def _check_number(args: Namespace, number: int) -> None:
+    if number > 1 and (args.output == STDOUT or not is_replaceable(args.output)):
+        raise CollectError(f"cannot write several traces to '{args.output}'", hint="-o takes the name of a file")
+
+
+def _write(
+    context: Context, args: Namespace, collected: Collected, parts: Sequence[CollectedPart], remarks: Sequence[str]
+) -> Renderable:
+    call = args.pc == "call" or (args.pc == "auto" and args.format == "syzkaller")
+    length = CALL_LENGTHS.get(platform.machine(), 0) if call else 0
+    if call and not length:
+        raise CollectError(f"the length of a call instruction on {platform.machine()} is unknown", hint="use --pc raw")
+    is_syzkaller = args.format == "syzkaller"
+    _check_number(args, len(parts))
+    if args.output == STDOUT:
+        return _write_stdout(context, args, parts, length, remarks)
+    remarks = list(remarks)
+    rows = []
+    modules = find_loaded_modules()
+    for part in parts:
+        file = _name_part(Path(args.output), part.label)
+        check = partial(refuse_input, str(file), context.inputs)
+        check()
+        if args.format == "kcov":
+            header = make_header(
+                part.buffer,
+                argv=collected.request.argv,
+                pid=part.pid,
+                release=running_release(),
+                build_id=running_build_id(),
+                kaslr_offset=running_kaslr_offset(),
+                modules=modules,
+            )
+            if not write_trace(file, part.buffer, header, check=check):
+                remarks.append(f"no side file: {file} is not a regular file")
+        else:
+            write_text(file, part.buffer, call_length=length, is_syzkaller=is_syzkaller, check=check)
+        rows.append(
+            {
+                "file": str(file),
+                "tid": part.buffer.pid,
+                "comm": part.buffer.comm,
+                "count": part.buffer.count,
+                "capacity": part.buffer.capacity,
+                "full": part.buffer.full,
+            }
+        )
+    return Table(_FILE_COLUMNS, rows, remarks=remarks)
+
+
+def _write_stdout(
+    context: Context, args: Namespace, parts: Sequence[CollectedPart], length: int, remarks: Sequence[str]
+) -> Lines:
+    """Write the trace to standard output; the command's own output goes to standard error."""
+    if args.format == "kcov":
+        content = trace_bytes(parts[0].buffer)
+        remarks = [*remarks, "no side file: standard output has none"]
+    else:
+        content = text_bytes(parts[0].buffer, call_length=length, is_syzkaller=args.format == "syzkaller")
+    stream = binary_stdout(context.terminal.stdout)
+    stream.write(content)
+    stream.flush()
+    write_remarks(context.terminal, remarks)
+    return Lines(())
+
+
+def _name_part(path: Path, label: str) -> Path:
+    return path.with_name(f"{path.stem}.{label}{path.suffix}") if label else path
+
+
+COMMAND: Final = Command(
+    name="collect",
+    summary="run a command and show the kernel code that it executed",
+    topic=Topic.COLLECTION,
+    run=_run,
+    row_types=(
+        *traces.COLLECT_ROWS,
+        RowType(
+            _FILE_COLUMNS,
+            {
+                "file": Meaning("path of the written file"),
+                "tid": Meaning("thread id of the task", "it holds several tasks' records"),
+                "comm": Meaning("name of the task", "it holds several tasks' records"),
+            },
+            when="with `-o FILE`",
+        ),
+    ),
+    description=(
+        "Coverage begins with the command's first instruction after exec. Its threads and children are followed by ptrace, "
+        "each with a KCOV object of its own; the command stops only when it creates one, at signals and at exec. Notes list "
+        "tasks that cannot be followed: 32-bit tasks, tasks that a seccomp filter keeps from the system calls needed, tasks "
+        "created with CLONE_UNTRACED, and all tasks on kernels before 5.6. Background work of the kernel belongs to none of "
+        "these tasks: --remote collects what runs under a handle.\n\n"
+        "The exit status is the command's: 128 plus the number of the signal that ended it; 125 if collecting failed, 126 if "
+        "the command cannot be run, 127 if it was not found. C-c and SIGTERM end the command; what was collected until then "
+        "is kept.\n\n"
+        "-o FILE writes the buffer as the kernel laid it out, with FILE.json beside it, and shows no records. With --json, "
+        "--csv and -o - the command's own output goes to standard error."
+    ),
+    arguments=(
+        Argument(("--mode",), Value.MODE, f"what to record: {', '.join(mode_names())}", metavar="MODE", default="PC"),
+        Argument(
+            ("--remote",),
+            Value.TEXT,
+            "also collect background work: usb:BUS, common:INSTANCE, common:auto; separated by commas",
+            count=Count.ANY,
+            metavar="HANDLE",
+        ),
+        Argument(("--per-thread",), Value.FLAG, "keep the records of tasks apart"),
+        Argument(("--syscall",), Value.FLAG, "show what each system call covers"),
+        Argument(("--repeat",), Value.NUMBER, "run it N times and separate stable points from flickering ones", metavar="N"),
+        Argument(
+            ("--buffer-size",),
+            Value.TEXT,
+            f"buffer size of each task in words: 65536, 512K, 1M; default {DEFAULT_SIZE >> 10}K",
+            metavar="WORDS",
+        ),
+        Argument(("--grow",), Value.FLAG, "run the command again with larger buffers if one was full"),
+        Argument(
+            ("-o", "--output"),
+            Value.FILE,
+            "write a trace file instead of showing records; - for standard output",
+            metavar="FILE",
+            is_output=True,
+        ),
+        Argument(
+            ("--format",),
+            Value.CHOICE,
+            "format of the file: kcov, or text with one address per line",
+            choices=("kcov", "kcovtrace", "syzkaller"),
+            default="kcov",
+        ),
+        Argument(
+            ("--pc",),
+            Value.CHOICE,
+            "PCs in a text file: raw (as recorded) or call (the call before); auto is the format's way",
+            choices=("auto", "raw", "call"),
+            default="auto",
+        ),
+        Argument(("--keep",), Value.BUFFER_NAME, "keep the trace in memory under this name", metavar="@NAME"),
+        *LISTING,
+        *FILTERS,
+        Argument(("command",), Value.COMMAND, "the command to run", count=Count.REST, metavar="COMMAND"),
+    ),
+    examples=(
+        Example("collect -- ls /", "which kernel code does ls execute?"),
+        Example("collect --syscall -- cat /etc/hostname", "what does each system call cover?"),
+        Example("collect -o run.kcov --per-thread -- make", "a trace file for each process"),
+        Example("collect --mode cmp -- ./parser input", "what does the kernel compare its input with?"),
+        Example("collect --remote usb:1,common:auto -- ./plug", "what do kernel threads execute for it?"),
+        Example("collect -- sleep 60 &", "collect in the background; jobs lists its buffers"),
+        Example("collect --repeat 10 -- ./test", "which points are stable, and which flicker?"),
+    ),
+    needs=frozenset({Need.NATIVE}),
+    failed=125,
+    start=start_collect,
+)

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``doctor``: whether kcovdbg can work on this machine, and what to do where it cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import stat
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.mode import EnableRequest, Mode
+from kcovdbg.collect.errno_messages import Step, explain
+from kcovdbg.console.machine import is_this_machine, read_config, running_release
+from kcovdbg.collect.native_module import DEVICE
+from kcovdbg.collect.thread_trace import Trace
+from kcovdbg.compiled_module import load_native
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.value_kinds import BOOL, TEXT
+from kcovdbg.series.table import device_modes
+from kcovdbg.symbols.coverage_points import can_find_points, find_points, find_points_between
+from kcovdbg.symbols.table_cache import CACHE_HINT, find_usable_cache
+from kcovdbg.target.local_kernel import running_build_id
+
+
+class Diagnosis(NamedTuple):
+    """The answer to one question about this machine."""
+
+    question: str
+    ok: bool | None
+    """None where it is unknown."""
+    answer: str
+    fix: str | None = None
+
+
+_COLUMNS: Final = (
+    Column(
+        "ok",
+        BOOL,
+        title="",
+        text=lambda check: "?" if check.ok is None else "ok" if check.ok else "NO",
+        style=lambda check: "" if check.ok else "warning" if check.ok is None else "error",
+    ),
+    Column("question", TEXT),
+    Column("answer", TEXT, elastic=20),
+    Column("fix", TEXT, elastic=20, text=lambda check: check.fix or ""),
+)
+
+
+def _check_kernel(_context: Context) -> Diagnosis:
+    question = "is this kernel built with KCOV?"
+    config = read_config()
+    try:
+        is_there: bool | None = Path(DEVICE).exists()
+    except PermissionError:
+        # Only root can search debugfs.
+        is_there = None
+    if is_there:
+        lacking = [] if config is None else [name for name in ("CONFIG_KCOV_ENABLE_COMPARISONS",) if config.get(name) != "y"]
+        return Diagnosis(question, True, running_release() + (f", without {lacking[0]}: no cmp mode" if lacking else ""))
+    if config is None:
+        fix = "run kcovdbg as root" if is_there is None else f"mount debugfs and check for {DEVICE}"
+        return Diagnosis(question, None, "no kernel configuration found", fix)
+    if config.get("CONFIG_KCOV") == "y":
+        return Diagnosis(question, True, f"{running_release()}: CONFIG_KCOV=y")
+    return Diagnosis(
+        question, False, f"no, {running_release()} is not", "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y"
+    )
+
+
+_EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in Makefiles"
+
+
+def _check_points(context: Context) -> Diagnosis:
+    question = "are there instrumented points?"
+    target = context.workspace.optional_target
+    lines = None if target is None or not is_this_machine(target) else getattr(target, "lines", None)
+    image = None if lines is None else lines.image
+    if image is not None:
+        found = find_calls(image)
+        if found is not None:
+            if found[0]:
+                amount = f"{found[0]} calls of __sanitizer_cov_trace_pc in {found[1] >> 10} KiB of code"
+                return Diagnosis(question, True, f"{amount}, {image}")
+            return Diagnosis(question, False, f"none: no call of __sanitizer_cov_trace_pc in {image}", _EVERYWHERE)
+    has_callback = has_symbol(_CALLBACKS)
+    if has_callback is False:
+        return Diagnosis(question, False, "none: the kernel has no __sanitizer_cov_trace_pc", "build one with CONFIG_KCOV=y")
+    config = read_config()
+    if config is not None and config.get("CONFIG_KCOV_INSTRUMENT_ALL") != "y":
+        return Diagnosis(question, None, "according to its configuration, only where a Makefile asks for them", _EVERYWHERE)
+    there = "" if has_callback is None else "; __sanitizer_cov_trace_pc exists"
+    said = "no kernel configuration found" if config is None else "everywhere, by its configuration"
+    return Diagnosis(question, None if config is None else True, said + there, "to verify, name its vmlinux: -s VMLINUX")
+
+
+_CALLBACKS: Final = ("__sanitizer_cov_trace_pc", "__sanitizer_cov_trace_pc_guard", "__sanitizer_cov_trace_pc_entry")
+
+
+# Enough code to contain a call if there are any; searching all of it takes seconds.
+_SAMPLE: Final = 1 << 20
+
+
+def find_calls(image: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Count the calls of KCOV's callbacks for PCs in a linked kernel image.
+
+    Search the first MiB of code, and all of it if that has none.
+
+    :return: calls, and bytes of code that were searched; None where calls cannot be found: the file has no code or no
+        symbols, or the architecture is not supported.
+    """
+    try:
+        with ElfFile(image) as elf:
+            texts = [text for text in elf.text_sections() if elf.read_section(text, 1)]
+            if not can_find_points(elf.header.machine) or not texts or not elf.symbols:
+                return None
+            largest = max(texts, key=lambda text: text.size)
+            size = min(largest.size, _SAMPLE)
+            found = len(find_points_between(elf, largest.address, largest.address + size).pc)
+            if found:
+                return found, size
+            return len(find_points(elf).pc), sum(text.size for text in texts)
+    except KcovdbgError:
+        return None
+
+
+def has_symbol(names: Collection[str], path: str | Path = "/proc/kallsyms") -> bool | None:
+    """Return whether the running kernel has a symbol with one of these names, None where its symbols are hidden."""
+    is_empty = True
+    try:
+        with Path(path).open(encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                is_empty = False
+                words = line.split()
+                if len(words) > 2 and words[2] in names:
+                    return True
+    except OSError:
+        return None
+    return None if is_empty else False
+
+
+def _check_debugfs(_context: Context) -> Diagnosis:
+    folder = Path(DEVICE).parent
+    question = "is debugfs mounted?"
+    try:
+        mounted = os.path.ismount(folder)
+    except OSError:
+        mounted = False
+    if mounted:
+        return Diagnosis(question, True, str(folder))
+    return Diagnosis(question, False, f"not at {folder}", f"mount -t debugfs none {folder}")
+
+
+def _check_open(_context: Context) -> Diagnosis:
+    question = "can I open KCOV?"
+    try:
+        descriptor = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        fix = "run kcovdbg as root" if isinstance(error, PermissionError) else "see the lines above"
+        return Diagnosis(question, False, f"{DEVICE}: {error.strerror}", fix)
+    os.close(descriptor)
+    return Diagnosis(question, True, DEVICE)
+
+
+def check_devices(folder: Path = Path(DEVICE).parent, features: Collection[str] | None = None) -> Iterator[Diagnosis]:
+    """Yield what is known of the devices of posted series that the running kernel has.
+
+    :param folder: where KCOV's file is.
+    :param features: features of the running kernel; None if they are not known.
+    """
+    for device, mode in device_modes():
+        request = mode.request
+        if request is None or request.device is None:
+            continue
+        path = folder / request.device.file
+        try:
+            status = path.stat()
+        except OSError as error:
+            # Only root can search debugfs, but the kernel's symbols are for everybody.
+            if has_symbol((device.operations,)):
+                fix = "run kcovdbg as root" if isinstance(error, PermissionError) else f"mount -t debugfs none {folder}"
+                yield Diagnosis(f"can I open {path.name}?", False, f"{path}: {error.strerror}", fix)
+            continue
+        yield from _check_device(path, status, mode, request, features)
+
+
+def _check_device(
+    path: Path, status: os.stat_result, mode: Mode, request: EnableRequest, known: Collection[str] | None
+) -> Iterator[Diagnosis]:
+    question = f"can I open {path.name}?"
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        problem = explain(Step.OPEN, error.errno or 0, path=str(path))
+        yield Diagnosis(question, False, str(problem), problem.hint)
+        return
+    yield Diagnosis(question, True, f"{path}, {stat.filemode(status.st_mode)}, owned by user {status.st_uid}")
+    question = f"does {path.name} record?"
+    if known is not None and request.feature not in (None, *known):
+        # An earlier form of it may still be enabled for a task that has ended.
+        yield Diagnosis(
+            question,
+            None,
+            f"not tried: collect needs the {path.name} of {request.since}",
+            "tasks and buffer show what other programs record",
+        )
+        return
+    try:
+        # Enabling it is safe on any kernel: the file is the series' own. Without debug info the records cannot be read.
+        features = () if request.feature is None else (request.feature,)
+        with Trace(mode.user_name, size=4096, features=features, path=str(path)) as trace:
+            os.getpriority(os.PRIO_PROCESS, 0)
+    except KcovdbgError as error:
+        yield Diagnosis(question, False, str(error), error.hint)
+        return
+    if trace.count:
+        yield Diagnosis(question, True, f"getpriority() left {trace.count} words; collect with --mode {mode.user_name}")
+    else:
+        yield Diagnosis(
+            question,
+            None,
+            f"{path.name} was enabled, but getpriority() left nothing",
+            "only code that was compiled with its instrumentation is recorded",
+        )
+
+
+def _check_kcore(_context: Context) -> Diagnosis:
+    question = "is /proc/kcore readable?"
+    try:
+        descriptor = os.open("/proc/kcore", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.pread(descriptor, 4096, 0)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            fix = "CONFIG_PROC_KCORE=y"
+        elif os.geteuid() == 0:
+            fix = "check for lockdown: cat /sys/kernel/security/lockdown"
+        else:
+            fix = "run kcovdbg as root"
+        return Diagnosis(question, False, f"{error.strerror}", fix)
+    return Diagnosis(question, True, "the running kernel's state can be read")
+
+
+def _check_symbols(context: Context) -> Diagnosis:
+    question = "does the debug info match?"
+    build_id = running_build_id()
+    target = context.workspace.optional_target
+    if target is None:
+        # Debug info is compared with the kernel's memory.
+        is_readable = os.access("/proc/kcore", os.R_OK)
+        fix = "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX" if is_readable else "see the line above"
+        return Diagnosis(question, False if is_readable else None, context.workspace.target_problem, fix)
+    if not is_this_machine(target):
+        return Diagnosis(question, None, f"no, {target.name} is another kernel", "kcovdbg -k -s VMLINUX doctor")
+    lines = getattr(target, "lines", None)
+    image = None if lines is None else lines.image
+    if image is None:
+        return Diagnosis(question, False, "no vmlinux found: no names and lines", "name the vmlinux of this kernel: -s VMLINUX")
+    return Diagnosis(question, True, f"{image}, build-id {(target.build_id or build_id or '?')[:12]}…")
+
+
+def _check_collector(_context: Context) -> Diagnosis:
+    question = "does the collector work?"
+    try:
+        load_native()
+        with Trace(size=4096) as trace:
+            os.getppid()
+    except KcovdbgError as error:
+        return Diagnosis(question, False, str(error), error.hint)
+    if not trace.pcs:
+        return Diagnosis(question, False, "getppid() left no record", "was kernel/sys.c built with instrumentation?")
+    return Diagnosis(question, True, f"getppid() left {len(trace.pcs)} records")
+
+
+# Those whose system calls native/inject.c makes in another process.
+_FOLLOWED_MACHINES: Final = ("x86_64", "aarch64")
+
+
+def _check_following(_context: Context) -> Diagnosis:
+    question = "can threads and children be followed?"
+    if platform.machine() not in _FOLLOWED_MACHINES:
+        return Diagnosis(question, False, "only on x86-64 and arm64", "collect works for the command itself")
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    with contextlib.suppress(OSError):
+        if scope.read_text().strip() == "3":
+            return Diagnosis(question, False, "Yama forbids ptrace", "boot with kernel.yama.ptrace_scope below 3")
+    return Diagnosis(question, True, "yes, by ptrace")
+
+
+def _check_cache(_context: Context) -> Diagnosis:
+    question = "can location tables be kept?"
+    cache = find_usable_cache()
+    if cache.problem is None:
+        return Diagnosis(question, True, str(cache.folder))
+    place = "nowhere" if cache.folder is None else f"only in {cache.folder}"
+    return Diagnosis(question, False if cache.folder is None else None, f"{place}: {cache.problem}", CACHE_HINT)
+
+
+_CHECKS: Final[tuple[Callable[[Context], Diagnosis | Iterator[Diagnosis]], ...]] = (
+    _check_kernel,
+    _check_points,
+    _check_debugfs,
+    _check_open,
+    _check_kcore,
+    _check_symbols,
+    _check_collector,
+    lambda context: check_devices(features=context.running_features),
+    _check_following,
+    _check_cache,
+)
+
+
+def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
+    def rows() -> Iterator[Diagnosis]:
+        for check in _CHECKS:
+            found = check(context)
+            for diagnosis in (found,) if isinstance(found, Diagnosis) else found:
+                if diagnosis.ok is False:
+                    context.status = 1
+                yield diagnosis
+
+    return Table(_COLUMNS, rows())
+
+
+COMMAND: Final = Command(
+    name="doctor",
+    summary="check whether kcovdbg can work on this machine",
+    topic=Topic.COLLECTION,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "ok": Meaning("the answer", "it is unknown"),
+                "question": Meaning("what was checked"),
+                "answer": Meaning("what was found"),
+                "fix": Meaning("what to do about it", "there is nothing to do"),
+            },
+        ),
+    ),
+    description=(
+        "Checks the running kernel and this installation. Each line says what is missing and how to fix it. The "
+        "exit status is 1 if anything is missing."
+    ),
+    examples=(Example("doctor", "why does collect fail?"),),
+    needs=frozenset(),
+)

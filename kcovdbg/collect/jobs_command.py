@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``jobs``: collectors in the background."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Final
+
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.collect.background_jobs import find_jobs
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.errors import CollectError
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Lines, Renderable, Table
+from kcovdbg.console.value_kinds import LIST, NUMBER, PID, TEXT
+
+_COLUMNS: Final = (
+    Column("job", NUMBER, value=lambda job: job.number),
+    Column("pid", PID, title="COLLECTOR", value=lambda job: job.pid),
+    Column("state", TEXT, value=lambda job: "running" if job.status is None else "ended"),
+    Column("status", NUMBER, value=lambda job: job.status),
+    Column("buffers", LIST, value=lambda job: job.buffers, elastic=12),
+    Column("kept", LIST, value=lambda job: job.kept),
+    Column("files", LIST, value=lambda job: [] if job.name is not None else [str(path) for path in job.files], json_only=True),
+    Column("command", TEXT, value=lambda job: job.title, elastic=16),
+)
+
+
+def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
+    jobs = find_jobs(context.workspace)
+    chosen = list(jobs) if args.number is None else [jobs.find(args.number)]
+    if args.output:
+        if args.number is None:
+            raise WordError("jobs: --output needs a job number", None, hint="jobs lists the jobs")
+        yield Lines([(("", line),) for line in chosen[0].lines])
+        return
+    if args.end:
+        if args.number is None and not jobs.running:
+            raise CollectError("no running job", hint="jobs also lists jobs that have ended")
+        for job in chosen:
+            job.end()
+    elif args.wait:
+        for job in chosen:
+            job.wait()
+    if args.end or args.wait:
+        yield Lines(context.workspace.announce())
+        if args.number is not None:
+            context.status = chosen[0].status or 0
+        return
+    yield Table(_COLUMNS, chosen, empty="no job; collect -- COMMAND & starts one")
+
+
+COMMAND: Final = Command(
+    name="jobs",
+    summary="list collectors in the background (collect … &)",
+    topic=Topic.COLLECTION,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "job": Meaning("number of the job"),
+                "pid": Meaning("process id of the collector"),
+                "state": Meaning("`running` or `ended`"),
+                "status": Meaning("exit status of the command", "it has not ended"),
+                "buffers": Meaning("names of the buffers that it collects into"),
+                "kept": Meaning("names under which its buffers are kept"),
+                "files": Meaning("trace files that it writes"),
+                "command": Meaning("the command line"),
+            },
+        ),
+    ),
+    description=(
+        "With & at the end of the line, collect runs in a process of its own and the shell continues: tasks shows the command "
+        "while it is traced, and buffer fd:PID/FD and view fd:PID/FD show the buffers listed here. When the command ends, the "
+        "trace is kept as @collectN or under the name given by --keep, or is written to the file given by -o; the next prompt "
+        "reports that. Leaving the shell ends running jobs, as C-c does; a trace with -o is still written."
+    ),
+    arguments=(
+        Argument(("number",), Value.NUMBER, "the job", count=Count.OPTIONAL, metavar="JOB"),
+        Argument(("--end",), Value.FLAG, "end the job, or all jobs; their traces are kept"),
+        Argument(("--wait",), Value.FLAG, "wait for the job, or all jobs, to end; the exit status is that of its command"),
+        Argument(("--output",), Value.FLAG, "show the output of the command and the collector"),
+    ),
+    examples=(
+        Example("jobs", "which jobs are running, and which buffers do they have?"),
+        Example("jobs --end 1", "end job 1 and keep its trace"),
+    ),
+    needs=frozenset(),
+)

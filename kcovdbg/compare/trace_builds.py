@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The builds that traces are of.
+
+The side file of a trace has the build ID of its kernel. Its names come from the location table of that build: from a vmlinux
+that the user names, or from the cache, where the table is if kcovdbg has ever seen that vmlinux.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import re
+from argparse import Namespace
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.compare.build_match import match_builds
+from kcovdbg.compare.function_pairs import BuildFunctions
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
+from kcovdbg.elf.compile_units import read_comp_dir
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import NotElfError
+from kcovdbg.console.argument import Value
+from kcovdbg.console.buffer_sources import FILE, confine, find_trace_operands, kaslr_offset, name_remarks
+from kcovdbg.console.command import Command
+from kcovdbg.console.context import Context
+from kcovdbg.console.coverage_points import find_point_table
+from kcovdbg.console.symbol_sources import find_image, find_symbolizer
+from kcovdbg.console.table_progress import build_table
+from kcovdbg.console.table_target import TableTarget
+from kcovdbg.console.trace_modules import ModuleFile, TraceModules, find_module_files
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
+from kcovdbg.records.pc_convention import table_points
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.source_tree import SourceTree
+from kcovdbg.symbols.symbolizer import Symbolizer
+from kcovdbg.symbols.table_cache import open_table, open_table_file
+from kcovdbg.target.dump_file import unpack
+from kcovdbg.target.local_kernel import running_build_id
+from kcovdbg.target.protocol import Target
+
+_BUILD_ID: Final = re.compile(r"[0-9a-f]+")
+_PATIENCE: Final = 600.0
+_NAME_ALL: Final = "name the vmlinux of each build: kcovdbg --other-vmlinux FILE --other-vmlinux FILE"
+
+
+@dataclass(frozen=True, eq=False)
+class TraceBuild:
+    """A build of a kernel that traces are of."""
+
+    build_id: str | None
+    names: Names
+    find_tree: Callable[[], SourceTree]
+    """Returns the source files that there are."""
+    image: str | None
+    """Its vmlinux, None where that is unknown."""
+    has_own_source: bool
+    """Whether the user named its source tree."""
+    find_table: Callable[[], LocationTable]
+    """Returns the table of its points; may raise CapabilityError."""
+    kernel: TraceKernel | None = None
+    """What its traces are read for; None for the workspace's kernel."""
+    strangers: tuple[str, ...] = ()
+    """Build IDs of traces that are taken as its own because nothing is known of their builds."""
+    assumptions: tuple[str, ...] = ()
+    """Which traces are taken as its own although they do not say of which build they are."""
+    problem: str | None = None
+    """Why records in modules have no source lines, None where they may have."""
+    find_module_points: Callable[[], Mapping[int, PointKind]] = dict
+    """Returns the points of modules that its traces have records in, where they are known."""
+
+    @property
+    def source(self) -> SourceTree:
+        """Its source files."""
+        return self.find_tree()
+
+    def find_source(self, file: str) -> Path | None:
+        """Return the path of a source file; None where it is not at hand as it was built.
+
+        Files that were changed after the image was built are left out, unless the user named the tree.
+        """
+        path = self.source.find(file)
+        if path is None or self.has_own_source:
+            return path
+        try:
+            is_older = self.image is not None and path.stat().st_mtime <= Path(self.image).stat().st_mtime
+        except OSError:
+            return None
+        return path if is_older else None
+
+    def read_text(self, file: str) -> Sequence[str]:
+        """Return the lines of a source file, none where it is not at hand as it was built."""
+        return () if self.find_source(file) is None else self.source.read(file).lines
+
+
+def find_workspace(workspace: Workspace, command: Command, args: Namespace) -> Workspace:
+    """Return the workspace in which a command runs whose buffers are traces: that of their build.
+
+    Traces of one other build, known by their side files, have names by its table in the cache. The running kernel is not
+    opened for them.
+    """
+    given = [getattr(args, argument.attribute, None) for argument in command.arguments if argument.value is Value.BUFFER]
+    words = [word for value in given if value for word in ([value] if isinstance(value, str) else value)]
+    if workspace.other_vmlinux or not words or not all(find_trace_operands(word) or word in workspace.kept for word in words):
+        return workspace
+    headers = [header for word in words for header in _read_headers(workspace, word)]
+    ids = {build_id for word in words for build_id in _find_build_ids(workspace, word, None)}
+    build_id = next(iter(ids), None)
+    own = workspace.target if workspace.is_target_named and workspace.optional_target is not None else None
+    if len(ids) > 1 or build_id in (None, running_build_id() if own is None else own.build_id):
+        return workspace
+    if build_id not in workspace.of_builds:
+        table = open_table(build_id)
+        if table is None and workspace.is_target_named:
+            return workspace
+        workspace.of_builds[build_id] = replace(
+            workspace,
+            open_target=partial(_open_table_target, build_id, table, [header for header in headers if header is not None], own),
+            is_target_named=True,
+            # The one that the workspace has may be for a table that the user named.
+            find_symbolizer=find_symbolizer,
+            # The user's source tree is of the kernel that he named.
+            source_folders=() if own is not None else workspace.source_folders,
+        )
+    return workspace.of_builds[build_id]
+
+
+def _open_table_target(
+    build_id: str, table: LocationTable | None, headers: Sequence[TraceHeader], own: Target | None
+) -> TableTarget:
+    if table is None:
+        raise TargetError(f"nothing is known of the build with build-id {build_id}: -s VMLINUX names it")
+    modules = TraceModules(headers, ())
+    return TableTarget(
+        table,
+        f"the cached table of build-id {build_id}",
+        machine=None if own is None else own.machine,
+        lines=modules if modules.places else None,
+    )
+
+
+def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceBuild]:
+    """Return the build that the traces of each side are of; sides of one build have the same one.
+
+    :param sides: names of buffers.
+    :raises KcovdbgError: when traces of one side are of several builds, or a file cannot be read.
+    """
+    own = _make_own(context)
+    sources = context.workspace.other_sources
+    module_files = find_module_files(context.workspace.other_vmlinux)
+    images = [name for name in context.workspace.other_vmlinux if name not in module_files]
+    named = [
+        _open_named(context, name, sources[number] if number < len(sources) else None) for number, name in enumerate(images)
+    ]
+    found: list[TraceBuild | None] = []
+    known: list[str | None] = []
+    strangers: dict[str, str] = {}
+    for words in sides:
+        ids = {build_id for word in words for build_id in _find_build_ids(context.workspace, word, own.build_id)} - {None}
+        if len(ids) > 1:
+            raise KcovdbgError(f"{' '.join(words)}: traces of {len(ids)} builds on one side", hint="give one build per side")
+        build_id = next(iter(ids), None)
+        of_file = all(word.startswith(FILE) for word in words)
+        build = own if build_id is None and not of_file else None
+        if build_id is not None:
+            build = _choose(context, words, build_id, own, named)
+            if build is own and build_id != own.build_id:
+                strangers[build_id] = " ".join(words)
+        known.append(build_id)
+        found.append(build)
+    if strangers and len({*known} - {None}) > 1:
+        # PCs of two builds are equal by chance only.
+        build_id, name = next(iter(strangers.items()))
+        raise KcovdbgError(f"{name}: nothing is known of its build, build-id {build_id}", hint=_NAME_ALL)
+    builds, assumptions = _complete_builds(sides, found, own, named)
+    if len({build.build_id for build in builds}) > 1 and own.build_id is None and own in builds:
+        name = " ".join(sides[builds.index(own)])
+        raise KcovdbgError(f"{name}: unknown which build it is of: it has no side file with a build ID", hint=_NAME_ALL)
+    own = replace(own, strangers=tuple(strangers), assumptions=assumptions)
+    headers = [
+        (build.build_id, header)
+        for build, words in zip(builds, sides, strict=True)
+        for word in words
+        for header in _read_headers(context.workspace, word)
+    ]
+    chosen: list[TraceBuild] = []
+    by_id: dict[str | None, TraceBuild] = {}
+    for build in builds:
+        if build.kernel is None:
+            chosen.append(own)
+            continue
+        if build.build_id not in by_id:
+            its = [header for build_id, header in headers if build_id == build.build_id and header is not None]
+            by_id[build.build_id] = replace(_add_modules(build, its, module_files.values()), assumptions=assumptions)
+        chosen.append(by_id[build.build_id])
+    return chosen
+
+
+def _complete_builds(
+    sides: Sequence[Sequence[str]], found: Sequence[TraceBuild | None], own: TraceBuild, named: Sequence[TraceBuild]
+) -> tuple[list[TraceBuild], tuple[str, ...]]:
+    """Return the builds of all sides, and which of them are assumed.
+
+    Traces that do not say of which build they are belong, in order, to the builds that were named and have no trace yet; the
+    first ones, if those are fewer, to the workspace's kernel, or without one to the first build that was named.
+
+    :param found: the builds of the sides; None for an unknown one.
+    """
+    free = [build for build in named if build not in found]
+    unknown = [number for number, build in enumerate(found) if build is None]
+    in_order = dict(zip(reversed(unknown), reversed(free), strict=False))
+    default = named[0] if named and own.build_id is None else own
+    builds = [build or in_order.get(number, default) for number, build in enumerate(found)]
+    assumptions = tuple(
+        f"{' '.join(sides[number])}: no build ID; assumed to be of the build with build-id {builds[number].build_id}"
+        for number in unknown
+        if named
+    )
+    return builds, assumptions
+
+
+def _find_build_ids(workspace: Workspace, word: str, own: str | None) -> Iterator[str | None]:
+    """Yield the build IDs of the traces that a word names; None for one that has none."""
+    if not find_trace_operands(word):
+        kept = workspace.kept.get(word)
+        yield own if kept is None else kept.shell.build_id or own
+    for header in _read_headers(workspace, word):
+        build_id = None if header is None else _build_id_of(header)
+        # Tables are found by it: a path would lead elsewhere.
+        yield build_id if build_id is not None and _BUILD_ID.fullmatch(build_id) else None
+
+
+def _build_id_of(header: TraceHeader) -> str | None:
+    return None if header.build_id is None else header.build_id.lower()
+
+
+def _read_headers(workspace: Workspace, word: str) -> Iterator[TraceHeader | None]:
+    """Yield the content of the side file of each trace that a word names; None for one without side file."""
+    for path in find_trace_operands(word):
+        with contextlib.suppress(KcovdbgError, OSError):
+            # What cannot be read is reported when it is.
+            yield from map(read_header, find_traces(confine(workspace, path)))
+
+
+def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Iterable[ModuleFile]) -> TraceBuild:
+    """Return a build with the modules that its traces have records in.
+
+    :param headers: of its traces.
+    """
+    assert build.kernel is not None
+    modules = TraceModules(headers, files)
+    if not modules.places:
+        return build
+    symbolizer = Symbolizer(table=build.find_table(), fallback=modules.frames_at, modules=modules)
+    names = Names(symbolizer.locate_all, build.find_table, modules)
+    find_points = build.kernel.find_points
+    kernel = build.kernel._replace(
+        find_modules=lambda: modules.places, find_points=lambda: (*(find_points() or ()), *modules.find_sets())
+    )
+    return replace(build, names=names, kernel=kernel, problem=modules.problem, find_module_points=modules.find_points)
+
+
+def _choose(context: Context, words: Sequence[str], build_id: str, own: TraceBuild, named: Sequence[TraceBuild]) -> TraceBuild:
+    """Return the build with a build ID.
+
+    :param words: the traces that are of it.
+    """
+    build = next((build for build in (own, *named) if build.build_id == build_id), None)
+    if build is not None:
+        return build
+    table = open_table(build_id)
+    if table is not None:
+        return _make_foreign(context, table, None, None)
+    if named:
+        raise KcovdbgError(f"{' '.join(words)}: no vmlinux of its build is given, build-id {build_id}", hint=_NAME_ALL)
+    return own
+
+
+def _make_own(context: Context) -> TraceBuild:
+    workspace = context.workspace
+    target = workspace.optional_target
+
+    build_id = None if target is None or target.build_id is None else target.build_id.lower()
+    return TraceBuild(
+        build_id,
+        workspace.names,
+        lambda: workspace.source,
+        None if target is None else find_image(target),
+        bool(workspace.source_folders),
+        lambda: find_point_table(context),
+    )
+
+
+def _open_named(context: Context, name: str, source: str | None) -> TraceBuild:
+    """Open an image or a location table that the user named."""
+    image = str(unpack(name).path)
+    try:
+        with ElfFile(image, name) as elf:
+            build_id = elf.build_id
+            if build_id is None:
+                raise CapabilityError(f"{name} has no build ID", hint="link the kernel with --build-id, the default")
+            has_lines = elf.has_lines
+    except NotElfError:
+        return _make_foreign(context, open_table_file(name, None), None, source)
+    table = open_table(build_id)
+    if table is None:
+        if not has_lines:
+            raise CapabilityError(
+                f"{name} has no debug info with source lines",
+                hint=f"with debug info in a file of its own, first give: symbols build {name} DEBUGFILE",
+            )
+        table = build_table(context.terminal, image, build_id, _PATIENCE)
+    return _make_foreign(context, table, image, source)
+
+
+def _make_foreign(context: Context, table: LocationTable, image: str | None, source: str | None) -> TraceBuild:
+    workspace = context.workspace
+    target = workspace.optional_target
+    machine = platform.machine() if target is None else target.machine
+    directory: str | None = None
+    if image is not None:
+        with ElfFile(image) as elf:
+            machine, directory = elf.header.machine_name, read_comp_dir(elf)
+    tree = SourceTree(
+        () if source is None else (source,),
+        build_directory=directory,
+        image=image,
+        substitutions=() if source is not None else workspace.substitutions,
+    )
+
+    symbolizer = Symbolizer(table=table)
+    names = Names(symbolizer.locate_all, lambda: table)
+    points = table_points(table)
+    kernel = TraceKernel(table.build_id, 0, machine, lambda: None if points is None else (points,))
+    return TraceBuild(table.build_id, names, lambda: tree, image, source is not None, lambda: table, kernel)
+
+
+def find_offset(context: Context, build: TraceBuild) -> int:
+    """Return the KASLR offset of a build: 0 for one that is known by its vmlinux alone."""
+    return kaslr_offset(context) if build.kernel is None else build.kernel.kaslr_offset
+
+
+def build_remarks(context: Context, builds: Iterable[TraceBuild]) -> tuple[str, ...]:
+    """Return why PCs have no names, or wrong ones, where they have."""
+    builds = tuple(builds)
+    assumptions = dict.fromkeys(assumption for build in builds for assumption in build.assumptions)
+    problems = (*assumptions, *dict.fromkeys(build.problem for build in builds if build.problem is not None))
+    own = [build for build in builds if build.kernel is None]
+    if not own:
+        return problems
+    unknown = (
+        f"nothing is known of the build with build-id {one}: --other-vmlinux names its vmlinux" for one in own[0].strangers
+    )
+    return (*name_remarks(context), *unknown, *problems)
+
+
+def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -> BuildComparison:
+    """Return what makes records of two sides comparable.
+
+    :param builds: of the left side and of the right one.
+    :param pcs: that were recorded on each side.
+    :raises CapabilityError: when the points of a build are unknown.
+    """
+    left, right = builds
+    names = left.names, right.names
+    if left is right:
+        return BuildComparison(names)
+    sides = [{*recorded} for recorded in pcs]
+    of_modules = [build.find_module_points() for build in builds]
+    kinds = {points[pc] for points, recorded in zip(of_modules, sides, strict=True) for pc in points.keys() & recorded}
+    functions = []
+    for build, recorded, points in zip(builds, sides, of_modules, strict=True):
+        build.find_table()
+        # Which points of modules may be counterparts; those of the image are in the table.
+        others = {pc for pc, kind in points.items() if kind in kinds} - recorded
+        functions.append(BuildFunctions(build.names.columns(array("Q", sorted(recorded | others))), build.read_text, others))
+    return BuildComparison(names, match_builds(*functions))

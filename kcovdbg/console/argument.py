@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Arguments of commands as data, from which parsers, help, completion, the man page and shell completions are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from kcovdbg.abi.handle import parse_handle
+from kcovdbg.console.suggestions import suggest
+from kcovdbg.errors import UsageError
+
+# More than any buffer has records, and small enough to calculate with in C.
+LARGEST_NUMBER: Final = (1 << 31) - 1
+# Of times; without one, a number is of seconds.
+_UNITS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600}
+# Waiting functions take milliseconds in a C int.
+_LONGEST_TIME: Final = 1e6
+
+
+class Value(str, Enum):
+    """The type of an argument's value: how it is read and what completes it."""
+
+    FLAG = "flag"
+    TID = "tid"
+    TASK = "task"
+    """A thread id, or a pattern of names."""
+    ADDRESS = "address"
+    OBJECT = "object"
+    """The address of an object, or a thread id or name of a task."""
+    PC = "pc"
+    HANDLE = "handle"
+    REGISTERED = "registered"
+    """A registered handle, or a thread id or pattern of the task that registered it."""
+    BUFFER = "buffer"
+    """WHAT: a buffer name."""
+    BUFFER_NAME = "buffer-name"
+    """``@name`` of a kept buffer."""
+    SUBJECT = "subject"
+    """A thread id, a handle or the address of an object."""
+    FUNCTION = "function"
+    """A function or a source file."""
+    FILE = "file"
+    MODE = "mode"
+    CHOICE = "choice"
+    COMMAND = "command"
+    KEYS = "keys"
+    """Keys of the command's rows, separated by commas."""
+    COLUMNS = "columns"
+    """The same, for columns in text."""
+    NUMBER = "number"
+    SECONDS = "seconds"
+    TEXT = "text"
+
+
+EXPLANATIONS: Final[Mapping[Value, str]] = {
+    Value.BUFFER: "a buffer: 41 (task), a task's name, 'kc-*' (tasks), all, kcov:0xffff…, area:0xffff…, fd:41/3, "
+    "saved:0 (CPU), saved:t41 (task), file:PATH (trace file), @name (kept earlier)",
+    Value.HANDLE: "a remote handle: usb:1, common:0x42 or the whole word",
+}
+"""What help says about a type of value wherever it is asked for."""
+
+
+SEPARATOR: Final = "--"
+"""Separates two lists of words, where a command takes two."""
+
+
+class Count(str, Enum):
+    """How often an argument may be given."""
+
+    ONE = "one"
+    OPTIONAL = "optional"
+    ANY = "any"
+    """Zero or more times; an option may be repeated."""
+    SOME = "some"
+    """One or more."""
+    REST = "rest"
+    """Everything that follows, options included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An option, whose names begin with a dash, or a positional argument."""
+
+    names: tuple[str, ...]
+    value: Value
+    help: str
+    count: Count | None = None
+    """By default one, and at most one for an option. An option with ``ONE`` or ``SOME`` is required."""
+    metavar: str | None = None
+    """The value's name in help; by default the longest name in capitals."""
+    choices: tuple[str, ...] = ()
+    find_candidates: Callable[[], Iterable[tuple[str, str]]] | None = None
+    """Returns names that complete the value in either case, and what each means; for values that only the command knows."""
+    default: Any = None
+    key: str | None = None
+    """The attribute of the parsed arguments; by default the longest name."""
+    is_output: bool = False
+    """Whether its value is a file that the command writes."""
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it is an option."""
+        return self.names[0].startswith("-")
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of the parsed arguments that holds the value."""
+        if self.key is not None:
+            return self.key
+        return max(self.names, key=len).lstrip("-").replace("-", "_").lower()
+
+    @property
+    def placeholder(self) -> str:
+        """The value's name in help; empty for a flag."""
+        if self.value is Value.FLAG:
+            return ""
+        if self.metavar is not None:
+            return self.metavar
+        if self.choices:
+            return "|".join(self.choices)
+        return max(self.names, key=len).lstrip("-").upper()
+
+    @property
+    def heading(self) -> str:
+        """The argument in the list of arguments: ``-n, --count N``, ``PATTERN|TID``."""
+        if not self.is_option:
+            return self.placeholder
+        return " ".join(filter(None, (", ".join(self.names), self.placeholder)))
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it is an option that must be given."""
+        return self.is_option and self.count in (Count.ONE, Count.SOME)
+
+    @property
+    def full_help(self) -> str:
+        """The help, which marks a required option."""
+        return f"{self.help}; required" if self.is_required else self.help
+
+    @property
+    def usage(self) -> str:
+        """The argument in the usage line: ``[--mode M]``, ``[PATTERN|TID…]``."""
+        shown = self.placeholder
+        if self.is_option:
+            text = f"{self.names[0]}{' ' if shown else ''}{shown}"
+            return (text if self.is_required else f"[{text}]") + ("…" if self.count in (Count.ANY, Count.SOME) else "")
+        if self.count in (Count.ANY, Count.SOME, Count.REST):
+            shown += "…"
+        return f"[{shown}]" if self.count in (Count.ANY, Count.OPTIONAL) else shown
+
+
+class WordError(UsageError):
+    """One word of a command is wrong.
+
+    :param word: as it was given, or None where a word is missing.
+    """
+
+    def __init__(self, message: str, word: str | None, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.word = word
+
+
+def convert(argument: Argument, word: str) -> Any:
+    """Convert a word to an argument's value.
+
+    :raises WordError: when it is not valid.
+    """
+    if argument.choices and word not in argument.choices:
+        raise WordError(f"'{word}' is not one of {', '.join(argument.choices)}", word, hint=suggest(word, argument.choices))
+    read = _READERS.get(argument.value)
+    if read is None:
+        return word
+    try:
+        return read(word)
+    except ValueError:
+        raise WordError(f"'{word}' is not {_NOUNS[argument.value]}", word, hint=EXPLANATIONS.get(argument.value)) from None
+
+
+def parse_address(word: str) -> int:
+    """Parse a hexadecimal address, with or without 0x.
+
+    :raises ValueError: when it is not one.
+    """
+    value = int(word, 16)
+    if not 0 <= value < 1 << 64:
+        raise ValueError(word)
+    return value
+
+
+def _parse_count(word: str) -> int:
+    value = int(word, 0)
+    if value < 0:
+        raise ValueError(word)
+    return value
+
+
+def _parse_number(word: str) -> int:
+    value = _parse_count(word)
+    if value > LARGEST_NUMBER:
+        raise WordError(f"'{word}' is too large, at most {LARGEST_NUMBER} is possible", word)
+    return value
+
+
+def _parse_seconds(word: str) -> float:
+    unit = _UNITS.get(word[-1:])
+    value = float(word) if unit is None else float(word[:-1]) * unit
+    # Python reads "nan" and "inf" as numbers.
+    if not 0 <= value <= _LONGEST_TIME:
+        raise ValueError(word)
+    return value
+
+
+def _parse_mode(word: str) -> str:
+    return word.upper().replace("-", "_").removeprefix("KCOV_MODE_")
+
+
+def _parse_buffer_name(word: str) -> str:
+    if len(word) < 2 or word[0] != "@":
+        raise ValueError(word)
+    return word
+
+
+_READERS: Final[Mapping[Value, Callable[[str], Any]]] = {
+    Value.TID: _parse_count,
+    Value.ADDRESS: parse_address,
+    Value.PC: parse_address,
+    Value.HANDLE: parse_handle,
+    Value.MODE: _parse_mode,
+    Value.NUMBER: _parse_number,
+    Value.SECONDS: _parse_seconds,
+    Value.BUFFER_NAME: _parse_buffer_name,
+}
+_NOUNS: Final[Mapping[Value, str]] = {
+    Value.TID: "a thread id",
+    Value.ADDRESS: "an address",
+    Value.PC: "an address",
+    Value.HANDLE: "a remote handle",
+    Value.MODE: "a mode",
+    Value.NUMBER: "a number",
+    Value.SECONDS: f"a number of seconds up to {_LONGEST_TIME:.0f}",
+    Value.BUFFER_NAME: "a name for a kept buffer, such as @before",
+}

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Buffers by name: ``41``, ``kcov:0xffff…``, ``file:PATH``, ``@name``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kcovdbg.records.compact_buffer import Kept, restore
+from kcovdbg.records.pc_names import Names, is_pattern
+from kcovdbg.records.recorded_syscalls import find_recorded_syscalls
+from kcovdbg.console.machine import is_this_machine
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_buffers, read_trace
+from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
+from kcovdbg.console.argument import WordError
+from kcovdbg.console.command import Need
+from kcovdbg.console.context import Context
+from kcovdbg.console.suggestions import suggest
+from kcovdbg.console.symbol_sources import find_base, find_module_files, find_module_places, find_module_sets
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.session import Role
+from kcovdbg.model.state import Part, State
+from kcovdbg.model.task import TaskFields
+from kcovdbg.records.pc_convention import PointSet, table_points
+from kcovdbg.records.pc_counts import count_pcs, pc_sequence
+from kcovdbg.records.pc_file import NotATraceError
+from kcovdbg.console.wording import syscall_text
+from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
+from kcovdbg.walk.buffer_names import check_name
+from kcovdbg.walk.buffers import read_buffer
+
+_ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
+
+# The path of a trace file, in an expression as well.
+_OPERAND: Final = re.compile(r"file:([^\s&|^()]+)")
+# PCs that are looked up together until one has a name.
+_LOOKED_UP: Final = 4096
+# Limit for thread ids in a hint.
+_NAMED: Final = 8
+# Limit for system calls in a remark.
+_CALLS: Final = 8
+ALL = "all"
+FILE = "file:"
+USER = "user:"
+FD = "fd:"
+
+
+def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) -> Buffer:
+    """Read the buffer with this name; the name of a task stands for its thread id.
+
+    :param kernel: that a trace is of, if that is not the workspace's.
+    :raises UsageError: when it is not a buffer name.
+    :raises KcovdbgError: when there is no such buffer, or it cannot be read.
+    """
+    if what.startswith("@"):
+        buffer = restore(find_kept(context, what))
+        if kernel is not None and kernel.build_id == buffer.build_id:
+            remarks = tuple(remark for remark in buffer.remarks if not remark.endswith(NAMES_MAY_BE_WRONG))
+            return replace(buffer, kaslr_offset=kernel.kaslr_offset, remarks=remarks)
+        return buffer
+    if what.startswith(FILE):
+        return _read_traces(context, what.removeprefix(FILE), kernel)
+    if what.startswith(USER) and context.workspace.confinement is not None:
+        raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
+    context.require(Need.MEMORY)
+    if what.startswith(USER):
+        return read_both_views(context, FD + what.removeprefix(USER)).user
+    if what == ALL or is_pattern(what):
+        return _read_together(context, what)
+    try:
+        check_name(what)
+    except UsageError as error:
+        if is_address(what):
+            raise UsageError(str(error), hint=f"kcov:{what} for an object, area:{what} for an area") from None
+        tid = find_tid(context, what)
+        if tid is None:
+            error.hint = suggest_task(context, what) or error.hint
+            raise
+        what = str(tid)
+    return read_buffer(context.target, context.layout, context.reader, what)
+
+
+def list_buffers(state: State) -> Iterator[tuple[str, str]]:
+    """Iterate over all buffers that hold records: their names, and whose coverage they hold."""
+    for session in state.sessions:
+        if session.is_section and not session.is_saved and session.area:
+            kind = "a softirq section" if session.role is Role.SOFTIRQ_SECTION else "a remote section"
+            yield f"area:{session.area:#x}", f"in {kind} on {name_task(state.task_by_address[session.task or 0])}"
+    for address, kcov in sorted(state.objects.items()):
+        if kcov.fields is None or not kcov.fields.area or not kcov.count:
+            continue
+        owner = state.task_by_address.get(kcov.fields.task or 0)
+        named = f" of {name_task(owner)}" if owner is not None else ""
+        kind = "the background coverage" if kcov.fields.remote else "the coverage"
+        yield f"kcov:{address:#x}", f"in {kind}{named or f' in {name_kcov(address)}'}"
+
+
+def _read_together(context: Context, what: str) -> Buffer:
+    """Read all buffers, or those of the tasks that a pattern matches, one after another.
+
+    :raises KcovdbgError: when there is none, or none can be read.
+    """
+    if what == ALL:
+        state = context.state(Part.TASKS | Part.CURRENT | Part.OBJECTS)
+        names = [name for name, _ in list_buffers(state)]
+    else:
+        tasks = [task for task in context.state(Part.TASKS).tasks if fnmatchcase(task.fields.comm or "", what)]
+        names = [str(task.fields.pid) for task in tasks if task.count is not None]
+    if not names:
+        raise KcovdbgError(f"'{what}': no such task has a buffer", hint="tasks lists those that have")
+    buffers: list[Buffer] = []
+    others: list[str] = []
+    for name in names:
+        try:
+            buffers.append(read_buffer(context.target, context.layout, context.reader, name))
+        except KcovdbgError as error:
+            others.append(str(error))
+    if not buffers:
+        raise KcovdbgError(others[0])
+    # Records of several kinds cannot be in one buffer: those of PCs go first.
+    groups: dict[tuple[bool, object, int], list[Buffer]] = {}
+    for buffer in buffers:
+        codec = buffer.encoding.codec
+        groups.setdefault((PointKind.PC in recorded_kinds(codec), codec, buffer.encoding.word_size), []).append(buffer)
+    chosen = max(groups.items(), key=lambda item: (item[0][0], sum(buffer.count for buffer in item[1])))[1]
+    others += [f"{buffer.name} has {buffer.encoding.codec.noun}" for buffer in buffers if buffer not in chosen]
+    return replace(merge_buffers(what, chosen, others), kcov=None, address=None)
+
+
+def require_points(buffer: Buffer, command: str) -> None:
+    """Make sure that the addresses of a buffer's records are coverage points.
+
+    :raises CapabilityError: when they are not: the records are of functions, and which of their lines ran is unknown.
+    """
+    if not buffer.encoding.codec.has_points:
+        raise CapabilityError(
+            f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not coverage points",
+            hint="buffer, trace, top and view show them",
+        )
+
+
+def require_names(context: Context, names: Names, pcs: Iterable[int], what: str) -> None:
+    """Make sure that an answer about PCs is not empty because none of them has a name.
+
+    :param pcs: of a trace, which may have none.
+    :param what: the answer and the trace, for the error.
+    :raises CapabilityError: when there are PCs, and none is in a known function.
+    """
+    rest = iter(pcs)
+    count = 0
+    while some := list(islice(rest, _LOOKED_UP)):
+        names.learn(some)
+        if any(names[pc].frames for pc in some):
+            return
+        count += len(some)
+    if count:
+        has_kernel = context.workspace.optional_target is not None
+        raise CapabilityError(
+            f"{what}: none of {count:,} PCs has a name",
+            hint="is the trace of another kernel? name its vmlinux: -s VMLINUX"
+            if has_kernel
+            else context.workspace.names_problem,
+        )
+
+
+def is_address(text: str) -> bool:
+    """Return whether this is written as an address: ``0x…``, or sixteen hexadecimal digits."""
+    return bool(_ADDRESS.fullmatch(text))
+
+
+def find_tids(context: Context, word: str) -> list[int]:
+    """Return the thread ids that a word names: a thread id, the name of tasks, a pattern of names, or ``all``.
+
+    A task without KCOV state is found where no other has its name.
+
+    :raises UsageError: when there is none.
+    """
+    if word.isdecimal():
+        return [int(word)]
+    state = context.state(Part.TASKS)
+    for tasks in ([task.fields for task in state.tasks], state.task_fields):
+        found = [task.pid for task in tasks if task.pid is not None and (word == ALL or fnmatchcase(task.comm or "", word))]
+        # The name may have what is special in a pattern.
+        found = found or [task.pid for task in tasks if task.pid is not None and task.comm == word]
+        if found:
+            return found
+    raise WordError(f"no task '{word}'", word, hint=suggest_task(context, word, is_any=True) or "tasks -a lists all tasks")
+
+
+def find_tid(context: Context, comm: str, *, is_any: bool = False) -> int | None:
+    """Return the thread id of the task with KCOV state that has this name, None where there is none.
+
+    :param is_any: whether the task may also have no KCOV state.
+    :raises UsageError: when several tasks have this name.
+    """
+    state = context.state(Part.TASKS)
+    tasks = state.task_fields if is_any else [task.fields for task in state.tasks]
+    found = [task.pid for task in tasks if task.comm == comm]
+    if len(found) > 1:
+        more = ", …" if len(found) > _NAMED else ""
+        hint = f"use a thread id: {', '.join(map(str, found[:_NAMED]))}{more}"
+        raise UsageError(f"{len(found)} tasks have the name '{comm}'", hint=hint)
+    return found[0] if found else None
+
+
+def suggest_task(context: Context, wrong: str, *, is_any: bool = False) -> str | None:
+    """Return a hint with the names of tasks that are similar to a wrong one, None where there are none.
+
+    :param is_any: whether the tasks may also have no KCOV state.
+    """
+    state = context.state(Part.TASKS)
+    tasks = state.task_fields if is_any else [task.fields for task in state.tasks]
+    return suggest(wrong, dict.fromkeys(task.comm for task in tasks if task.comm))
+
+
+def read_trace_file(
+    workspace: Workspace,
+    path: str,
+    options: ReadingOptions = ReadingOptions(),  # noqa: B008 - immutable
+    kernel: TraceKernel | None = None,
+) -> Buffer:
+    """Read a trace file, with the KASLR offset and the coverage points of its kernel.
+
+    :param options: what the user says of files without a side file.
+    :param kernel: that it is of; by default the workspace's, where there is one.
+    :raises KcovdbgError: when it cannot be read.
+    """
+    target = workspace.optional_target if kernel is None else None
+    if target is not None:
+        kernel = TraceKernel(
+            target.build_id,
+            target.kaslr_offset,
+            target.machine,
+            lambda: find_points(workspace),
+            partial(find_module_places, target),
+            partial(find_base, target),
+        )
+    return read_trace(confine(workspace, path), kernel, options)
+
+
+def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buffer:
+    """Read a trace file, or those of a directory or pattern one after another."""
+    paths = find_trace_files(context.workspace, path)
+    if len(paths) == 1 and not Path(confine(context.workspace, path)).is_dir():
+        return read_trace_file(context.workspace, str(paths[0]), context.reading, kernel)
+    buffers: list[Buffer] = []
+    others: list[NotATraceError] = []
+    for one in paths:
+        try:
+            buffers.append(read_trace_file(context.workspace, str(one), context.reading, kernel))
+        except NotATraceError as error:
+            others.append(error)
+    if not buffers:
+        raise others[0]
+    return merge_buffers(f"{FILE}{path}", buffers, [str(error) for error in others])
+
+
+def find_trace_operands(word: str) -> set[str]:
+    """Return the paths of trace files, directories of them, and patterns that a buffer's name or an expression may name."""
+    names = {match[1] for match in _OPERAND.finditer(word)}
+    if word.startswith(FILE):
+        # A path alone may contain what is an operator elsewhere.
+        names.add(word.removeprefix(FILE))
+    return names
+
+
+def find_trace_files(workspace: Workspace, path: str) -> Sequence[Path]:
+    """Return the trace files in a directory, or those that match a pattern, by name.
+
+    :raises KcovdbgError: as :func:`~kcovdbg.records.trace_file.find_traces`.
+    """
+    return find_traces(confine(workspace, path))
+
+
+def confine(workspace: Workspace, path: str) -> str:
+    """Return the path of a file that an argument names.
+
+    :raises KcovdbgError: when arguments may not name it.
+    """
+    if workspace.confinement is not None:
+        return str(workspace.confinement.find_input(path))
+    return os.path.expanduser(path)  # noqa: PTH111 - that of Path raises for an unknown user
+
+
+def find_points(workspace: Workspace) -> Sequence[PointSet] | None:
+    """Return the PCs that this kernel and its modules can record, None where there is no table of them yet."""
+    # Waits a moment for a table that is being built, as all that names records does.
+    table, target = workspace.names.table, workspace.optional_target
+    image = None if table is None else table_points(table)
+    if image is None:
+        return None
+    return (image, *find_module_sets(find_module_places(target) or (), find_module_files(target))) if target else (image,)
+
+
+def read_both_views(context: Context, what: str) -> ViewComparison:
+    """Read a descriptor's buffer as its process sees it, and as the kernel holds it, and compare them.
+
+    :param what: ``fd:PID/FD``.
+    :raises CapabilityError: when the kernel is not the one that runs here.
+    :raises KcovdbgError: when there is no such buffer, or the process has not mapped it.
+    """
+    check_name(what)
+    if not is_this_machine(context.target):
+        raise CapabilityError(
+            f"the user's view can be read only on this machine, not of {context.target.name}",
+            hint=f"use {what} for the kernel's view, beside a trace file that was collected there",
+        )
+    pid = int(what.removeprefix(FD).partition("/")[0])
+    kernel = read_buffer(context.target, context.layout, context.reader, what)
+    if kernel.kcov is None:
+        raise KcovdbgError(f"{what} has no struct kcov")
+    mapping = find_mapping(context.target, context.state(Part.TASKS).task_fields, pid, kernel.kcov)
+    first: list[Buffer] = [kernel]
+
+    def read_kernel() -> Buffer:
+        if first:
+            return first.pop()
+        # The object may have been freed and reused: read all of it again.
+        return read_buffer(context.target, context.layout, context.reader.renew(), what)
+
+    compared = compare_views(lambda kernel: read_user_view(pid, mapping, kernel), read_kernel)
+    findings = compared.findings
+    if findings and is_private(pid, mapping):
+        private = f"process {pid} maps the buffer with MAP_PRIVATE: after it writes to a page, the kernel's writes go elsewhere"
+        findings = (*findings, f"{private}; map it with MAP_SHARED")
+    return compared._replace(user=replace(compared.user, name=USER + what.removeprefix(FD)), findings=findings)
+
+
+def find_kept(context: Context, name: str) -> Kept:
+    """Return a kept buffer.
+
+    :raises KcovdbgError: when there is none with this name.
+    """
+    kept = context.workspace.kept
+    try:
+        return kept[name]
+    except KeyError:
+        hint = suggest(name, kept) or f"keep {name} WHAT keeps a buffer; keep lists the kept ones"
+        raise KcovdbgError(f"no kept buffer '{name}'", hint=hint) from None
+
+
+class BufferCounts(NamedTuple):
+    """How often each PC is in a buffer."""
+
+    counts: Mapping[int, int]
+    """PC -> records."""
+    remarks: tuple[str, ...]
+    """What the buffer says about itself, after its name."""
+    kinds: frozenset[PointKind]
+    """The kinds of points that can be in the buffer."""
+
+
+def find_counts(context: Context, what: str, kernel: TraceKernel | None = None) -> BufferCounts:
+    """Count the PCs of a buffer.
+
+    :param kernel: as for :func:`find_buffer`.
+    :raises KcovdbgError: as :func:`find_buffer`.
+    """
+    buffer = find_buffer(context, what, kernel)
+    require_points(buffer, context.command.name)
+    remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
+    return BufferCounts(count_pcs(buffer), remarks, recorded_kinds(buffer.encoding.codec))
+
+
+def syscall_remarks(context: Context, buffer: Buffer) -> tuple[str, ...]:
+    """Return the system call that the task of a kernel's buffer is in, for a buffer that was just read from the kernel."""
+    if buffer.pid is None or buffer.address is None or buffer.name.startswith((FILE, USER, "@")):
+        return ()
+    tasks = [task.fields for task in context.state(Part.TASKS).tasks if task.fields.pid == buffer.pid]
+    return syscall_lines(context, tasks)
+
+
+def syscall_lines(context: Context, tasks: Collection[TaskFields]) -> tuple[str, ...]:
+    """Return lines that name the system calls that tasks are in, or say why one is unknown."""
+    state = context.reader.read(Part.NOTHING, syscalls=tasks)
+    lines: list[str] = []
+    for fields in tasks:
+        found = state.syscall(fields.address)
+        if found.call is not None:
+            lines.append(f"{name_task(fields)} is in {syscall_text(found.call)}")
+        elif found.error is not None:
+            lines.append(f"{name_task(fields)}: {found.error}")
+    return tuple(lines)
+
+
+def recorded_syscall_remarks(names: Names, buffer: Buffer) -> tuple[str, ...]:
+    """Return a line that names the system calls that a buffer has records of: its task may have left them."""
+    pcs = dict.fromkeys(pc for pc in pc_sequence(buffer) if pc)
+    names.learn(pcs)
+    calls = find_recorded_syscalls(names[pc] for pc in pcs)
+    if not calls:
+        return ()
+    more = f" and {len(calls) - _CALLS} more" if len(calls) > _CALLS else ""
+    return (f"system calls in the records of {buffer.name}: {', '.join(calls[:_CALLS])}{more}",)
+
+
+def name_remarks(context: Context) -> tuple[str, ...]:
+    """Return why PCs have no names, where they have none."""
+    return () if context.workspace.optional_target is not None else (f"no names: {context.workspace.names_problem}",)
+
+
+def kaslr_offset(context: Context) -> int:
+    """Return the KASLR offset, 0 without a kernel."""
+    target = context.workspace.optional_target
+    return 0 if target is None else target.kaslr_offset

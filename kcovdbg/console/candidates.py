@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Candidates for the word at the cursor, from the command table and an index."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.command import Command, CommandTable
+from kcovdbg.console.choices import LIMIT, Candidate, Choices
+from kcovdbg.console.cursor import Cursor, CursorPlace, quote
+from kcovdbg.console.index import Index
+from kcovdbg.errors import UsageError
+from kcovdbg.console.escape import escape
+
+_BUFFER_PREFIXES: Final = (
+    Candidate("kcov:", "buffer of an object, by its address"),
+    Candidate("area:", "buffer by its address"),
+    Candidate("fd:", "buffer behind a descriptor: TID/FD"),
+    Candidate("saved:", "buffer of saved state: a CPU, or tTID"),
+    Candidate("file:", "trace file"),
+)
+_DIRECTORY_SCAN: Final = 5000
+_NO_ALIASES: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
+
+
+def find_candidates(
+    cursor: Cursor, commands: CommandTable, index: Index, aliases: Mapping[str, Sequence[str]] = _NO_ALIASES
+) -> list[Candidate]:
+    """Return the candidates for the word at the cursor; each replaces the whole word.
+
+    :param aliases: the user's: the words that each stands for.
+    """
+    if cursor.place is CursorPlace.FILE:
+        return _limit(_files(cursor.prefix))
+    if cursor.place is CursorPlace.SHELL:
+        return _limit(_files(cursor.prefix)) if cursor.prefix else []
+    if cursor.place is CursorPlace.COMMENT:
+        return []
+    if cursor.words:
+        first, *others = cursor.words
+        return _limit(_in_command((*aliases.get(first, (first,)), *others), cursor.prefix, commands, index))
+    named = (Candidate(name, " ".join(map(quote, words))) for name, words in aliases.items() if name.startswith(cursor.prefix))
+    return _limit(chain(_command_names(cursor.prefix, commands), named))
+
+
+def _limit(entries: Iterable[Candidate]) -> list[Candidate]:
+    unique: dict[str, Candidate] = {}
+    for entry in entries:
+        unique.setdefault(entry.text, entry)
+        if len(unique) == LIMIT:
+            break
+    return list(unique.values())
+
+
+def _in_command(words: tuple[str, ...], prefix: str, commands: CommandTable, index: Index) -> Iterator[Candidate]:
+    try:
+        command = commands.find(words[0])
+    except UsageError:
+        return
+    options = {name: argument for argument in command.options if argument.is_option for name in argument.names}
+    wanted, place, used, rest = _follow(command, options, words[1:])
+    if rest is not None:
+        if rest.value is Value.COMMAND:
+            yield from _in_command(words[place:], prefix, commands, index)
+        elif prefix:
+            yield from _files(prefix)
+        return
+    if wanted is not None and wanted.is_option:
+        yield from _values(command, wanted, prefix, commands, index)
+        return
+    if prefix.startswith("-"):
+        yield from _options(command, prefix, options, used, commands, index)
+        return
+    if wanted is not None:
+        yield from _values(command, wanted, prefix, commands, index)
+        if wanted.count is Count.REST:
+            return
+    if not prefix:
+        yield from _options(command, "-", options, used, commands, index)
+
+
+def _follow(
+    command: Command, options: Mapping[str, Argument], words: tuple[str, ...]
+) -> tuple[Argument | None, int, frozenset[str], Argument | None]:
+    """Assign the words after a command's name to its arguments.
+
+    :return: the argument whose value comes next; how many words, the command's name included, precede the rest; the options
+        that were given; the argument that takes the rest of the line, if it has begun.
+    """
+    positional = [argument for argument in command.arguments if not argument.is_option]
+    pending: Argument | None = None
+    used: set[str] = set()
+    only_positional = False
+    taken = 0
+    for number, word in enumerate(words, 1):
+        if pending is not None:
+            pending = None
+        elif word == "--" and not only_positional:
+            only_positional = True
+        elif word.startswith("-") and not only_positional and word.split("=", 1)[0] in options:
+            argument = options[word.split("=", 1)[0]]
+            if argument.count is not Count.ANY:
+                used.update(argument.names)
+            if argument.value is not Value.FLAG and "=" not in word:
+                pending = argument
+        else:
+            current = _positional(positional, taken)
+            if current is not None and current.count is Count.REST:
+                return None, number, frozenset(used), current
+            taken += 1
+    return pending or _positional(positional, taken), len(words) + 1, frozenset(used), None
+
+
+def _positional(arguments: list[Argument], index: int) -> Argument | None:
+    """Return the positional argument of a word; one that takes many takes all that follow."""
+    for number, argument in enumerate(arguments):
+        if number == index or argument.count in (Count.ANY, Count.SOME, Count.REST):
+            return argument
+    return None
+
+
+def _command_names(prefix: str, commands: CommandTable) -> Iterator[Candidate]:
+    for command in commands:
+        if command.name.startswith(prefix):
+            yield Candidate(command.name, command.summary)
+    for command in commands:
+        for alias in command.aliases:
+            # Do not offer aliases to those who do not know them.
+            if prefix and alias.startswith(prefix):
+                yield Candidate(alias, command.summary)
+
+
+def _options(
+    command: Command,
+    prefix: str,
+    options: Mapping[str, Argument],
+    used: frozenset[str],
+    commands: CommandTable,
+    index: Index,
+) -> Iterator[Candidate]:
+    name, equals, value = prefix.partition("=")
+    if equals:
+        if name in options and options[name].value is not Value.FLAG:
+            for entry in _values(command, options[name], value, commands, index):
+                yield Candidate(f"{name}={entry.text}", entry.meta)
+        return
+    for name, argument in options.items():
+        # Offer --all instead of -a, unless the short name was typed.
+        is_best = name == max(argument.names, key=len) or prefix == name
+        if name.startswith(prefix) and name not in used and is_best:
+            yield Candidate(name, argument.full_help)
+
+
+def _values(command: Command, argument: Argument, prefix: str, commands: CommandTable, index: Index) -> Iterator[Candidate]:
+    if argument.choices:
+        yield from (Candidate(choice) for choice in argument.choices if choice.startswith(prefix))
+    elif argument.find_candidates is not None:
+        found = argument.find_candidates()
+        yield from (Candidate(name, meaning) for name, meaning in found if name.lower().startswith(prefix.lower()))
+    elif argument.value is Value.COMMAND:
+        yield from _command_names(prefix, commands)
+    elif argument.value is Value.BUFFER:
+        yield from _buffers(prefix, index)
+    elif argument.value is Value.FUNCTION:
+        yield from _code(prefix, index)
+    elif argument.value is Value.FILE:
+        yield from _files(prefix)
+    elif argument.value in (Value.COLUMNS, Value.KEYS):
+        yield from _columns(command, prefix, in_text=argument.value is Value.COLUMNS)
+    else:
+        for choices in _SOURCES.get(argument.value, _nothing)(index):
+            yield from choices.matching(prefix)
+
+
+def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candidate]:
+    """Iterate over keys, or headings in text, that follow those before the last comma."""
+    before, comma, typed = prefix.rpartition(",")
+    given = before.split(",")
+    for row_type in command.row_types:
+        meanings = {key.name: key.meaning.text for key in row_type.keys}
+        for column in row_type.columns:
+            name = column.heading.lower() if in_text else column.key
+            if name.startswith(typed) and name not in given and " " not in name and (in_text or not column.text_only):
+                yield Candidate(f"{before}{comma}{name}", meanings.get(column.key, ""))
+
+
+def _nothing(_index: Index) -> tuple[Choices, ...]:
+    return ()
+
+
+_SOURCES: Final[Mapping[Value, Callable[[Index], tuple[Choices, ...]]]] = {
+    Value.TID: lambda index: (index.tids,),
+    Value.TASK: lambda index: (index.tids, index.comms),
+    Value.ADDRESS: lambda index: (index.objects,),
+    Value.OBJECT: lambda index: (index.objects, index.collecting, index.comms),
+    Value.REGISTERED: lambda index: (index.handles, index.collecting, index.comms),
+    Value.HANDLE: lambda index: (index.handles,),
+    Value.SUBJECT: lambda index: (index.collecting, index.handles, index.objects, index.tids),
+    Value.MODE: lambda index: (index.modes,),
+    Value.BUFFER_NAME: lambda index: (index.kept,),
+}
+
+
+def _buffers(prefix: str, index: Index) -> Iterator[Candidate]:
+    name, colon, rest = prefix.partition(":")
+    if not colon:
+        yield from index.collecting.matching(prefix)
+        yield from index.kept.matching(prefix)
+        yield from (entry for entry in _BUFFER_PREFIXES if entry.text.startswith(prefix))
+        return
+    sources = {"kcov": index.objects, "area": index.areas, "fd": index.descriptors, "saved": index.saved}
+    found: Iterable[Candidate] = _files(rest) if name == "file" else sources[name].matching(rest) if name in sources else ()
+    yield from (Candidate(f"{name}:{entry.text}", entry.meta) for entry in found)
+
+
+def _code(prefix: str, index: Index) -> Iterator[Candidate]:
+    """Iterate over functions and source files, those last whose name alone was typed."""
+    if "/" not in prefix:
+        yield from index.code.functions(prefix)
+    yield from index.code.files(prefix)
+    if prefix and "/" not in prefix:
+        yield from index.code.named_files(prefix)
+
+
+def _files(prefix: str) -> Iterator[Candidate]:
+    """Iterate over files and directories, which end in a slash."""
+    head, _, start = prefix.rpartition("/")
+    head = prefix[: len(prefix) - len(start)]
+    try:
+        with os.scandir(Path(head).expanduser() if head else Path()) as scan:
+            found = sorted(
+                (entry.name, _is_directory(entry)) for entry in islice(scan, _DIRECTORY_SCAN) if entry.name.startswith(start)
+            )
+    except (OSError, ValueError, RuntimeError):
+        # No such directory, not readable, or no such user.
+        return
+    hidden = start.startswith(".")
+    visible = (pair for pair in found if hidden or not pair[0].startswith("."))
+    for name, is_directory in visible:
+        # A name that cannot be typed cannot be completed.
+        if escape(name) == name:
+            yield Candidate(f"{head}{name}{'/' if is_directory else ''}", "directory" if is_directory else "")
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return stat.S_ISDIR(entry.stat().st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The options that choose columns and fields, applied to answers."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any, Final
+
+from kcovdbg.console.suggestions import suggest
+from kcovdbg.errors import UsageError
+from kcovdbg.console.column import KEEP, Column
+from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, find_data
+from kcovdbg.console.writer import Format
+
+_ERRORS: Final = "errors"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    """What the user wants to see of an answer."""
+
+    columns: tuple[str, ...] = ()
+    """Keys or headings of the columns in text, in order; empty for the command's own choice."""
+    fields: tuple[str, ...] = ()
+    """Keys in JSON and CSV, in order; empty for all."""
+    is_wide: bool = False
+    is_vertical: bool = False
+    origin: str | None = None
+    """Where the columns are from, when they are not the line's."""
+    most_rows: int | None = None
+    """How many rows, or lines that are drawn, at most; None for all."""
+
+    def apply(self, answer: Renderable) -> Renderable:
+        """Return an answer with the chosen columns or fields; lines that are drawn are replaced by their data.
+
+        :raises UsageError: when it lacks one of them.
+        """
+        return self._limit(self._choose(answer))
+
+    def _limit(self, answer: Renderable) -> Renderable:
+        if self.most_rows is None:
+            return answer
+        data = find_data(answer)
+        if not isinstance(data, Table):
+            return answer
+        rows = _Limited(data.rows, self.most_rows)
+        data = replace(data, rows=rows, remarks=chain(data.remarks, rows.remarks()))
+        return replace(answer, lines=islice(answer.lines, self.most_rows), data=data) if isinstance(answer, Lines) else data
+
+    def _choose(self, answer: Renderable) -> Renderable:
+        if self.fields:
+            if isinstance(answer, (Table, Fields)):
+                return self._select(answer)
+            if isinstance(answer, Lines) and answer.data is not None:
+                return replace(answer, data=self._select(answer.data))
+            return answer
+        if self.columns or self.is_wide or self.is_vertical:
+            data = answer.data if isinstance(answer, Lines) else answer
+            if isinstance(data, (Table, Fields)):
+                remarks = (*data.remarks, *answer.remarks) if isinstance(answer, Lines) else data.remarks
+                return self._arrange(replace(data, remarks=remarks))
+        return answer
+
+    def _arrange(self, data: Table | Fields) -> Table | Fields:
+        if self.columns:
+            by_name = {column.heading.lower(): column for column in data.columns}
+            by_name |= {column.key.lower(): column for column in data.columns}
+            chosen = [
+                # Requested columns are shown even if they are empty.
+                replace(column, json_only=False, hide_empty=False, is_chosen=True, priority=KEEP)
+                for column in _pick(by_name, [name.lower() for name in self.columns], "column", self.origin)
+            ]
+            data = (
+                replace(data, columns=chosen)
+                if isinstance(data, Fields)
+                else replace(data, columns=chosen, show=None, piped_width=None)
+            )
+        if isinstance(data, Fields):
+            return data
+        return replace(data, is_wide=self.is_wide, is_vertical=self.is_vertical)
+
+    def _select(self, data: Table | Fields) -> Table | Fields:
+        keyed = [column for column in data.columns if not column.text_only]
+        by_key: dict[str, Column | None] = {column.heading.lower(): column for column in keyed}
+        by_key |= {column.key: column for column in keyed}
+        if data.errors is not None:
+            by_key[_ERRORS] = None
+        names = [name if name in by_key else name.lower() for name in self.fields]
+        chosen = [column for column in _pick(by_key, names, "field") if column is not None]
+        return replace(data, columns=chosen, errors=data.errors if _ERRORS in self.fields else None)
+
+
+class _Limited:
+    """The first of some rows."""
+
+    def __init__(self, rows: Iterable[Any], most: int) -> None:
+        self._rows = rows
+        self._most = most
+        self._has_more = False
+
+    def __iter__(self) -> Iterator[Any]:
+        rows = iter(self._rows)
+        yield from islice(rows, self._most)
+        self._has_more = next(rows, self) is not self
+
+    def remarks(self) -> Iterator[str]:
+        """Yield that there are more, after they were read."""
+        if self._has_more:
+            yield f"only the first {self._most} rows are shown"
+
+
+def _pick(known: Mapping[str, Column | None], names: Iterable[str], noun: str, origin: str | None = None) -> list[Column]:
+    picked: list[Column] = []
+    for name in names:
+        if name not in known:
+            hint = suggest(name, known) or f"{noun}s: {', '.join(known)}"
+            raise UsageError(f"{'' if origin is None else f'{origin}: '}unknown {noun} '{name}'", hint=hint)
+        column = known[name]
+        if column is not None:
+            picked.append(column)
+    return picked
+
+
+def read_choice(args: Namespace, its_format: Format, default: Sequence[str] = (), origin: str | None = None) -> ColumnChoice:
+    """Return what the arguments choose.
+
+    :param default: the columns in text when the arguments choose none.
+    :param origin: where these are from, for errors.
+    :raises UsageError: when they do not suit the format.
+    """
+    columns, fields = _split(args.columns, "--columns"), _split(args.fields, "--fields")
+    if its_format is Format.TEXT:
+        if fields:
+            raise UsageError("--fields applies to JSON and CSV", hint="add --json, --jsonl or --csv; --columns is for text")
+        if default and not (columns or args.wide or args.vertical):
+            return ColumnChoice(tuple(default), origin=origin, most_rows=args.most_rows)
+        return ColumnChoice(columns, is_wide=args.wide, is_vertical=args.vertical, most_rows=args.most_rows)
+    for name, given in (("--columns", columns), ("--wide", args.wide), ("--vertical", args.vertical)):
+        if given:
+            raise UsageError(f"{name} applies to text", hint="--fields selects what JSON and CSV contain")
+    return ColumnChoice(fields=fields, most_rows=args.most_rows)
+
+
+def _split(text: str | None, option: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(filter(None, (name.strip() for name in (text or "").split(",")))))
+    if text is not None and not names:
+        raise UsageError(f"{option}: expected names separated by commas, not '{text}'")
+    return names

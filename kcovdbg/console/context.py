@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One run of one command."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from kcovdbg.console.machine import is_this_machine
+from kcovdbg.records.pc_list import ReadingOptions
+from kcovdbg.console.command import Command, Need
+from kcovdbg.console.output_files import Inputs, no_inputs
+from kcovdbg.console.symbol_sources import find_image
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.errors import CapabilityError, GoneError
+from kcovdbg.model.state import Part, State
+from kcovdbg.console.writer import Format
+from kcovdbg.target.file_target import make_memory_error
+from kcovdbg.target.protocol import Target
+from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.state import StateReader
+
+_NATIVE_MODULE = "kcovdbg._native"
+
+
+@dataclass(slots=True)
+class Context:
+    """One run of one command."""
+
+    workspace: Workspace
+    command: Command
+    terminal: Terminal
+    format: Format = Format.TEXT
+    status: int = 0
+    """The exit status; a handler sets 1 for violations and differences, 2 for failure without an error of its own."""
+    reading: ReadingOptions = ReadingOptions()  # noqa: RUF009 - immutable
+    """What the user says of trace files without a side file."""
+    inputs: Inputs = no_inputs
+    """Returns the files that the run reads, which its output must not overwrite."""
+    uses_target: bool = False
+    """Whether the run has read the kernel so far, or was about to."""
+    shows_target: bool = False
+    """Whether the run has shown what is known of the kernel, whose machine may have ended."""
+    _reader: StateReader | None = field(default=None, repr=False)
+
+    @property
+    def target(self) -> Target:
+        """The kernel.
+
+        :raises GoneError: when its machine has ended.
+        """
+        target = self.workspace.target
+        self.uses_target = True
+        if target.is_gone():
+            raise GoneError(target.name)
+        return target
+
+    @property
+    def known_target(self) -> Target:
+        """The kernel, even after its machine has ended."""
+        self.shows_target = True
+        return self.workspace.target
+
+    @property
+    def layout(self) -> Layout:
+        """Which KCOV it has."""
+        return self.workspace.layout
+
+    @property
+    def running_features(self) -> Collection[str] | None:
+        """Features of the kernel that runs on this machine; None where its debug info is not at hand."""
+        target = self.workspace.optional_target
+        return None if target is None or not is_this_machine(target) else self.layout.generation.features
+
+    @property
+    def width(self) -> int | None:
+        """The terminal's width, None where the answer does not go to one."""
+        return self.terminal.width
+
+    @property
+    def reader(self) -> StateReader:
+        """Reads the kernel's state for this run.
+
+        :raises CapabilityError: when the target has no memory.
+        """
+        if self._reader is None:
+            self.require(Need.MEMORY)
+            self._reader = self.workspace.latest = StateReader(self.target, self.layout, self.workspace.point_proof)
+        return self._reader
+
+    def state(self, parts: Part) -> State:
+        """Return KCOV's state with some parts; a run reads each part once."""
+        return self.reader.read(parts)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What this run could not read so far; each a line."""
+        return self.state(Part.NOTHING).notes
+
+    def require(self, need: Need) -> None:
+        """Make sure that the command has what it needs.
+
+        :raises CapabilityError: when it hasn't.
+        """
+        name = self.command.name
+        if need in (Need.NAMES, Need.POINTS, Need.CODE):
+            target = self.workspace.target
+            if need is Need.CODE and find_image(target) is None:
+                raise CapabilityError(
+                    f"{name} needs the kernel's code; {target.memory_problem or target.name}", hint="-s VMLINUX"
+                )
+        if need is Need.MEMORY and self.workspace.target.memory_problem is not None:
+            raise make_memory_error(name, self.workspace.target.memory_problem)
+        if need is Need.TERMINAL and not self.terminal.is_terminal:
+            raise CapabilityError(f"{name} needs {need.value}")
+        if need is Need.LIVE and not self.target.live:
+            raise CapabilityError(f"{name} needs {need.value}; {self.target.name} is not one")
+        if need is Need.NATIVE:
+            from importlib.util import find_spec
+
+            if find_spec(_NATIVE_MODULE) is None:
+                raise CapabilityError(
+                    f"{name} needs {need.value}, which this installation lacks",
+                    hint="install kcovdbg with a C compiler at hand",
+                )

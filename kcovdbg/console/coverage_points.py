@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The table of a kernel's coverage points, waited for while it is being built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, cast
+
+from kcovdbg.records.function_coverage import FunctionPoints, PointRows
+from kcovdbg.elf.file import open_image
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.console.context import Context
+from kcovdbg.console.symbol_sources import find_code, find_image
+from kcovdbg.console.table_progress import wait_with_progress
+from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
+from kcovdbg.model.location import Frame
+from kcovdbg.console.writer import Format
+from kcovdbg.symbols.coverage_points import PointKind, can_find_points, find_loaded_points, find_points_between
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.symbolizer import Modules
+
+# Building a table takes some seconds, but minutes with drgn alone.
+_PATIENCE: Final = 180.0
+# Then a user wants to see something.
+_MOMENTS: Final = 2.0
+_KINDS: Final = (PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT)
+_TEXT: Final = ".text"
+
+
+def find_point_table(context: Context) -> LocationTable:
+    """Return the table of the kernel's coverage points; wait while it is being built.
+
+    :raises CapabilityError: when there is none and none can be built.
+    """
+    symbolizer = context.workspace.symbolizer
+    if symbolizer is None:
+        raise CapabilityError(f"coverage points need a kernel image: {context.workspace.names_problem}")
+    table = symbolizer.table
+    if table is None and symbolizer.waits_for_table:
+        # A build that fails ends the waiting as well.
+        wait_with_progress(
+            context.terminal,
+            lambda: None if symbolizer.table is None and symbolizer.waits_for_table else symbolizer,
+            symbolizer.progress,
+            _PATIENCE,
+        )
+        table = symbolizer.table
+    if table is None and symbolizer.waits_for_table:
+        raise CapabilityError(
+            "the table of this build's coverage points is still being built in the background",
+            hint="try again in a few minutes",
+        )
+    if table is None and symbolizer.table_problem is not None:
+        raise CapabilityError(
+            f"no table of this build's coverage points: {symbolizer.table_problem}", hint=symbolizer.table_problem.hint
+        )
+    if table is None:
+        raise CapabilityError(
+            "the coverage points of this kernel are unknown: they are read from the code in its vmlinux",
+            hint="name the vmlinux: -s VMLINUX; with debug info in a file of its own, name both",
+        )
+    return table
+
+
+class OwnPoint(NamedTuple):
+    """A point in a function's own code."""
+
+    pc: int
+    kind: PointKind
+    frames: tuple[Frame, ...]
+
+
+def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
+    """Return the points in a function's own code while a user waits for the table, which has those of inlined copies as well.
+
+    :return: empty when the table is there, or will be within moments, and where nobody waits at a terminal.
+    """
+    symbolizer = context.workspace.symbolizer
+    if symbolizer is None or context.format is not Format.TEXT or context.terminal.error_width is None:
+        return ()
+    if not symbolizer.waits_for_table or symbolizer.table is not None:
+        return ()
+    found = wait_with_progress(
+        context.terminal,
+        lambda: None if symbolizer.table is None and symbolizer.waits_for_table else symbolizer,
+        symbolizer.progress,
+        _MOMENTS,
+    )
+    image = find_image(context.target)
+    if found is not None or image is None:
+        return ()
+    rows: list[tuple[int, PointKind]] = []
+    try:
+        with open_image(image, find_code(context.target)) as elf:
+            for symbol in elf.symbols.find_containing(function):
+                if symbol.is_function and symbol.size and function in (symbol.name, strip_clone_suffix(symbol.name)):
+                    points = find_points_between(elf, symbol.address, symbol.address + symbol.size)
+                    kinds = zip((points.pc, points.cmp, points.entry, points.exit), _KINDS, strict=True)
+                    rows += [(pc, kind) for pcs, kind in kinds for pc in pcs]
+    except TargetError:
+        return ()
+    rows.sort()
+    locations = symbolizer.locate_all([pc for pc, _ in rows])
+    return tuple(OwnPoint(pc, kind, location.frames) for (pc, kind), location in zip(rows, locations, strict=True))
+
+
+class ModulePoints(NamedTuple):
+    """The points in the code of a module's function."""
+
+    module: str
+    points: tuple[OwnPoint, ...]
+    """With PCs as recorded: minus the KASLR offset."""
+
+
+def find_module_points(context: Context, function: str) -> ModulePoints | None:
+    """Return the points of a function of a loaded module, from its code in memory; None where no known module has it.
+
+    :raises KcovdbgError: when a module has it, but its points cannot be found.
+    """
+    target, symbolizer = context.target, context.workspace.symbolizer
+    modules = cast("Modules | None", getattr(target, "lines", None))
+    if modules is None or symbolizer is None:
+        return None
+    try:
+        symbol = target.symbol(function)
+    except KcovdbgError:
+        return None
+    module = modules.name_at(symbol.address)
+    if module is None:
+        return None
+    image, offset = find_image(target), target.kaslr_offset
+    if image is None:
+        raise CapabilityError(
+            f"{function}() is in module {module}, which calls callbacks of the kernel: no kernel image", hint="-s VMLINUX"
+        )
+    with open_image(image, find_code(target)) as elf:
+        if not can_find_points(elf.header.machine):
+            raise CapabilityError(f"coverage points are not recognized on {elf.header.machine_name}")
+        try:
+            text = target.read(symbol.address, symbol.size)
+        except ReadError as error:
+            raise CapabilityError(f"the code of {function}() in module {module} is unreadable: {error}") from None
+        found = find_loaded_points(text, symbol.address, elf, offset)
+    locations = symbolizer.locate_all([at - offset for at, _ in found])
+    rows = zip(found, locations, strict=True)
+    return ModulePoints(module, tuple(OwnPoint(at - offset, kind, location.frames) for (at, kind), location in rows))
+
+
+class FunctionTable(NamedTuple):
+    """The functions in the image's ``.text`` that have points."""
+
+    functions: list[FunctionPoints]
+    """Ascending."""
+    points: PointRows
+    """The points among the rows of the table."""
+
+
+def find_function_points(context: Context, kinds: Iterable[PointKind], call_length: int) -> FunctionTable:
+    """Return the functions in the image's ``.text`` that have points, as syzkaller lists them.
+
+    :param kinds: of points.
+    :param call_length: bytes of a call of a callback.
+    :raises CapabilityError: when the points are unknown.
+    """
+    table = find_point_table(context)
+    text = next((text for text in table.text_ranges() if text.name == _TEXT), None)
+    if text is None:
+        raise CapabilityError(f"the kernel image has no {_TEXT} section")
+    functions = (symbol for symbol in table.functions() if symbol.size and text.start <= symbol.address < text.end)
+    points = PointRows(table.columns, kinds)
+    return FunctionTable(list(points.group(functions, text.start, text.end, call_length)), points)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The files that commands may use on behalf of another program: trace files, and a directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kcovdbg.records.trace_file import SUFFIX, side_path
+from kcovdbg.errors import KcovdbgError
+
+# Limit for names in a hint.
+_NAMED: Final = 8
+_MAGIC: Final = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class FileConfinement:
+    """Confines commands to one directory and to single trace files. Links are followed before a path is judged."""
+
+    folder: Path | None = None
+    """Trace files in it may be read, and new files are written there; resolved. None for no directory."""
+    traces: tuple[Path, ...] = ()
+    """Further trace files that may be read; resolved."""
+
+    def find_input(self, name: str) -> Path:
+        """Return the path of a trace file, of a directory of trace files, or of a pattern of their names.
+
+        :param name: relative to the directory, or absolute.
+        :raises KcovdbgError: when it is outside, or is neither a regular file nor a directory.
+        """
+        path = self._resolve(name)
+        is_pattern = not path.exists() and bool(_MAGIC & set(path.name))
+        if path not in self.traces and not self._is_inside(path.parent if is_pattern else path):
+            raise KcovdbgError(f"'{name}': outside the directory for trace files", hint=self._hint())
+        if path.exists() and not (path.is_dir() or path.is_file()):
+            # A read of a FIFO may never end.
+            raise KcovdbgError(f"'{name}': not a regular file", hint=self._hint())
+        side = side_path(path)
+        if side.is_symlink() and not self._is_inside(Path(os.path.realpath(side))):
+            raise KcovdbgError(f"'{name}': the side file is a link out of the directory for trace files")
+        if side.exists() and not side.is_file():
+            raise KcovdbgError(f"'{name}': the side file is not a regular file")
+        return path
+
+    def find_output(self, name: str) -> Path:
+        """Return the path of a new file in the directory.
+
+        :param name: without a directory.
+        :raises KcovdbgError: when there is no directory, the name is not a plain one, or the file exists.
+        """
+        if self.folder is None:
+            raise KcovdbgError("no directory to write to", hint="kcovdbg mcp -o DIR names one")
+        if name != os.path.basename(name) or name.startswith((".", "-")) or "\0" in name or not name:  # noqa: PTH119
+            raise KcovdbgError(f"'{name}' is not a file name", hint="a plain name, such as kcov.slice.zst")
+        path = self.folder / name
+        if os.path.lexists(path):
+            raise KcovdbgError(f"'{name}': file exists", hint="choose another name")
+        if name.endswith(SUFFIX) or os.path.lexists(side_path(path)):
+            raise KcovdbgError(f"'{name}': the name belongs to a trace and its side file", hint="choose another name")
+        return path
+
+    def _resolve(self, name: str) -> Path:
+        try:
+            return Path(os.path.realpath(name if self.folder is None else self.folder / name))
+        except (OSError, ValueError) as error:
+            # A null character in a path is a ValueError.
+            raise KcovdbgError(f"'{name}': not a path") from error
+
+    def _is_inside(self, path: Path) -> bool:
+        return self.folder is not None and path.is_relative_to(self.folder)
+
+    def _hint(self) -> str:
+        names = sorted(self._names())
+        if not names:
+            return "kcovdbg mcp -o DIR TRACE… names a directory and trace files"
+        return f"one of {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}"
+
+    def _names(self) -> Iterator[str]:
+        yield from map(str, self.traces)
+        if self.folder is not None:
+            yield from (path.name for path in self.folder.glob("*.kcov") if path.is_file())

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The lines of tables and fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, Final
+
+from kcovdbg.console.column import DETAIL, KEEP, Column
+from kcovdbg.console.paragraph import wrap_line
+from kcovdbg.console.renderable import Fields, Line, Table
+from kcovdbg.console.value_kinds import ABSENT
+from kcovdbg.console.width import elide, elide_start, pad, text_width
+
+_GAP: Final = "  "
+# Rows that determine the widths: a table of any length is written after so many.
+_SAMPLE: Final = 8192
+# Limit for notes on rows; further ones are counted.
+_MAX_NOTES: Final = 20
+_NEVER: Final = 1 << 30
+_BLANK: Final = frozenset({"", ABSENT})
+_EMPTY: Final = _BLANK | {"0", "no", "none"}
+
+
+class _Notes:
+    """Notes on what could not be read of the rows."""
+
+    def __init__(self, table: Table) -> None:
+        self._errors = table.errors
+        self._label = table.label
+        self._lines: list[str] = []
+        self._more = 0
+
+    def add(self, row: Any) -> None:
+        if self._errors is None:
+            return
+        for error in self._errors(row):
+            line = f"{self._label(row)}: {error}" if self._label is not None else error
+            # Several rows may be about one thing.
+            if line in self._lines:
+                continue
+            if len(self._lines) < _MAX_NOTES:
+                self._lines.append(line)
+            else:
+                self._more += 1
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._lines
+        if self._more:
+            yield f"{self._more} more notes on rows"
+
+
+def remark_line(remark: str) -> Line:
+    """Return the line of a remark."""
+    return (("remark", f"note: {remark}"),)
+
+
+def table_lines(table: Table, width: int | None) -> Iterator[Line]:
+    """Yield a table's lines.
+
+    :param width: of the terminal; None for other output, where only a table with a ``piped_width`` is made to fit.
+    """
+    if table.is_vertical:
+        yield from _vertical_lines(table, width)
+        return
+    columns = table.text_columns
+    room = None if table.is_wide else table.piped_width if width is None else width
+    if room is not None and width is None:
+        columns = [column for column in columns if column.priority < DETAIL]
+    notes = _Notes(table)
+    rows = iter(table.rows)
+    sample = list(islice(rows, _SAMPLE))
+    if not sample and table.empty is not None:
+        yield (("remark", table.empty),)
+    else:
+        formatters = [column.formatter() for column in columns]
+        cells = [[formatter(row) for formatter in formatters] for row in sample]
+        shown = find_shown(columns, cells)
+        widths = [max(text_width(columns[index].heading), *_widths(cells, index)) for index in shown]
+        shown, widths, dropped = _fit(columns, shown, widths, room, may_shorten=width is not None)
+        cells = [[row[index] for index in shown] for row in cells]
+        columns = [columns[index] for index in shown]
+        finishers = _finishers(columns, widths, may_elide=room is not None)
+        yield tuple(("header", finish(column.heading)) for finish, column in zip(finishers, columns, strict=True))
+        style = _row_styler(columns)
+        makers = [(column.formatter(), finish) for column, finish in zip(columns, finishers, strict=True)]
+        known = (
+            (row, [finish(text) for finish, text in zip(finishers, texts, strict=True)])
+            for row, texts in zip(sample, cells, strict=True)
+        )
+        further = ((row, [finish(formatter(row)) for formatter, finish in makers]) for row in rows)
+        indent = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
+        wraps = width is not None and room is not None and bool(columns) and columns[-1].wraps
+        for row, texts in chain(known, further):
+            line = list(zip(style(row), texts, strict=True))
+            if wraps:
+                *others, (its_style, text) = line
+                yield from wrap_line((*others, (its_style, text.rstrip(" "))), room, indent)
+            else:
+                yield line
+            notes.add(row)
+            if table.details is not None:
+                yield from table.details(row)
+        if dropped:
+            yield from wrap_line(remark_line(f"no room for {', '.join(dropped)}; --wide shows all columns"), width)
+    for remark in chain(table.remarks, notes):
+        yield from wrap_line(remark_line(remark), width)
+
+
+def _vertical_lines(table: Table, width: int | None) -> Iterator[Line]:
+    """Yield the lines of a table with a line per value, under the number of its row."""
+    columns = table.text_columns
+    notes = _Notes(table)
+    number = 0
+    for number, row in enumerate(table.rows, 1):
+        yield (("header", f"-[ {number} ]-"),)
+        yield from _value_lines(columns, row, width)
+        notes.add(row)
+        if table.details is not None:
+            yield from table.details(row)
+    if not number and table.empty is not None:
+        yield (("remark", table.empty),)
+    for remark in chain(table.remarks, notes):
+        yield from wrap_line(remark_line(remark), width)
+
+
+def fields_lines(fields: Fields, width: int | None) -> Iterator[Line]:
+    """Yield the lines of fields: one per value, after its name, and more for long ones."""
+    columns = [column for column in fields.columns if not column.json_only]
+    shown = [column for column in columns if not (column.hide_empty and column.formatter()(fields.row) in _EMPTY)]
+    yield from _value_lines(shown, fields.row, width)
+    for remark in chain(fields.remarks, fields.errors(fields.row) if fields.errors is not None else ()):
+        yield from wrap_line(remark_line(remark), width)
+
+
+def _value_lines(columns: Sequence[Column], row: Any, width: int | None) -> Iterator[Line]:
+    indent = max((text_width(column.heading) for column in columns), default=0) + len(_GAP)
+    for column, style in zip(columns, _row_styler(columns)(row), strict=True):
+        yield from wrap_line((("key", pad(column.heading, indent)), (style, column.formatter()(row))), width, indent)
+
+
+def find_shown(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return the indices of the columns that are not empty; the first one stays, so that rows can be counted."""
+
+    def is_shown(index: int, column: Column) -> bool:
+        if index == 0 or column.is_chosen or not cells:
+            return True
+        empty = _EMPTY if column.hide_empty else _BLANK
+        return any(row[index] not in empty for row in cells)
+
+    return [index for index, column in enumerate(columns) if is_shown(index, column)]
+
+
+def _widths(cells: Sequence[Sequence[str]], index: int) -> Iterator[int]:
+    yield 0
+    for row in cells:
+        yield text_width(row[index])
+
+
+def _fit(
+    columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int], width: int | None, *, may_shorten: bool
+) -> tuple[list[int], list[int], list[str]]:
+    """Drop and shorten columns until they fit.
+
+    :param shown: indices of the columns.
+    :param widths: of these columns.
+    :param may_shorten: whether to shorten columns rather than drop one that is more than a detail.
+    :return: the indices and widths of the remaining columns, and the headings of the dropped ones.
+    """
+    shown, widths = list(shown), list(widths)
+    dropped: list[str] = []
+    if width is None:
+        return shown, widths, dropped
+
+    def excess() -> int:
+        return sum(widths) + len(_GAP) * (len(widths) - 1) - width
+
+    def least() -> list[int]:
+        return _least_widths(columns[index] for index in shown)
+
+    def spare() -> int:
+        return sum(max(have - minimum, 0) for have, minimum in zip(widths, least(), strict=True))
+
+    while (over := excess()) > 0:
+        priority, place = max(((columns[index].priority, place) for place, index in enumerate(shown)), default=(KEEP, 0))
+        if priority == KEEP or (may_shorten and priority < DETAIL and over <= spare()):
+            break
+        dropped.insert(0, columns[shown[place]].heading)
+        del shown[place], widths[place]
+    minima = least()
+    for _ in range(min(excess(), spare())):
+        # Shorten the widest column.
+        _, place = max((have, place) for place, have in enumerate(widths) if have > minima[place])
+        widths[place] -= 1
+    return shown, widths, dropped
+
+
+def _least_widths(columns: Iterable[Column]) -> list[int]:
+    # A column that is not elastic is never shortened.
+    return [_NEVER if column.elastic is None else max(column.elastic, text_width(column.heading)) for column in columns]
+
+
+def _finishers(columns: Sequence[Column], widths: Sequence[int], *, may_elide: bool) -> list[Callable[[str], str]]:
+    """Return for each column the function that pads a cell to its width, with the gap to the next column."""
+    last = len(columns) - 1
+    return [
+        _finisher(column, width, "" if index == last else _GAP, may_elide=may_elide)
+        for index, (column, width) in enumerate(zip(columns, widths, strict=True))
+    ]
+
+
+def _finisher(column: Column, width: int, gap: str, *, may_elide: bool) -> Callable[[str], str]:
+    right = column.is_right
+    if may_elide and column.elastic is not None and not (column.wraps and not gap):
+        shorten = elide_start if column.elide_start else elide
+        return lambda text: pad(shorten(text, width), width, right=right) + gap
+
+    # Called for every cell of a million rows: pad ASCII text, which is the most, right here.
+    if right:
+        return lambda text: (text.rjust(width) if text.isascii() else pad(text, width, right=True)) + gap
+    return lambda text: (text.ljust(width) if text.isascii() else pad(text, width)) + gap
+
+
+def _row_styler(columns: Sequence[Column]) -> Callable[[Any], Sequence[str]]:
+    """Return the function from a row to its cells' style classes."""
+    styles = [column.cell_style for column in columns]
+    constant = [style for style in styles if isinstance(style, str)]
+    if len(constant) == len(styles):
+        return lambda _row: constant
+    return lambda row: [style if isinstance(style, str) else style(row) for style in styles]

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Help, from the command table."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from kcovdbg.console.argument import EXPLANATIONS, Argument
+from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Example
+from kcovdbg.errors import UsageError
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType, schema_of
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Fields, Line, Lines, Table, text_lines
+from kcovdbg.console.value_kinds import ANY, LIST
+
+_WIDTH = 80
+_USAGE = "Usage: "
+_INDENT = 4
+_FIRST_EXAMPLES: Final = 2
+OUTPUT_TOPIC: Final = "output"
+"""What ``help`` takes beside commands: the options that most of them share."""
+_ARGUMENT_WIDTH = 20
+
+_ARGUMENT_COLUMNS: Final = (
+    Column("names", LIST),
+    Column("value", value=lambda argument: argument.value.value),
+    Column("count", value=lambda argument: argument.count.value if argument.count is not None else None),
+    Column("choices", LIST),
+    Column("help"),
+)
+_COMMAND_COLUMNS: Final = (
+    Column("command", value=lambda command: command.name),
+    Column("summary"),
+    Column("aliases", LIST, json_only=True),
+    Column("topic", value=lambda command: command.topic, json_only=True),
+    Column("usage", json_only=True),
+    Column("description", json_only=True),
+    Column("needs", LIST, value=lambda command: sorted(need.name.lower() for need in command.needs), json_only=True),
+    Column("arguments", ANY, items=_ARGUMENT_COLUMNS, json_only=True),
+    Column("examples", ANY, items=(Column("line"), Column("purpose")), json_only=True),
+)
+_ARGUMENT_MEANINGS: Final = {
+    "names": Meaning("the names of an option, or the name of an argument"),
+    "value": Meaning("kind of the value"),
+    "count": Meaning("how many values it takes", "the usual number"),
+    "choices": Meaning("the values to choose from"),
+    "help": Meaning("what it is for"),
+}
+
+
+COMMAND_ROW: Final = RowType(
+    _COMMAND_COLUMNS,
+    {
+        "command": Meaning("name of the command"),
+        "summary": Meaning("what it does, in a line"),
+        "aliases": Meaning("its other names"),
+        "topic": Meaning("the group that help lists it in"),
+        "usage": Meaning("the command with its arguments"),
+        "description": Meaning("what the summary does not say; may be empty"),
+        "needs": Meaning("what it cannot do without"),
+        "arguments": Meaning("its arguments and options"),
+        **{f"arguments[].{key}": meaning for key, meaning in _ARGUMENT_MEANINGS.items()},
+        "examples": Meaning("lines to type"),
+        "examples[].line": Meaning("the line"),
+        "examples[].purpose": Meaning("what it is good for"),
+    },
+)
+"""The row of JSON about a command."""
+OPTION_ROW: Final = RowType(_ARGUMENT_COLUMNS, _ARGUMENT_MEANINGS, when="of `help output`")
+"""The row of JSON about an option that commands share."""
+
+
+def command_list(commands: CommandTable) -> Lines:
+    """Return the list of all commands."""
+    return Lines(tuple(command_list_lines(commands)), data=Table(_COMMAND_COLUMNS, tuple(commands)))
+
+
+def command_list_lines(commands: CommandTable) -> Iterator[Line]:
+    """Yield the names and summaries of all commands, by topic."""
+    width = max(len(", ".join(command.names)) for command in commands)
+    for number, (topic, members) in enumerate(groupby(commands, key=attrgetter("topic"))):
+        if number:
+            yield ()
+        yield (("header", f"{topic.value}:"),)
+        for command in members:
+            yield (("command", f"  {', '.join(command.names):<{width}}"), ("", f"  {command.summary}"))
+
+
+def command_schema(command: Command) -> Lines:
+    """Return the JSON Schema of what a command writes.
+
+    :raises UsageError: when it writes no JSON of its own.
+    """
+    if not command.row_types:
+        raise UsageError(f"{command.name} has no JSON of its own")
+    return text_lines(json.dumps(schema_of(command.name, command.row_types), indent=1))
+
+
+def command_help(command: Command, width: int | None, prefix: str = "") -> Lines:
+    """Return the help of one command.
+
+    :param prefix: what is typed before the command, with its space: ``kcov-show `` in GDB.
+    """
+    return Lines(tuple(_help_lines(command, min(width or _WIDTH, 100), prefix)), data=Fields(_COMMAND_COLUMNS, command))
+
+
+def _help_lines(command: Command, width: int, prefix: str) -> Iterator[Line]:
+    yield (("command", command.name), ("", f" - {command.summary}"))
+    yield ()
+    usage = _wrap_usage(command, width - len(_USAGE), prefix)
+    yield (("header", _USAGE), ("", usage[0]))
+    for line in usage[1:]:
+        yield (("", " " * len(_USAGE) + line),)
+    if command.aliases:
+        yield (("header", "Also: "), ("", ", ".join(command.aliases)))
+    if command.further_needs:
+        yield (("header", "Needs: "), ("", " and ".join(command.further_needs)))
+    yield from _example_lines("Examples:", command.examples[:_FIRST_EXAMPLES], width, prefix)
+    yield ()
+    yield from _argument_lines((option for option in command.options if option not in OUTPUT_OPTIONS), width)
+    shared = [option.names[0] for option in command.options if option in OUTPUT_OPTIONS]
+    if shared:
+        yield from _wrap(f"{' '.join(shared)} ({prefix}help {OUTPUT_TOPIC})", width, _INDENT)
+    for paragraph in filter(None, command.description.split("\n\n")):
+        yield ()
+        yield from _wrap(paragraph, width, 0)
+    yield from _example_lines("More examples:", command.examples[_FIRST_EXAMPLES:], width, prefix)
+
+
+def _example_lines(title: str, examples: Sequence[Example], width: int, prefix: str) -> Iterator[Line]:
+    if not examples:
+        return
+    yield ()
+    yield (("header", title),)
+    for example in examples:
+        # A line for the host's shell is typed as it is.
+        line = example.line if example.line.startswith("!") else prefix + example.line
+        yield (("", " " * _INDENT), ("command", line))
+        yield from _wrap(example.purpose, width, 2 * _INDENT, "hint")
+
+
+def output_help(width: int | None) -> Lines:
+    """Return the help of the options that all commands with rows share."""
+    lines = (
+        (("", "Options of every command that has rows, unless it has one of that name itself:"),),
+        (),
+        *_argument_lines(OUTPUT_OPTIONS, min(width or _WIDTH, 100)),
+        (),
+        (("", "Any answer can be piped and redirected: tasks --json | jq ., objects > objects.txt"),),
+    )
+    return Lines(lines, data=Table(_ARGUMENT_COLUMNS, OUTPUT_OPTIONS))
+
+
+def _wrap_usage(command: Command, width: int, prefix: str) -> list[str]:
+    """Return the usage, with line breaks only between arguments."""
+    lines = [prefix + command.name]
+    for word in (argument.usage for argument in command.arguments):
+        if len(lines[-1]) + 1 + len(word) > width:
+            lines.append(" " * _INDENT + word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
+
+
+def _argument_lines(arguments: Iterable[Argument], width: int) -> Iterator[Line]:
+    for argument in arguments:
+        text = argument.full_help
+        if argument.value in EXPLANATIONS:
+            text += f" ({EXPLANATIONS[argument.value]})"
+        lines = textwrap.wrap(text, max(width - _ARGUMENT_WIDTH - _INDENT, 20)) or [""]
+        column = " " * (_ARGUMENT_WIDTH + _INDENT)
+        head = f"{' ' * _INDENT}{argument.heading}".ljust(len(column))
+        if len(head) > len(column) or not head.endswith(" "):
+            yield (("key", head),)
+            head = column
+        yield (("key", head), ("", lines[0]))
+        for line in lines[1:]:
+            yield (("", column), ("", line))
+
+
+def _wrap(text: str, width: int, indent: int, style: str = "") -> Iterator[Line]:
+    blanks = " " * indent
+    for line in textwrap.wrap(" ".join(text.split()), width, initial_indent=blanks, subsequent_indent=blanks):
+        yield ((style, line),)

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Files and pipelines for the output of commands, and shell commands."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import signal
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TextIO, TypeAlias, cast
+
+from kcovdbg.console.command_line import CommandLine
+from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.output_file import find_descriptor, find_folder, open_output, stat_output
+
+if TYPE_CHECKING:
+    import subprocess
+
+_NOT_STARTED = 126
+"""From this status on, sh could not start the command or a signal ended it."""
+
+STDOUT: Final = "-"
+"""The name of standard output where a command takes an output file."""
+
+Inputs: TypeAlias = Callable[[], Iterable[str]]
+"""Returns the paths of the files that are read, more of them once the target is open, and of source trees."""
+# Of the languages in the kernel's debug info.
+_SOURCE_SUFFIXES: Final = frozenset((".c", ".h", ".S", ".s", ".rs"))
+
+
+def no_inputs() -> Iterable[str]:
+    """Return no path."""
+    return ()
+
+
+class Destination(NamedTuple):
+    """Where the output of a line goes."""
+
+    stream: TextIO
+    pipeline: subprocess.Popen[str] | None = None
+
+    @property
+    def status(self) -> int:
+        """The exit status of the part of the pipeline that failed, once it has ended; 0 where none did."""
+        return 0 if self.pipeline is None else _wait(self.pipeline)
+
+
+@contextlib.contextmanager
+def open_destination(line: CommandLine, stdout: TextIO, inputs: Inputs = no_inputs) -> Iterator[Destination]:
+    """Open the destination of a line's output.
+
+    A file that is replaced gets its name when it is complete; after an error the old file is still there.
+
+    :param inputs: what the line must not overwrite.
+    :raises KcovdbgError: when the file cannot be written, or the pipeline cannot be started.
+    """
+    if line.pipeline is not None:
+        with _open_pipeline(line.pipeline, stdout) as found:
+            yield found
+    elif line.redirection is not None:
+        check_output(line.redirection.path, inputs)
+        with open_text(line.redirection.path, inputs, append=line.redirection.append) as stream:
+            yield Destination(stream)
+    else:
+        yield Destination(stdout)
+
+
+def check_output(path: str, inputs: Inputs = no_inputs) -> None:
+    """Check that a file can be written and is not being read, before a command reads or runs anything.
+
+    :param path: a file, or ``-`` for standard output.
+    :raises KcovdbgError: when it cannot be written, or is an input.
+    """
+    if path == STDOUT:
+        return
+    try:
+        found = stat_output(path)
+        if found is None or stat.S_ISREG(found.st_mode):
+            _check_folder(path, find_folder(path))
+        elif stat.S_ISDIR(found.st_mode):
+            raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.EISDIR)}", hint="give the name of a file in it")
+    except FileNotFoundError:
+        folder = Path(path).expanduser().parent
+        raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.ENOENT)}", hint=f"mkdir -p {folder}") from None
+    except (OSError, ValueError) as error:
+        # A null character in the path is a ValueError.
+        raise KcovdbgError(f"could not write '{path}': {getattr(error, 'strerror', None) or error}") from None
+    refuse_input(path, inputs)
+
+
+def _check_folder(path: str, folder: Path) -> None:
+    if find_descriptor(Path(path).expanduser()) is not None:
+        return
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.EROFS)}", hint="choose another directory")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise KcovdbgError(
+            f"could not write '{path}': {os.strerror(errno.EACCES)}", hint="choose a directory that you can write to"
+        )
+
+
+def refuse_input(path: str, inputs: Inputs) -> None:
+    """Raise if an output is the same file as an input, whatever either is called.
+
+    :raises KcovdbgError: when it is.
+    """
+    try:
+        found = stat_output(path)
+    except OSError:
+        # Reported when it is opened.
+        return
+    if found is None or not _holds_data(found.st_mode):
+        return
+    for given in inputs():
+        if _is_source_in(path, given):
+            raise KcovdbgError(
+                f"cannot write '{path}': it is a source file in '{given}', which is read", hint="choose another file"
+            )
+        with contextlib.suppress(OSError, ValueError):
+            if os.path.samestat(found, Path(given).expanduser().stat()):
+                same = "it is" if given == path else f"it is the same file as '{given}', which is"
+                raise KcovdbgError(f"cannot write '{path}': {same} being read", hint="choose another file")
+
+
+def _is_source_in(path: str, folder: str) -> bool:
+    """Return whether a file is a source file in a tree: which of its files are read is known only afterwards."""
+    place = Path(path).expanduser()
+    return (
+        place.suffix in _SOURCE_SUFFIXES
+        and Path(folder).expanduser().is_dir()
+        and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(Path(folder).expanduser()))
+    )
+
+
+def _holds_data(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
+
+
+@contextlib.contextmanager
+def open_text(path: str, inputs: Inputs = no_inputs, *, append: bool = False) -> Iterator[TextIO]:
+    """Open a file for text; see :func:`kcovdbg.output_file.open_output`.
+
+    :param inputs: what must not be overwritten.
+    :param append: write to the end of the existing file, at once.
+    :raises KcovdbgError: when it cannot be written.
+    """
+    try:
+        with open_output(path, append=append, check=partial(refuse_input, path, inputs)) as binary:
+            stream = io.TextIOWrapper(binary, encoding="utf-8", errors="backslashreplace")
+            try:
+                yield stream
+            finally:
+                # Flush it; the writer of files closes it.
+                stream.detach()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename != path:
+            # An error of the command with another file.
+            raise
+        raise KcovdbgError(f"could not write '{path}': {error.strerror or error}") from error
+
+
+def binary_stdout(stdout: TextIO) -> BinaryIO:
+    """Return the stream below standard output, for a file that is not text.
+
+    :raises CapabilityError: when it is a terminal, or takes text only.
+    """
+    binary: BinaryIO | None = getattr(stdout, "buffer", None)
+    if binary is None or stdout.isatty():
+        raise CapabilityError(
+            "cannot write a binary file to a terminal", hint="redirect the output: -o - > FILE, or give -o FILE"
+        )
+    stdout.flush()
+    return binary
+
+
+@contextlib.contextmanager
+def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[Destination]:
+    import shutil
+    import subprocess
+
+    # Not every sh has pipefail yet; without bash, the last part's status is the pipeline's.
+    shell = ["bash", "--posix", "-o", "pipefail", "-c"] if shutil.which("bash") else ["sh", "-c"]
+
+    with (
+        _stdout_file(stdout) as file,
+        subprocess.Popen(
+            [*shell, pipeline], stdin=subprocess.PIPE, stdout=file, encoding="utf-8", errors="backslashreplace"
+        ) as process,
+    ):
+        assert process.stdin is not None
+        try:
+            with process.stdin as stream:
+                yield Destination(cast("TextIO", stream), process)
+        except BrokenPipeError:
+            # The reader, such as head, is done.
+            pass
+        finally:
+            status = _wait(process)
+    if status >= _NOT_STARTED:
+        # At lower statuses, such as grep's 1, it has said itself what is to say.
+        raise KcovdbgError(f"pipeline failed with status {status}: {pipeline}")
+
+
+def _wait(process: subprocess.Popen[str]) -> int:
+    """Wait for a child, which gets C-c as well and ends by itself."""
+    while True:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            continue
+        # A pager or head may end by one of these signals.
+        return 0 if status in (-signal.SIGPIPE, 128 + signal.SIGPIPE, -signal.SIGINT, 128 + signal.SIGINT) else abs(status)
+
+
+@contextlib.contextmanager
+def _stdout_file(stdout: TextIO) -> Iterator[int]:
+    """Yield a file descriptor for a child whose output goes to a stream; the stream may have none of its own."""
+    stdout.flush()
+    try:
+        descriptor = stdout.fileno()
+    except (AttributeError, OSError):
+        import tempfile
+
+        with tempfile.TemporaryFile() as file:
+            try:
+                yield file.fileno()
+            finally:
+                file.seek(0)
+                stdout.write(file.read().decode("utf-8", "backslashreplace"))
+    else:
+        yield descriptor
+
+
+def run_shell(command: str, stdout: TextIO) -> int:
+    """Run a shell command; without one, the user's shell.
+
+    :return: its exit status.
+    """
+    import subprocess
+
+    words = ["sh", "-c", command] if command else [os.environ.get("SHELL", "sh")]
+    with _stdout_file(stdout) as file, subprocess.Popen(words, stdout=file, text=True) as process:
+        return _wait(process)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Columns of tables of records; a row is a :class:`~kcovdbg.model.located_record.LocatedRecord`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kcovdbg.abi.record import RecordKind
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.located_record import LocatedRecord
+from kcovdbg.model.location import Location
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.value_kinds import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD, WORDS
+from kcovdbg.console.wording import operand_text, record_function, record_place, record_text
+
+FRAME_COLUMNS: Final = (
+    Column("function", SYMBOL),
+    Column("file", PATH),
+    Column("line", NUMBER),
+    Column("column", NUMBER),
+)
+"""The members of ``frames[]``."""
+
+
+def frames_column(read: Callable[[Any], Any] | None = None) -> Column:
+    """Return the column ``frames`` of JSON.
+
+    :param read: from a row to its frames; by default its member of that name.
+    """
+    return Column("frames", TEXT, value=read, items=FRAME_COLUMNS, json_only=True)
+
+
+def where_column(text: Callable[[Any], str | None], *, priority: int = 0) -> Column:
+    """Return the column of the text view with file and line.
+
+    :param text: from a row to them.
+    """
+    return Column("where", PATH, text=text, text_only=True, elastic=16, elide_start=True, priority=priority)
+
+
+def record_columns(buffer: Buffer) -> tuple[Column, ...]:
+    """Return the columns of a table of a buffer's records."""
+    encoding = buffer.encoding
+    return make_record_columns(
+        is_comparison=encoding.record_words > 1,
+        has_values=encoding.codec.is_variable,
+        big_endian=encoding.big_endian,
+        has_offset=bool(buffer.kaslr_offset),
+        has_calls=encoding.codec.has_calls,
+    )
+
+
+def make_record_columns(
+    *,
+    is_comparison: bool,
+    big_endian: bool = False,
+    has_offset: bool = False,
+    has_calls: bool = False,
+    has_values: bool = False,
+) -> tuple[Column, ...]:
+    """Return the columns of a table of records.
+
+    :param has_offset: whether addresses differ from PCs.
+    :param has_calls: whether kinds of records differ.
+    :param has_values: whether records are arguments and returned values.
+    """
+    columns = [
+        Column("index", NUMBER, value=lambda row: row.record.number),
+        Column("pc", WORD, value=lambda row: row.record.word, priority=3 if has_offset else 0),
+        Column("address", ADDRESS, priority=2, json_only=not has_offset),
+        Column("kind", TEXT, value=lambda row: row.record.kind, json_only=not has_calls and not has_values),
+    ]
+    if is_comparison:
+
+        def operand(name: str) -> Column:
+            return Column(
+                name,
+                WORD,
+                value=lambda row: getattr(row.record.comparison, name),
+                text=lambda row: operand_text(getattr(row.record.comparison, name), row.record.comparison, big_endian),
+            )
+
+        columns += [
+            Column("type", WORD, value=lambda row: row.record.comparison.type, json_only=True),
+            Column("size", NUMBER, value=lambda row: row.record.comparison.size),
+            Column("const", BOOL, value=lambda row: row.record.comparison.const),
+            operand("arg1"),
+            operand("arg2"),
+        ]
+    if has_values:
+        columns += [
+            Column("argument", NUMBER, value=_of_values("argument"), json_only=True),
+            Column("size", NUMBER, value=_value_size, priority=3),
+            Column("pointer", WORD, value=_of_values("pointer"), priority=4),
+            Column("values", WORDS, value=_value_words, text=lambda row: record_text(row, big_endian=big_endian).operands),
+        ]
+    return (
+        *columns,
+        Column("symbol", SYMBOL, title="FUNCTION", text=record_function, elastic=16),
+        where_column(record_place, priority=1),
+        frames_column(lambda row: () if row.location is None else row.location.frames),
+    )
+
+
+def _of_values(name: str) -> Callable[[LocatedRecord], Any]:
+    return lambda row: None if row.record.values is None else getattr(row.record.values, name)
+
+
+def _value_size(row: LocatedRecord) -> int | None:
+    found = row.record
+    if found.values is not None:
+        return found.values.size
+    return None if found.comparison is None else found.comparison.size
+
+
+def _value_words(row: LocatedRecord) -> tuple[int | None, ...]:
+    found = row.record
+    if found.values is not None:
+        return found.values.values
+    return () if found.comparison is None else (found.comparison.arg1, found.comparison.arg2)
+
+
+_VALUES: Final = {
+    "argument": Meaning("number of the argument, from 0", "it is a returned value or a comparison"),
+    "size": Meaning("size of the argument, the returned value or the operands", unit="bytes"),
+    "pointer": Meaning("address that the values were read from", "it is a comparison"),
+    "values": Meaning("the value, the members of a structure, or the operands; null is memory that the kernel could not read"),
+}
+_COMPARISON: Final = {
+    "size": Meaning("size of the operands", unit="bytes"),
+    "const": Meaning("whether the first operand is a constant"),
+    "arg1": Meaning("first operand"),
+    "arg2": Meaning("second operand"),
+}
+RECORD_ROWS: Final = (
+    RowType(make_record_columns(is_comparison=False), errors=True, when="of a buffer of PCs"),
+    RowType(make_record_columns(is_comparison=True), _COMPARISON, errors=True, when="of a buffer of comparisons"),
+    RowType(
+        make_record_columns(is_comparison=False, has_values=True),
+        _VALUES,
+        errors=True,
+        when="of a buffer of arguments and returned values",
+    ),
+)
+"""The rows of JSON about records."""
+
+
+def approximate_errors(location: Location | None) -> tuple[str, ...]:
+    """Return what is wrong with a location that is only approximate, for the key ``errors``."""
+    return (location.remark,) if location is not None and location.approximate and location.remark else ()
+
+
+def record_errors(row: LocatedRecord) -> tuple[str, ...]:
+    """Return what is missing of a record, for the key ``errors``."""
+    if row.location is None:
+        is_edge = row.record.kind is RecordKind.EDGE
+        return ("the low 12 bits are mixed with the previous address",) if is_edge else ("no address",)
+    if row.location.remark is not None:
+        return (row.location.remark,)
+    return () if row.location.frames else ("no kernel to look the address up in",)

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Running of commands: a line as the user types it, or words that are already split."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from kcovdbg.console.argument import Value, WordError
+from kcovdbg.console.argument_parser import parse_arguments
+from kcovdbg.console.buffer_arguments import find_reading
+from kcovdbg.console.column_choice import read_choice
+from kcovdbg.console.command import Command, CommandResult
+from kcovdbg.console.command_line import CommandLine, parse_line
+from kcovdbg.console.context import Context
+from kcovdbg.console.help_text import command_help
+from kcovdbg.console.input_files import find_input_files
+from kcovdbg.console.output_files import check_output, open_destination, run_shell
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
+from kcovdbg.console.error_lines import error_lines
+from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table
+from kcovdbg.console.writer import Format, Output, write
+from kcovdbg.target.protocol import Target
+
+FAILED = KcovdbgError.status
+INTERRUPTED = 130
+# Seconds to wait for a machine to end once its memory is gone, and between two checks.
+_END_SECONDS: Final = 1.0
+_END_INTERVAL: Final = 0.01
+
+
+def run_line(workspace: Workspace, source: str, terminal: Terminal | None = None) -> int:
+    """Run one line.
+
+    :param terminal: where the answer goes; by default the process's current streams.
+    :return: the exit status.
+    :raises KcovdbgError: when the line is wrong or the command fails.
+    """
+    terminal = workspace.terminal() if terminal is None else terminal
+    line = parse_line(source)
+    if line.shell is not None:
+        return FAILED if run_shell(line.shell, terminal.stdout) else 0
+    if not line.words:
+        return 0
+    with _pointing_at_words(line):
+        return _run_words_of(workspace, line, terminal)
+
+
+@contextlib.contextmanager
+def _pointing_at_words(line: CommandLine) -> Iterator[None]:
+    """Point at the wrong word in the line, for errors of the parser as well as of the command."""
+    try:
+        yield
+    except WordError as error:
+        pointed = LineError(str(error), line.source.rstrip(), _find_column(line, error.word), hint=error.hint)
+        pointed.status = error.status
+        raise pointed from error
+
+
+def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -> int:
+    source = line.source.rstrip()
+    try:
+        command, args = find_command(workspace, [word.text for word in line.words])
+    except WordError:
+        raise
+    except UsageError as error:
+        raise LineError(str(error), source, line.words[0].column, hint=error.hint) from error
+    if line.is_background:
+        if command.start is None:
+            raise LineError(
+                f"{command.name}: cannot run in the background",
+                source,
+                len(source) - 1,
+                hint="collect … & can",
+            )
+        return run_command(workspace, replace(command, run=_starter(command, line)), args, terminal)
+    with open_destination(line, terminal.stdout, partial(find_input_files, workspace, command, args)) as destination:
+        stream = destination.stream
+        status = run_command(workspace, command, args, terminal if stream is terminal.stdout else terminal.with_stdout(stream))
+    return destination.status or status
+
+
+def _starter(command: Command, line: CommandLine) -> Callable[[Context, Namespace], CommandResult]:
+    words = [word.text for word in line.words[1:]]
+
+    def start(context: Context, args: Namespace) -> CommandResult:
+        assert command.start is not None
+        return command.start(context, args, words)
+
+    return start
+
+
+def run_words(workspace: Workspace, words: Sequence[str], terminal: Terminal | None = None) -> int:
+    """Run a command from words that are already split, by a shell for instance.
+
+    :return: the exit status.
+    :raises KcovdbgError: when the words are wrong or the command fails.
+    """
+    command, args = find_command(workspace, words)
+    return run_command(workspace, command, args, workspace.terminal() if terminal is None else terminal)
+
+
+def find_command(workspace: Workspace, words: Sequence[str]) -> tuple[Command, Namespace]:
+    """Return the command in these words, and its arguments.
+
+    :raises UsageError: when they are wrong.
+    """
+    words = workspace.settings.expand(words)
+    command = workspace.commands.find(words[0])
+    with _failing_as(command):
+        # Errors and usage have the name that the user typed.
+        called = replace(command, name=words[0]) if words[0] in command.aliases else command
+        return command, parse_arguments(called, words[1:])
+
+
+def run_command(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal) -> int:
+    """Run a command and write its answer.
+
+    :return: the exit status.
+    :raises KcovdbgError: when it fails.
+    """
+    _ = workspace.told_problems
+    workspace = _find_workspace(workspace, command, args)
+    context = make_context(workspace, command, args, terminal, find_format(workspace, args))
+    output = Output(terminal.stdout, terminal.stderr, context.format, terminal.painter, terminal.width, terminal.error_painter)
+    # The reader of the answer may close it early.
+    with contextlib.suppress(BrokenPipeError), _failing_as(command), guarded(context, args):
+        write(answer(context, args), output)
+    return context.status
+
+
+def _find_workspace(workspace: Workspace, command: Command, args: Namespace) -> Workspace:
+    """Return the workspace that a command runs in: of the build of the traces that it names, if that is another one."""
+    if args.help or not any(argument.value is Value.BUFFER for argument in command.arguments):
+        return workspace
+    # Other commands do without what it imports.
+    from kcovdbg.compare.trace_builds import find_workspace
+
+    return find_workspace(workspace, command, args)
+
+
+def make_context(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal, format: Format) -> Context:  # noqa: A002
+    """Return the context of one run of a command."""
+    inputs = partial(find_input_files, workspace, command, args)
+    return Context(workspace, command, terminal, format, reading=find_reading(args), inputs=inputs)
+
+
+@contextlib.contextmanager
+def guarded(context: Context, args: Namespace) -> Iterator[None]:
+    """Check a command's output files before a block that runs it, and name the end of the machine as the cause of its errors.
+
+    :raises KcovdbgError: when an output cannot be written, or is an input.
+    :raises GoneError: when the machine has ended.
+    """
+    with _noticing_end(context):
+        for argument in context.command.arguments:
+            path = getattr(args, argument.attribute, None) if argument.is_output else None
+            if path is not None:
+                check_output(path, context.inputs)
+        yield
+
+
+@contextlib.contextmanager
+def _noticing_end(context: Context) -> Iterator[None]:
+    """Raise GoneError for errors and incomplete answers of a block whose machine has ended.
+
+    :raises GoneError: when the machine has ended.
+    """
+    try:
+        yield
+    except (OSError, KcovdbgError) as error:
+        if isinstance(error, GoneError) or not context.uses_target or not _has_ended(context.workspace.target, error):
+            raise
+        raise GoneError(context.workspace.target.name) from error
+    if context.uses_target and context.workspace.target.is_gone():
+        raise GoneError(context.workspace.target.name)
+
+
+def _has_ended(target: Target, error: Exception) -> bool:
+    """Return whether a target's machine has ended, when reading it failed."""
+    # A process that is killed loses its memory before its sockets are closed.
+    deadline = time.monotonic() + (_END_SECONDS if isinstance(error, ProcessLookupError) else 0)
+    while not target.is_gone():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_END_INTERVAL)
+    return True
+
+
+@contextlib.contextmanager
+def _failing_as(command: Command) -> Iterator[None]:
+    """Give errors in the block the command's own exit status."""
+    try:
+        yield
+    except KcovdbgError as error:
+        if error.status == KcovdbgError.status:
+            error.status = command.failed
+        raise
+    except OSError as error:
+        if command.failed == KcovdbgError.status or isinstance(error, BrokenPipeError):
+            raise
+        explained = explain(error)
+        explained.status = command.failed
+        raise explained from error
+
+
+def find_format(workspace: Workspace, args: Namespace) -> Format:
+    """Return the format that the arguments ask for."""
+    if args.jsonl:
+        return Format.JSONL
+    return Format.JSON if args.json else Format.CSV if args.csv else workspace.format
+
+
+def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
+    """Check what a command needs, run it, and iterate over its answer."""
+    if args.help:
+        yield command_help(context.command, context.width)
+        return
+    for need in context.command.needs:
+        context.require(need)
+    settings, name = context.workspace.settings, context.command.name
+    choice = read_choice(args, context.format, settings.columns.get(name, ()), settings.origin(f"columns.{name}"))
+    yield from map(choice.apply, _flatten(context.command.run(context, args)))
+
+
+def _flatten(result: CommandResult) -> Iterable[Renderable]:
+    if result is None:
+        return ()
+    return (result,) if isinstance(result, (Table, Fields, Lines, Flush, Clear)) else result
+
+
+def _find_column(line: CommandLine, wrong: str | None) -> int:
+    """Return the column of the wrong word, of the alias that stands for it, or the end of the line for a missing one."""
+    if wrong is None:
+        return len(line.source.rstrip())
+    for word in line.words[1:]:
+        if wrong == word.text or word.text.endswith(f"={wrong}") or word.text.startswith(f"{wrong}="):
+            return word.column
+    return line.words[0].column
+
+
+def run_reporting(workspace: Workspace, source: str, where: str | None = None) -> int:
+    """Run one line, and report its error.
+
+    :param where: file and line, for the message.
+    :return: the exit status.
+    """
+    try:
+        return run_line(workspace, source)
+    except Exception as error:  # noqa: BLE001 - continue with the next line
+        report(workspace, error, where)
+        return explain(error).status
+
+
+def report(workspace: Workspace, error: Exception, where: str | None = None) -> None:
+    """Write an error and its hint; with ``--debug``, also where it comes from."""
+    terminal = workspace.terminal()
+    if workspace.debug:
+        import traceback
+
+        terminal.stderr.write("".join(traceback.format_exception(error)))
+    for line in error_lines(explain(error), where, terminal.error_width):
+        terminal.stderr.write(f"{terminal.error_painter.paint(line)}\n")
+    terminal.stderr.flush()
+
+
+def explain(error: Exception) -> KcovdbgError:
+    """Return any error as one for the user."""
+    if isinstance(error, KcovdbgError):
+        return error
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename is not None else ""
+        hint = None
+        if isinstance(error, PermissionError):
+            hint = "check the permissions of the file" if os.geteuid() == 0 else "run kcovdbg as root, or as a user with access"
+        return KcovdbgError(f"{place}{error.strerror or error}", hint=hint)
+    if isinstance(error, MemoryError):
+        return KcovdbgError("out of memory", hint="ask for less, for instance with -n")
+    return KcovdbgError(
+        f"internal error: {type(error).__name__}: {error}", hint="please report it with the command and the output of --debug"
+    )

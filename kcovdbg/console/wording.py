@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Buffers, records, places, tasks and references in words.
+
+Each kind of thing is worded here, once, for tables, HTML, GDB and the full-screen views; what they add is layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from kcovdbg.abi import record
+from kcovdbg.abi.handle import decode_handle
+from kcovdbg.abi.record import Comparison, RecordKind, Values
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.device import DeviceSession
+from kcovdbg.model.kcov import Reference
+from kcovdbg.model.located_record import LocatedRecord
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.session import Role
+from kcovdbg.model.syscall import Syscall
+from kcovdbg.model.task import Task
+from kcovdbg.console.escape import escape
+from kcovdbg.console.renderable import Line
+
+COARSE: Final = "the traces differ too much for a full alignment"
+"""A remark on an alignment that was cut short."""
+NO_ADDRESS: Final = "no address"
+"""A record whose word cannot be an address, such as zero."""
+APPROXIMATE: Final = "(approximate)"
+"""After the function of a record of a tail call, which was in one of the functions that it calls."""
+_SMALL: Final = 4096
+"""Arguments of system calls below this, of either sign, are written in decimal."""
+KIND_SIGNS: Final = {
+    RecordKind.ENTRY: "→",
+    RecordKind.EXIT: "←",
+    RecordKind.EDGE: "~",
+    RecordKind.ARGUMENT: "→",
+    RecordKind.RETURN: "←",
+}
+"""Signs of records that are more than a PC: a function's entry and exit, an edge."""
+
+
+def buffer_title(buffer: Buffer) -> str:
+    """Return one line that names a buffer and says how much it holds."""
+    parts = [buffer.name]
+    if buffer.pid is not None:
+        parts.append(name_task(buffer))
+    if buffer.kcov:
+        parts.append(name_kcov(buffer.kcov))
+    if buffer.mode is not None:
+        parts.append(buffer.mode)
+    records = f"{buffer.count} records" if buffer.capacity is None else f"{buffer.count} of {buffer.capacity} records"
+    if buffer.encoding.codec.is_variable:
+        words = f"{len(buffer.words)}" + ("" if buffer.capacity is None else f" of {buffer.capacity}")
+        records = f"{buffer.count} records in {words} words"
+    elif buffer.bits_set is not None:
+        records += f", {buffer.bits_set} bits of its bitmap"
+    parts.append(records)
+    if buffer.full:
+        parts.append("FULL")
+    return ", ".join(parts)
+
+
+def syscall_text(call: Syscall) -> str:
+    """Return a system call with its arguments: ``read(3, 0x7f4388f9f000, 512)``."""
+    name = call.name or f"32-bit call {call.number}"
+    return f"{name}({', '.join(map(_argument_text, call.args))})"
+
+
+def _argument_text(value: int) -> str:
+    for bits in (32, 64):
+        if (1 << bits) - _SMALL <= value < 1 << bits:
+            # AT_FDCWD, -1.
+            return str(value - (1 << bits))
+    return str(value) if value < _SMALL else f"{value:#x}"
+
+
+def place_text(frame: Frame) -> str:
+    """Return a frame's place: ``fs/namei.c:2417``; empty where it is unknown."""
+    if frame.file is None:
+        return ""
+    return frame.file if frame.line is None else f"{frame.file}:{frame.line}"
+
+
+def span_text(frames: Iterable[Frame], limit: int | None = None) -> str:
+    """Return the lines that frames of one file span: ``fs/open.c:920-961``; up to a limit, each of them.
+
+    :param limit: how many lines to list; None: the first and the last.
+    """
+    frames = tuple(frames)
+    lines = sorted({frame.line for frame in frames if frame.line})
+    file = frames[0].file or ""
+    if not file or not lines:
+        return file
+    if limit is not None:
+        return f"{file}:{','.join(map(str, lines[:limit]))}" + (",…" if len(lines) > limit else "")
+    return f"{file}:{lines[0]}" if len(lines) == 1 else f"{file}:{lines[0]}-{lines[-1]}"
+
+
+def function_text(location: Location) -> str:
+    """Return a location's innermost function, and the one that it was inlined into: ``get_file ← do_dentry_open``."""
+    if not location.frames:
+        return location.remark or "?"
+    text = inlined_text(location.frames[0].function or "?", location.frames[-1].function or "?")
+    return f"{text} {APPROXIMATE}" if location.approximate else text
+
+
+def inlined_text(inner: str, outer: str) -> str:
+    """Return a function and the one that it was inlined into, or only one where both are the same."""
+    return inner if inner == outer else f"{inner} ← {outer}"
+
+
+class RecordText(NamedTuple):
+    """A record in words."""
+
+    function: str
+    """The function, or what the record holds instead of an address."""
+    place: str = ""
+    """File and line; where there is none, why."""
+    sign: str = ""
+    operands: str = ""
+    """Of a comparison."""
+    has_address: bool = True
+
+
+UNREADABLE: Final = RecordText("unreadable: the page is missing", has_address=False)
+"""A record that could not be read."""
+
+
+def record_text(row: LocatedRecord, *, big_endian: bool = False) -> RecordText:
+    """Return a record in words.
+
+    :param big_endian: the byte order of its operands.
+    """
+    found = row.record
+    operands = "" if found.comparison is None else comparison_text(found.comparison, big_endian)
+    if found.values is not None:
+        operands = values_text(found.values)
+    has_address = found.pc is not None and found.kind is not RecordKind.EDGE
+    return RecordText(record_function(row), record_place(row), KIND_SIGNS.get(found.kind, ""), operands, has_address)
+
+
+def record_function(row: LocatedRecord) -> str:
+    """Return a record's function, its address where that is unknown, or what it holds instead of an address."""
+    found = row.record
+    if found.kind is RecordKind.EDGE:
+        return f"page {record.split_edge(found.word)[0]:#x}"
+    if found.pc is None:
+        return f"{NO_ADDRESS}: {found.word:#x}" if found.word else f"{NO_ADDRESS}: not written"
+    if row.location is None or not row.location.frames:
+        return f"{row.address:#x}"
+    return function_text(row.location)
+
+
+def record_place(row: LocatedRecord) -> str:
+    """Return a record's file and line, or why it has none."""
+    if row.record.kind is RecordKind.EDGE:
+        return f"hash {record.split_edge(row.record.word)[1]:#05x}"
+    if row.location is None:
+        return ""
+    return place_text(row.location.frames[0]) if row.location.frames else row.location.remark or ""
+
+
+def comparison_text(comparison: Comparison, big_endian: bool = False) -> str:
+    """Return a comparison's operands: ``32 bits, constant: 0x7fff (32767), 3``."""
+    first, second = (operand_text(value, comparison, big_endian) for value in (comparison.arg1, comparison.arg2))
+    return f"{8 * comparison.size} bits{', constant' if comparison.const else ''}: {first}, {second}"
+
+
+def short_comparison_text(comparison: Comparison) -> str:
+    """Return a comparison's operands in little room: ``const 32: 0x7fff 3``."""
+    first, second = (record.signed_value(value, comparison.size) for value in (comparison.arg1, comparison.arg2))
+    return f"{'const ' if comparison.const else ''}{8 * comparison.size}: {_short_number(first)} {_short_number(second)}"
+
+
+def _short_number(value: int) -> str:
+    return str(value) if -1000 < value < 1000 else f"{value:#x}"
+
+
+def operand_text(value: int, comparison: Comparison, big_endian: bool = False) -> str:
+    """Return an operand in hexadecimal, as a signed number, and as characters where it consists of some."""
+    text = hex(value)
+    signed = record.signed_value(value, comparison.size)
+    if not 0 <= signed < 10:
+        text += f" ({signed})"
+    characters = record.operand_text(value, comparison.size, big_endian)
+    return text if characters is None else f'{text} "{characters}"'
+
+
+_IMPOSSIBLE_COUNT: Final = 10**10
+
+
+def count_text(count: int | None, capacity: int | None, full: bool | None, *, is_whole: bool = False) -> str | None:
+    """Return how full a buffer is: ``11/65535``, ``FULL 65535/65535``; None where its count is unknown.
+
+    :param is_whole: whether to write out a count that no buffer can have; otherwise it is left out: ``FULL …/65535``.
+    """
+    if count is None:
+        return None
+    # No buffer has so many records: something else was written there.
+    shown = str(count) if is_whole or count < _IMPOSSIBLE_COUNT else "…"
+    text = shown if capacity is None else f"{shown}/{capacity}"
+    return f"FULL {text}" if full else text
+
+
+def stack_frame_line(number: int, frame: StackFrame, mark: str = " ", style: str = "") -> Line:
+    """Return the line of one frame of a kernel stack.
+
+    :param mark: a character before it.
+    """
+    place = f"  {frame.file}:{frame.line}" if frame.file else ""
+    inline = " (inlined)" if frame.is_inline else ""
+    return (
+        (style, escape(f"  {mark} #{number:<3} {frame.function or hex(frame.pc)}{inline}")),
+        ("path", escape(place)),
+    )
+
+
+def role_text(task: Task) -> str:
+    """Return what collects into a task: ``local``, ``softirq-section over local``, ``remote owner``."""
+    role = "?" if task.role is None else "-" if task.role is Role.NONE else task.role.value
+    if task.beneath is not None and task.beneath is not Role.NONE:
+        role += f" over {task.beneath.value}"
+    if task.owns_remote:
+        role = "remote owner" if role == "-" else f"{role}, remote owner"
+    return role
+
+
+def device_session_text(session: DeviceSession) -> str:
+    """Return what a device collects into a task: the device, its role and words."""
+    role = "?" if session.role is None else session.role.value
+    words = "" if session.count is None else f" {'FULL ' if session.full else ''}{session.count} words"
+    return f"{session.device}: {role}{words}{'' if session.enabled is not False else ', disabled'}"
+
+
+def values_text(values: Values) -> str:
+    """Return an argument or a returned value: ``#0 = 0x5 (5)``, ``return {0x10 (16), ?}``."""
+    name = "return" if values.argument is None else f"#{values.argument} ="
+    words = [_value_text(value, values.size if len(values.values) == 1 else 8) for value in values.values]
+    return f"{name} {words[0]}" if len(words) == 1 else f"{name} {{{', '.join(words)}}}"
+
+
+def _value_text(value: int | None, size: int) -> str:
+    if value is None:
+        return "?"
+    signed = record.signed_value(value, size) if 0 < size <= 8 else value
+    return hex(value) if 0 <= signed < 10 else f"{value:#x} ({signed})"
+
+
+def reference_text(reference: Reference, *, owner: int | None = None) -> str:
+    """Return a reference to an object in a word or two: ``fd 41/3``, ``task 41``, ``usb:1``.
+
+    :param owner: the task whose id goes without saying: ``fd 3``, ``task``.
+    """
+    pid = "?" if reference.pid is None else str(reference.pid)
+    is_owner = owner is not None and reference.pid == owner
+    if reference.kind == "remote":
+        return str(decode_handle(reference.handle or 0))
+    if reference.kind == "fd":
+        if reference.fd is None:
+            return f"file {reference.file or 0:#x}"
+        return f"fd {reference.fd}" if is_owner else f"fd {pid}/{reference.fd}"
+    if reference.kind == "saved" and reference.pid is None:
+        return f"saved on CPU {reference.cpu}"
+    return reference.kind if is_owner else f"{reference.kind} {pid}"

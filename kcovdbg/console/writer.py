@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Writing of what a command returned, in the requested format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import chain
+from typing import TextIO
+
+from kcovdbg.console.csv_rows import write_csv
+from kcovdbg.console.grid import fields_lines, remark_line, table_lines
+from kcovdbg.console.json_array import JsonArray, json_lines
+from kcovdbg.console.paint import Painter
+from kcovdbg.console.paragraph import wrap_line
+from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, find_data
+
+_CLEAR_SCREEN = "\x1b[H\x1b[2J"
+
+
+class Format(str, Enum):
+    """The format of an answer."""
+
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The destination of an answer."""
+
+    stream: TextIO
+    remarks: TextIO
+    """Takes the remarks of an answer in JSON or CSV, which have no place for them."""
+    format: Format = Format.TEXT
+    painter: Painter = field(default_factory=Painter)
+    width: int | None = None
+    """Width of the terminal; None where the stream is not a terminal."""
+    remark_painter: Painter = field(default_factory=Painter)
+
+
+def write(renderables: Iterable[Renderable], output: Output) -> None:
+    """Write an answer.
+
+    In JSON the rows of all tables make one array (up to a :class:`Flush`, after which another begins).
+    """
+    if output.format is Format.JSON:
+        _write_json(renderables, output)
+    elif output.format is Format.JSONL:
+        _write_json_lines(renderables, output)
+    elif output.format is Format.CSV:
+        _write_csv(renderables, output)
+    else:
+        _write_text(renderables, output)
+    output.stream.flush()
+
+
+def _write_text(renderables: Iterable[Renderable], output: Output) -> None:
+    for renderable in renderables:
+        if isinstance(renderable, Table):
+            _write_lines(table_lines(renderable, output.width), output)
+        elif isinstance(renderable, Fields):
+            _write_lines(fields_lines(renderable, output.width), output)
+        elif isinstance(renderable, Lines):
+            lines = renderable.lines
+            if renderable.is_prose:
+                lines = chain.from_iterable(wrap_line(line, output.width) for line in lines)
+            _write_lines(lines, output)
+            for remark in renderable.remarks:
+                _write_lines(wrap_line(remark_line(remark), output.width), output)
+        elif isinstance(renderable, Flush):
+            output.stream.flush()
+        elif output.width is not None:
+            output.stream.write(_CLEAR_SCREEN)
+
+
+def _write_lines(lines: Iterable[Line], output: Output) -> None:
+    paint = output.painter.paint
+    output.stream.writelines(f"{paint(line)}\n" for line in lines)
+
+
+def _write_json(renderables: Iterable[Renderable], output: Output) -> None:
+    array = JsonArray(output.stream)
+    is_open = True
+    for renderable in renderables:
+        if isinstance(renderable, Flush):
+            if is_open:
+                array.close()
+            output.stream.flush()
+            is_open = False
+            continue
+        table = find_data(renderable)
+        if table is None:
+            continue
+        if not is_open:
+            array, is_open = JsonArray(output.stream), True
+        array.add(table)
+        _write_remarks(renderable, table, output)
+    if is_open:
+        array.close()
+
+
+def _write_json_lines(renderables: Iterable[Renderable], output: Output) -> None:
+    for renderable in renderables:
+        if isinstance(renderable, Flush):
+            output.stream.flush()
+        table = find_data(renderable)
+        if table is not None:
+            for line in json_lines(table):
+                output.stream.write(line)
+                # A reader of the stream gets each row when it is known.
+                output.stream.flush()
+            _write_remarks(renderable, table, output)
+
+
+def _write_csv(renderables: Iterable[Renderable], output: Output) -> None:
+    for renderable in renderables:
+        if isinstance(renderable, Flush):
+            output.stream.flush()
+        table = find_data(renderable)
+        if table is not None:
+            write_csv(table, output.stream)
+            _write_remarks(renderable, table, output)
+
+
+def _write_remarks(renderable: Renderable, table: Table | Fields, output: Output) -> None:
+    remarks = [*table.remarks]
+    if isinstance(renderable, Lines):
+        remarks += renderable.remarks
+    for remark in remarks:
+        output.remarks.write(f"kcovdbg: {output.remark_painter.paint(remark_line(remark))}\n")

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``last``: what tasks executed last, beside their stacks."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from kcovdbg.abi import record
+from kcovdbg.abi.record import RecordKind
+from kcovdbg.crash.crash_point import CrashPoint, find_crash_point
+from kcovdbg.records.located_records import locate_records
+from kcovdbg.records.loop_folding import FunctionRun, find_runs
+from kcovdbg.records.pc_names import Names
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.buffer_sources import find_tids, name_remarks, syscall_lines
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.located_record import LocatedRecord
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.object_names import name_task
+from kcovdbg.model.session import Role
+from kcovdbg.model.state import Part
+from kcovdbg.model.task import Task
+from kcovdbg.console.column import Column
+from kcovdbg.console.escape import escape
+from kcovdbg.console.grid import table_lines
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.crash.log_lines import end_lines
+from kcovdbg.console.paragraph import wrap_line
+from kcovdbg.console.record_columns import approximate_errors, frames_column
+from kcovdbg.console.renderable import Line, Lines, Renderable, Table
+from kcovdbg.console.value_kinds import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
+from kcovdbg.console.wording import NO_ADDRESS, function_text, place_text, record_text, stack_frame_line
+from kcovdbg.walk.buffers import read_buffer
+
+_LINES: Final = 30
+_LOG_LINES: Final = 10
+# Runs of one function are found in so many records before the end.
+_RECORDS: Final = 1 << 16
+
+
+class _Remark(NamedTuple):
+    """A note on a task's last steps."""
+
+    text: str
+    is_warning: bool = False
+
+
+class _BufferPart(NamedTuple):
+    """One buffer of a task."""
+
+    what: str
+    buffer: Buffer
+    pcs: Sequence[int]
+    ending: CrashPoint
+
+
+class _LastSteps(NamedTuple):
+    """What is known of a task's last steps."""
+
+    task: Task
+    is_stuck: bool
+    """Whether another task or CPU reported that it hangs or stalls, and crashed the kernel."""
+    stack: Sequence[StackFrame]
+    parts: Sequence[_BufferPart]
+    remarks: Sequence[_Remark]
+
+    @property
+    def label(self) -> str:
+        return name_task(self.task.fields)
+
+
+class _Step(NamedTuple):
+    """A record, in JSON."""
+
+    last: _LastSteps
+    part: _BufferPart
+    row: LocatedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One line: records of one function."""
+
+    index: int
+    records: int
+    function: str
+    where: str
+    stack: str
+
+
+_PIECE_COLUMNS: Final = (
+    Column("index", NUMBER),
+    Column("records", NUMBER),
+    Column("function", SYMBOL, elastic=16),
+    Column("where", PATH, value=lambda piece: piece.where or None, elastic=16, elide_start=True, priority=1),
+    Column("stack", SYMBOL, value=lambda piece: piece.stack or None, elastic=12),
+)
+
+
+def _comparison(name: str) -> Callable[[_Step], Any]:
+    return lambda step: None if step.row.record.comparison is None else getattr(step.row.record.comparison, name)
+
+
+_COLUMNS: Final = (
+    Column("pid", PID, value=lambda step: step.last.task.fields.pid),
+    Column("comm", COMM, value=lambda step: step.last.task.fields.comm),
+    Column("buffer", TEXT, value=lambda step: step.part.what),
+    Column("index", NUMBER, value=lambda step: step.row.record.number),
+    Column("pc", WORD, value=lambda step: step.row.record.word),
+    Column("address", ADDRESS, value=lambda step: step.row.address),
+    Column("kind", TEXT, value=lambda step: step.row.record.kind),
+    Column("size", NUMBER, value=_comparison("size")),
+    Column("const", BOOL, value=_comparison("const")),
+    Column("arg1", WORD, value=_comparison("arg1")),
+    Column("arg2", WORD, value=_comparison("arg2")),
+    Column("symbol", SYMBOL, value=lambda step: step.row.symbol),
+    frames_column(lambda step: step.row.location.frames if step.row.location else ()),
+    Column("stack", NUMBER, value=lambda step: next(iter(step.part.ending.meets.get(step.row.record.number, ())), None)),
+    Column("full", BOOL, value=lambda step: step.part.buffer.full),
+)
+
+
+def _choose(context: Context, args: Namespace, crashed: CrashedTask) -> tuple[list[Task], list[str]]:
+    """Return the tasks to show, and remarks on the choice."""
+    if args.tasks:
+        tasks = context.state(Part.ALL_TASKS).all_tasks
+        found = []
+        for tid in dict.fromkeys(tid for word in args.tasks for tid in find_tids(context, word)):
+            matching = [task for task in tasks if task.fields.pid == tid]
+            if not matching:
+                raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all tasks")
+            found.append(next((task for task in matching if task.fields.kcov_area), matching[0]))
+        return found, []
+    if args.all:
+        tasks = context.state(Part.TASKS).tasks
+        return [task for task in tasks if task.role is not Role.NONE or task.saved or task.owns_remote], []
+    if crashed.task is not None:
+        return [crashed.task], []
+    # Stacks that are unavailable are reported with each task.
+    remarks = [f"crashed task unknown: {crashed.error}"] if crashed.error and context.target.stacks is not None else []
+    state = context.state(Part.ALL_TASKS | Part.CURRENT)
+    by_address = {task.fields.address: task for task in state.all_tasks}
+    return [by_address[address] for address in state.current.values() if address in by_address], remarks
+
+
+def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastSteps:
+    label = name_task(task.fields)
+    is_crashed = crashed.task is not None and task.fields.address == crashed.task.fields.address
+    is_stuck = is_crashed and crashed.reporter is not None
+    remarks = [_Remark(line) for line in syscall_lines(context, (task.fields,))]
+    stack: Sequence[StackFrame] = ()
+    if context.target.stacks is None:
+        remarks.append(_Remark(f"{label}: stacks are unavailable from this target"))
+    else:
+        try:
+            stack = context.target.stacks.stack_trace(task.fields.address)
+        except KcovdbgError as error:
+            remarks.append(_Remark(f"{label}: {error}"))
+    places = _buffer_names(task)
+    parts: list[_BufferPart] = []
+    for name in places:
+        try:
+            buffer = read_buffer(context.target, context.layout, context.reader, name)
+        except KcovdbgError as error:
+            remarks.append(_Remark(f"{label}: {error}"))
+            continue
+        words = record.pc_words(buffer.words, buffer.encoding)
+        distinct = record.pcs_of_words(set(words), buffer.encoding)
+        pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
+        names = context.workspace.names
+        names.learn(pc for pc in distinct.values() if pc)
+        ending = find_crash_point(pcs, names.symbol, stack, is_crashed=is_crashed, is_stuck=is_stuck)
+        part = _BufferPart(name, buffer, pcs, ending)
+        parts.append(part)
+        remarks += _part_remarks(part, label)
+    if not places:
+        remarks.append(_Remark(f"{label} had no coverage: {_explain_nothing(task)}", is_warning=True))
+    return _LastSteps(task, is_stuck, stack, parts, remarks)
+
+
+def _explain_nothing(task: Task) -> str:
+    if task.owns_remote:
+        if task.count == 0:
+            return "remote owner: the coverage of no section is in its buffer"
+        return "remote owner: its buffer holds its sections' coverage"
+    if task.fields.is_exiting:
+        return "it is exiting, which disables KCOV; whether it was enabled before is unknown"
+    return "KCOV is not enabled for it"
+
+
+def _buffer_names(task: Task) -> list[str]:
+    """Return the names of the buffers with a task's last steps; that of a saved state comes before a softirq section's."""
+    places: list[str] = []
+    if task.saved is not None and task.saved.area:
+        places.append(f"saved:t{task.fields.pid}" if task.saved.where == "task" else f"saved:{task.saved.cpu}")
+    if task.fields.kcov_area and task.role in (Role.LOCAL, Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION, None):
+        places.append(f"area:{task.fields.kcov_area:#x}" if task.role is Role.SOFTIRQ_SECTION else str(task.fields.pid))
+    return places
+
+
+def _part_remarks(part: _BufferPart, label: str) -> Iterator[_Remark]:
+    buffer = part.buffer
+    yield from (_Remark(f"{part.what}: {remark}") for remark in buffer.remarks if not remark.startswith("full"))
+    if buffer.full and part.ending.end >= buffer.count:
+        yield _Remark(f"{part.what}: the buffer is FULL: later records of {label} are lost", is_warning=True)
+    if not buffer.count:
+        yield _Remark(f"{part.what}: the buffer is empty: nothing was recorded since it was reset")
+
+
+def _steps(found: Sequence[_LastSteps], limit: int, names: Names) -> Iterator[_Step]:
+    for last in found:
+        for part in last.parts:
+            end = part.ending.end
+            for row in locate_records(part.buffer, names, range(max(0, end - limit), end)):
+                yield _Step(last, part, row)
+
+
+def _stack_text(stack: Sequence[StackFrame], numbers: Sequence[int]) -> str:
+    return " ".join(f"#{number} {stack[number].function or '?'}" for number in numbers)
+
+
+def _span(run: FunctionRun) -> range:
+    return range(run.first, run.first + run.length)
+
+
+def _pieces(part: _BufferPart, last: _LastSteps, names: Names, limit: int) -> list[_Piece]:
+    end = part.ending.end
+    start = max(0, end - _RECORDS)
+
+    def group(pc: int) -> object:
+        return names.symbol(pc) if pc and names[pc].frames else pc
+
+    pieces = []
+    runs = list(find_runs(part.pcs, group, start, end))
+    # However long ago, the last pass through each function of the stack is part of the path.
+    path = [run for run in runs[: max(0, len(runs) - limit)] if any(index in part.ending.meets for index in _span(run))]
+    for run in (*path, *runs[max(0, len(runs) - limit) :]):
+        pcs = [pc for pc in part.pcs[run.first : run.first + run.length] if pc]
+        numbers = [number for index in range(run.first, run.first + run.length) for number in part.ending.meets.get(index, ())]
+        function, where = NO_ADDRESS, ""
+        if pcs:
+            location = names[pcs[-1]]
+            function = f"{pcs[-1]:#x}"
+            if location.frames:
+                function, where = function_text(location), place_text(location.frames[0])
+        pieces.append(_Piece(run.first, run.length, function, where, _stack_text(last.stack, numbers)))
+    return pieces
+
+
+def _comparison_lines(part: _BufferPart, names: Names, limit: int) -> Iterator[Line]:
+    end = part.ending.end
+    for row in locate_records(part.buffer, names, range(max(0, end - limit), end)):
+        text = record_text(row, big_endian=part.buffer.encoding.big_endian)
+        words = "  ".join(filter(None, (text.operands, text.function, text.place)))
+        yield (("", escape(f"  {row.record.number:>8}  {words}")),)
+
+
+def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterator[Line]:
+    names = context.workspace.names
+    for position, last in enumerate(found):
+        if position:
+            yield ()
+        if not last.parts:
+            yield (("header", escape(last.label)),)
+        for part in last.parts:
+            yield (("header", escape(f"{last.label}, {part.what}: {part.buffer.count} records")),)
+            ending = part.ending
+            if part.buffer.encoding.record_words > 1:
+                yield from _comparison_lines(part, names, limit)
+            elif ending.end:
+                yield from table_lines(Table(_PIECE_COLUMNS, _pieces(part, last, names, limit)), context.width)
+            if ending.fault is not None:
+                rest = part.buffer.count - ending.end
+                yield from wrap_line((("warning", escape(_crash_text(ending, rest, last.is_stuck))),), context.width)
+        yield from _stack_lines(last)
+        for remark in last.remarks:
+            style = "warning" if remark.is_warning else "remark"
+            yield from wrap_line(((style, escape(f"  {remark.text}")),), context.width)
+
+
+def _crash_lines(crashed: CrashedTask, width: int | None) -> Iterator[Line]:
+    """Yield what the kernel's log says about the crash, and who noticed it."""
+    texts = {"report": crashed.report.title, "panic": crashed.report.panic}
+    if crashed.reporter is not None:
+        texts["noticed by"] = name_task(crashed.reporter.fields)
+    for key, text in texts.items():
+        if text is not None:
+            yield from wrap_line((("key", f"{key}  "), ("error", escape(text))), width)
+
+
+def _crash_text(ending: CrashPoint, rest: int, is_stuck: bool) -> str:
+    text = f"  {'stuck' if is_stuck else 'crashed'} in {ending.fault}()"
+    if not ending.is_covered:
+        text += ", which has no coverage itself; above is the path to it"
+    if rest:
+        text += f"; {rest} later records are of the crash handling"
+    return text
+
+
+def _stack_lines(last: _LastSteps) -> Iterator[Line]:
+    if not last.stack:
+        return
+    met = {number for part in last.parts for numbers in part.ending.meets.values() for number in numbers}
+    yield (("key", "  stack"),)
+    for number, frame in enumerate(last.stack):
+        mark, style = ("=", "symbol") if number in met else (" ", "")
+        yield stack_frame_line(number, frame, mark, style)
+
+
+def _step_errors(step: _Step) -> tuple[str, ...]:
+    if step.row.location is None and step.row.record.kind is not RecordKind.EDGE:
+        return ("no address",)
+    return approximate_errors(step.row.location)
+
+
+def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
+    crashed = find_crashed_task(context.target, context.reader)
+    tasks, remarks = _choose(context, args, crashed)
+    found = [_find_steps(context, task, crashed) for task in tasks]
+    limit = args.n if args.n is not None else _LINES
+    stacks = context.target.stacks
+    if stacks is not None and stacks.note is not None and any(last.stack for last in found):
+        remarks.append(stacks.note)
+    said = [*context.notes, *remarks, *name_remarks(context)]
+    data = Table(
+        _COLUMNS,
+        _steps(found, limit, context.workspace.names),
+        remarks=[*(remark.text for last in found for remark in last.remarks)],
+        errors=_step_errors,
+    )
+    if not found:
+        said.append("no task with KCOV state" if args.all else "could not read any CPU's current task")
+    yield Lines(_crash_lines(crashed, context.width))
+    yield Lines(_lines(context, found, limit), data=data, remarks=said)
+    yield Lines(end_lines(crashed.log[-_LOG_LINES:], context.width))
+
+
+COMMAND: Final = Command(
+    name="last",
+    summary="show what the crashed task, or another, executed last, beside its stack",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "size": Meaning("size of the operands", "the record is not a comparison", "bytes"),
+                "stack": Meaning("number of the stack frame that the record's function was called from", "no frame matches"),
+            },
+            errors=True,
+        ),
+    ),
+    description=(
+        "Shows the newest records of the task that crashed, of each CPU's current task if none did, or of the tasks named; for "
+        "a task that a softirq interrupted, also the records before that. Records of panic() itself are left out: the stack "
+        "says where the crash began. STACK is the frame of the stack that a line passed through last; '=' marks the frames "
+        "with such a line. A task that hangs or stalls is shown in place of the one that noticed it. The kernel's log "
+        "adds what it says about the crash, and its last lines.\n\n"
+        "A full buffer holds the first records, not the last ones; a note says so."
+    ),
+    arguments=(
+        Argument(
+            ("tasks",), Value.TASK, "thread ids, names of tasks, patterns of names, or all", count=Count.ANY, metavar="TID|NAME"
+        ),
+        Argument(("-a", "--all"), Value.FLAG, "show every task with KCOV state, for a bug report"),
+        Argument(("-n",), Value.NUMBER, f"show N lines of each buffer; with --json, N records; default {_LINES}", metavar="N"),
+    ),
+    examples=(
+        Example("last", "what led to this crash?"),
+        Example("last 41", "what did task 41 execute last?"),
+        Example("last --all > report.txt", "the last steps of every task, for a bug report"),
+    ),
+)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Where coverage of a crashed task ends, and which records belong to functions on its stack.
+
+A crashing kernel keeps executing: panic() and its output leave tens of thousands of records in the buffer. The stack shows in
+which function the crash began; the records up to there led to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, overload
+
+from kcovdbg.crash.crash_reporters import CrashRole, role_of
+from kcovdbg.model.memory import StackFrame
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoint:
+    """The end of the coverage that led to a crash."""
+
+    end: int
+    """Index of the first record of the crash handling; the number of records if there is no crash."""
+    fault: str | None = None
+    """The function in which the crash began."""
+    is_covered: bool = True
+    """Whether that function has records of its own."""
+    meets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """From the index of a record to the stack frames, 0 the innermost, for whose function it is the last record."""
+
+
+_ALWAYS: Final = frozenset({CrashRole.REPORT, CrashRole.INSTRUMENTATION, CrashRole.HELPER})
+_HANDLING: Final = frozenset(
+    {CrashRole.CRASH, CrashRole.REPORT, CrashRole.INTERRUPT_REPORT, CrashRole.EXCEPTION, CrashRole.ENTRY}
+)
+# The lockup detector's timer checks another CPU (kernel/watchdog_buddy.c, whose own functions end in tail calls).
+_REMOTE_CHECK: Final = frozenset({"watchdog_hardlockup_check", "watchdog_timer_fn"})
+
+
+@overload
+def plain(function: str) -> str: ...
+@overload
+def plain(function: None) -> None: ...
+def plain(function: str | None) -> str | None:
+    """Return a function's name without the suffix of a compiler's clone, such as ``.isra.0``."""
+    return None if function is None else function.split(".", 1)[0]
+
+
+def find_fault(stack: Sequence[StackFrame]) -> int | None:
+    """Return the number of the frame in which a crash began; None if the stack shows no crash, or one noticed for another."""
+    names = [frame.function for frame in stack]
+    return find_origin(names) if CrashRole.CRASH in _roles(names) else None
+
+
+def find_origin(names: Sequence[str | None]) -> int | None:
+    """Return the index of the function in which a reported crash, stall or hang began.
+
+    :param names: functions of a stack, innermost first: of a crashed or hung task, or of a backtrace in the kernel's log;
+        None for a frame without a name.
+    :return: None where the stack is that of who noticed what another task or CPU did, or ends before the function.
+    """
+    roles = _roles(names)
+    at = max((index for index, role in enumerate(roles) if role is CrashRole.CRASH), default=-1) + 1
+    # Before the first exception or interrupt, whatever a reporter calls is part of the report.
+    entry = next((index for index in range(at, len(roles)) if roles[index] is CrashRole.ENTRY), len(roles))
+    reporting = set(roles[at:entry])
+    if CrashRole.REMOTE_REPORT in reporting or {plain(name) for name in names[at:entry]} >= _REMOTE_CHECK:
+        return None
+    passed = _ALWAYS
+    if CrashRole.INTERRUPT_REPORT in reporting:
+        at, passed = entry, passed | {CrashRole.INTERRUPTED}
+    elif CrashRole.REPORT in reporting:
+        at = max(index for index in range(at, entry) if roles[index] is CrashRole.REPORT) + 1
+    elif at < len(roles) and roles[at] is CrashRole.WAIT:
+        passed |= {CrashRole.WAIT}
+    before: CrashRole | None = CrashRole.CRASH
+    while at < len(roles):
+        role = roles[at]
+        if role is CrashRole.REPORT or (at and roles[at - 1] is CrashRole.REPORT):
+            passed |= {CrashRole.ALLOCATOR, CrashRole.WAIT}
+        if role not in passed and not (role in _HANDLING and before in _HANDLING):
+            return at
+        before = role
+        at += 1
+    return None
+
+
+def _roles(names: Sequence[str | None]) -> list[CrashRole | None]:
+    return [None if name is None else role_of(plain(name)) for name in names]
+
+
+def find_crash_point(
+    pcs: Sequence[int],
+    symbol: Callable[[int], str | None],
+    stack: Sequence[StackFrame],
+    *,
+    is_crashed: bool = False,
+    is_stuck: bool = False,
+) -> CrashPoint:
+    """Return where the coverage before a crash ends, and which records belong to functions on the stack.
+
+    :param pcs: PC of each record; 0 for a record without one.
+    :param symbol: returns the function into which a PC's code was compiled.
+    :param stack: stack of the task, innermost frame first.
+    :param is_crashed: whether the kernel names the task as the one that crashed it.
+    :param is_stuck: whether another task or CPU reported that it hangs or stalls: then it has not recorded any crash handling.
+    """
+    known: dict[int, str | None] = {}
+    names: list[str | None] = []
+    for pc in pcs:
+        if pc not in known:
+            known[pc] = plain(symbol(pc)) if pc else None
+        names.append(known[pc])
+    fault = find_fault(stack)
+    if fault is None and is_crashed and CrashRole.CRASH in _roles(tuple(known.values())):
+        # The dump that kdump takes of an oops has the registers of the fault: crash_kexec() passes them on.
+        fault = find_origin([frame.function for frame in stack])
+    elif is_stuck:
+        fault = find_origin([frame.function for frame in stack])
+    end, name, covered = len(names), None, True
+    if fault is not None:
+        # Records of inlined functions carry the name of the function into which they were compiled.
+        while fault < len(stack) - 1 and stack[fault].is_inline:
+            fault += 1
+        name = plain(stack[fault].function)
+        end, covered = (end, name in names) if is_stuck else _cut(names, stack, fault)
+    return CrashPoint(end, name, covered, _meet(names, stack, end))
+
+
+def _cut(names: Sequence[str | None], stack: Sequence[StackFrame], fault: int) -> tuple[int, bool]:
+    """Return the number of records before the crash, and whether the function in which it began has a record."""
+    handling = {plain(frame.function) for frame in stack[:fault]}
+
+    def is_handling(name: str | None) -> bool:
+        return name is not None and (name in handling or role_of(name) in _HANDLING)
+
+    for number in range(fault, len(stack)):
+        wanted = plain(stack[number].function)
+        places = [index for index, name in enumerate(names) if name == wanted]
+        if not places:
+            # Not instrumented: try its caller.
+            continue
+        # Crash handling may call the function again: prefer its last record that is directly followed by crash handling.
+        adjacent = [index for index in places if index + 1 < len(names) and is_handling(names[index + 1])]
+        if number == fault:
+            return (adjacent[-1] if adjacent else places[-1]) + 1, True
+        following = (index for index in range(places[-1] + 1, len(names)) if is_handling(names[index]))
+        return next(following, len(names)), False
+    return len(names), False
+
+
+def _meet(names: Sequence[str | None], stack: Sequence[StackFrame], end: int) -> dict[int, tuple[int, ...]]:
+    wanted: dict[str, list[int]] = {}
+    for number, frame in enumerate(stack):
+        name = plain(frame.function)
+        if name is not None and not frame.is_inline:
+            wanted.setdefault(name, []).append(number)
+    found: dict[int, tuple[int, ...]] = {}
+    for index in range(end - 1, -1, -1):
+        if not wanted:
+            break
+        name = names[index]
+        if name is not None and name in wanted:
+            found[index] = tuple(wanted.pop(name))
+    return found

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which task crashed, in which function and system call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kcovdbg.crash.crash_log import CrashReport, find_report
+from kcovdbg.crash.crash_point import find_fault, find_origin
+from kcovdbg.console.context import Context
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.log_record import LogRecord
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.session import Role
+from kcovdbg.model.state import Part
+from kcovdbg.model.task import Task
+from kcovdbg.console.wording import syscall_text
+from kcovdbg.target.protocol import Target
+from kcovdbg.walk.printk_log import read_log
+from kcovdbg.walk.state import StateReader
+
+LOG_RECORDS: Final = 4000
+"""How many of the newest records of the kernel's log are searched for a crash."""
+
+
+class CrashedTask(NamedTuple):
+    """The task that crashed."""
+
+    task: Task | None
+    """None where no task crashed, or that is unknown."""
+    error: str | None = None
+    """Why it is unknown."""
+    report: CrashReport = CrashReport()
+    """What the kernel's log says."""
+    log: tuple[LogRecord, ...] = ()
+    """Its last records, oldest first; none where no task crashed."""
+    reporter: Task | None = None
+    """The task that crashed the kernel because this one hangs or stalls; None where it crashed itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrashSummary:
+    """What is known of a crash, in values that JSON has."""
+
+    pid: int | None = None
+    comm: str | None = None
+    role: str | None = None
+    """What collected into the task: a value of :class:`~kcovdbg.model.session.Role`."""
+    function: str | None = None
+    """The function in which the crash began, as the stack shows it."""
+    file: str | None = None
+    line: int | None = None
+    syscall: str | None = None
+    """The name of the system call."""
+    call: str | None = None
+    """The system call with its arguments."""
+    errors: Sequence[str] = ()
+    """What is missing, each a sentence."""
+
+
+def find_crashed_task(target: Target, reader: StateReader) -> CrashedTask:
+    """Return the task that crashed, or the one that hangs or stalls where another one reported that and crashed."""
+    stacks = target.stacks
+    if stacks is None:
+        return CrashedTask(None, "stacks are unavailable from this target")
+    try:
+        address = stacks.crashed_task()
+    except KcovdbgError as error:
+        return CrashedTask(None, str(error))
+    if address is None:
+        return CrashedTask(None)
+    state = reader.read(Part.ALL_TASKS | Part.CURRENT)
+    by_address = {task.fields.address: task for task in state.all_tasks}
+    log = read_log(target, LOG_RECORDS).records
+    report = find_report(log)
+    stack: Sequence[StackFrame] = ()
+    with contextlib.suppress(KcovdbgError):
+        stack = stacks.stack_trace(address)
+    if find_fault(stack) is None:
+        stuck = next((task for task in state.all_tasks if task.fields.pid == report.pid), None)
+        if report.cpu is not None:
+            stuck = by_address.get(state.current.get(report.cpu, 0))
+        if stuck is not None and stuck.fields.address != address:
+            return CrashedTask(stuck, report=report, log=log, reporter=by_address.get(address))
+    return CrashedTask(by_address.get(address), report=report, log=log)
+
+
+def has_buffer(task: Task) -> bool:
+    """Return whether a task collects into a buffer."""
+    return task.role is not Role.NONE and bool(task.fields.kcov_area)
+
+
+def summarize_crash(context: Context) -> CrashSummary:
+    """Return where the kernel crashed; what is missing is among the errors."""
+    crashed = find_crashed_task(context.target, context.reader)
+    task, error = crashed.task, crashed.error
+    if task is None:
+        return CrashSummary(errors=(f"crashed task unknown: {error}" if error else "no task crashed",))
+    errors: list[str] = []
+    fields = task.fields
+    place = _Place()
+    try:
+        assert context.target.stacks is not None
+        # The stack of an oops that kdump saved begins where it happened; so does that of a task that hangs or stalls.
+        is_clean = crashed.reporter is not None or crashed.report.title is not None
+        found = _find_place(context.target.stacks.stack_trace(fields.address), is_clean=is_clean)
+        if found is None:
+            errors.append("the stack shows no crash")
+        else:
+            place = found
+            if place.function is None:
+                errors.append("no debug info for the code in which the crash began")
+    except KcovdbgError as problem:
+        errors.append(str(problem))
+    syscall = context.reader.read(Part.NOTHING, syscalls=(fields,)).syscall(fields.address)
+    if syscall.error is not None:
+        errors.append(syscall.error)
+    call = syscall.call
+    return CrashSummary(
+        fields.pid,
+        fields.comm,
+        None if task.role is None else task.role.value,
+        *place,
+        None if call is None else call.name or str(call.number),
+        None if call is None else syscall_text(call),
+        errors,
+    )
+
+
+class _Place(NamedTuple):
+    """Where a crash began."""
+
+    function: str | None = None
+    """The function into which the code was compiled: the one that the kernel's own report names."""
+    file: str | None = None
+    line: int | None = None
+
+
+def _find_place(stack: Sequence[StackFrame], *, is_clean: bool) -> _Place | None:
+    number = find_fault(stack)
+    if number is None and is_clean:
+        number = find_origin([frame.function for frame in stack])
+    if number is None:
+        return None
+    compiled = next((frame for frame in stack[number:] if not frame.is_inline), stack[number])
+    return _Place(compiled.function, stack[number].file, stack[number].line)

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``export``: a trace for other tools."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.address import WORD_MASK
+from kcovdbg.export.call_stacks import DEEPEST, Stacks
+from kcovdbg.records.call_tree import find_edges, find_events
+from kcovdbg.records.function_coverage import count_functions, find_touched
+from kcovdbg.records.pc_names import UNKNOWN
+from kcovdbg.console.argument import Argument, Value
+from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS
+from kcovdbg.console.buffer_sources import require_names
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.export.export_source import ExportSource
+from kcovdbg.console.output_files import STDOUT, open_text
+from kcovdbg.console.terminal import write_remarks
+from kcovdbg.buffers.trace_coverage import (
+    find_code_ends,
+    find_line_coverage,
+    find_point_coverage,
+)
+from kcovdbg.errors import CapabilityError, UsageError
+from kcovdbg.records.coverage import FileCoverage, PointCoverage
+from kcovdbg.model.location import Frame
+from kcovdbg.console.column import Column
+from kcovdbg.export.chrome import chrome_lines
+from kcovdbg.export.cobertura import SourcePlace, cobertura_lines
+from kcovdbg.export.drcov import drcov_lines
+from kcovdbg.export.folded import folded_lines
+from kcovdbg.export.funccover import funccover_lines
+from kcovdbg.export.hexadecimal import hexadecimal_lines
+from kcovdbg.export.jsonl import jsonl_lines
+from kcovdbg.export.lcov import lcov_lines
+from kcovdbg.export.modoff import modoff_lines
+from kcovdbg.export.rawcoverfiles import rawcoverfiles_lines
+from kcovdbg.export.speedscope import speedscope_lines
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Line, Lines, Renderable, Table
+from kcovdbg.console.value_kinds import NUMBER, PATH, TEXT
+from kcovdbg.console.writer import Format
+
+
+class _Export(NamedTuple):
+    """A trace in a format."""
+
+    lines: Iterable[str]
+    remarks: Sequence[str] = ()
+
+
+def _hex(source: ExportSource) -> _Export:
+    return _Export(hexadecimal_lines(source.sequence))
+
+
+def _calls(source: ExportSource) -> _Export:
+    length = source.call_length
+    return _Export(hexadecimal_lines(pc - length & WORD_MASK for pc in source.sequence))
+
+
+def _rawcover(source: ExportSource) -> _Export:
+    length = source.call_length
+    return _Export(hexadecimal_lines(pc - length & WORD_MASK for pc in source.counts))
+
+
+def _jsonl(source: ExportSource) -> _Export:
+    return _Export(jsonl_lines(source.points_of(source.functions.functions)), source.unlisted())
+
+
+def _rawcoverfiles(source: ExportSource) -> _Export:
+    length = source.call_length
+    touched = find_touched(source.functions.functions, (pc - length & WORD_MASK for pc in source.all_counts))
+    return _Export(rawcoverfiles_lines(source.points_of(touched)), source.unlisted())
+
+
+def _funccover(source: ExportSource) -> _Export:
+    found = count_functions(*source.functions, source.seen(source.all_counts))
+    wanted = [row for row in found if source.filter.wants_frame(Frame(row.function, row.file, None, None))]
+    return _Export(funccover_lines(wanted), source.unlisted())
+
+
+def _find_offsets(source: ExportSource) -> tuple[list[PointCoverage], tuple[str, ...]]:
+    """Return the recorded points with offsets from where a disassembler loads their file, and how many are outside of any."""
+    if source.context.workspace.optional_target is None:
+        problem = source.context.workspace.names_problem
+        raise CapabilityError(f"{source.format} needs a kernel: {problem}", hint="export hex needs none")
+    # Disassemblers load the image at _text; on arm64 _stext comes later.
+    starts = ("_text", "_stext")
+    points = list(find_point_coverage(source.context, source.counts, source.call_length, starts, has_frames=False))
+    lost = sum(point.offset is None for point in points)
+    if points and lost == len(points):
+        raise CapabilityError(
+            f"export {source.format} {source.what}: none of {lost:,} points is in a known file",
+            hint="name the vmlinux: -s VMLINUX",
+        )
+    remarks = (f"{lost} of {len(points)} points are left out: outside the kernel and the loaded modules",) if lost else ()
+    return points, remarks
+
+
+def _modoff(source: ExportSource) -> _Export:
+    points, remarks = _find_offsets(source)
+    return _Export(modoff_lines(points), remarks)
+
+
+def _drcov(source: ExportSource) -> _Export:
+    points, remarks = _find_offsets(source)
+    end_of = find_code_ends(source.context).get
+    return _Export(drcov_lines(points, source.call_length, end_of), remarks)
+
+
+def _find_lines(source: ExportSource) -> tuple[list[FileCoverage], tuple[str, ...]]:
+    """Return the lines with points by file, and what is missing of them."""
+    tree = source.context.workspace.source
+    wanted = None if source.filter.passes_all else source.filter.wants_frame
+    found = find_line_coverage(source.context, source.all_counts, source.kinds, wanted)
+    remarks = (
+        *found.remarks,
+        f"{found.covered} of {found.total} lines with points are covered, in {len(found.files)} files",
+    )
+    absent = sum(not tree.has_text(file.file) for file in found.files)
+    if absent:
+        hint = "name a source tree with --source-dir"
+        if source.format == "lcov":
+            hint += ", or use genhtml --ignore-errors source"
+        remarks = (*remarks, f"the text of {absent} files is missing; {hint}")
+    return found.files, remarks
+
+
+def _lcov(source: ExportSource) -> _Export:
+    tree = source.context.workspace.source
+
+    def path_of(file: str) -> str:
+        path = tree.find(file)
+        return file.removeprefix("./") if path is None else str(path)
+
+    files, remarks = _find_lines(source)
+    return _Export(lcov_lines(source.what, files, path_of), remarks)
+
+
+def _cobertura(source: ExportSource) -> _Export:
+    tree = source.context.workspace.source
+
+    def place_of(file: str) -> SourcePlace:
+        name = file.removeprefix("./")
+        path = tree.find(file)
+        if path is None:
+            return SourcePlace(None, name)
+        root = str(path).removesuffix(f"/{name}")
+        return SourcePlace(None, str(path)) if root == str(path) else SourcePlace(root, name)
+
+    files, remarks = _find_lines(source)
+    return _Export(cobertura_lines(files, place_of), remarks)
+
+
+def _folded(source: ExportSource) -> _Export:
+    buffer, calls = source.calls()
+    stacks = Stacks(calls, lambda pc: source.function(pc).function or f"{pc:#x}")
+    remarks: list[str] = []
+    if stacks.cut:
+        remarks.append(f"{stacks.cut} calls deeper than {DEEPEST} are counted as their callers at that depth")
+    outside = sum(1 for _ in find_events(buffer)) - stacks.records
+    if outside:
+        remarks.append(f"{outside} records outside of calls are counted as {UNKNOWN}")
+    unknown = [((UNKNOWN,), outside)] if outside else []
+    return _Export(folded_lines(chain(unknown, stacks)), remarks)
+
+
+def _speedscope(source: ExportSource) -> _Export:
+    buffer, calls = source.calls()
+    return _Export(speedscope_lines(source.what, find_edges(calls), buffer.count, source.function))
+
+
+def _chrome(source: ExportSource) -> _Export:
+    buffer, calls = source.calls()
+    lines = chrome_lines(source.what, find_edges(calls), source.function, pid=buffer.pid or 0, comm=buffer.comm)
+    return _Export(lines)
+
+
+class _Exporter(NamedTuple):
+    """A format."""
+
+    purpose: str
+    export: Callable[[ExportSource], _Export]
+    has_names: bool = True
+    """Whether it would be empty, or useless, without names."""
+
+
+EXPORTERS: Final[Mapping[str, _Exporter]] = {
+    "hex": _Exporter("the PCs in order, one hexadecimal number per line, as kcovtrace prints them", _hex, has_names=False),
+    "rawcover": _Exporter("the calls, each once, ascending, as syzkaller has them", _rawcover, has_names=False),
+    "rawcoverfiles": _Exporter("syzkaller's CSV of points with module, offset, file and line", _rawcoverfiles),
+    "funccover": _Exporter("syzkaller's CSV of functions with covered and total points", _funccover),
+    "jsonl": _Exporter("syzkaller's JSON Lines, an object per frame of a point", _jsonl),
+    "modoff": _Exporter("Lighthouse's module+offset", _modoff),
+    "drcov": _Exporter("DynamoRIO's log of blocks, for Lighthouse and Cartographer", _drcov),
+    "lcov": _Exporter("lcov's .info, for genhtml and CI", _lcov),
+    "cobertura": _Exporter("Cobertura's XML, for GitLab and editors", _cobertura),
+    "folded": _Exporter("folded stacks for flamegraph.pl (needs entry and exit records)", _folded),
+    "speedscope": _Exporter("speedscope's JSON (needs entry and exit records)", _speedscope),
+    "chrome": _Exporter("Chrome's trace events, for Perfetto (needs entry and exit records)", _chrome),
+}
+"""Every format, in the order of help."""
+
+
+class _Written(NamedTuple):
+    file: str
+    format: str
+    lines: int
+
+
+_COLUMNS: Final = (
+    Column("file", PATH),
+    Column("format", TEXT),
+    Column("lines", NUMBER),
+)
+
+
+def _run(context: Context, args: Namespace) -> Renderable:
+    if args.calls and args.format != "hex":
+        raise UsageError(f"export: --calls is for hex, not {args.format}", hint="rawcover always writes calls")
+    is_stdout = args.output in (None, STDOUT)
+    if is_stdout and context.format is not Format.TEXT:
+        raise UsageError(
+            "export: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
+        )
+    source = ExportSource(context, args)
+    exporter = EXPORTERS[args.format]
+    if exporter.has_names:
+        require_names(context, source.names, source.all_counts, f"export {args.format} {args.what}")
+    exported = _calls(source) if args.calls else exporter.export(source)
+    remarks = (*source.remarks, *exported.remarks)
+    if is_stdout:
+        return Lines(_stdout_lines(context, exported.lines, remarks))
+    written = 0
+    with open_text(args.output, context.inputs) as stream:
+        for line in exported.lines:
+            stream.write(f"{line}\n")
+            written += 1
+    return Table(_COLUMNS, (_Written(args.output, args.format, written),), remarks=remarks)
+
+
+def _stdout_lines(context: Context, lines: Iterable[str], remarks: Iterable[str]) -> Iterator[Line]:
+    """Yield the lines for standard output; remarks go to standard error."""
+    for line in lines:
+        yield (("", line),)
+    write_remarks(context.terminal, remarks)
+
+
+COMMAND: Final = Command(
+    name="export",
+    summary="write a trace in another tool's format",
+    topic=Topic.OUTPUT,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "file": Meaning("path of the written file"),
+                "format": Meaning("name of the format"),
+                "lines": Meaning("number of lines written", "the format has none", "lines"),
+            },
+            when="with `-o FILE`",
+        ),
+    ),
+    description=(
+        "Formats: "
+        + "; ".join(f"{name}: {exporter.purpose}" for name, exporter in EXPORTERS.items())
+        + ".\n\nKCOV records no time: where a format has a time axis, it counts records. A file gets its name when it is "
+        "complete. Addresses are as in vmlinux, without the KASLR offset."
+    ),
+    arguments=(
+        Argument(("format",), Value.CHOICE, "the format", choices=tuple(EXPORTERS), metavar="FORMAT"),
+        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
+        Argument(
+            ("-o", "--output"),
+            Value.FILE,
+            "the file to write; default, and -, is standard output",
+            metavar="FILE",
+            is_output=True,
+        ),
+        Argument(("--calls",), Value.FLAG, "with hex: write the addresses of calls instead of return addresses"),
+        *FILTERS,
+        *TRACE_OPTIONS,
+    ),
+    examples=(
+        Example("export lcov 41 -o 41.info", "then, in the source tree: genhtml 41.info -o html"),
+        Example("export rawcover file:boot.kcov | sort -u > known", "for tools that read syzkaller's rawcover"),
+        Example("export speedscope file:ext.kcov -o ext.json", "a flame chart of entry and exit records"),
+    ),
+    needs=frozenset(),
+)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``batch``: commands on many dumps and traces, with one data set as the result."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.farm.batch_job import BatchJob, Outcome
+from kcovdbg.farm.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, find_debug_info, find_inputs, make_output, run_batch
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.command_line import parse_line
+from kcovdbg.console.context import Context
+from kcovdbg.console.runner import find_command
+from kcovdbg.errors import UsageError
+from kcovdbg.console.column import Column
+from kcovdbg.console.escape import escape
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.farm.parquet import import_arrow
+from kcovdbg.console.renderable import Line, Lines, Table
+from kcovdbg.console.value_kinds import NUMBER, PATH, SECONDS
+
+# These act on the machine, or write a file that the next dump would overwrite.
+_REFUSED: Final = frozenset(
+    {"batch", "watch", "view", "collect", "jobs", "gdb", "slice", "keep", "export", "report", "resume", "demo", "syzkaller"}
+)
+_LONGEST_LIST: Final = 20
+
+_COLUMNS: Final = (
+    Column("dump", PATH, value=lambda outcome: outcome.path),
+    Column("dump_build_id", value=lambda outcome: outcome.build_id),
+    Column("rows", NUMBER),
+    Column("seconds", SECONDS, value=lambda outcome: round(outcome.seconds, 3)),
+    Column("error", value=lambda outcome: outcome.problem),
+)
+
+
+def _check_lines(context: Context, lines: Sequence[str]) -> tuple[str, ...]:
+    """Check the commands once, before they run on thousands of files.
+
+    :raises UsageError: when one cannot run here.
+    """
+    if not lines:
+        raise UsageError("batch: missing command", hint="batch -e objects -e check *.zst -o DIR")
+    for source in lines:
+        line = parse_line(source)
+        if line.shell is not None or line.pipeline is not None or line.redirection is not None or not line.words:
+            raise UsageError(f"batch: cannot run '{source}'", hint="use one command without pipes and redirections")
+        command, _ = find_command(context.workspace, [word.text for word in line.words])
+        if command.name in _REFUSED:
+            raise UsageError(f"batch: cannot run {command.name}", hint="use tasks, objects, check, buffer {} and the like")
+    return tuple(dict.fromkeys(lines))
+
+
+def _run(context: Context, args: Namespace) -> Lines:
+    import_arrow()
+    lines = _check_lines(context, args.execute or [])
+    symbols = find_debug_info(args.symbols or [], unpacked=args.scheduler is None)
+    paths = find_inputs(args.dumps, traces=any("{}" in line for line in lines))
+    if not paths:
+        raise UsageError(f"batch: no dump in {', '.join(args.dumps)}", hint="give dumps, or directories with dumps")
+    output = make_output("batch", args.output, [*paths, *map(Path, args.dumps)])
+    jobs = [BatchJob(str(path), lines, str(output), symbols, args.timeout or TIMEOUT) for path in paths]
+    outcomes, earlier = run_batch(context, jobs, args)
+    return Lines(tuple(_summary(outcomes, earlier, output)), data=Table(_COLUMNS, outcomes))
+
+
+def _summary(outcomes: Sequence[Outcome], earlier: int, output: Path) -> Iterator[Line]:
+    rows = sum(outcome.rows for outcome in outcomes)
+    damaged = [(outcome.path, problem) for outcome in outcomes if (problem := outcome.problem) is not None]
+    before = f", {earlier} of them earlier" if earlier else ""
+    yield (("", f"{len(outcomes)} file{'s' if len(outcomes) != 1 else ''}{before}: {rows} rows in {escape(str(output))}"),)
+    for path, problem in damaged[:_LONGEST_LIST]:
+        yield (("path", f"  {escape(path)}"), ("", ": "), ("error", escape(problem)))
+    if len(damaged) > _LONGEST_LIST:
+        yield (("", f"  and {len(damaged) - _LONGEST_LIST} more with errors; --json lists all"),)
+
+
+COMMAND: Final = Command(
+    name="batch",
+    summary="run commands on many dumps and traces, and write one Parquet data set",
+    topic=Topic.OUTPUT,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "dump": Meaning("path of the dump"),
+                "dump_build_id": Meaning("build ID of its kernel", "it is unknown"),
+                "rows": Meaning("number of rows that the command wrote about it", "the command failed", "rows"),
+                "seconds": Meaning("time that it took", unit="seconds"),
+                "error": Meaning("what is wrong with the file, and why a command failed", "nothing is"),
+            },
+        ),
+    ),
+    description=(
+        "The rows of each command go to DIR/command=NAME/, with the columns dump, dump_build_id, dump_damage (what is wrong "
+        "with a dump that was cut) and command_line, then a column for each key of its JSON. Each file has a process of its "
+        "own: one that is damaged or hangs does not stop the others, and is listed at the end. Of a directory, all files that "
+        "are dumps are read. Running the same batch again skips files that are done, unless they have changed.\n\n"
+        "In a command for trace files, {} stands for the trace: buffer {}, top {}. Files are processed on this machine, or by "
+        "the workers of a Dask cluster that sees the same paths.\n\n"
+        "DIR is a directory for the results alone, without links.\n\n"
+        "The exit status is 1 if a file failed: it could not be read, or a command on it failed. A dump that was cut and "
+        "answered as far as it goes is listed, and did not fail.\n\n"
+        "Numbers are signed and have 64 bits; a larger one is left out, and the row's errors say so."
+    ),
+    arguments=(
+        Argument(("-e", "--execute"), Value.TEXT, "a command to run on each file", metavar="COMMAND", count=Count.SOME),
+        Argument(
+            ("dumps",), Value.FILE, "dumps, slices or trace files, or directories of them", count=Count.SOME, metavar="FILE"
+        ),
+        Argument(("-o", "--output"), Value.FILE, "the directory of the data set", metavar="DIR", count=Count.ONE),
+        SYMBOLS,
+        *RUN_OPTIONS,
+    ),
+    examples=(
+        Example("batch -e objects -e check -s vmlinux dumps/*.zst -o state", "check many dumps"),
+        Example("batch -e 'top {}' -s vmlinux traces/*.kcov -o traces.parquet", "rank the functions of many traces"),
+    ),
+    needs=frozenset(),
+)

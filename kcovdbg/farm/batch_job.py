@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One dump or trace of a batch: the commands to run on it, and their outcome.
+
+Each file has a process of its own, so that a damaged one does not affect the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kcovdbg import __version__
+from kcovdbg.child_process import python_command
+from kcovdbg.crash.crash_summary import CrashSummary
+from kcovdbg.console.output_files import open_text
+
+WORKER: Final = "kcovdbg.farm.batch_worker"
+RUNS: Final = "_runs"
+"""The directory with the outcomes. Readers of data sets ignore names that begin with an underscore."""
+
+CRASHED: Final = "{crashed}"
+"""Stands for the crashed task's thread id, in commands with a file."""
+COVERED: Final = "{covered}"
+"""The same, for a command that needs the task's buffer."""
+
+REPORT: Final = "sym -"
+"""The command of a job whose file is a report of a crash: shows it with the source lines of a kernel's image."""
+
+_MAX_ERROR: Final = 400
+"""Limit for the length of an error message."""
+_MAX_OUTCOME: Final = 1 << 20
+"""Limit for the size of a file with an outcome, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """A file and the commands to run on it."""
+
+    path: str
+    """Absolute, so that it means the same on every machine that sees the file."""
+    lines: tuple[str, ...]
+    output: str
+    """The user's directory, never in or above the file's."""
+    symbols: tuple[tuple[str | None, str], ...]
+    """Debug info: build-id and path."""
+    timeout: float
+    files: tuple[str, ...] = ()
+    """The file of each command's text, in the order of the commands; without them, rows go to the data set."""
+
+    @property
+    def key(self) -> str:
+        """The name of the job's files, which depends on the path alone."""
+        return hashlib.sha256(self.path.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+
+    @property
+    def run_file(self) -> Path:
+        """The file with the outcome."""
+        return Path(self.output, RUNS, f"{self.key}.json")
+
+    def identity(self) -> dict[str, object]:
+        """Return what an outcome depends on: the state of the file, the commands and this program."""
+        size = time_ns = None
+        with contextlib.suppress(OSError):
+            found = Path(self.path).stat()
+            size, time_ns = found.st_size, found.st_mtime_ns
+        return {
+            "kcovdbg": __version__,
+            "path": self.path,
+            "size": size,
+            "mtime_ns": time_ns,
+            "lines": [*self.lines],
+            "files": [*self.files],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LineOutcome:
+    """The outcome of one command."""
+
+    line: str
+    status: int
+    """Its exit status."""
+    rows: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of one file."""
+
+    path: str
+    seconds: float = 0.0
+    error: str | None = None
+    """Why no command, or not all of them, could be run."""
+    build_id: str | None = None
+    damage: tuple[str, ...] = ()
+    """What is wrong with the dump, which was answered as far as it goes."""
+    lines: tuple[LineOutcome, ...] = ()
+    crash: CrashSummary | None = None
+    """Where the kernel crashed, for a job with files."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a command has no answer; violations found by check are an answer, and so is what a damaged dump still has."""
+        return self.error is not None or any(line.error is not None for line in self.lines)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has in the data set."""
+        return sum(line.rows for line in self.lines)
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the file and missing of its answers, without its path; None where nothing is."""
+        lines = (f"{line.line}: {line.error}" for line in self.lines if line.error is not None)
+        found = (*self.damage, *([self.error] if self.error is not None else lines))
+        return "; ".join(text.removeprefix(f"{self.path} ") for text in found) or None
+
+
+def find_outcome(job: BatchJob) -> Outcome | None:
+    """Return the outcome of an earlier run with the same file and commands; None where there is none, or an answer is gone."""
+    try:
+        # Not through a link, and only what this user wrote.
+        descriptor = os.open(job.run_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                return None
+            kept = json.loads(file.read(_MAX_OUTCOME))
+        if kept["identity"] != job.identity():
+            return None
+        outcome = _decode(kept["outcome"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    is_whole = outcome.failed or all(Path(name).is_file() for name in job.files)
+    return outcome if outcome.path == job.path and is_whole else None
+
+
+def run_job(job: BatchJob) -> Outcome:
+    """Run a job in a process of its own and keep its outcome; errors that the file causes are part of that."""
+    identity = job.identity()
+    start = time.monotonic()
+    error = None
+    try:
+        done = subprocess.run(
+            python_command(WORKER),
+            cwd="/",
+            input=json.dumps(dataclasses.asdict(job)).encode(),
+            capture_output=True,
+            timeout=job.timeout,
+            # C-c goes to the parent, which ends this process.
+            start_new_session=True,
+        )
+        told = done.stdout
+        if done.returncode < 0:
+            error = f"ended by signal {-done.returncode}"
+        elif done.returncode > 0:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            error = said[-1][:_MAX_ERROR] if said else f"ended with status {done.returncode}"
+    except subprocess.TimeoutExpired as expired:
+        told, error = expired.stdout or b"", f"timed out after {job.timeout:g} s"
+    found: dict[str, Any] = {"path": job.path, "seconds": time.monotonic() - start, "error": error}
+    try:
+        outcome = _decode({**_read_told(told), **found})
+    except (ValueError, TypeError):
+        # A dump that makes its reader do anything at all.
+        outcome = Outcome(job.path, found["seconds"], error)
+    if error is None and len(outcome.lines) != len(job.lines):
+        outcome = dataclasses.replace(outcome, error="ended early")
+    job.run_file.parent.mkdir(parents=True, exist_ok=True)
+    # The file gets its name when it is complete.
+    with open_text(str(job.run_file)) as stream:
+        json.dump({"identity": identity, "outcome": dataclasses.asdict(outcome)}, stream)
+    return outcome
+
+
+def _read_told(text: bytes) -> dict[str, Any]:
+    """Return what the process of a job said before it ended; an incomplete last line is ignored."""
+    told: dict[str, Any] = {"lines": []}
+    for line in text.split(b"\n")[:-1]:
+        said: dict[str, Any] = json.loads(line)
+        if "line" in said:
+            told["lines"].append(said)
+        else:
+            told |= said
+    return told
+
+
+def _decode(kept: Mapping[str, Any]) -> Outcome:
+    crash = kept.get("crash")
+    outcome = Outcome(
+        **{
+            **kept,
+            "damage": tuple(map(str, kept.get("damage", ()))),
+            "lines": tuple(LineOutcome(**line) for line in kept["lines"]),
+            "crash": None if crash is None else CrashSummary(**crash),
+        }
+    )
+    for line in outcome.lines:
+        if not (isinstance(line.line, str) and isinstance(line.status, int) and isinstance(line.rows, int)):
+            raise TypeError(line)
+    return outcome

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The jobs of a batch: their files and directory, and their run on this machine or a Dask cluster."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from argparse import Namespace
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TextIO, TypeAlias
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import ET_REL, ElfError
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.farm.batch_job import BatchJob, Outcome, find_outcome, run_job
+from kcovdbg.console.context import Context
+from kcovdbg.console.terminal import write_remarks
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target.debug_files import list_debug_files
+
+_IS_DUMP_NAME: Final = re.compile(r"(vm)?core|dump", re.IGNORECASE)
+TIMEOUT: Final = 600.0
+"""The default time limit of a job, in seconds."""
+
+# As many as the kernel follows.
+_MAX_LINKS: Final = 40
+
+RUN_OPTIONS: Final = (
+    Argument(("-j", "--jobs"), Value.NUMBER, "run N files at a time; default: the number of CPUs", metavar="N"),
+    Argument(("--scheduler",), Value.TEXT, "use a Dask scheduler: tcp://host:8786", metavar="ADDR"),
+    Argument(("--timeout",), Value.SECONDS, "time limit per file; default 600", metavar="SECONDS"),
+    Argument(("--retry",), Value.FLAG, "rerun files that failed earlier"),
+    Argument(("--again",), Value.FLAG, "rerun all files"),
+)
+"""Options of commands that run jobs."""
+
+SYMBOLS: Final = Argument(("-s", "--symbols"), Value.FILE, "a vmlinux, or a directory of them", metavar="PATH", count=Count.ANY)
+"""The option for debug info."""
+
+
+DebugInfo: TypeAlias = tuple[tuple[str | None, str], ...]
+"""Files with debug info: the build ID of a kernel, None of a module; and the path."""
+
+
+class BatchResult(NamedTuple):
+    """The outcomes of jobs."""
+
+    outcomes: Sequence[Outcome]
+    """In the order of the jobs."""
+    earlier: int
+    """How many of them were there before."""
+
+
+def run_batch(context: Context, jobs: Sequence[BatchJob], options: Namespace) -> BatchResult:
+    """Run the jobs that have no outcome yet, and set the exit status to 1 if any job failed.
+
+    :param options: the values of :data:`RUN_OPTIONS`.
+    :raises CapabilityError: when Dask is not installed, or there is no scheduler.
+    """
+    done = {} if options.again else {job.run_file: kept for job in jobs if (kept := find_outcome(job)) is not None}
+    if options.retry:
+        done = {file: outcome for file, outcome in done.items() if not outcome.failed}
+    left = [job for job in jobs if job.run_file not in done]
+    earlier = len(done)
+    if left:
+        ran = (
+            _run_on_cluster(context.command.name, left, options.scheduler)
+            if options.scheduler
+            else _run_here(left, options.jobs or len(os.sched_getaffinity(0)))
+        )
+        try:
+            with closing(_show_progress(context.terminal.stderr, ran, len(left))) as shown:
+                for job, outcome in shown:
+                    done[job.run_file] = outcome
+        except KeyboardInterrupt:
+            again = "the same command without --again" if options.again else "the same command"
+            write_remarks(context.terminal, (f"stopped: files that are done are kept; {again} does the others",))
+            raise
+    outcomes = [done[job.run_file] for job in jobs]
+    if any(outcome.failed for outcome in outcomes):
+        context.status = 1
+    return BatchResult(outcomes, earlier)
+
+
+def find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
+    """Return the absolute paths of files, and of those in directories that are dumps by their contents or name.
+
+    :param traces: return those that are neither dumps nor programs nor JSON, instead.
+    """
+    found: list[Path] = []
+    for place in (Path(name).expanduser().absolute() for name in names):
+        if not place.is_dir():
+            found.append(place)
+            continue
+        paths = (path for path in sorted(place.rglob("[!.]*")) if path.is_file())
+        found += (path for path in paths if (_is_trace(path) if traces else _is_dump(path)))
+    return tuple(dict.fromkeys(found))
+
+
+def _is_dump(path: Path) -> bool:
+    try:
+        kind = dumpfile.identify(path)
+    except KcovdbgError:
+        # Listed with its error.
+        return True
+    # What was not extracted, or not from its start, is listed as well.
+    return kind.is_dump or (kind is not dumpfile.FileKind.ELF and _IS_DUMP_NAME.search(path.name) is not None)
+
+
+def _is_trace(path: Path) -> bool:
+    try:
+        kind = dumpfile.identify(path)
+    except KcovdbgError:
+        return True
+    return path.suffix != ".json" and kind in (dumpfile.FileKind.EMPTY, dumpfile.FileKind.OTHER)
+
+
+def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Path]) -> Path:
+    """Return the user's directory for results, made if it does not exist.
+
+    :param inputs: files and directories of somebody else, who may have put links and results there.
+    :raises KcovdbgError: when it cannot be made, is in an input directory or reached through one, or has links or an input.
+    """
+    path = Path(os.path.abspath(Path(name).expanduser()))  # noqa: PTH100 - links are looked at one by one
+    folder = Path(os.path.realpath(path))
+    passed, links = _pass(path)
+    for given in inputs:
+        real = Path(os.path.realpath(given))
+        home = real if real.is_dir() else Path(os.path.realpath(given.parent))
+        holds = folder in (*real.parents, *home.parents) or folder == home != real
+        if holds or real in passed or home in links:
+            relation = "holds" if holds else "is reached through"
+            raise UsageError(
+                f"{command}: '{name}' {relation} the input '{given}'", hint="-o takes a directory for the results alone: -o DIR"
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        link = _find_link(folder)
+    except OSError as error:
+        problem = os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror
+        raise KcovdbgError(f"could not write '{name}': {problem}", hint="-o takes a directory: -o DIR") from None
+    if link is not None:
+        raise KcovdbgError(f"cannot write to '{name}': '{link}' is a link", hint="choose another directory: -o DIR")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise KcovdbgError(f"could not write '{name}': {os.strerror(errno.EACCES)}", hint="choose another directory: -o DIR")
+    return folder
+
+
+def _pass(path: Path) -> tuple[set[Path], set[Path]]:
+    """Return the directories on the way to a path, which is among them, and those in which the way follows a link."""
+    passed: set[Path] = set()
+    links: list[Path] = []
+    place = Path("/")
+    left = [*reversed(path.parts)]
+    while left:
+        step = left.pop()
+        following = place.parent if step == ".." else place / step
+        if len(links) < _MAX_LINKS and following.is_symlink():
+            links.append(place)
+            # An absolute target begins with the root, from where the way goes on.
+            left += reversed(following.readlink().parts)
+        else:
+            place = following
+            passed.add(place)
+    return passed, {*links}
+
+
+def _find_link(folder: Path) -> str | None:
+    """Return the path of a link below a directory, None where there is none."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            found = entry.path if entry.is_symlink() else _find_link(Path(entry)) if entry.is_dir() else None
+            if found is not None:
+                return found
+    return None
+
+
+def find_debug_info(places: Sequence[str], *, unpacked: bool) -> DebugInfo:
+    """Return the debug info files named or in the folders named, with the build-ids of kernels; modules have None.
+
+    :param unpacked: return the paths of decompressed copies, which exist as long as this process does.
+    :raises TargetError: when one cannot be read.
+    """
+    found: list[tuple[str | None, str]] = []
+    for path in (Path(file) for place in places for file in list_debug_files(place)):
+        plain = dumpfile.unpack(path).path
+        found.append((_read_build_id(plain), str(plain.absolute() if unpacked else path.resolve())))
+    return tuple(found)
+
+
+def _read_build_id(path: Path) -> str | None:
+    try:
+        with ElfFile(path) as file:
+            # A module may be of any of the kernels: it is matched with the loaded modules when a dump is opened.
+            return None if file.header.type == ET_REL else file.build_id
+    except ElfError:
+        # Reported when a dump is opened with it.
+        return None
+
+
+def _run_here(jobs: Sequence[BatchJob], number: int) -> Iterator[tuple[BatchJob, Outcome]]:
+    """Run jobs in processes on this machine, this many at a time."""
+    # Imported here: it imports logging, which would slow down every other command.
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
+    pool = ThreadPoolExecutor(number)
+    futures = {pool.submit(run_job, job): job for job in jobs}
+    try:
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        # After C-c running jobs end by themselves, and no others start.
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run_on_cluster(command: str, jobs: Sequence[BatchJob], address: str) -> Iterator[tuple[BatchJob, Outcome]]:
+    """Run jobs on a Dask cluster, which schedules them and reruns the jobs of workers that die.
+
+    :raises CapabilityError: when Dask is not installed, or there is no scheduler.
+    """
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError as error:
+        raise CapabilityError(f"{command}: --scheduler needs Dask", hint="pip install 'kcovdbg[farm]'") from error
+    try:
+        client = distributed.Client(address, timeout=10)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise CapabilityError(
+            f"{command}: no Dask scheduler at '{address}': "
+            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            hint="start one with dask scheduler, and workers with dask worker ADDR",
+        ) from error
+    with client:
+        # A job's result is files, so it can safely run twice.
+        futures = client.map(run_job, jobs, pure=False, retries=3)
+        job_of = dict(zip((future.key for future in futures), jobs, strict=True))
+        for future in distributed.as_completed(futures):
+            job = job_of[future.key]
+            try:
+                yield job, future.result()
+            except Exception as error:  # noqa: BLE001 - whatever the job did to its workers
+                said = (str(error).splitlines() or [""])[0]
+                yield job, Outcome(job.path, error=f"{type(error).__name__}: {said}")
+
+
+def _show_progress(
+    stream: TextIO, ran: Iterator[tuple[BatchJob, Outcome]], total: int
+) -> Generator[tuple[BatchJob, Outcome], None, None]:
+    """Pass on what ran, with a line on a terminal that shows how far the batch is."""
+    start = time.monotonic()
+    failures = 0
+    try:
+        for done, (job, outcome) in enumerate(ran, 1):
+            failures += outcome.failed
+            if stream.isatty():
+                left = (total - done) * (time.monotonic() - start) / done
+                failed = f", {failures} failed" if failures else ""
+                stream.write(f"\r{done} of {total}{failed}, {left:.0f} s left \x1b[K")
+                stream.flush()
+            yield job, outcome
+    finally:
+        if stream.isatty():
+            stream.write("\r\x1b[K")
+            stream.flush()

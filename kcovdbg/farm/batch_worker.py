@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Runs a batch's commands on one file: ``python -m kcovdbg.farm.batch_worker``, with the job on standard input.
+
+Writes a line of JSON for the file, then one for each command when its rows are in the data set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcovdbg.records.trace_file import read_header, read_trace
+from kcovdbg.commands import COMMANDS
+from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob
+from kcovdbg.console.command_line import parse_line
+from kcovdbg.console.cursor import quote
+from kcovdbg.console.context import Context
+from kcovdbg.crash.crash_summary import find_crashed_task, has_buffer, summarize_crash
+from kcovdbg.console.output_files import open_text
+from kcovdbg.console.runner import answer, explain, find_command, run_line
+from kcovdbg.compare.trace_builds import find_workspace
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.object_names import name_task
+from kcovdbg.console.escape import escape
+from kcovdbg.farm.parquet import import_arrow, write_parquet
+from kcovdbg.console.renderable import find_data
+from kcovdbg.console.writer import Format
+from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target.opener import TargetOptions, open_target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class _Opened(NamedTuple):
+    """The file of a job."""
+
+    workspace: Workspace
+    build_id: str | None
+    damage: Sequence[str] = ()
+
+
+def main() -> int:
+    """Run the job on standard input.
+
+    :return: the exit status: 2 if no command could be run, with the reason as the last line of standard error.
+    """
+    # Lists in place of tuples.
+    job = BatchJob(**json.load(sys.stdin))
+    try:
+        if not job.files:
+            import_arrow()
+        # A command on a trace names it.
+        is_trace = any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump
+        open_job = _open_report if REPORT in job.lines else _open_trace if is_trace else _open_dump
+        opened = open_job(job)
+        _say({"build_id": opened.build_id, "damage": opened.damage})
+        if REPORT in job.lines:
+            _say(_run_to_file(opened, REPORT, REPORT, job.files[0]))
+        elif job.files:
+            _run_to_files(opened, job)
+        else:
+            for line in job.lines:
+                _say(_run(opened, job, line))
+    except Exception as error:  # noqa: BLE001 - any error means that this file failed
+        told = explain(error)
+        hint = f"; {told.hint}" if told.hint else ""
+        print(f"{told}{hint}", file=sys.stderr)  # noqa: T201 - the parent reads it
+        return 2
+    return 0
+
+
+def _say(said: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+def _open_dump(job: BatchJob) -> _Opened:
+    """Open a dump with the debug info of its build alone."""
+    unpacked = dumpfile.unpack_dump(job.path)
+    # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
+    wanted = dumpfile.read_vmcoreinfo(unpacked.path).get("BUILD-ID")
+    paths = [path for build_id, path in job.symbols if build_id is None or wanted is None or build_id == wanted]
+    if job.symbols and not paths:
+        raise KcovdbgError("; ".join((*unpacked.damage, f"no debug info given for build-id {wanted}")))
+    target = open_target(TargetOptions(core=job.path, symbols=paths, unpacked=unpacked))
+    return _Opened(Workspace(COMMANDS, lambda: target), target.build_id, target.damage)
+
+
+def _open_trace(job: BatchJob) -> _Opened:
+    """Return a workspace for a trace: with the image of its build, or the only one, as target, where one is given.
+
+    :raises KcovdbgError: when the file is not a trace either.
+    """
+    read_trace(job.path)
+    header = read_header(Path(job.path))
+    build_id = None if header is None or header.build_id is None else header.build_id.lower()
+    images = {known for known, _ in job.symbols if known is not None}
+    if build_id is None and len(images) == 1:
+        (build_id,) = images
+    if build_id not in images:
+        return _Opened(Workspace(COMMANDS, is_target_named=False), build_id)
+    paths = [path for known, path in job.symbols if known in (None, build_id)]
+    target = open_target(TargetOptions(symbols=paths, image=True))
+    return _Opened(Workspace(COMMANDS, lambda: target), build_id)
+
+
+def _open_report(job: BatchJob) -> _Opened:
+    """Open the image of a kernel, for a report that becomes standard input."""
+    target = open_target(TargetOptions(symbols=[path for _, path in job.symbols], image=True))
+    with dumpfile.open_file(job.path) as file:
+        os.dup2(file.fileno(), sys.stdin.fileno())
+    sys.stdin = os.fdopen(sys.stdin.fileno(), closefd=False)
+    return _Opened(Workspace(COMMANDS, lambda: target), target.build_id)
+
+
+def _run(opened: _Opened, job: BatchJob, line: str) -> dict[str, object]:
+    """Run a command and put its rows into the data set."""
+    try:
+        words = [word.text for word in parse_line(line.replace("{}", quote(f"file:{job.path}"))).words]
+        command, args = find_command(opened.workspace, words)
+        workspace = find_workspace(opened.workspace, command, args)
+        context = Context(workspace, command, workspace.terminal(), Format.JSON)
+        path = Path(job.output, f"command={command.name}", f"{job.key}-{job.lines.index(line)}.parquet")
+        damage = "; ".join(opened.damage) or None
+        constants = {"dump": job.path, "dump_build_id": opened.build_id, "dump_damage": damage, "command_line": line}
+        rows = write_parquet(path, filter(None, map(find_data, answer(context, args))), constants)
+    except Exception as error:  # noqa: BLE001 - continue with the other commands
+        return _outcome(line, error)
+    return _outcome(line, status=context.status, rows=rows)
+
+
+def _outcome(line: str, error: Exception | None = None, *, status: int = 0, rows: int = 0) -> dict[str, object]:
+    """Return what the parent makes a LineOutcome of."""
+    if error is not None:
+        told = explain(error)
+        return {"line": line, "status": told.status, "rows": 0, "error": str(told)}
+    return {"line": line, "status": status, "rows": rows, "error": None}
+
+
+def _run_to_files(opened: _Opened, job: BatchJob) -> None:
+    """Run the commands with a text file for each, and find out where the kernel crashed."""
+    workspace = opened.workspace
+    command, _ = find_command(workspace, ["last"])
+    context = Context(workspace, command, workspace.terminal())
+    _say({"crash": dataclasses.asdict(summarize_crash(context))})
+    crashed = find_crashed_task(context.target, context.reader)
+    tid = "" if crashed.task is None else str(crashed.task.fields.pid)
+    for line, path in zip(job.lines, job.files, strict=True):
+        missing = None
+        if crashed.task is None and (CRASHED in line or COVERED in line):
+            missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
+        elif crashed.task is not None and COVERED in line and not has_buffer(crashed.task):
+            missing = f"{name_task(crashed.task.fields)} had no coverage"
+        _say(_run_to_file(opened, line, line.replace(CRASHED, tid).replace(COVERED, tid), path, missing))
+
+
+def _run_to_file(opened: _Opened, line: str, source: str, path: str, missing: str | None = None) -> dict[str, object]:
+    """Run a command with its text in a file, after which the file says what is wrong with the dump.
+
+    :param line: what the command is in the job.
+    :param source: what is run.
+    :param missing: why there is nothing to run.
+    """
+    status = 0
+    try:
+        if missing is None:
+            status = run_line(opened.workspace, f"{source} > {quote(path)}")
+        with open_text(path, append=missing is None) as stream:
+            stream.writelines(
+                f"{escape(line)}\n" for line in (*filter(None, [missing]), *map("note: {}".format, opened.damage))
+            )
+    except Exception as error:  # noqa: BLE001 - continue with the other commands
+        return _outcome(line, error)
+    return _outcome(line, status=status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

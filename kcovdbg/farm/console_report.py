@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the kernel's report of a crash says, as text on a console or in a file: the task, and the function where it began.
+
+The text is hostile: whatever user space could make the kernel print.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from kcovdbg.crash.crash_point import find_origin
+from kcovdbg.records.oops_words import find_places
+from kcovdbg.crash.crash_summary import CrashSummary
+
+# Of printk() with CONFIG_PRINTK_CALLER, and of a console that shows levels.
+_PREFIX: Final = re.compile(r"(<\d+>)?\[ *\d+\.\d+\](\[ *[CT]\d+\])? ?")
+# Around a place that printk's %pS printed; "?" marks what is only found on the stack.
+_BEFORE: Final = re.compile(r"\s*(\[<[0-9a-f]+>\] )?(?P<unsure>\? )?")
+# What syzkaller and decode_stacktrace.sh add; the innermost of several places.
+_SOURCE: Final = r" \(?(?P<file>[\w./+-]+\.[chSrs]+):(?P<line>\d+)( [^)]*)?\)?"
+_AFTER: Final = re.compile(rf"( \([PTFU]+\))?( \[[\w -]+\])?({_SOURCE})?\s*( \(.*\))?\s*")
+_INLINED: Final = re.compile(rf"\s*(?P<function>[\w.$]+){_SOURCE}( \[\w+\])?\s*")
+# show_regs() on x86, arm64 and riscv; the code segment of the kernel.
+_COUNTER: Final = re.compile(r"\s*(RIP: 0010:(\[<[0-9a-f]+>\] +\[<[0-9a-f]+>\] )?|pc : |epc : |PC is at )(?P<place>.*)")
+_TRACE: Final = re.compile(r"\s*(Call [Tt]race|[Bb]acktrace( \(crc \w+\))?):")
+# What follows a stack. Its lines may have others in between: registers of an interrupt, messages of other CPUs.
+_END: Final = re.compile(
+    r"\s*(---\[ end|RIP: 00[23]3:|Modules linked in|(BUG|INFO|WARNING|KASAN|UBSAN): |Kernel panic|Kernel Offset|Rebooting|rcu: "
+    r"|(Allocated|Freed) by |The buggy address|Memory state|(Last|Second to last) potentially|Uninit was |Local variable"
+    r"|Showing all locks|=====|-----|-> #\d|task:|NMI backtrace|Sending NMI|(CPU: \d+ )?PID: |==> )"
+)
+_MAX_BETWEEN: Final = 25
+# Stacks that are not the crash's: of locks and memory that it is about.
+_ASIDE: Final = re.compile(
+    r"\s*(-> #\d|(Allocated|Freed) by |(Last|Second to last) potentially|Uninit was |.* state was registered at)"
+)
+# kernel/rcu/tree_stall.h: rcu_check_gp_kthread_starvation(); it waits, and is not what stalls.
+_WAITING_TASK: Final = re.compile(r"(rcu: )?RCU grace-period kthread stack dump")
+_TASK: Final = re.compile(r"PID: (?P<pid>\d+)(?: UID: \d+)? Comm: (?P<comm>.{1,15}?)(?= +(Not tainted|Tainted)|$| )")
+# sched_show_task()
+_HUNG: Final = re.compile(r"task:(?P<comm>.{1,15}?) +state:\w.* pid: *(?P<pid>\d+)")
+_SYSCALL: Final = re.compile(r"__(?:x64|ia32|arm64|riscv|s390x?|se|do)_sys_(?P<name>\w+)")
+_MAX_FRAMES: Final = 1000
+# printk() cuts a line off much earlier.
+_MAX_LINE: Final = 2048
+
+
+class _Frame(NamedTuple):
+    function: str
+    file: str | None
+    line: int | None
+
+
+def summarize_report(text: str) -> CrashSummary:
+    """Return what a report says: the task that it names first, and where the first stack that shows it began."""
+    lines = [_PREFIX.sub("", line.rstrip("\r"), count=1) for line in text.split("\n") if len(line) <= _MAX_LINE]
+    task = next(filter(None, map(_HUNG.match, lines)), None) or next(filter(None, map(_TASK.search, lines)), None)
+    summary = CrashSummary(*(() if task is None else (int(task["pid"]), task["comm"].strip())))
+    seen = False
+    for stack in _find_stacks(lines):
+        seen = True
+        origin = find_origin([frame.function for frame in stack])
+        if origin is None:
+            continue
+        calls = (match["name"] for frame in stack if (match := _SYSCALL.fullmatch(frame.function)) is not None)
+        return CrashSummary(summary.pid, summary.comm, None, *stack[origin], next(calls, None))
+    problem = "the report's stacks do not show where it began" if seen else "the report has no stack"
+    return CrashSummary(summary.pid, summary.comm, errors=(problem,))
+
+
+def _find_stacks(lines: Sequence[str]) -> Iterator[list[_Frame]]:
+    """Iterate over the stacks in a report, each innermost frame first, with the function that was interrupted in front."""
+    counter: list[_Frame] = []
+    stack: list[_Frame] | None = None
+    is_aside = is_waiting = False
+    between = 0
+    for line in (*lines, "-----"):
+        found = _COUNTER.match(line)
+        frames = _read_frame(line if found is None else found["place"])
+        is_start = _TRACE.match(line) is not None
+        if stack is not None and (is_start or _END.match(line) or between > _MAX_BETWEEN or len(stack) > _MAX_FRAMES):
+            if stack and not is_waiting:
+                yield stack
+            stack, counter, is_waiting = None, [], False
+        is_aside = (is_aside and not is_start) or _ASIDE.match(line) is not None
+        is_waiting = is_waiting or _WAITING_TASK.match(line) is not None
+        # Some reports, such as KMSAN's, have no line in front of their stack.
+        if is_start or (stack is None and found is None and frames and not is_aside):
+            stack, between = [*counter, *(frames or [])], 0
+        elif stack is not None:
+            between = between + 1 if frames is None else 0
+            stack += frames or []
+        elif found is not None:
+            counter = frames or []
+
+
+def _read_frame(line: str) -> list[_Frame] | None:
+    """Return the frame in a line, none of one that is unsure; None where the line is not a frame."""
+    if "+0x" not in line:
+        inlined = _INLINED.fullmatch(line)
+        return None if inlined is None else [_Frame(inlined["function"], inlined["file"], int(inlined["line"]))]
+    place = next((place for place in find_places(line) if place.function is not None), None)
+    if place is None:
+        return None
+    before, after = _BEFORE.fullmatch(line, 0, place.span[0]), _AFTER.fullmatch(line, place.span[1])
+    if before is None or after is None:
+        return None
+    function = place.function or ""
+    return [] if before["unsure"] else [_Frame(function, after["file"], None if after["line"] is None else int(after["line"]))]

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Parquet files with the keys of JSON and column types that do not depend on the rows.
+
+Types come from the columns, not from the values: the files of many dumps form one data set only if a column without values
+has its type as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kcovdbg.errors import CapabilityError
+from kcovdbg.output_file import open_output
+from kcovdbg.console.column import Column
+from kcovdbg.console.json_array import encode_rows
+from kcovdbg.console.renderable import Fields, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LARGEST: Final = (1 << 63) - 1
+_NUMBERS: Final = frozenset({"number", "pid", "cpu"})
+_FRACTIONS: Final = frozenset({"share", "seconds"})
+_LISTS: Final = frozenset({"list", "addresses"})
+_BATCH: Final = 65536
+
+
+def import_arrow() -> Any:
+    """Return pyarrow.
+
+    :raises CapabilityError: when it is not installed.
+    """
+    try:
+        arrow = import_module("pyarrow")
+        import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise CapabilityError(
+            "Parquet files need pyarrow, which is not installed", hint="pip install 'kcovdbg[farm]'"
+        ) from error
+    return arrow
+
+
+def make_schema(columns: Sequence[Column], *, errors: bool, constants: Iterable[str] = ()) -> pa.Schema:
+    """Return the schema of a table: addresses and words are text, as in JSON; values without a type are JSON in text.
+
+    :param errors: whether rows have errors.
+    :param constants: text columns in front.
+    """
+    arrow = import_arrow()
+    fields = [arrow.field(name, arrow.string()) for name in constants]
+    fields += [arrow.field(column.key, _find_type(arrow, column)) for column in columns if not column.text_only]
+    if errors:
+        fields.append(arrow.field("errors", arrow.list_(arrow.string())))
+    return arrow.schema(fields)
+
+
+def _find_type(arrow: Any, column: Column) -> Any:
+    if column.items is not None:
+        members = [arrow.field(item.key, _find_type(arrow, item)) for item in column.items if not item.text_only]
+        return arrow.list_(arrow.struct(members))
+    if column.kind.name in _NUMBERS:
+        return arrow.int64()
+    if column.kind.name in _FRACTIONS:
+        return arrow.float64()
+    if column.kind.name == "bool":
+        return arrow.bool_()
+    return arrow.list_(arrow.string()) if column.kind.name in _LISTS else arrow.string()
+
+
+def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mapping[str, str | None]) -> int:
+    """Write the tables of one command to a file, which gets its name when it is complete.
+
+    :param constants: values of every row, in front of its own columns.
+    :return: the number of rows; without a table no file is written.
+    :raises CapabilityError: when pyarrow is not installed.
+    :raises OSError: when the file cannot be written.
+    """
+    arrow = import_arrow()
+    writer = None
+    number = 0
+    with contextlib.ExitStack() as stack:
+        for table in tables:
+            keys = [column for column in table.columns if not column.text_only]
+            schema = make_schema(keys, errors=table.errors is not None, constants=constants)
+            if writer is None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                stream = stack.enter_context(open_output(path))
+                writer = stack.enter_context(arrow.parquet.ParquetWriter(stream, schema, compression="zstd"))
+            rows: list[dict[str, object]] = []
+            for row in encode_rows(table):
+                rows.append({**constants, **_fit(row, schema)})
+                if len(rows) == _BATCH:
+                    writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+                    number += len(rows)
+                    rows.clear()
+            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+            number += len(rows)
+    return number
+
+
+def _fit(row: Mapping[str, object], schema: pa.Schema) -> dict[str, object]:
+    """Return a row with the types of the schema; a number that is too large is left out, and noted in the row's errors."""
+    arrow = import_arrow()
+    fitted: dict[str, object] = {}
+    unfit: list[str] = []
+    for key, value in row.items():
+        fitted[key], problems = _convert(arrow, value, schema.field(key).type, key)
+        unfit += problems
+    if unfit and "errors" in fitted:
+        fitted["errors"] = [*_texts(fitted["errors"]), *unfit]
+    return fitted
+
+
+def _texts(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else []
+
+
+def _convert(arrow: Any, value: object, kind: Any, path: str) -> tuple[object, Sequence[str]]:
+    """Return a value with a type of Arrow's, None for a number that does not fit, and what does not fit in it."""
+    if value is None:
+        return None, ()
+    if isinstance(value, int) and not isinstance(value, bool) and arrow.types.is_int64(kind) and abs(value) > _LARGEST:
+        return None, (f"{path}: {value} does not fit a signed 64-bit number",)
+    if arrow.types.is_string(kind):
+        return value if isinstance(value, str) else json.dumps(value), ()
+    if not arrow.types.is_list(kind) or not isinstance(value, list):
+        return value, ()
+    if arrow.types.is_string(kind.value_type):
+        return [item if item is None or isinstance(item, str) else json.dumps(item) for item in value], ()
+    if arrow.types.is_struct(kind.value_type):
+        types = {member.name: member.type for member in kind.value_type}
+        items: list[object] = []
+        unfit: list[str] = []
+        for item in value:
+            if not isinstance(item, dict):
+                items.append(item)
+                continue
+            members = {key: _convert(arrow, member, types[key], f"{path}[].{key}") for key, member in item.items()}
+            items.append({key: member for key, (member, _) in members.items()})
+            unfit += (problem for _, problems in members.values() for problem in problems)
+        return items, unfit
+    return value, ()

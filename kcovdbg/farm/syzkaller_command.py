@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``syzkaller``: answers about each dump in a manager's working directory, and a table of all crashes, with and without one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob, Outcome
+from kcovdbg.farm.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, DebugInfo, find_debug_info, make_output, run_batch
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.cursor import quote
+from kcovdbg.farm.console_report import summarize_report
+from kcovdbg.console.context import Context
+from kcovdbg.crash.crash_summary import CrashSummary
+from kcovdbg.farm.manager_workdir import Crash, Dump, Manager, find_manager, find_program, names_another_task, read_log
+from kcovdbg.console.output_files import open_text
+from kcovdbg.console.column import Column
+from kcovdbg.console.escape import escape
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.value_kinds import BOOL, COMM, NUMBER, PATH, PID, SECONDS, SYMBOL, TEXT
+
+_SLICE: Final = "kcov.slice.zst"
+_PROGRAM: Final = "program.txt"
+_REPORT: Final = "report.txt"
+# A command, and the file of its text.
+_ANSWERS: Final = (
+    ("last --all", "last.txt"),
+    (f"why {CRASHED}", "why.txt"),
+    ("check", "check.txt"),
+    (f"trace {COVERED}", "trace.txt"),
+)
+
+
+class _Row(NamedTuple):
+    """A dump; or a crash without one."""
+
+    crash: Crash
+    dump: Dump | None
+    answers: Path | None
+    outcome: Outcome
+    log: Path | None = None
+    program: Path | None = None
+    errors: tuple[str, ...] = ()
+
+
+def _of_crash(name: str) -> Callable[[_Row], Any]:
+    def value(row: _Row) -> object:
+        return None if row.outcome.crash is None else getattr(row.outcome.crash, name)
+
+    return value
+
+
+def _violations(row: _Row) -> bool | None:
+    """Return whether check found violations, None where it was not run."""
+    return next((line.status == 1 for line in row.outcome.lines if line.line == "check" and line.error is None), None)
+
+
+def _slice(row: _Row) -> Path | None:
+    if row.answers is None or not any(line.line.startswith("slice ") and line.error is None for line in row.outcome.lines):
+        return None
+    return row.answers / _SLICE
+
+
+def _path(find: Callable[[_Row], Path | None]) -> Callable[[_Row], str | None]:
+    return lambda row: None if (path := find(row)) is None else str(path)
+
+
+_COLUMNS: Final = (
+    Column("title", TEXT, value=lambda row: row.crash.title, elastic=16),
+    Column("function", SYMBOL, value=_of_crash("function"), elastic=12),
+    Column("syscall", SYMBOL, value=_of_crash("syscall"), elastic=8),
+    Column("comm", COMM, value=_of_crash("comm"), priority=1),
+    Column("pid", PID, value=_of_crash("pid"), priority=2),
+    Column("violations", BOOL, value=_violations, priority=1),
+    Column("error", TEXT, value=lambda row: row.outcome.problem, elastic=12, priority=1),
+    Column("call", SYMBOL, value=_of_crash("call")),
+    Column("file", PATH, value=_of_crash("file")),
+    Column("line", NUMBER, value=_of_crash("line")),
+    Column("role", TEXT, value=_of_crash("role")),
+    Column("crash", PATH, value=lambda row: str(row.crash.path)),
+    Column("dump", PATH, value=_path(lambda row: None if row.dump is None else row.dump.path)),
+    Column("build_id", TEXT, value=lambda row: row.outcome.build_id),
+    Column("answers", PATH, value=_path(lambda row: row.answers)),
+    Column("slice", PATH, value=_path(_slice)),
+    Column("log", PATH, value=_path(lambda row: row.log)),
+    Column("report", PATH, value=_path(lambda row: next(iter(row.crash.reports), None))),
+    Column("program", PATH, value=_path(lambda row: row.program)),
+    Column("reproducer", PATH, value=_path(lambda row: row.crash.reproducer)),
+    Column("c_reproducer", PATH, value=_path(lambda row: row.crash.c_reproducer)),
+    Column("machine", PATH, value=_path(lambda row: row.crash.machine)),
+    Column("tag", TEXT, value=lambda row: row.crash.tag),
+    Column("logs", NUMBER, value=lambda row: len(row.crash.logs)),
+    Column("reports", NUMBER, value=lambda row: len(row.crash.reports)),
+    Column("reproduced", BOOL, value=lambda row: row.crash.reproducer is not None),
+    Column("seconds", SECONDS, value=lambda row: None if row.dump is None else round(row.outcome.seconds, 3)),
+)
+
+
+# All others are in JSON, and in text with --columns and --wide.
+_SHOWN: Final = ("title", "function", "syscall", "comm", "pid", "violations", "error")
+
+
+def _make_job(dump: Dump, answers: Path, output: Path, symbols: DebugInfo, timeout: float) -> BatchJob:
+    lines = [*_ANSWERS, (f"slice -o {quote(str(answers / _SLICE))}", "slice.txt")]
+    commands = tuple(line for line, _ in lines)
+    return BatchJob(str(dump.path), commands, str(output), symbols, timeout, tuple(str(answers / name) for _, name in lines))
+
+
+def _make_report_job(crash: Crash, answers: Path, output: Path, symbols: DebugInfo, timeout: float) -> BatchJob:
+    return BatchJob(str(crash.report), (REPORT,), str(output), symbols, timeout, (str(answers / _REPORT),))
+
+
+def _find_output(manager: Manager, name: str | None) -> Path:
+    """Return the directory for answers: that of ``-o``, or one in the user's state directory for each work directory."""
+    if name is not None:
+        return Path(name).expanduser()
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    base = state if state.is_absolute() else Path.home() / ".local" / "state"
+    digest = hashlib.sha256(os.fsencode(manager.workdir)).hexdigest()
+    return base / "kcovdbg" / "syzkaller" / f"{manager.workdir.name}-{digest[:8]}"
+
+
+def _write_text(path: Path, text: str) -> Path:
+    """Write hostile text of several lines, each escaped."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open_text(str(path)) as stream:
+        stream.writelines(f"{escape(line)}\n" for line in text.split("\n"))
+    return path
+
+
+def _make_dump_row(crash: Crash, dump: Dump, answers: Path, outcome: Outcome) -> _Row:
+    crashed = outcome.crash
+    row = _Row(crash, dump, answers, outcome, dump.log, None, () if crashed is None else tuple(crashed.errors))
+    if dump.log is None or crashed is None or crashed.comm is None or crashed.pid is None:
+        return row
+    try:
+        log = read_log(dump.log)
+        if names_another_task(log, crashed.pid, crashed.comm):
+            return row._replace(log=None)
+        program = find_program(log, crashed.comm)
+        return row if program is None else row._replace(program=_write_text(answers / _PROGRAM, program))
+    except OSError as error:
+        return row._replace(errors=(*row.errors, f"log: {error.strerror or error}"))
+
+
+def _make_row(crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
+    """Return what the files of a crash without a dump say.
+
+    :param outcome: that of its report with source lines, None where there is no image.
+    """
+    found_outcome = outcome or Outcome(str(crash.path))
+    try:
+        report = None if crash.report is None else read_log(crash.report).decode("utf-8", "replace")
+        log = None if crash.log is None else read_log(crash.log)
+        summary = CrashSummary() if report is None else summarize_report(report)
+        if outcome is not None and not outcome.failed:
+            located = summarize_report(read_log(answers / _REPORT).decode())
+            if located.function == summary.function and located.file is not None:
+                summary = replace(summary, file=located.file, line=located.line)
+    except OSError as error:
+        return _Row(crash, None, None, replace(found_outcome, error=f"log: {error.strerror or error}"))
+    problems = [*(() if report is not None else ["no log"]), *summary.errors]
+    row = _Row(crash, None, None if outcome is None else answers, replace(found_outcome, crash=summary), crash.log)
+    found = None if log is None else find_program(log, summary.comm)
+    if found is None and log is not None and (found := find_program(log, None)) is not None:
+        problems.append(f"{_PROGRAM} has the program that was started last")
+    if found is not None:
+        row = row._replace(answers=answers, program=_write_text(answers / _PROGRAM, found))
+    elif crash.reproducer is not None:
+        row = row._replace(program=crash.reproducer)
+        problems.append("the program is that of the reproducer")
+    return row._replace(errors=tuple(problems))
+
+
+def _run(context: Context, args: Namespace) -> Table:
+    manager = find_manager(args.workdir)
+    crashes = list(manager.crashes())
+    # A link may lead elsewhere, where answers do not belong either.
+    output = make_output("syzkaller", _find_output(manager, args.output), [manager.workdir, *(crash.path for crash in crashes)])
+    found = [(crash, dump, output / "crashes" / crash.path.name / dump.path.name) for crash in crashes for dump in crash.dumps]
+    others = [(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
+    places = [*(args.symbols or []), *map(str, manager.images)]
+    symbols = find_debug_info(places, unpacked=args.scheduler is None)
+    timeout = args.timeout or TIMEOUT
+    jobs = [_make_job(dump, answers, output, symbols, timeout) for _, dump, answers in found]
+    # A report does not say which kernel it is of.
+    if len({build_id for build_id, _ in symbols if build_id is not None}) == 1:
+        jobs += [_make_report_job(crash, answers, output, symbols, timeout) for crash, answers in others if crash.report]
+    for job in jobs:
+        Path(job.files[0]).parent.mkdir(parents=True, exist_ok=True)
+    outcomes, earlier = run_batch(context, jobs, args)
+    of_path = {outcome.path: outcome for outcome in outcomes}
+    rows = [_make_dump_row(*one, of_path[str(one[1].path)]) for one in found]
+    rows += [_make_row(crash, answers, of_path.get(str(crash.report))) for crash, answers in others]
+    if any(row.outcome.failed for row in rows):
+        context.status = 1
+    return Table(
+        _COLUMNS,
+        rows,
+        remarks=tuple(_remarks(rows, earlier, output, has_image=bool(places))),
+        errors=lambda row: row.errors,
+        label=lambda row: row.crash.path.name,
+        empty="no crashes",
+        show=_SHOWN,
+    )
+
+
+def _remarks(rows: Sequence[_Row], earlier: int, output: Path, *, has_image: bool) -> Iterator[str]:
+    dumps = sum(row.dump is not None for row in rows)
+    before = f"; {earlier} were read earlier" if earlier else ""
+    yield f"{len(rows)} crash{'es' if len(rows) != 1 else ''}, {dumps} dump{'s' if dumps != 1 else ''}{before}"
+    if any(row.answers is not None for row in rows):
+        yield f"answers: {output}/crashes/CRASH/"
+    if dumps and not has_image:
+        yield "no vmlinux: give the manager's configuration, or -s VMLINUX"
+
+
+COMMAND: Final = Command(
+    name="syzkaller",
+    summary="list where each of a syzkaller manager's crashes ended",
+    topic=Topic.OUTPUT,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "title": Meaning("title of the crash, as in its description", "the description could not be read"),
+                "function": Meaning("function in which the crash began", "it is unknown"),
+                "syscall": Meaning("name of the system call that the crashed task was in", "it was in none, or it is unknown"),
+                "call": Meaning("the system call with its arguments", "the task was in none, or it is unknown"),
+                "comm": Meaning("name of the crashed task", "it is unknown"),
+                "pid": Meaning("thread id of the crashed task", "it is unknown"),
+                "file": Meaning("source file in which the crash began, relative to the build root", "it is unknown"),
+                "line": Meaning("line in the file", "it is unknown"),
+                "role": Meaning("what collected into the crashed task", "it is unknown"),
+                "violations": Meaning("whether `check` found violations", "`check` was not run, or failed"),
+                "error": Meaning("what is wrong with the dump, and which answers are missing", "nothing is"),
+                "crash": Meaning("directory of the crash, or its one file"),
+                "dump": Meaning("path of the dump", "there is none"),
+                "build_id": Meaning("build ID of the dump's kernel, or of the image for a report", "it is unknown"),
+                "answers": Meaning("directory with the answers", "there is none"),
+                "slice": Meaning("path of the slice", "it was not written"),
+                "log": Meaning(
+                    "log of the crash that was dumped, or of the newest", "there is none, or the manager overwrote it"
+                ),
+                "report": Meaning("the newest report", "there is none"),
+                "program": Meaning("file with the program that the crashed task ran", "the log does not have it"),
+                "reproducer": Meaning("program that reproduces the crash", "there is none"),
+                "c_reproducer": Meaning("C program that reproduces the crash", "there is none"),
+                "machine": Meaning("file with the manager's description of the machine", "there is none"),
+                "tag": Meaning("tag of the kernel's build", "there is none"),
+                "logs": Meaning("number of logs of the crash", unit="logs"),
+                "reports": Meaning("number of reports of the crash", unit="reports"),
+                "reproduced": Meaning("whether the crash has a reproducer"),
+                "seconds": Meaning("time that its answers took", "there is no dump", "seconds"),
+            },
+            errors=True,
+        ),
+    ),
+    description=(
+        "Answers go to DIR/crashes/CRASH/; DIR is $XDG_STATE_HOME/kcovdbg/syzkaller/WORKDIR-HASH, by default below "
+        "~/.local/state, or that of -o. The working directory is not written to. For each vmcore, vmcore/ gets last.txt (last "
+        "--all), why.txt (why, of the crashed task), check.txt, trace.txt (trace, of the crashed task), a slice, and "
+        "program.txt: the program that the crashed task ran, from the log of that crash.\n\n"
+        "Of a crash without a dump, the newest report and its log say the task, the function in which it began and the system "
+        "call; report.txt has the report with the source lines of the vmlinux, where there is only one, and program.txt the "
+        "program that the task ran, or else the one that was started last.\n\n"
+        "The vmlinux and modules are taken from kernel_obj and module_obj of the manager's configuration, which is found in or "
+        "beside the working directory, or given in its place; with -s, from other files and directories. A dump is opened with "
+        "the vmlinux that has its build ID.\n\n"
+        "The exit status is 1 if a dump failed: it could not be opened, or an answer about it is missing. A dump that was cut "
+        "and answered as far as it goes did not fail; the column error and each answer say what is missing.\n\n"
+        "It is a form of batch: each dump has a process of its own, dumps that are done are skipped when it runs again, and "
+        "--scheduler uses a Dask cluster."
+    ),
+    arguments=(
+        Argument(("workdir",), Value.FILE, "the manager's working directory or configuration", metavar="WORKDIR"),
+        Argument(
+            ("-o", "--output"),
+            Value.FILE,
+            "write to DIR/crashes/CRASH; DIR is not in WORKDIR",
+            metavar="DIR",
+            count=Count.OPTIONAL,
+        ),
+        SYMBOLS,
+        *RUN_OPTIONS,
+    ),
+    examples=(
+        Example("syzkaller /syz/workdir -s /syz/linux/vmlinux", "where did each crash end?"),
+        Example("syzkaller /syz/manager.cfg --json", "the same for a script, with the image of the configuration"),
+    ),
+    needs=frozenset(),
+)

@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The state of a monitor's screen: list, order, filter, cursor, freeze and playback, independent of a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kcovdbg.monitor.activity import Activity
+from kcovdbg.monitor.monitor_rows import (
+    COLUMNS,
+    MonitorColumn,
+    MonitorRow,
+    Tab,
+    clock_text,
+    event_style,
+    event_text,
+    heading_text,
+    make_rows,
+    place_columns,
+    row_line,
+    sort_rows,
+)
+from kcovdbg.monitor.monitor_source import LiveSource, MonitorSource, PlaybackSource
+from kcovdbg.monitor.monitor_totals import cost_line, sections_line, state_style, title_parts, totals_line
+from kcovdbg.monitor.screen_keys import footer_parts
+from kcovdbg.console.renderable import Fragment, Line
+from kcovdbg.monitor.sample_summary_rows import seconds_text
+from kcovdbg.console.side_by_side import fit
+from kcovdbg.console.width import elide_start, text_width
+
+_TABS: Final = tuple(Tab)
+# The column by which each list is sorted at first: tasks by records a second.
+_FIRST_SORT: Final = {
+    Tab.TASKS: "REC/S",
+    Tab.SECTIONS: "BEGUN",
+    Tab.OBJECTS: "OBJECT",
+    Tab.EVENTS: "TIME",
+    Tab.FINDINGS: "RULE",
+}
+# Events are shown latest first.
+_INVERTED: Final = frozenset((Tab.EVENTS,))
+_SPEEDS: Final = (0.125, 64.0)
+# Rows of a screen from which on the latest events are shown below the list, and how many at most.
+_ROWS_FOR_EVENTS: Final = 16
+_MOST_EVENTS: Final = 6
+
+
+class Region(Enum):
+    """The kinds of lines on the screen."""
+
+    TITLE = "title"
+    TOTALS = "totals"
+    TABS = "tabs"
+    HEADING = "heading"
+    ROW = "row"
+    EVENT = "event"
+    STATUS = "status"
+
+
+class ScreenLine(NamedTuple):
+    """One line of the screen."""
+
+    region: Region
+    fragments: Line
+    style: str = ""
+    row: int | None = None
+    """The row of the list."""
+
+
+class _Sort(NamedTuple):
+    column: int
+    inverted: bool
+
+
+class MonitorState:
+    """The state of a monitor on the screen.
+
+    :param source: of what it shows.
+    :param share: of a core that looking and drawing may take; None for a recording.
+    """
+
+    def __init__(self, source: MonitorSource, share: float | None = None) -> None:
+        self.source = source
+        self.tab = Tab.TASKS
+        self.filter = ""
+        self.is_asking = False
+        """Whether keys go to the filter."""
+        self.is_frozen = False
+        self.shows_help = False
+        self.message = ""
+        self.top = 0
+        self.cursor = 0
+        self._key: Hashable = None
+        self._share = share
+        self._sorts = {tab: _Sort(_find_column(tab, title), tab in _INVERTED) for tab, title in _FIRST_SORT.items()}
+        self._shown: Activity = source.activity
+        self._rows: list[MonitorRow] = []
+        self._height = 1
+        self._heading_width = 80
+        self._used: list[tuple[float, float]] = []
+        self.refresh()
+
+    @property
+    def playback(self) -> PlaybackSource | None:
+        """The recording that is played back, None for a kernel."""
+        return self.source if isinstance(self.source, PlaybackSource) else None
+
+    @property
+    def activity(self) -> Activity:
+        """What is shown."""
+        return self._shown
+
+    @property
+    def rows(self) -> list[MonitorRow]:
+        """The rows of the list, in order."""
+        return self._rows
+
+    @property
+    def columns(self) -> tuple[MonitorColumn, ...]:
+        """The columns of the list."""
+        return COLUMNS[self.tab]
+
+    @property
+    def is_advancing(self) -> bool:
+        """Whether there is a next sample to take now: a recorder goes on while the screen is frozen."""
+        is_recording = isinstance(self.source, LiveSource) and self.source.is_recording
+        return self.source.pause is not None and (not self.is_frozen or is_recording)
+
+    def advance(self) -> None:
+        """Take the next sample."""
+        self.source.advance()
+        self.note_use()
+        if not self.is_frozen:
+            self.refresh()
+
+    def note_use(self) -> None:
+        """Remember how much processor time was used until now."""
+        now = time.monotonic()
+        self._used = [*(used for used in self._used if now - used[0] < 3.0), (now, time.process_time())]
+
+    def refresh(self) -> None:
+        """Show what the source has now."""
+        self._shown = self.source.activity
+        self._make_rows()
+
+    def _make_rows(self) -> None:
+        wanted = self.filter.casefold()
+        rows = [row for row in make_rows(self._shown, self.tab) if wanted in row.search.casefold()]
+        sort = self._sorts[self.tab]
+        self._rows = sort_rows(rows, self.columns[sort.column], inverted=sort.inverted)
+        if self._key is not None:
+            # The cursor stays with its row.
+            self.cursor = next((number for number, row in enumerate(self._rows) if row.key == self._key), self.cursor)
+        self._clamp()
+
+    # Moving.
+
+    def _clamp(self) -> None:
+        last = max(len(self._rows) - 1, 0)
+        self.cursor = min(max(self.cursor, 0), last)
+        self.top = min(max(self.top, self.cursor - self._height + 1), self.cursor)
+        self.top = max(min(self.top, last - self._height + 1), 0)
+
+    def go_to(self, row: int) -> None:
+        """Put the cursor into a row."""
+        self.cursor = row
+        self._clamp()
+        # At the top, the cursor stays at the top.
+        self._key = self._rows[self.cursor].key if self._rows and self.cursor else None
+
+    def move(self, rows: int) -> None:
+        """Move the cursor by so many rows."""
+        self.go_to(self.cursor + rows)
+
+    def page(self, pages: int) -> None:
+        """Move by so many screens."""
+        self.top += pages * self._height
+        self.move(pages * self._height)
+
+    def scroll(self, rows: int) -> None:
+        """Scroll by so many rows, and keep the cursor on the screen."""
+        self.top = min(max(self.top + rows, 0), max(len(self._rows) - self._height, 0))
+        self.go_to(min(max(self.cursor, self.top), self.top + self._height - 1))
+
+    @property
+    def selected(self) -> MonitorRow | None:
+        """The row with the cursor."""
+        return self._rows[self.cursor] if self.cursor < len(self._rows) else None
+
+    # Lists, order and filter.
+
+    def show_tab(self, tab: Tab) -> None:
+        """Show a list."""
+        self.tab = tab
+        self.top = self.cursor = 0
+        self._key = None
+        self._make_rows()
+
+    def turn_tab(self, by: int) -> None:
+        """Show another list."""
+        self.show_tab(_TABS[(_TABS.index(self.tab) + by) % len(_TABS)])
+
+    def sort_by(self, column: int) -> None:
+        """Sort by a column; by the same one once more, invert the order."""
+        sort = self._sorts[self.tab]
+        self._sorts[self.tab] = _Sort(column, not sort.inverted if sort.column == column else False)
+        self._make_rows()
+
+    def turn_sort(self, by: int) -> None:
+        """Sort by another column that is shown."""
+        shown = [placed.number for placed in place_columns(self.columns, self._heading_width)]
+        column = self._sorts[self.tab].column
+        place = shown.index(column) if column in shown else 0
+        self._sorts[self.tab] = _Sort(shown[(place + by) % len(shown)], False)
+        self.message = f"sorted by {self.columns[self._sorts[self.tab].column].title}"
+        self._make_rows()
+
+    def sort_tasks(self, title: str) -> None:
+        """Show the tasks, sorted by a column."""
+        if self.tab is not Tab.TASKS:
+            self.show_tab(Tab.TASKS)
+        self._sorts[Tab.TASKS] = _Sort(_find_column(Tab.TASKS, title), False)
+        self._make_rows()
+
+    def invert(self) -> None:
+        """Invert the order."""
+        sort = self._sorts[self.tab]
+        self._sorts[self.tab] = sort._replace(inverted=not sort.inverted)
+        self._make_rows()
+
+    def set_filter(self, text: str) -> None:
+        """Show only rows with this text."""
+        self.filter = text
+        self._make_rows()
+
+    # Time.
+
+    def toggle_freeze(self) -> None:
+        """Freeze the screen or pause the playback, or go on."""
+        self.is_frozen = not self.is_frozen
+        if not self.is_frozen and self.playback is not None and self.source.pause is None:
+            self.playback.go_to(0)
+        self.refresh()
+
+    def seek(self, seconds: float) -> None:
+        """Go on or back in a recording."""
+        if self.playback is not None:
+            self.playback.seek(seconds)
+            self.refresh()
+
+    def step(self, looks: int) -> None:
+        """Go on or back by so many looks, and pause."""
+        if self.playback is not None:
+            self.is_frozen = True
+            self.playback.go_to(self.playback.index + looks)
+            self.refresh()
+
+    def change_speed(self, factor: float) -> None:
+        """Play faster or slower."""
+        if self.playback is not None:
+            least, most = _SPEEDS
+            self.playback.speed = min(max(self.playback.speed * factor, least), most)
+
+    def go_to_end(self, *, last: bool) -> None:
+        """Go to the first look of a recording or to the last one."""
+        if self.playback is not None:
+            self.playback.go_to(len(self.playback.samples) - 1 if last else 0)
+            self.refresh()
+
+    # Drawing.
+
+    def lines(self, width: int, height: int) -> list[ScreenLine]:
+        """Return the lines of a screen of this size, without the last one, which has the keys."""
+        self._heading_width = width
+        top = [
+            self._title(width),
+            ScreenLine(Region.TOTALS, fit(totals_line(self._shown), width)),
+            ScreenLine(Region.TOTALS, fit(sections_line(self._shown), width)),
+            ScreenLine(Region.TOTALS, fit(cost_line(self._shown, self._own_share(), self._share), width)),
+            ScreenLine(Region.TABS, fit(self._tabs(), width)),
+        ]
+        columns = place_columns(self.columns, width)
+        sort = self._sorts[self.tab]
+        heading = heading_text(columns, width, sort.column, inverted=sort.inverted)
+        status = ScreenLine(Region.STATUS, fit(self._status(), width))
+        events = self._event_lines(width, height)
+        self._height = max(height - len(top) - len(events) - 3, 1)
+        self._clamp()
+        rows = []
+        for number in range(self.top, min(self.top + self._height, len(self._rows))):
+            style = "cursor" if number == self.cursor else ""
+            rows.append(ScreenLine(Region.ROW, row_line(self._rows[number], columns, width), style, number))
+        if not self._rows:
+            rows.append(ScreenLine(Region.ROW, fit((("remark", self._empty_text()),), width)))
+        blank = ScreenLine(Region.ROW, (("", " " * width),))
+        rows += [blank] * (self._height - len(rows))
+        lines = [*top, ScreenLine(Region.HEADING, (("", heading),), "bar"), *rows, *events, status]
+        return lines[: max(height - 1, 0)]
+
+    def _title(self, width: int) -> ScreenLine:
+        name, state, clock = title_parts(self._shown, self.source.facts)
+        if self.playback is not None:
+            signs = " RECORDING "
+        else:
+            signs = " REC " if isinstance(self.source, LiveSource) and self.source.is_recording else ""
+        signs += " FROZEN" if self.is_frozen and self.playback is None else ""
+        right = f"{signs} {state.upper()}  {clock} "
+        left = " kcovdbg monitor  "
+        room = max(width - text_width(left) - text_width(right) - 1, 8)
+        text = left + elide_start(name, room)
+        gap = " " * max(width - text_width(text) - text_width(right), 1)
+        return ScreenLine(Region.TITLE, fit((("", text + gap + right),), width), "bar")
+
+    def _tabs(self) -> list[Fragment]:
+        line: list[Fragment] = []
+        for tab, label in self.tab_labels().items():
+            line += [("bar" if tab is self.tab else "", label), ("", " ")]
+        return line
+
+    def tab_labels(self) -> Mapping[Tab, str]:
+        """Return the labels of the lists."""
+        activity = self._shown
+        counts = {
+            Tab.TASKS: 0 if activity.sample is None else len(activity.sample.tasks),
+            Tab.SECTIONS: len(activity.sections),
+            Tab.OBJECTS: len(activity.objects),
+            Tab.EVENTS: len(activity.events),
+            Tab.FINDINGS: len(activity.findings),
+        }
+        return {tab: f" {tab.value} {counts[tab]} " for tab in _TABS}
+
+    def _event_lines(self, width: int, height: int) -> list[ScreenLine]:
+        if height < _ROWS_FOR_EVENTS or self.tab is Tab.EVENTS:
+            return []
+        most = min(max(height // 6 - 1, 2), _MOST_EVENTS)
+        shown = self._shown.events[-most:]
+        lines = [
+            ScreenLine(
+                Region.EVENT, fit((("gutter", f"{clock_text(event.time)} "), (event_style(event), event_text(event))), width)
+            )
+            for event in shown
+        ]
+        blank = ScreenLine(Region.EVENT, (("", " " * width),))
+        return [*lines, *[blank] * (most - len(lines))]
+
+    def _empty_text(self) -> str:
+        if self.filter:
+            return f"nothing matches '{self.filter}'"
+        return {
+            Tab.TASKS: "no task with KCOV state",
+            Tab.SECTIONS: "no remote section was seen",
+            Tab.OBJECTS: "no object",
+            Tab.EVENTS: "nothing happened yet",
+            Tab.FINDINGS: "no rule is violated, of those that need little reading",
+        }[self.tab]
+
+    def _status(self) -> list[Fragment]:
+        line: list[Fragment] = []
+        if self.playback is not None:
+            line.append(("key", self._position()))
+        if self.source.problem is not None:
+            line.append(("error", f"{self.source.problem}  "))
+        elif self._is_stopped():
+            line.append((state_style("stopped"), "the machine is stopped: nothing changes  "))
+        if self.filter and not self.is_asking:
+            line.append(("key", f"filter '{self.filter}': {len(self._rows)} rows  "))
+        if self.message:
+            line.append(("", f"{self.message}  "))
+        errors = () if self._shown.sample is None else self._shown.sample.errors
+        if errors and len(line) <= (self.playback is not None):
+            more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+            line.append(("remark", f"{errors[0]}{more}"))
+        return line
+
+    def _is_stopped(self) -> bool:
+        return self._shown.sample is not None and self._shown.sample.state == "stopped"
+
+    def _position(self) -> str:
+        source = self.playback
+        assert source is not None
+        at = source.samples[source.index].time - source.samples[0].time
+        sign = "paused" if self.is_frozen else "end" if source.pause is None else "playing"
+        look = f"look {source.index + 1}/{len(source.samples)}"
+        return f"{sign} {seconds_text(at)} of {seconds_text(source.recording.seconds)}, {look}, speed {source.speed:g}  "
+
+    def _own_share(self) -> float | None:
+        if self.playback is not None or len(self._used) < 2:
+            return None
+        (start, before), (end, after) = self._used[0], self._used[-1]
+        return (after - before) / (end - start) if end > start else None
+
+    def footer(self, width: int) -> list[tuple[str, str, str]]:
+        """Return of each key in the footer that fits its label, its word and its action."""
+        found = []
+        taken = 0
+        for label, word, action in footer_parts(is_playback=self.playback is not None):
+            taken += len(label) + len(word) + 1
+            if taken <= width + 1:
+                found.append((label, word, action))
+        return found
+
+
+def _find_column(tab: Tab, title: str) -> int:
+    return next(number for number, column in enumerate(COLUMNS[tab]) if column.title == title)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Records of a buffer with their locations, and the filters that choose among them."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Final
+
+from kcovdbg.abi import record
+from kcovdbg.abi.address import address_of
+from kcovdbg.records.pc_columns import PcColumns
+from kcovdbg.records.pc_names import Names, is_pattern
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.located_record import LocatedRecord
+from kcovdbg.model.location import Frame
+
+FIRST_BATCH: Final = 64
+"""Records that are looked up before the first line is written: few, so that it comes at once."""
+BATCH: Final = 4096
+"""Records that are looked up at a time after that."""
+_IN_FUNCTION: Final = 1
+_IN_FILE: Final = 2
+_EXCLUDED: Final = 4
+
+
+def locate_records(buffer: Buffer, names: Names, indices: Iterable[int]) -> Iterator[LocatedRecord]:
+    """Iterate over records with their locations, looking up names in batches.
+
+    :param indices: of the records.
+    """
+    remaining = iter(indices)
+    size = FIRST_BATCH
+    while batch := [record.decode_record(buffer.words, index, buffer.encoding) for index in islice(remaining, size)]:
+        size = BATCH
+        names.learn(found.pc for found in batch if found.pc is not None and found.kind is not record.RecordKind.EDGE)
+        for found in batch:
+            yield locate_record(buffer, names, found)
+
+
+def locate_record(buffer: Buffer, names: Names, found: record.Record) -> LocatedRecord:
+    """Return a record with its location."""
+    if found.pc is None:
+        return LocatedRecord(found, None, None)
+    location = None if found.kind is record.RecordKind.EDGE else names[found.pc]
+    return LocatedRecord(found, address_of(found.pc, buffer.kaslr_offset), location)
+
+
+def find_indices(buffer: Buffer, wanted: PcFilter) -> Sequence[int]:
+    """Return the indices of the records that were read and pass a filter, ascending."""
+    words = _wanted_words(buffer, wanted)
+    if words is None and not buffer.gaps:
+        return range(buffer.count)
+    missing = {index for gap in buffer.gaps for index in range(gap.first, gap.first + gap.length)}
+    every = record.pc_words(buffer.words, buffer.encoding)
+    return array("Q", (i for i, word in enumerate(every) if (words is None or word in words) and i not in missing))
+
+
+def select_records(buffer: Buffer, indices: Sequence[int]) -> Buffer:
+    """Return a buffer that holds only some records of another.
+
+    :param indices: of records that could be read, ascending.
+    """
+    words, starts = array(buffer.words.typecode), array("Q")
+    for index in indices:
+        starts.append(len(words))
+        words.extend(record.record_words(buffer.words, index, buffer.encoding))
+    # Where a record of some formats ends is known by the next one only.
+    encoding = buffer.encoding if buffer.encoding.starts is None else replace(buffer.encoding, starts=starts)
+    return replace(buffer, encoding=encoding, words=words, count=len(indices), gaps=())
+
+
+def _wanted_words(buffer: Buffer, wanted: PcFilter) -> set[int] | None:
+    """Return the address words of the records that pass a filter; None where all do."""
+    if wanted.passes_all:
+        return None
+    distinct = set(record.pc_words(buffer.words, buffer.encoding))
+    pcs = record.pcs_of_words(distinct, buffer.encoding)
+    passing = {word for word, pc in pcs.items() if wanted(pc)}
+    return passing | (distinct - pcs.keys()) if wanted.only_excludes else passing
+
+
+def matches_function(pattern: str, frame: Frame) -> bool:
+    """Return whether a frame's function has this name, or matches this pattern."""
+    if frame.function is None:
+        return False
+    return fnmatchcase(frame.function, pattern) if is_pattern(pattern) else frame.function == pattern
+
+
+def matches_source_function(name: str, frame: Frame) -> bool:
+    """Return whether a frame's function has this name, is the one that a symbol is a clone of, or matches this pattern."""
+    return matches_function(name, frame) or (not is_pattern(name) and matches_function(strip_clone_suffix(name), frame))
+
+
+def matches_file(pattern: str, frame: Frame) -> bool:
+    """Return whether a frame's file has this path or end of a path, is in this directory, or matches this pattern."""
+    return frame.file is not None and matches_path(pattern, frame.file)
+
+
+def matches_path(pattern: str, file: str) -> bool:
+    """Return whether a file has this path or end of a path, is in this directory, or matches this pattern."""
+    if is_pattern(pattern):
+        return fnmatchcase(file, pattern)
+    path = file.removeprefix("./")
+    pattern = pattern.removeprefix("./")
+    return path == pattern or path.endswith("/" + pattern) or path.startswith(pattern.rstrip("/") + "/")
+
+
+def is_file_name(text: str) -> bool:
+    """Return whether this names a source file rather than a function."""
+    return "/" in text or text.endswith((".c", ".h", ".S", ".rs"))
+
+
+def matches_function_or_file(pattern: str, frame: Frame) -> bool:
+    """Return whether a frame is in this function or file."""
+    return matches_file(pattern, frame) if is_file_name(pattern) else matches_source_function(pattern, frame)
+
+
+class PcFilter:
+    """A test of PCs by function and by file.
+
+    :param names: of the PCs.
+    :param functions: names or patterns; any frame may match.
+    :param files: paths, ends of paths, directories, or patterns; any frame may match.
+    :param not_functions: names or patterns; no frame may match.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        functions: Iterable[str] | None,
+        files: Iterable[str] | None = None,
+        not_functions: Iterable[str] | None = None,
+    ) -> None:
+        self._names = names
+        self._not_functions = tuple(not_functions or ())
+        self._functions = tuple(functions or ())
+        self._files = tuple(files or ())
+        self._known: dict[int, bool] = {}
+        # Symbols have names that no frame has: those of clones, such as vfs_open.isra.0, and aliases.
+        self._code = [
+            (code, flag)
+            for flag, patterns in ((_IN_FUNCTION, self._functions), (_EXCLUDED, self._not_functions))
+            for pattern in patterns
+            for code in names.find_code(pattern)
+        ]
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether there is nothing to filter by."""
+        return self.only_excludes and not self._not_functions
+
+    @property
+    def only_excludes(self) -> bool:
+        """Whether a record that is in no function passes."""
+        return not self._functions and not self._files
+
+    def __call__(self, pc: int) -> bool:
+        """Return whether a PC passes."""
+        found = self._known.get(pc)
+        if found is None:
+            flags = 0
+            for code, flag in self._code:
+                flags |= flag if pc - 1 in code else 0
+            for frame in self._names[pc].frames:
+                flags |= self._flags(frame)
+            found = self._known[pc] = self._passes(flags)
+        return found
+
+    def select(self, columns: PcColumns) -> bytes:
+        """Return for each PC whether it passes, 0 or 1."""
+        flags = bytearray(columns.combine_flags(columns.place_flags(self._flags)))
+        for code, flag in self._code:
+            for at in range(bisect_right(columns.pcs, code.start), bisect_right(columns.pcs, code.stop)):
+                flags[at] |= flag
+        return bytes(flags.translate(bytes(self._passes(byte) for byte in range(256))))
+
+    def wants_frame(self, frame: Frame) -> bool:
+        """Return whether one frame passes all parts of the filter by itself; of a clone it has the name without the suffix."""
+        return self._passes(self._flags(frame, matches_source_function))
+
+    def _flags(self, frame: Frame, matches: Callable[[str, Frame], bool] = matches_function) -> int:
+        """Return which parts of the filter a frame matches."""
+        flags = 0
+        if any(matches(pattern, frame) for pattern in self._functions):
+            flags |= _IN_FUNCTION
+        if any(matches_file(pattern, frame) for pattern in self._files):
+            flags |= _IN_FILE
+        if any(matches(pattern, frame) for pattern in self._not_functions):
+            flags |= _EXCLUDED
+        return flags
+
+    def _passes(self, flags: int) -> bool:
+        """Return whether frames that together match these parts of the filter pass."""
+        return (
+            (not self._functions or bool(flags & _IN_FUNCTION))
+            and (not self._files or bool(flags & _IN_FILE))
+            and not flags & _EXCLUDED
+        )

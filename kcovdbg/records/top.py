@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What fills a buffer: records by function, file or PC, and how many of them are repeats within loops."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import compress, count
+from typing import NamedTuple, overload
+
+from kcovdbg.records.pc_columns import PcColumns
+from kcovdbg.records import chain_loops
+from kcovdbg.records.native_loops import NO_ID
+from kcovdbg.records.pc_counts import make_numbering
+
+
+class Share(NamedTuple):
+    """The share of a buffer that one function, file or PC takes."""
+
+    records: int
+    share: float
+    """Fraction of all records, 0 to 1."""
+    points: int
+    """Distinct PCs."""
+    pc: int
+    """The PC with the most records."""
+    repeats: int
+    """Records of points that the same function run already had, mostly from loops."""
+
+
+class Ranking(Sequence[Share]):
+    """Groups of PCs, those with the most records first; a share is made when it is asked for.
+
+    :param pcs: of the buffer, ascending.
+    :param sums: of each group.
+    :param order: the numbers of the groups.
+    """
+
+    def __init__(self, pcs: array[int], sums: chain_loops.GroupSums, order: Sequence[int]) -> None:
+        self._pcs = pcs
+        self._sums = sums
+        self._order = order
+        self.records = sum(sums.records)
+        """Of all groups."""
+        self.repeats = sum(sums.repeats)
+        """Of all groups."""
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> Share: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Share]: ...
+
+    def __getitem__(self, index: int | slice) -> Share | list[Share]:
+        """Return a group's share, or several."""
+        if isinstance(index, slice):
+            return [self._share(group) for group in self._order[index]]
+        return self._share(self._order[index])
+
+    def __iter__(self) -> Iterator[Share]:
+        """Iterate over the shares of all groups."""
+        return map(self._share, self._order)
+
+    def _share(self, group: int) -> Share:
+        records, points, hottest, repeats = (column[group] for column in self._sums)
+        return Share(records, records / self.records, points, self._pcs[hottest], repeats)
+
+
+def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, wanted: bytes | None = None) -> Ranking:
+    """Group PCs and sort the groups, the largest first.
+
+    :param columns: where the PCs are.
+    :param counts: records of each PC. Type code Q.
+    :param repeats: repeated records of each PC, from :func:`count_repeats`. Type code Q.
+    :param by: ``function`` (innermost, including inlined ones), ``file`` or ``pc``. A PC without a function is its own group.
+    :param wanted: of each PC, 0 for one that is left out; None to rank all.
+    """
+    pcs = columns.pcs
+    groups = None if by == "pc" else _groups(columns, by)
+    if wanted is not None:
+        pcs, counts, repeats = (array("Q", compress(column, wanted)) for column in (pcs, counts, repeats))
+        groups = None if groups is None else array("I", compress(groups, wanted))
+    if groups is None:
+        sums = chain_loops.GroupSums(counts, array("I", [1]) * len(pcs), array("I", range(len(pcs))), repeats)
+    else:
+        sums = chain_loops.sum_groups(groups, counts, repeats, max(groups, default=-1) + 1)
+    order = sorted(compress(range(len(sums.points)), sums.points), key=sums.hottest.__getitem__)
+    order.sort(key=sums.records.__getitem__, reverse=True)
+    return Ranking(pcs, sums, array("I", order))
+
+
+def _groups(columns: PcColumns, by: str) -> array[int]:
+    """Return the number of each PC's group."""
+    if by == "file":
+        return columns.files()
+    # Static functions in different files may share a name. What a tail call recorded is in a callee of the function.
+    places = columns.places
+    named = array("I", [place if function else NO_ID for place, function in enumerate(places.function)])
+    groups = chain_loops.gather(columns.innermost_places(), named, NO_ID)
+    for index in _find_ones(columns.approximate):
+        if groups[index] != NO_ID:
+            groups[index] += len(places)
+    free = count(2 * len(places))
+    return array("I", [next(free) if group == NO_ID else group for group in groups]) if NO_ID in groups else groups
+
+
+def _find_ones(flags: bytes) -> Iterator[int]:
+    index = flags.find(1)
+    while index >= 0:
+        yield index
+        index = flags.find(1, index + 1)
+
+
+def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:
+    """Count the records that repeat a point of the same run of a function, mostly in loops.
+
+    :param columns: where the PCs of the sequence are.
+    :param sequence: PCs in order, 0 for records without one. Type code Q.
+    :return: repeated records of each PC of the columns. Type code Q.
+    """
+    numbering = make_numbering(sequence)
+    distinct = numbering.number(sequence)
+    symbols = columns.symbols()
+    first = len(distinct) - len(columns)
+    if first:
+        # Records without a PC are in no function, not even the unknown one.
+        symbols.insert(0, NO_ID)
+    return chain_loops.count_repeats(numbering.ids(sequence), symbols)[first:]

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Trace files: a buffer as the kernel laid it out, with a side file that describes it; and files of other tools.
+
+The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg.records.pc_file` finds out what a file is.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import stat
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from kcovdbg.abi import record
+from kcovdbg.abi.address import is_word
+from kcovdbg.abi.call_length import CALL_LENGTHS
+from kcovdbg.abi.record import PC
+from kcovdbg.records.buffer_data import concatenate, decode_buffer
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel, interpret, make_buffer, make_facts, read_pc_list
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.input_file import parse_json, read_input
+from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.module_place import ModulePlace, move_pcs
+from kcovdbg.records.pc_file import PcFile, PcFormat
+from kcovdbg.records.unpacked_data import unpack_data
+from kcovdbg.series import table
+from kcovdbg.target.dump_file import path_hint
+
+FORMAT: Final = 1
+SUFFIX: Final = ".json"
+NAMES_MAY_BE_WRONG: Final = "names may be wrong"
+"""The end of the remark on a trace of another kernel."""
+# Limit for remarks on the traces of a directory.
+_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TraceHeader:
+    """The content of a side file; a key that is missing or of the wrong type is None."""
+
+    mode: str | None = None
+    """Name without prefix: ``TRACE_PC``."""
+    word_size: int | None = None
+    """Size of the kernel's word in bytes."""
+    byteorder: str | None = None
+    """``little`` or ``big``."""
+    release: str | None = None
+    build_id: str | None = None
+    kaslr_offset: int | None = None
+    pid: int | None = None
+    tid: int | None = None
+    comm: str | None = None
+    argv: tuple[str, ...] | None = None
+    size: int | None = None
+    """Size of the buffer in words of the kernel."""
+    count: int | None = None
+    """Number of records."""
+    captured_at: str | None = None
+    modules: tuple[ModulePlace, ...] | None = None
+    """Where the modules were loaded that records are in."""
+
+    @property
+    def recorded_modules(self) -> tuple[ModulePlace, ...]:
+        """Where the modules were, with addresses as KCOV records them; none where that is unknown."""
+        return tuple(place.shift(-self.kaslr_offset) for place in self.modules or () if self.kaslr_offset is not None)
+
+
+def side_path(path: Path) -> Path:
+    """Return the path of a trace file's side file."""
+    return path.with_name(path.name + SUFFIX)
+
+
+def find_traces(path: Path | str) -> list[Path]:
+    """Return the trace files in a directory, or those that match a pattern, by name.
+
+    Hidden files and side files are left out.
+
+    :param path: of a directory; with a pattern as its last component (``runs/a*.kcov``); or of a file, which is returned alone.
+    :raises KcovdbgError: when a directory holds no trace file, or none matches.
+    """
+    path = Path(path)
+    if path.is_dir():
+        found = set(path.iterdir())
+    elif not path.exists() and any(character in path.name for character in "*?["):
+        found = set(path.parent.glob(path.name))
+    else:
+        return [path]
+    traces = [
+        entry
+        for entry in found
+        if entry.is_file()
+        and not entry.name.startswith(".")
+        and not (entry.suffix == SUFFIX and entry.with_suffix("") in found)
+    ]
+    if not traces:
+        raise KcovdbgError(f"no trace files: '{path}'", hint="collect -o FILE writes one")
+    return sorted(traces)
+
+
+# One file per program and call, of syz-execprog's -coverfile and of vock: cov_prog1.0, cov_prog1.1, cov_prog1.extra.
+_CALL_FILE: Final = re.compile(r"(.*prog\d+)\.(?:\d+|extra)")
+
+
+def group_runs(paths: Iterable[Path]) -> list[list[Path]]:
+    """Return trace files by run: those of the calls of one program are one, any other is a run of its own."""
+    runs: dict[str, list[Path]] = {}
+    for path in paths:
+        match = _CALL_FILE.fullmatch(path.name)
+        runs.setdefault(path.name if match is None else match[1], []).append(path)
+    return list(runs.values())
+
+
+def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -> Buffer:
+    """Return several buffers, or the traces of a directory or pattern, as one buffer.
+
+    :param others: why further ones were left out.
+    :raises KcovdbgError: when records are of several kinds.
+    """
+    if len({(buffer.encoding.codec, buffer.encoding.word_size) for buffer in buffers if buffer.count}) > 1:
+        raise KcovdbgError(f"{name.removeprefix('file:')}: traces of several modes", hint="name those of one mode by a pattern")
+    buffers = [buffer for buffer in buffers if buffer.count] or buffers[:1]
+    count = len(buffers)
+    told = Counter(remark for buffer in buffers for remark in buffer.remarks)
+    builds = {buffer.build_id for buffer in buffers}
+    noun = "traces" if name.startswith("file:") else "buffers"
+    remarks = [f"{count} {noun}, one after another"] if count > 1 else []
+    remarks += [f"{times} of {count} {noun}: {remark}" if count > 1 else remark for remark, times in told.most_common(_NAMED)]
+    if len(told) > _NAMED:
+        remarks.append(f"{len(told) - _NAMED} more remarks about single {noun}")
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        remarks.append(f"left out: {others[0]}{more}")
+    merged = concatenate(buffers, remarks)
+    build = builds.pop() if len(builds) == 1 else None
+    return replace(merged, name=name, pid=None, comm=None, build_id=build, facts=None)
+
+
+def read_header(path: Path) -> TraceHeader | None:
+    """Return the content of a trace file's side file; None if there is no side file.
+
+    :raises KcovdbgError: when the side file could not be read or is malformed.
+    """
+    side = side_path(path)
+    if not side.exists():
+        # Of a link, beside the file that it leads to.
+        side = side_path(path.resolve())
+    try:
+        text = read_input(side).decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise KcovdbgError(f"{side}: could not be read: {error}") from error
+    try:
+        content = parse_json(text)
+    except ValueError as error:
+        raise KcovdbgError(f"{side}: invalid JSON: {error}", hint="remove it to read the trace as raw words") from error
+    if not isinstance(content, dict):
+        raise KcovdbgError(f"{side}: not a JSON object")
+    if content.get("format") != FORMAT:
+        raise KcovdbgError(
+            f"{side}: unknown format {content.get('format')!r}, expected {FORMAT}", hint="a newer kcovdbg may have written it"
+        )
+    return _parse_header(content)
+
+
+def _parse_header(content: dict[str, Any]) -> TraceHeader:
+    def number(key: str) -> int | None:
+        value = content.get(key)
+        if isinstance(value, str):
+            # Addresses are hexadecimal strings, as in everything that kcovdbg prints.
+            try:
+                value = int(value, 0)
+            except ValueError:
+                return None
+        return value if isinstance(value, int) and not isinstance(value, bool) and is_word(value) else None
+
+    def string(key: str) -> str | None:
+        value = content.get(key)
+        return value if isinstance(value, str) else None
+
+    argv = content.get("argv")
+    mode = string("mode")
+    return TraceHeader(
+        mode=None if mode is None else mode.upper().removeprefix("KCOV_").removeprefix("MODE_"),
+        word_size=number("word_size"),
+        byteorder=string("byteorder"),
+        release=string("release"),
+        build_id=string("build_id"),
+        kaslr_offset=number("kaslr_offset"),
+        pid=number("pid"),
+        tid=number("tid"),
+        comm=string("comm"),
+        argv=tuple(str(word) for word in argv) if isinstance(argv, list) else None,
+        size=number("size"),
+        count=number("count"),
+        captured_at=string("captured_at"),
+        modules=_parse_modules(content.get("modules")),
+    )
+
+
+def _parse_modules(content: Any) -> tuple[ModulePlace, ...] | None:
+    """Return the modules in a side file, without those that are malformed; None if there is no list of them."""
+    if not isinstance(content, list):
+        return None
+    found: list[ModulePlace] = []
+    for module in content:
+        try:
+            build_id = module["build_id"]
+            sections = tuple((str(name), int(address, 16)) for name, address in module["sections"].items())
+            place = ModulePlace(str(module["name"]), build_id and str(build_id).lower(), int(module["size"]), sections)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            continue
+        if is_word(place.size) and all(is_word(address) for _, address in sections):
+            found.append(place)
+    return tuple(found)
+
+
+def read_trace(path: Path | str, kernel: TraceKernel | None = None, options: ReadingOptions = ReadingOptions()) -> Buffer:  # noqa: B008
+    """Read a trace file: with a side file, raw binary, or a list of PCs by another tool.
+
+    PCs in modules that the kernel has loaded elsewhere are changed to where it has them.
+
+    :param kernel: that it is read for. Recorded PCs do not include its KASLR offset, so that traces of different boots of one
+        kernel agree; a trace of another build gets a remark.
+    :param options: for files without a side file.
+    :raises KcovdbgError: when the file is missing, could not be read, or holds no trace.
+    """
+    path = Path(path)
+    try:
+        status = path.stat()
+        if stat.S_ISCHR(status.st_mode):
+            # /dev/zero has no end.
+            raise KcovdbgError(f"{path}: a device, not a trace", hint="name a file, or a pipe that ends")
+        data = _read_bytes(path, status.st_size)
+    except OSError as error:
+        hint = None
+        if isinstance(error, FileNotFoundError):
+            hint = path_hint(path)
+        elif isinstance(error, IsADirectoryError):
+            hint = "name a file in it; diff takes directories of trace files"
+        raise KcovdbgError(f"{path}: could not be read: {error.strerror or error}", hint=hint) from error
+    except MemoryError:
+        raise KcovdbgError(f"{path}: too large for this machine's memory", hint="is it a trace?") from None
+    name = f"file:{path}"
+    header = read_header(path)
+    if header is not None:
+        build = None if header.build_id is None else header.build_id.lower()
+        buffer = replace(_read_binary(name, unpack_data(path, data).data, header), build_id=build)
+        if kernel is not None and kernel.build_id and build and build != kernel.build_id.lower():
+            other = f"the trace is of another kernel ({header.release or 'build-id ' + build}): {NAMES_MAY_BE_WRONG}"
+            buffer = replace(buffer, remarks=(*buffer.remarks, other))
+        elif kernel is not None and header.recorded_modules:
+            buffer = _move_modules(buffer, header.recorded_modules, kernel.find_modules())
+    else:
+        found = read_pc_list(str(path), data, kernel, options)
+        buffer = _read_buffer(name, found) if found.format is PcFormat.BINARY else make_buffer(name, found, kernel)
+        call_length = CALL_LENGTHS.get(platform.machine() if kernel is None else kernel.machine, 0)
+        buffer = interpret(buffer, kernel, options, call_length)
+    return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
+
+
+def _read_bytes(path: Path, size: int) -> bytes:
+    """Return the content of a file, or of a pipe that ends."""
+    limit = find_limit(TRACE_SIZE)
+    if size <= limit:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+        if len(data) <= limit:
+            return data
+    raise over_limit(TRACE_SIZE, str(path))
+
+
+def _read_buffer(name: str, found: PcFile) -> Buffer:
+    """Return the buffer in a file without a side file."""
+    mode = None if found.codec == PC else table.mode_of_codec(found.codec)
+    header = TraceHeader(mode=mode, word_size=found.word_size, byteorder="big" if found.big_endian else "little")
+    buffer = _read_binary(name, found.data, header)
+    told = f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit words"
+    return replace(buffer, remarks=(told, *buffer.remarks), facts=make_facts(found))
+
+
+def _move_modules(buffer: Buffer, old: Sequence[ModulePlace], new: Sequence[ModulePlace] | None) -> Buffer:
+    """Return a buffer with its PCs in modules where the modules are."""
+    words = array(buffer.words.typecode, buffer.words)
+    width, first = buffer.encoding.codec.record_words, buffer.encoding.codec.pc_word
+    counts = Counter(record.pc_words(words, buffer.encoding))
+    pcs = record.pcs_of_words(counts, buffer.encoding)
+    moves = move_pcs(set(pcs.values()), old, new or ())
+    # Whatever else is in an address word is above the bits that tell modules apart.
+    moved = {word: word + moves.moved[pc] - pc for word, pc in pcs.items() if pc in moves.moved}
+    if moved:
+        for index in range(first, len(words), width):
+            words[index] = moved.get(words[index], words[index])
+    remarks = []
+    if moved:
+        remarks.append(f"{sum(counts[word] for word in moved)} records in modules are moved to where this kernel has them")
+    lacking = sum(counts[word] for word, pc in pcs.items() if pc in moves.lacking)
+    if lacking:
+        names = ", ".join(sorted(set(moves.lacking.values())))
+        reason = "not known to be loaded here" if new is None else "not loaded here, or of another build"
+        remarks.append(f"{lacking} records are in modules {reason} ({names}): {NAMES_MAY_BE_WRONG}")
+    return replace(buffer, words=words, remarks=(*buffer.remarks, *remarks))
+
+
+def _read_binary(name: str, data: bytes, header: TraceHeader) -> Buffer:
+    word_size = header.word_size if header.word_size in (4, 8) else 8
+    encoding = record.make_encoding(table.codec_of_trace(header.mode), word_size, header.byteorder == "big")
+    if len(data) < encoding.word_size:
+        raise KcovdbgError(f"{name.removeprefix('file:')}: not a trace: only {len(data)} bytes")
+    pid = header.tid if header.tid is not None else header.pid
+    buffer = decode_buffer(
+        name, data, encoding, size=header.size, word_size=word_size, mode=header.mode, pid=pid, comm=header.comm
+    )
+    if header.count is None or header.count == buffer.stored_count:
+        return buffer
+    told = f"the side file has {header.count} records, the count word {buffer.stored_count}"
+    return replace(buffer, remarks=(*buffer.remarks, told))

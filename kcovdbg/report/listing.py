@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Source text with its coverage by one or two traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from kcovdbg.records.coverage import FileCoverage, LineCoverage
+from kcovdbg.console.escape import escape, escape_all
+from kcovdbg.console.highlight import TAB, highlight
+from kcovdbg.console.renderable import Fragment
+from kcovdbg.console.html_markup import json_text, packed_text, path_text, source_text, text
+from kcovdbg.console.source_hunks import find_hunks
+
+
+class _State(NamedTuple):
+    """The coverage of a line in words, with its sign."""
+
+    name: str
+    sign: str
+    words: str
+
+
+_NONE: Final = _State("none", "!", "not covered")
+
+
+def _states(names: Sequence[str]) -> Sequence[_State]:
+    """Return the states that lines can have.
+
+    :param names: of the traces. Of one, lines are covered whole, in part, or not; of two, by both, by one of them, or by none.
+    """
+    if len(names) == 1:
+        return _State("all", "+", "covered"), _State("part", "~", "covered in part"), _NONE
+    left, right = names
+    both = _State("both", "=", "covered by both")
+    return both, _State("left", "<", f"only {left}"), _State("right", ">", f"only {right}"), _NONE
+
+
+def _state_of_one(covered: int, points: int) -> int:
+    """Return the index of the state of a line of one trace."""
+    return 2 - (covered > 0) * (1 + (covered == points))
+
+
+def _state_of_two(left: int, right: int) -> int:
+    """Return the index of the state of a line of two traces, of whose points each covers some."""
+    return 3 - 2 * (left > 0) - (right > 0)
+
+
+class Listing(NamedTuple):
+    """A file."""
+
+    file: str
+    lines: Mapping[int, Sequence[LineCoverage | None]]
+    """Line -> its coverage by each trace; None where a trace executed nothing of the function."""
+    text: Sequence[str]
+    """Empty where the text is missing."""
+
+
+def listing_markup(listing: Listing, names: Sequence[str], *, is_open: bool = False) -> Iterator[str]:
+    """Yield a foldable file with the lines around those that have points.
+
+    :param names: of the traces.
+    """
+    yield f'<details class="file"{" open" if is_open else ""}>'
+    counted = [sum(_is_covered(found[number]) for found in listing.lines.values()) for number in range(len(names))]
+    yield summary_markup(listing.file, counted, len(listing.lines), names)
+    yield from lines_markup(listing, names)
+    yield "</details>"
+
+
+def packed_words(names: Sequence[str]) -> str:
+    """Return a script element with what the files of :func:`packed_lines` share.
+
+    :param names: of the traces.
+    """
+    states = [[state.name, state.sign, escape(state.words)] for state in _states(names)]
+    return f'<script type="application/json" id="sources">{json_text([list(map(escape, _headings(names))), states])}</script>'
+
+
+def packed_lines(file: str, coverage: Sequence[FileCoverage | None], source: Sequence[str]) -> str:
+    """Return JSON of which the page's script makes what :func:`lines_markup` returns, but for colors.
+
+    :param coverage: of the file's lines by each trace; None where a trace executed nothing of the file.
+    :param source: the file's text, empty where it is missing.
+    """
+    one = coverage[0]
+    if len(coverage) == 1 and one is not None:
+        lines, hits = one.lines, [one.hits]
+        states = list(map(_state_of_one, one.covered, one.points))
+    else:
+        lines = sorted({line for found in coverage if found is not None for line in found.lines})
+        known = [{} if found is None else dict(zip(found.lines, found.hits, strict=True)) for found in coverage]
+        hits = [[hits_of.get(line, 0) for line in lines] for hits_of in known]
+        states = list(map(_state_of_two, *hits))
+    hunks = []
+    for first, last in find_hunks(lines, len(source)):
+        part = "\n".join(source[first - 1 : last]).expandtabs(TAB).split("\n")
+        hunks.append((first, last, "\n".join(escape_all(part))))
+    return packed_text([escape(file), hunks, list(lines), states, list(map(list, hits))])
+
+
+def folded_markup(number: int, file: str, counted: Sequence[int], total: int, names: Sequence[str]) -> str:
+    """Return a foldable file without its lines, which the page's script takes from a chunk.
+
+    :param number: of the chunk.
+    :param counted: lines that each trace covers.
+    :param total: lines with points.
+    :param names: of the traces.
+    """
+    return f'<details class="file" data-chunk="source-{number}">{summary_markup(file, counted, total, names)}</details>'
+
+
+def summary_markup(file: str, counted: Sequence[int], total: int, names: Sequence[str]) -> str:
+    """Return the heading of a foldable file.
+
+    :param counted: lines that each trace covers.
+    :param total: lines with points.
+    :param names: of the traces.
+    """
+    said = ", ".join(
+        f"{count} of {total} lines covered" + (f" by {name}" if len(names) > 1 else "")
+        for count, name in zip(counted, names, strict=True)
+    )
+    return f'<summary><span class="path">{path_text(file)}</span> {text(said)}</summary>'
+
+
+def _headings(names: Sequence[str]) -> list[str]:
+    return [*(f"Records in {name}" if len(names) > 1 else "Records" for name in names), "Coverage", "Line", "Text"]
+
+
+def lines_markup(listing: Listing, names: Sequence[str]) -> Iterator[str]:
+    """Yield the lines around those that have points.
+
+    :param names: of the traces.
+    """
+    yield f'<div class="scroll" role="region" aria-label="{text(listing.file)}" tabindex="0">'
+    yield f'<table class="source"><caption class="hidden">{text(listing.file)}</caption><thead class="hidden"><tr>'
+    yield "".join(f'<th scope="col">{text(heading)}</th>' for heading in _headings(names))
+    yield "</tr></thead>"
+    for first, last in find_hunks(sorted(listing.lines), len(listing.text)):
+        yield "<tbody>"
+        part = listing.text[first - 1 : last]
+        codes = [_code(fragments) for fragments in highlight(part, listing.file)] if part else []
+        # The text may be of another version, and shorter.
+        codes += [""] * (last + 1 - first - len(codes))
+        for number, code in enumerate(codes, first):
+            yield _row(number, listing.lines.get(number), code, names)
+        yield "</tbody>"
+    yield "</table></div>"
+
+
+def _code(fragments: Sequence[Fragment]) -> str:
+    return "".join(
+        f'<span class="s-{style.replace(".", "-")}">{source_text(part)}</span>' if style else source_text(part)
+        for style, part in fragments
+    )
+
+
+def _row(number: int, found: Sequence[LineCoverage | None] | None, code: str, names: Sequence[str]) -> str:
+    if found is None:
+        return f'<tr>{"<td></td>" * (len(names) + 1)}<td class="line">{number}</td><td class="code">{code}</td></tr>'
+    covered = [0 if coverage is None else coverage.covered for coverage in found]
+    one = found[0]
+    number_of_state = _state_of_two(*covered) if len(found) > 1 else _state_of_one(covered[0], one.points if one else 0)
+    state = _states(names)[number_of_state]
+    hits = "".join(f'<td class="hits">{coverage.hits if coverage and coverage.covered else ""}</td>' for coverage in found)
+    return (
+        f'<tr class="c-{state.name}">{hits}<td class="mark" title="{text(state.words)}">'
+        f'<span aria-hidden="true">{text(state.sign)}</span><span class="hidden">{text(state.words)}</span></td>'
+        f'<td class="line">{number}</td><td class="code">{code}</td></tr>'
+    )
+
+
+def _is_covered(coverage: LineCoverage | None) -> bool:
+    return coverage is not None and coverage.covered > 0

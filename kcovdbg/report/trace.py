@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One trace, or two side by side, as data that the page draws a screenful at a time."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from base64 import b64encode
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Final, NamedTuple, Protocol
+
+from kcovdbg.abi.address import address_of
+from kcovdbg.console.escape import escape, escape_all
+from kcovdbg.report.chunks import chunk_lines
+from kcovdbg.console.html_markup import json_text, packed_text, text
+from kcovdbg.console.wording import inlined_text
+
+MAX_RECORDS: Final = 1 << 20
+"""Limit for the records of a trace; further ones are left out."""
+_SMALL: Final = 1 << 16
+_IN_CHUNK: Final = 1 << 14
+_NARROWEST: Final = 22
+_ARROW: Final = " ← "
+MAX_INLINE: Final = 1 << 14
+"""Limit for the points that are in the page as they are; more are in chunks."""
+
+
+class Point(NamedTuple):
+    """A record in words; records with the same words share it."""
+
+    function: str
+    place: str = ""
+    frames: tuple[str, ...] = ()
+    """All frames, innermost first."""
+    head: str = ""
+    """The address and operands, shown before the frames."""
+
+
+class PointChunk(NamedTuple):
+    """Consecutive points as columns. The page's script puts them into words as :meth:`points` does: a kernel has a million."""
+
+    pcs: Sequence[int] = ()
+    """Of the points without words, ascending."""
+    offset: int = 0
+    """The KASLR offset."""
+    lengths: Sequence[int] = ()
+    """How many frames each of them has."""
+    frames: Sequence[int] = ()
+    """The numbers of their frames, innermost first."""
+    functions: Sequence[str] = ()
+    """Of each frame."""
+    places: Sequence[str] = ()
+    """Of each frame."""
+    words: Mapping[int, Point] = {}
+    """Points in words, by their index in the chunk."""
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return len(self.pcs) + len(self.words)
+
+    def points(self) -> Iterator[Point]:
+        """Iterate over the points."""
+        frames = iter(self.frames)
+        columns = zip(self.pcs, self.lengths, strict=True)
+        for index in range(len(self)):
+            if index in self.words:
+                yield self.words[index]
+                continue
+            pc, length = next(columns)
+            chain = list(islice(frames, length))
+            functions = [self.functions[number] for number in chain]
+            texts = [f"{self.functions[number]} {self.places[number]}" for number in chain]
+            head = f"{pc:#x} at {address_of(pc, self.offset):#x}  " if self.offset else f"{pc:#x}  "
+            yield Point(inlined_text(functions[0], functions[-1]), self.places[chain[0]], tuple(texts), head)
+
+    @property
+    def widest(self) -> int:
+        """Characters of the widest row."""
+        names, places = list(map(len, self.functions)), list(map(len, self.places))
+        ends = list(accumulate(self.lengths))
+        inner = [self.frames[end - length] for end, length in zip(ends, self.lengths, strict=True)]
+        outer = [self.frames[end - 1] for end in ends]
+        arrow = len(_ARROW)
+        widths = [
+            places[first] + max(names[first] if first == last else names[first] + arrow + names[last], _NARROWEST)
+            for first, last in zip(inner, outer, strict=True)
+        ]
+        widths += [max(len(point.function), _NARROWEST) + len(point.place) for point in self.words.values()]
+        return max(widths, default=0)
+
+    def text(self) -> str:
+        """Return the JSON that the page's script reads."""
+        base = self.pcs[0] if self.pcs else 0
+        return packed_text(
+            {
+                "base": f"{base:#x}",
+                "offset": f"{self.offset:#x}",
+                "pcs": [pc - base for pc in self.pcs],
+                "lengths": list(self.lengths),
+                "frames": list(self.frames),
+                "functions": escape_all(self.functions),
+                "places": escape_all(self.places),
+                "words": {index: _shown(point) for index, point in self.words.items()},
+            }
+        )
+
+
+class ChunkedPoints(Protocol):
+    """Points of which there are many."""
+
+    def __len__(self) -> int:
+        """Return their number."""
+
+    def chunks(self, size: int) -> Iterator[PointChunk]:
+        """Iterate over chunks of a size, of which the last may be smaller."""
+
+
+def _shown(point: Point) -> list[str]:
+    return [escape(point.function), escape(point.place), escape(point.head + _ARROW.join(point.frames))]
+
+
+class RowSpan(NamedTuple):
+    """Consecutive rows: records that both traces have, or records between those."""
+
+    left: int
+    """Index of the first record on the left."""
+    left_length: int
+    right: int
+    right_length: int
+    is_equal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TraceData:
+    """The data of the panes."""
+
+    names: Sequence[str]
+    """Of the traces: one or two."""
+    points: Collection[Point] | ChunkedPoints
+    records: Sequence[array[int]]
+    """Of each trace: the number of each record's point; typecode I."""
+    segments: Sequence[RowSpan]
+
+
+def trace_markup(data: TraceData) -> Iterator[str]:
+    """Yield the panes and the data of the script that fills them."""
+    pair = len(data.names) > 1
+    differences = sum(not segment.is_equal for segment in data.segments) if pair else 0
+    yield '<div class="viewer" id="viewer">'
+    yield '<div class="tools">'
+    if pair:
+        disabled = "" if differences else " disabled"
+        yield f'<button type="button" id="previous"{disabled}>Previous difference <kbd>p</kbd></button>'
+        yield f'<button type="button" id="next"{disabled}>Next difference <kbd>n</kbd></button>'
+    yield '<label>Find <input id="find" type="search" placeholder="function or file, then Enter" autocomplete="off"></label>'
+    yield '<p id="position" role="status" aria-live="polite"></p></div>'
+    yield '<div class="panes">'
+    for number, name in enumerate(data.names):
+        yield (
+            f'<div class="pane"><h3 id="pane{number}-name">{text(name)}</h3>'
+            f'<div class="rows" id="pane{number}" role="grid" tabindex="0" aria-labelledby="pane{number}-name" '
+            'aria-describedby="keys"><div class="height"><div class="shown"></div></div></div></div>'
+        )
+    yield "</div>"
+    yield '<p id="detail" class="detail"></p>'
+    difference_keys = "<kbd>n</kbd> and <kbd>p</kbd> go to the next and the previous difference; " if pair else ""
+    yield (
+        f'<p id="keys" class="keys">{difference_keys}<kbd>j</kbd> <kbd>k</kbd> or arrows move, <kbd>Page Up</kbd> '
+        "<kbd>Page Down</kbd> <kbd>Home</kbd> <kbd>End</kbd> move further; <kbd>/</kbd> finds.</p>"
+    )
+    yield "<noscript><p>Showing the records needs JavaScript; the rest of the page does not.</p></noscript>"
+    yield "</div>"
+    content: dict[str, object] = {
+        "records": [_encode(records, len(data.points)) for records in data.records],
+        "segments": [[int(part) for part in segment] for segment in data.segments],
+    }
+    chunks = _Chunks(data.points)
+    if len(data.points) <= MAX_INLINE:
+        content["points"] = [_shown(point) for chunk in chunks.parts() for point in chunk.points()]
+    else:
+        yield from chunk_lines("points", chunks)
+        content |= {"chunk": _IN_CHUNK, "arrow": _ARROW, "widest": chunks.widest}
+    yield f'<script type="application/json" id="trace">{json_text(content)}'
+    yield "</script>"
+
+
+class _Chunks:
+    """Points in parts."""
+
+    def __init__(self, points: Collection[Point] | ChunkedPoints) -> None:
+        self._points = points
+        self.widest = 0
+        """Characters of the widest row, known after iterating."""
+
+    def parts(self) -> Iterator[PointChunk]:
+        """Iterate over the parts."""
+        if not isinstance(self._points, Collection):
+            yield from self._points.chunks(_IN_CHUNK)
+            return
+        points = iter(self._points)
+        while part := list(islice(points, _IN_CHUNK)):
+            yield PointChunk(words=dict(enumerate(part)))
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the parts as JSON."""
+        for part in self.parts():
+            self.widest = max(self.widest, part.widest)
+            yield part.text()
+
+
+def _encode(records: array[int], points: int) -> dict[str, object]:
+    """Encode numbers in base64 as little-endian words, of 16 bits where they fit."""
+    words = array("H", records) if points <= _SMALL else array("I", records)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return {"bits": 8 * words.itemsize, "words": b64encode(words.tobytes()).decode("ascii")}

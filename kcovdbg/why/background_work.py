@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Background work and the sites that announce remote handles: what can be recorded of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from kcovdbg.abi.handle import decode_handle, name_subsystem
+from kcovdbg.why.missing_coverage import Answer, Reason
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.object_names import name_some, name_task
+from kcovdbg.model.remote_site import RemoteSite
+from kcovdbg.model.state import State
+from kcovdbg.model.task import Task
+
+# The outermost functions of threads that are no kernel threads and do background work: of io_uring since v5.12, of vhost since
+# v6.4.
+_IO_URING: Final = frozenset({"io_wq_worker", "io_wqe_worker", "io_sq_thread"})
+_WORKERS: Final = _IO_URING | {"vhost_task_fn"}
+# Calls the function of a work item.
+_WORK_CALLER: Final = "process_one_work"
+_SHOWN: Final = 8
+
+
+def is_background(task: Task, stack: Sequence[StackFrame]) -> bool:
+    """Return whether a task does background work: a kernel thread, or a worker of io_uring or vhost."""
+    return task.fields.is_kernel_thread or any(frame.function in _WORKERS for frame in stack)
+
+
+def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) -> Iterator[Answer]:
+    """Yield whether what a task does in the background can be recorded: nothing of a task in a session, or of another one.
+
+    :param state: with the task's stack.
+    """
+    stack = state.stack(task.fields.address) or ()
+    if not is_background(task, stack) or any(session.task == task.fields.address for session in state.sessions):
+        return
+    functions = _functions_on(stack)
+    if any(function in _IO_URING for function in functions) and not any(site.is_of_io_uring for site in sites):
+        yield Answer(
+            Reason.IO_URING_NOT_ANNOUNCED,
+            "it is a worker of io_uring, and nothing in io_uring announces a remote handle on this kernel: its work cannot be "
+            "recorded",
+            {"sites": len(sites)},
+        )
+    found = _sites_on(functions, sites)
+    if found:
+        yield Answer(
+            Reason.AT_SITE,
+            f"{_say_sites(found)}: what runs after that call is recorded",
+            {"places": _places(found)},
+            {"function": found[0].function},
+        )
+    elif functions:
+        work = _work_item(functions)
+        what = "it" if work is None else f"its work item {work}()"
+        yield Answer(
+            Reason.OUTSIDE_SITES,
+            f"{what} runs outside of the places that announce a remote handle, and is not recorded: none of them is on its "
+            "stack (see sites)",
+            {"sites": len(sites), "frames": functions[-_SHOWN:]},
+            {"function": work},
+        )
+
+
+def explain_function_work(state: State, function: str, sites: Sequence[RemoteSite]) -> Iterator[Answer]:
+    """Yield what of a function's background work can be recorded.
+
+    :param state: with the stacks of background tasks.
+    """
+    function = strip_clone_suffix(function)
+    own = [site for site in sites if function in _names_of(site)]
+    for site in own:
+        entries = [
+            entry
+            for entry in state.handles
+            if entry.handle is not None and site.subsystem in (None, decode_handle(entry.handle).subsystem)
+        ]
+        owners = name_some([f"{decode_handle(entry.handle or 0)} by {name_task(entry)}" for entry in entries])
+        yield Answer(
+            Reason.ANNOUNCES_HANDLE,
+            f"{_say_sites([site])}; registered: {owners or 'none'}",
+            {"places": _places([site]), "registered": len(entries)},
+            {"function": site.function},
+        )
+    inside: list[Task] = []
+    outside: list[Task] = []
+    for task in state.all_tasks:
+        stack = state.stacks.get(task.fields.address) or ()
+        names = _functions_on(stack)
+        if function in names and is_background(task, stack):
+            # Its callers, itself included.
+            (inside if _sites_on(names[names.index(function) :], sites) else outside).append(task)
+    if inside:
+        yield Answer(
+            Reason.AT_SITE,
+            f"{function}() runs now in {_name_tasks(inside)}, called from a place that announces a remote handle",
+            {"pids": [task.fields.pid for task in inside]},
+            {"function": function},
+        )
+    if outside:
+        yield Answer(
+            Reason.OUTSIDE_SITES,
+            f"{function}() runs now in {_name_tasks(outside)}, outside of the places that announce a remote handle: it is not "
+            "recorded there (see sites)",
+            {"sites": len(sites), "pids": [task.fields.pid for task in outside]},
+            {"function": function},
+        )
+
+
+def _names_of(site: RemoteSite) -> frozenset[str]:
+    return frozenset({site.function, strip_clone_suffix(site.symbol or site.function)})
+
+
+def _functions_on(stack: Sequence[StackFrame]) -> list[str]:
+    return [strip_clone_suffix(frame.function) for frame in stack if frame.function]
+
+
+def _sites_on(functions: Collection[str], sites: Sequence[RemoteSite]) -> list[RemoteSite]:
+    return [site for site in sites if not _names_of(site).isdisjoint(functions)]
+
+
+def _say_sites(sites: Sequence[RemoteSite]) -> str:
+    site = sites[0]
+    kind = "a remote" if site.subsystem is None else f"a {name_subsystem(site.subsystem)}"
+    return f"{site.function}() announces {kind} handle"
+
+
+def _places(sites: Sequence[RemoteSite]) -> list[str]:
+    return [f"{site.file}:{site.line}" for site in sites if site.file is not None]
+
+
+def _work_item(functions: Sequence[str]) -> str | None:
+    """Return the function of the work item that a worker runs, None when it runs none."""
+    try:
+        index = functions.index(_WORK_CALLER)
+    except ValueError:
+        return None
+    return functions[index - 1] if index else None
+
+
+def _name_tasks(tasks: Sequence[Task]) -> str:
+    return name_some([name_task(task.fields) for task in tasks])

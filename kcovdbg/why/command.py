@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``why``: where the coverage of a task, a handle or an object is, and why it is missing."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
+from typing import Final
+
+from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
+from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
+from kcovdbg.check.runner import check
+from kcovdbg.why.device_coverage import explain_device_handle, explain_device_object, explain_device_task
+from kcovdbg.why.missing_coverage import (
+    NEEDS,
+    Answer,
+    AnswerValue,
+    Reason,
+    Values,
+    explain_handle,
+    explain_kcov,
+    explain_task,
+    find_task,
+)
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.buffer_sources import find_tid, is_address, suggest_task
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_symbol
+from kcovdbg.console.remote_sites import find_remote_sites
+from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.model.finding import Cause, Certainty, Finding
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.state import Part, State
+from kcovdbg.model.table_holders import TaskFiles
+from kcovdbg.model.task import Task
+from kcovdbg.console.column import Column
+from kcovdbg.console.escape import escape
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.renderable import Line, Lines, Table
+from kcovdbg.console.value_kinds import (
+    ADDRESS,
+    ADDRESSES,
+    ANY,
+    BOOL,
+    HANDLE,
+    LIST,
+    MODE,
+    NUMBER,
+    PID,
+    SYMBOL,
+    TEXT,
+    WORD,
+)
+from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    question: str
+    code: Reason
+    answer: str
+    evidence: tuple[str, ...]
+    values: Values
+
+
+# Limit for the other buffers with a function that are named.
+_ELSEWHERE: Final = 5
+_FORMS: Final = (
+    "a thread id or a name (see tasks -a), a handle such as usb:1 (see remote), the address of a struct kcov, or a function"
+)
+_QUESTION: Final = "where is the coverage of "
+# The title is the name in the evidence.
+_VALUES: Final = (
+    Column("address", ADDRESS),
+    Column("area", ADDRESS),
+    Column("bucket", NUMBER),
+    Column("buffer", TEXT),
+    Column("buffers", NUMBER),
+    Column("capacity", NUMBER),
+    Column("count", NUMBER),
+    Column("covered", NUMBER),
+    Column("device", TEXT),
+    Column("finding", LIST, items=(Column("name", value=itemgetter(0)), Column("value", value=itemgetter(1)))),
+    Column("flags", WORD),
+    Column("frames", LIST, title="frame"),
+    Column("function", SYMBOL),
+    Column("generation", TEXT),
+    Column("handle", HANDLE),
+    Column("handles", NUMBER),
+    Column("instance", NUMBER),
+    Column("kaslr_offset", WORD, title="KASLR offset"),
+    Column("kcov", ADDRESS),
+    Column("kcov_handle", HANDLE),
+    Column("kcov_mode_raw", WORD, title="kcov_mode"),
+    Column("kcov_sequence", NUMBER, title="kcov sequence"),
+    Column("kcov_softirq", NUMBER),
+    Column("mode", MODE),
+    Column("object", TEXT),
+    Column("objects", NUMBER),
+    Column("pcs", ADDRESSES, title="pc"),
+    Column("pid", PID),
+    Column("pids", LIST, title="pid"),
+    Column("places", LIST, title="at"),
+    Column("points", NUMBER),
+    Column("registered", NUMBER),
+    Column("remote", BOOL),
+    Column("remote_size", NUMBER),
+    Column("rule", TEXT),
+    Column("rules", LIST, title="rule"),
+    Column("saved_area", ADDRESS, title="saved area"),
+    Column("section_sequence", NUMBER, title="section sequence"),
+    Column("sequence", NUMBER),
+    Column("sites", NUMBER),
+    Column("size", NUMBER),
+    Column("sk_buffs", ADDRESSES, title="sk_buff"),
+    Column("t", ADDRESS),
+    Column("tail_calls", NUMBER, title="tail calls"),
+    Column("tasks", ADDRESSES, title="task"),
+    Column("usbip_devices", ADDRESSES, title="usbip"),
+    Column("vhost_workers", ADDRESSES, title="vhost"),
+)
+_COLUMNS: Final = (
+    Column("question"),
+    Column("code"),
+    Column("answer"),
+    Column("evidence", LIST),
+    Column("values", ANY, members=_VALUES),
+)
+_TITLES: Final = {column.key: column.title or column.key for column in _VALUES}
+_ENCODERS: Final = {column.key: column.kind.json for column in _VALUES}
+_MEANINGS: Final = {
+    "question": Meaning("what was asked"),
+    "code": Meaning(f"reason code of the answer: {', '.join(f'`{reason.value}`' for reason in Reason)}"),
+    "answer": Meaning("one answer, a sentence"),
+    "evidence": Meaning("the facts that it rests on"),
+    "values": Meaning("the values that it rests on and names: those that are known, under the names of the kernel's members"),
+    "values.address": Meaning("address of the function"),
+    "values.area": Meaning("address of the area or buffer"),
+    "values.buffer": Meaning("name of the other buffer, as commands take it"),
+    "values.buffers": Meaning("number of other buffers", unit="buffers"),
+    "values.covered": Meaning("number of the function's points that are in the buffer", unit="points"),
+    "values.device": Meaning("device of a posted series"),
+    "values.finding": Meaning("the values of the finding of `check`"),
+    "values.finding[].name": Meaning("name of the value"),
+    "values.finding[].value": Meaning("the value as text"),
+    "values.flags": Meaning("`task_struct.flags`"),
+    "values.frames": Meaning("functions on the task's stack, the innermost first"),
+    "values.function": Meaning("name of the function that the answer is about"),
+    "values.generation": Meaning("generation of KCOV, as in docs/generations.md"),
+    "values.handles": Meaning("number of handles that lead to the object", unit="handles"),
+    "values.kcov_mode_raw": Meaning("`task_struct.kcov_mode` as stored"),
+    "values.kcov_sequence": Meaning("`kcov.sequence`"),
+    "values.mode": Meaning("mode of the task or the object, without prefix"),
+    "values.object": Meaning("what the finding of `check` is about"),
+    "values.objects": Meaning("number of objects that were found", unit="objects"),
+    "values.pcs": Meaning("PCs as recorded"),
+    "values.pid": Meaning("thread id of the task that the answer names"),
+    "values.pids": Meaning("thread ids of the tasks that the answer names"),
+    "values.places": Meaning("source lines that announce a remote handle, as file and line"),
+    "values.points": Meaning("number of the function's points", unit="points"),
+    "values.registered": Meaning("number of handles that are registered", unit="handles"),
+    "values.rule": Meaning("rule of `check`"),
+    "values.rules": Meaning("rules of `check` that the bug violates here"),
+    "values.saved_area": Meaning("saved address of the area or buffer"),
+    "values.section_sequence": Meaning("sequence number that the section began with"),
+    "values.sequence": Meaning("sequence number of the session or object"),
+    "values.sites": Meaning("number of places in this kernel that announce a remote handle", unit="sites"),
+    "values.sk_buffs": Meaning("addresses of the `struct sk_buff`"),
+    "values.tail_calls": Meaning("number of the function's tail calls that are in the buffer", unit="points"),
+    "values.tasks": Meaning("addresses of the `task_struct`"),
+    "values.usbip_devices": Meaning("addresses of the `struct usbip_device`"),
+    "values.vhost_workers": Meaning("addresses of the `struct vhost_worker`, or of the `struct vhost_dev`"),
+}
+
+
+def _ask(context: Context, state: State, subject: str) -> tuple[str, list[Answer], str | None]:
+    """Return the question, its answers, and the name of the buffer in question."""
+    if subject.isdecimal():
+        task = find_task(state.all_tasks, int(subject))
+        if task is None:
+            raise KcovdbgError(f"no task {subject}", hint="tasks -a lists all tasks")
+        question = f"{_QUESTION}{name_task(task.fields)}?"
+        answers = [*explain_task(state, task), *explain_device_task(state, task.fields.address)]
+        return question, answers, _buffer_of(state, task)
+    try:
+        value = parse_handle(subject)
+    except ValueError:
+        if find_symbol(context, subject) is not None:
+            return f"{_QUESTION}{subject}()?", list(explain_function(context, subject, None)), None
+        is_bare = is_address(subject) and subject[:2].lower() != "0x"
+        hint = f"write an address as 0x{subject}" if is_bare else suggest_task(context, subject, is_any=True) or _FORMS
+        raise WordError(f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint) from None
+    address = strip_tag(context.target, value)
+    if ":" not in subject and is_kernel_pointer(context.target, address):
+        of_device = list(explain_device_object(state, address))
+        if of_device:
+            named = name_kcov(address, str(of_device[0].named["device"]))
+            return f"{_QUESTION}{named}?", of_device, None
+        return f"{_QUESTION}{name_kcov(address)}?", list(explain_kcov(state, address)), f"kcov:{address:#x}"
+    owners = [entry.kcov for entry in state.handles if entry.handle == value and entry.kcov]
+    question = f"{_QUESTION}handle {decode_handle(value)}?"
+    if decode_handle(value).subsystem == COMMON:
+        state = context.state(NEEDS | Part.CARRIERS)
+    answers = [*explain_handle(state, value), *explain_device_handle(state, value)]
+    return question, answers, f"kcov:{owners[0]:#x}" if owners else None
+
+
+def _buffer_of(state: State, task: Task) -> str | None:
+    """Return the name of the buffer with a task's own coverage, or of its process's only buffer where the task has none.
+
+    What a softirq section on top of the task collects is not the task's own.
+    """
+    for session in state.sessions:
+        if session.task == task.fields.address and session.is_local:
+            return f"kcov:{session.kcov:#x}"
+    if task.count is not None:
+        return str(task.fields.pid)
+    files = TaskFiles(state.task_fields, task.fields)
+    opened = [
+        address for address, kcov in state.objects.items() if kcov.count is not None and any(map(files.has, kcov.references))
+    ]
+    return f"kcov:{opened[0]:#x}" if len(opened) == 1 else None
+
+
+def _related(state: State, subject: str, question: str) -> set[str]:
+    """Return what findings call the subject and its objects."""
+    found = {question.removeprefix(_QUESTION).removesuffix("?")}
+    if subject.isdecimal():
+        task = find_task(state.all_tasks, int(subject))
+        address = None if task is None else task.fields.address
+        found |= {name_kcov(session.kcov) for session in state.sessions if session.kcov and session.task == address}
+        found |= {
+            name_kcov(kcov.fields.address) for kcov in state.objects.values() if kcov.fields and kcov.fields.task == address
+        }
+    elif " handle " in question:
+        value = parse_handle(subject)
+        found |= {name_kcov(entry.kcov) for entry in state.handles if entry.handle == value and entry.kcov}
+    return found
+
+
+def _read_state(context: Context, subject: str) -> State:
+    """Read what the answers need; of a task its stack as well."""
+    if not subject.isdecimal():
+        return context.state(NEEDS)
+    state = context.state(NEEDS | Part.ALL_TASKS)
+    task = find_task(state.all_tasks, int(subject))
+    return state if task is None else context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(task.fields.address,))
+
+
+def _explain_work(context: Context, state: State, subject: str, question: str) -> Iterator[Answer]:
+    """Yield which background work of a task or a function can be recorded."""
+    if not state.kernel.has(Feature.REMOTE):
+        return
+    task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
+    if task is not None:
+        if is_background(task, state.stack(task.fields.address) or ()):
+            yield from explain_background(state, task, find_remote_sites(context).sites)
+    elif question.endswith("()?"):
+        state = context.state(NEEDS | Part.ALL_TASKS)
+        # Threads of a process that do background work have no mark that all kernels share: their stacks tell.
+        workers = [task.fields.address for task in state.all_tasks if task.fields.is_kernel_thread or task.fields.is_worker]
+        state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
+        yield from explain_function_work(state, subject, find_remote_sites(context).sites)
+
+
+def _find_subject(context: Context, text: str) -> str:
+    """Return the thread id of the task with this name; anything else is returned as it is.
+
+    A name of a function is that of a task only where the task has KCOV state.
+    """
+    if text.isdecimal() or is_address(text) or ":" in text:
+        return text
+    tid = find_tid(context, text)
+    if tid is None and find_symbol(context, text) is None:
+        tid = find_tid(context, text, is_any=True)
+    return text if tid is None else str(tid)
+
+
+def _run(context: Context, args: Namespace) -> Lines:
+    subject = _find_subject(context, args.subject)
+    state = _read_state(context, subject)
+    question, answers, what = _ask(context, state, subject)
+    if args.function is not None:
+        explained = list(explain_function(context, args.function, what))
+        answers += explained
+        if what is not None and not any(answer.code is Reason.FUNCTION_COVERED for answer in explained):
+            answers += islice(explain_elsewhere(context, state, args.function, subject, what), _ELSEWHERE)
+    remarks: tuple[str, ...] = ()
+    try:
+        answers += _explain_work(context, state, subject, question)
+    except CapabilityError as error:
+        remarks = (f"places that announce remote handles are unknown: {error}",)
+    # Violations explain more than legal state.
+    related = _related(state, subject, question)
+    report = check(context.reader, about=related)
+    answers += [
+        Answer(
+            Reason.FINDING,
+            f"check: {finding.message}",
+            named={"rule": finding.rule, "object": finding.object, "finding": finding.values},
+            notes=(finding.rule, *(f"{name}={value}" for name, value in finding.values)),
+        )
+        for finding in report.findings
+    ]
+    answers += _name_bugs(report.findings)
+    rows = [_make_row(question, answer) for answer in answers]
+    return Lines(_lines(question, rows), data=Table(_COLUMNS, rows), remarks=(*context.notes, *remarks), is_prose=True)
+
+
+def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:
+    """Yield the known bugs that explain the findings, each once with the rules that it violates, the likeliest first."""
+    causes: dict[str, list[tuple[Finding, Cause]]] = defaultdict(list)
+    for finding in findings:
+        for cause in finding.causes:
+            causes[str(cause)].append((finding, cause))
+    order = list(Certainty)
+    for bug, found in sorted(causes.items(), key=lambda item: min(order.index(cause.certainty) for _, cause in item[1])):
+        _, best = min(found, key=lambda pair: order.index(pair[1].certainty))
+        yield Answer(
+            Reason.KNOWN_BUG,
+            f"a known bug leaves such state, {best.certainty.value} ({best.reason}): {bug}",
+            {"rules": list(dict.fromkeys(finding.rule for finding, _ in found))},
+        )
+
+
+def _make_row(question: str, answer: Answer) -> _Row:
+    values = {key: value for key, value in {**answer.values, **answer.named}.items() if value is not None}
+    shown = [text for key, value in answer.values.items() for text in _word_value(key, value)]
+    return _Row(question, answer.code, answer.answer, (*shown, *answer.notes), values)
+
+
+def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
+    """Yield the texts of a value in the evidence, one for each item of a list."""
+    encoded = "unknown" if value is None else _ENCODERS[key](value)
+    for item in encoded if isinstance(encoded, list) else (encoded,):
+        yield f"{_TITLES[key]}={item}"
+
+
+def _lines(question: str, rows: list[_Row]) -> Iterator[Line]:
+    yield (("header", escape(question)),)
+    for row in rows:
+        yield (("", escape(f"- {row.answer}")),)
+        if row.evidence:
+            yield (("remark", escape(f"    {', '.join(_join_lists(row.evidence))}")),)
+
+
+def _join_lists(evidence: Iterable[str]) -> Iterator[str]:
+    """Yield evidence with the name of a list before its first item only."""
+    last = ""
+    for text in evidence:
+        name, equals, value = text.partition("=")
+        yield value if equals and name == last else text
+        last = name if equals else ""
+
+
+COMMAND: Final = Command(
+    name="why",
+    summary="explain where the coverage of a task, a handle or an object is",
+    topic=Topic.STATE,
+    run=_run,
+    row_types=(RowType(_COLUMNS, _MEANINGS),),
+    description=(
+        "Answers come from KCOV's state, each with its evidence: KCOV is not enabled, or was enabled by another thread; a "
+        "buffer is full; a section is still open, or its coverage will be discarded; a handle is not registered, is held by "
+        "another task, or is never looked up. With a function: whether it is instrumented, and covered.\n\n"
+        "Of a kernel thread, a worker of io_uring or a function: whether it runs outside of the places that announce a remote "
+        "handle (see sites), so that it is not recorded.\n\n"
+        "A task's coverage does not include code in interrupts and softirqs."
+    ),
+    arguments=(
+        Argument(
+            ("subject",),
+            Value.SUBJECT,
+            "a thread id, a handle, the address of a struct kcov, or a function",
+            metavar="TID|HANDLE|KCOV|FUNCTION",
+        ),
+        Argument(("function",), Value.FUNCTION, "a function that should be covered", count=Count.OPTIONAL, metavar="FUNCTION"),
+    ),
+    examples=(
+        Example("why 41", "why does task 41 have no coverage?"),
+        Example("why io_wq_worker", "can io_uring's workers be recorded?"),
+        Example("why usb:1", "where does the coverage of this bus go?"),
+        Example("why 41 vfs_read", "why is this function not in its buffer?"),
+    ),
+)

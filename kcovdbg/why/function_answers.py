@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Answers of ``why`` about a function: whether it can be covered, whether it is, and what else executed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kcovdbg.records.located_records import PcFilter
+from kcovdbg.why.missing_coverage import (
+    Answer,
+    AnswerValue,
+    Reason,
+    find_interrupt,
+    find_task,
+)
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.console.buffer_sources import BufferCounts, find_counts, list_buffers
+from kcovdbg.console.code_names import check_functions
+from kcovdbg.console.context import Context
+from kcovdbg.console.coverage_points import find_module_points, find_point_table
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.state import State
+from kcovdbg.symbols.coverage_points import PointKind
+
+# Limit for PCs of covered callees in an answer.
+_CALLEES: Final = 5
+# Limit for the other buffers that are read: a fuzzing machine has hundreds.
+_LOOKED_AT: Final = 64
+
+
+def explain_function(context: Context, function: str, what: str | None) -> Iterator[Answer]:
+    """Yield whether a function can be covered, and whether it is."""
+    table, named = find_point_table(context), {"function": function}
+    counts, _, kinds = (
+        find_counts(context, what) if what is not None else BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
+    )
+    names = context.workspace.names
+    check_functions([names], [function])
+    points = table.find(kinds, function=function)
+    wanted = PcFilter(names, (function,))
+    tail_calls = sum(pc in table and wanted(pc) for pc in table.pcs(PointKind.TAIL_KNOWN) if pc in counts)
+    if not points:
+        hits = sum(pc not in table and not names[pc].approximate and wanted(pc) for pc in counts)
+        if tail_calls:
+            yield Answer(
+                Reason.FUNCTION_COVERED,
+                f"{function}() is covered: its tail calls of the callback recorded the return addresses of its callers",
+                {"covered": tail_calls},
+                named,
+            )
+        elif hits:
+            yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered; it is in a module", {"covered": hits}, named)
+        elif table.functions_named(function):
+            yield Answer(
+                Reason.FUNCTION_NOT_INSTRUMENTED,
+                f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, noinstr, assembler)",
+                {"points": 0},
+                named,
+            )
+        elif (address := find_symbol(context, function)) is not None and what is None:
+            yield _explain_module_function(context, function, address)
+        elif address is not None:
+            yield Answer(
+                Reason.FUNCTION_NOT_COVERED,
+                f"{function}() is in a module, and none of its points is in the buffer",
+                {"covered": 0, "address": address},
+                named,
+            )
+        else:
+            yield Answer(
+                Reason.FUNCTION_UNKNOWN,
+                f"{function}() has no coverage point in the kernel image: it is inlined where it is called, or in a module",
+                {"points": 0},
+                named,
+            )
+        return
+    shown: dict[str, AnswerValue] = {"points": len(points)}
+    if what is None:
+        yield Answer(Reason.FUNCTION_INSTRUMENTED, f"{function}() is instrumented", shown, named)
+        return
+    covered = sum(pc in counts for pc in points)
+    if tail_calls:
+        shown["tail_calls"] = tail_calls
+    if covered or tail_calls:
+        yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered", {**shown, "covered": covered}, named)
+        return
+    answer = f"{function}() is instrumented, and none of its points is in the buffer"
+    offset = context.target.kaslr_offset
+    uncovered = {**shown, "covered": 0, "kaslr_offset": offset}
+    callees = [pc for pc in table.pcs(PointKind.TAIL) if pc in counts and wanted(pc)]
+    if offset and any(pc + offset in counts or pc - offset in counts for pc in points):
+        answer += "; they are there shifted by the KASLR offset, which user space must have added"
+    elif callees:
+        yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
+        yield Answer(
+            Reason.CALLEES_COVERED,
+            f"functions that {function}() calls are covered: tail calls in them recorded addresses in {function}()",
+            {"pcs": callees[:_CALLEES]},
+            named,
+        )
+        return
+    elif any(pc not in table and wanted(pc) for pc in counts):
+        answer += ", but other addresses in it are: is the vmlinux another build's?"
+    yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
+
+
+def _explain_module_function(context: Context, function: str, address: int) -> Answer:
+    """Return whether a function outside of the image can be covered."""
+    problem = "whose points are not known"
+    found = None
+    try:
+        found = find_module_points(context, function)
+    except KcovdbgError as error:
+        problem = f"whose points are not known: {error}"
+    if found is None:
+        answer = f"{function}() is in a module, {problem}; name a task to ask whether it was covered there"
+        return Answer(Reason.FUNCTION_UNKNOWN, answer, {"address": address}, {"function": function})
+    points = sum(point.kind in (PointKind.PC, PointKind.ENTRY) for point in found.points)
+    is_instrumented = "is instrumented" if points else "is not instrumented and cannot be covered"
+    code = Reason.FUNCTION_INSTRUMENTED if points else Reason.FUNCTION_NOT_INSTRUMENTED
+    answer = f"{function}() of module {found.module} {is_instrumented}"
+    return Answer(code, answer, {"points": points, "address": address}, {"function": function})
+
+
+def find_symbol(context: Context, function: str) -> int | None:
+    """Return the address of a function in the running kernel, None where there is no such symbol."""
+    try:
+        return context.target.symbol(function).address
+    except KcovdbgError:
+        return None
+
+
+def explain_elsewhere(context: Context, state: State, function: str, subject: str, what: str | None) -> Iterator[Answer]:
+    """Yield what else executed a function that a task's coverage lacks: an interrupt, a section, another task."""
+    task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
+    if task is not None:
+        functions = [frame.function for frame in find_interrupt(state, task.fields.address) if frame.function]
+        function = function if function in functions else strip_clone_suffix(function)
+        if function in functions:
+            yield Answer(
+                Reason.FUNCTION_IN_INTERRUPT,
+                f"{function}() is running in an interrupt on top of the task, which KCOV does not record",
+                {"frames": functions[functions.index(function) :]},
+                {"function": function},
+            )
+    table = find_point_table(context)
+    others = [other for other in list_buffers(state) if other[0] != what] if table.find(function=function) else []
+    for name, whose in others[:_LOOKED_AT]:
+        try:
+            counts, _, kinds = find_counts(context, name)
+            covered = sum(pc in counts for pc in table.find(kinds, function=function))
+        except KcovdbgError:
+            continue
+        if covered:
+            yield Answer(
+                Reason.FUNCTION_COVERED_ELSEWHERE,
+                f"{function}() is covered {whose}",
+                {"buffer": name, "covered": covered},
+                {"function": function},
+            )
+    if len(others) > _LOOKED_AT:
+        yield Answer(
+            Reason.SEARCH_LIMITED,
+            f"only the first {_LOOKED_AT} other buffers were searched for {function}()",
+            {"buffers": len(others)},
+            {"function": function},
+        )
