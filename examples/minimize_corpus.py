@@ -15,9 +15,9 @@ import sys
 from array import array
 from collections.abc import Mapping
 
-from kcovdbg.records.trace_file import read_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.pc_counts import count_pcs
+from kcovdbg.records.trace_file import read_trace
 
 
 def choose(traces: Mapping[str, array[int]], distinct: int) -> list[tuple[str, int]]:

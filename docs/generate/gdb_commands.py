@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 
 from kcovdbg.console.help_text import command_help
+from kcovdbg.console.theme import Painter
 from kcovdbg.frontends.gdb.server import INSIDE
-from kcovdbg.console.paint import Painter
 
 
 def write_gdb_commands() -> str:

@@ -7,9 +7,9 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
+from kcovdbg.buffers.buffer_listing import list_buffer
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, LISTING, TRACE_OPTIONS
-from kcovdbg.buffers.buffer_listing import list_buffer
 from kcovdbg.console.buffer_sources import find_buffer
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context

@@ -12,19 +12,18 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordKind
-from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
-from kcovdbg.records.loop_folding import Fold, FunctionRun, find_runs, fold_runs, round_length
-from kcovdbg.records.pc_names import Names
 from kcovdbg.console.buffer_arguments import TAIL, make_filters
 from kcovdbg.console.buffer_sources import name_remarks
+from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, Column
 from kcovdbg.console.context import Context
-from kcovdbg.model.buffer import Buffer
-from kcovdbg.console.column import Column
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.record_columns import record_columns, record_errors
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table
-from kcovdbg.console.value_kinds import NUMBER, PATH, SYMBOL, TEXT
 from kcovdbg.console.wording import NO_ADDRESS, buffer_title, span_text
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
+from kcovdbg.records.loop_folding import Fold, FunctionRun, find_runs, fold_runs, round_length
+from kcovdbg.records.pc_names import Names
 
 
 class _Piece(NamedTuple):

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kcovdbg.buffers.trace_view import TracePane, TraceView
 from kcovdbg.compare.build_comparison import BuildComparison
-from kcovdbg.records.located_records import PcFilter
-from kcovdbg.records.pc_names import Names
-from kcovdbg.console.machine import is_this_machine
+from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
 from kcovdbg.console.buffer_sources import (
     FD,
     find_buffer,
@@ -20,11 +19,12 @@ from kcovdbg.console.buffer_sources import (
 )
 from kcovdbg.console.code_names import check_functions
 from kcovdbg.console.context import Context
-from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
-from kcovdbg.buffers.trace_view import TracePane, TraceView
+from kcovdbg.console.machine import is_this_machine
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.pc_counts import count_pcs
+from kcovdbg.records.pc_names import Names
 
 
 def make_view(

@@ -11,14 +11,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
-from kcovdbg.records.alignment import Alignment, align
 from kcovdbg.compare.build_comparison import BuildComparison
-from kcovdbg.records.located_records import find_indices
-from kcovdbg.records.loop_folding import find_runs
-from kcovdbg.records.pc_names import Names
-from kcovdbg.records.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
-from kcovdbg.records.pc_list import TraceKernel
-from kcovdbg.records.trace_file import group_runs
+from kcovdbg.compare.trace_builds import (
+    TraceBuild,
+    build_remarks,
+    compare_builds,
+    find_builds,
+    find_offset,
+)
 from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import (
@@ -29,27 +29,24 @@ from kcovdbg.console.buffer_sources import (
     find_trace_files,
     require_points,
 )
+from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.compare.trace_builds import (
-    TraceBuild,
-    build_remarks,
-    compare_builds,
-    find_builds,
-    find_offset,
-)
-from kcovdbg.model.location import Location
-from kcovdbg.records.native_loops import Block
-from kcovdbg.records.pc_counts import count_pcs, pc_sequence
-from kcovdbg.records.pc_file import NotATraceError
-from kcovdbg.console.column import Column
 from kcovdbg.console.grid import table_lines
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table
-from kcovdbg.console.value_kinds import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD
 from kcovdbg.console.wording import COARSE, function_text, place_text, span_text
+from kcovdbg.model.location import Location
+from kcovdbg.records.alignment import Alignment, align
+from kcovdbg.records.located_records import find_indices
+from kcovdbg.records.loop_folding import find_runs
+from kcovdbg.records.native_loops import Block
+from kcovdbg.records.pc_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs, count_pcs, pc_sequence
+from kcovdbg.records.pc_file import NotATraceError
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.trace_file import group_runs
 
 _SEVERAL: Final = "diff A1 A2 A3 -- B1 B2 B3"
 _MAX_REMARKS: Final = 5

@@ -7,17 +7,15 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Final
 
-from kcovdbg.records.compact_buffer import Kept, keep
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import find_buffer, find_kept
+from kcovdbg.console.column import NUMBER, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Table
-from kcovdbg.console.value_kinds import NUMBER, TEXT
+from kcovdbg.records.compact_buffer import Kept, keep
 
 _COLUMNS: Final = (
     Column("name", TEXT, value=lambda row: row[0]),

@@ -9,24 +9,22 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
-from kcovdbg.records.located_records import is_file_name, matches_path
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import find_counts
 from kcovdbg.console.code_names import unknown_file, unknown_function
+from kcovdbg.console.column import ADDRESS, NUMBER, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import OwnPoint, find_module_points, find_own_points, find_point_table
-from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.model.location import Location
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Table
-from kcovdbg.console.value_kinds import ADDRESS, NUMBER, SYMBOL, TEXT, WORD
 from kcovdbg.console.wording import function_text, place_text
 from kcovdbg.console.writer import Format
+from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.model.location import Location
+from kcovdbg.records.located_records import is_file_name, matches_path
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.location_table import LocationTable
 

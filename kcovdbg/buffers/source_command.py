@@ -9,22 +9,19 @@ from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from kcovdbg.records.located_records import matches_function_or_file
+from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import find_counts, name_remarks
 from kcovdbg.console.code_names import check_place
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.buffers.trace_coverage import find_line_coverage
-from kcovdbg.records.coverage import LineCoverage
-from kcovdbg.console.column import Column
-from kcovdbg.console.highlight import highlight
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.highlight import find_hunks, highlight
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Fragment, Line, Lines, Table
-from kcovdbg.console.source_hunks import find_hunks
-from kcovdbg.console.value_kinds import NUMBER, PATH, TEXT
+from kcovdbg.records.coverage import LineCoverage
+from kcovdbg.records.located_records import matches_function_or_file
 
 
 class _Row(NamedTuple):

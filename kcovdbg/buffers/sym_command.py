@@ -9,21 +9,19 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kcovdbg.abi.address import pc_of
-from kcovdbg.records.oops_words import CodeWord, find_places, parse_words
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.code_places import CodePlace, CodePlaces
+from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
-from kcovdbg.console.column import Column
-from kcovdbg.console.escape import escape
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Line, Lines, Table
-from kcovdbg.console.value_kinds import ADDRESS, PATH, SYMBOL, TEXT, WORD
+from kcovdbg.console.text import escape
 from kcovdbg.console.wording import function_text, place_text
+from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
+from kcovdbg.records.oops_words import CodeWord, find_places, parse_words
 
 _STDIN: Final = "-"
 

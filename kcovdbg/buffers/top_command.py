@@ -7,22 +7,20 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.records.top import Share, count_repeats, rank
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import find_buffer, name_remarks
+from kcovdbg.console.column import NUMBER, PATH, SHARE, SYMBOL, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.model.location import Location
-from kcovdbg.records.pc_counts import as_counts, count_pcs, pc_sequence
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Lines, Renderable, Table
-from kcovdbg.console.value_kinds import NUMBER, PATH, SHARE, SYMBOL, WORD
 from kcovdbg.console.wording import APPROXIMATE, buffer_title
 from kcovdbg.console.writer import Format
+from kcovdbg.model.location import Location
+from kcovdbg.records.pc_counts import as_counts, count_pcs, pc_sequence
+from kcovdbg.records.top import Share, count_repeats, rank
 
 _SHOWN: Final = 25
 

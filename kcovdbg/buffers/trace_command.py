@@ -13,30 +13,36 @@ from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi import record
-from kcovdbg.records.alignment import align
 from kcovdbg.compare.build_comparison import BuildComparison
-from kcovdbg.records.function_classes import CLASSES, OUTERMOST, find_class
-from kcovdbg.records.function_trace import TraceStep, chain_functions, group_by_function, list_functions, select_largest
-from kcovdbg.records.located_records import PcFilter, find_indices
-from kcovdbg.records.loop_folding import find_runs
-from kcovdbg.records.pc_names import Names
+from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import find_buffer, recorded_syscall_remarks, syscall_remarks
+from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
-from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.pc_counts import pc_sequence
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import approximate_errors, where_column
 from kcovdbg.console.renderable import Lines, Renderable, Table
-from kcovdbg.console.value_kinds import LIST, NUMBER, PATH, SYMBOL, TEXT
 from kcovdbg.console.wording import APPROXIMATE, buffer_title, place_text, values_text
 from kcovdbg.console.writer import Format
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.records.alignment import align
+from kcovdbg.records.function_trace import (
+    CLASSES,
+    OUTERMOST,
+    TraceStep,
+    chain_functions,
+    find_class,
+    group_by_function,
+    list_functions,
+    select_largest,
+)
+from kcovdbg.records.located_records import PcFilter, find_indices
+from kcovdbg.records.loop_folding import find_runs
+from kcovdbg.records.pc_counts import pc_sequence
+from kcovdbg.records.pc_names import Names
 
 _LINES: Final = 100
 """About two screens."""

@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
 from kcovdbg.abi.call_length import CALL_LENGTHS
-from kcovdbg.records.line_coverage import find_lines
+from kcovdbg.compare.trace_builds import TraceBuild
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
-from kcovdbg.compare.trace_builds import TraceBuild
 from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.records.coverage import FileCoverage, PointCoverage
 from kcovdbg.model.location import Frame
+from kcovdbg.records.coverage import FileCoverage, PointCoverage, find_lines
 from kcovdbg.records.pc_counts import PcCounts, as_counts
 from kcovdbg.symbols.coverage_points import PointKind
 

@@ -9,9 +9,23 @@ from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
-from kcovdbg.records.alignment import align
 from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.console.renderable import Fragment, Line
+from kcovdbg.console.side_by_side import GUTTER, columns, fit, fit_title, join, pair, panel_width
+from kcovdbg.console.wording import (
+    COARSE,
+    UNREADABLE,
+    RecordText,
+    buffer_title,
+    place_text,
+    record_text,
+    short_comparison_text,
+)
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.location import LocatedRecord, Location
+from kcovdbg.records.alignment import align
 from kcovdbg.records.located_records import PcFilter, find_indices, locate_record, select_records
+from kcovdbg.records.pc_counts import pc_sequence
 from kcovdbg.records.pc_names import Names
 from kcovdbg.records.view_rows import (
     ChosenRows,
@@ -24,21 +38,6 @@ from kcovdbg.records.view_rows import (
     filter_rows,
     fold_equal,
     fold_groups,
-)
-from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.located_record import LocatedRecord
-from kcovdbg.model.location import Location
-from kcovdbg.records.pc_counts import pc_sequence
-from kcovdbg.console.renderable import Fragment, Line
-from kcovdbg.console.side_by_side import GUTTER, columns, fit, fit_title, join, pair, panel_width
-from kcovdbg.console.wording import (
-    COARSE,
-    UNREADABLE,
-    RecordText,
-    buffer_title,
-    place_text,
-    record_text,
-    short_comparison_text,
 )
 from kcovdbg.symbols.source_tree import SourceTree
 

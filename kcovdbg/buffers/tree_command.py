@@ -7,23 +7,20 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.records.call_tree import build_calls, find_events
-from kcovdbg.records.pc_names import Names
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import find_buffer, name_remarks
+from kcovdbg.console.column import NUMBER, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.errors import CapabilityError
-from kcovdbg.records.call import Call, CallKind
-from kcovdbg.model.location import Location
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Lines, Renderable, Table
-from kcovdbg.console.value_kinds import NUMBER, SYMBOL, TEXT, WORD
 from kcovdbg.console.wording import buffer_title, place_text
+from kcovdbg.errors import CapabilityError
+from kcovdbg.model.location import Location
+from kcovdbg.records.call_tree import Call, CallKind, build_calls, find_events
+from kcovdbg.records.pc_names import Names
 from kcovdbg.series.table import call_mode_hint
 
 

@@ -7,22 +7,20 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.records.view_rows import Mark
+from kcovdbg.buffers.buffer_view import make_view
+from kcovdbg.buffers.trace_view import TracePane, TraceView
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
-from kcovdbg.buffers.buffer_view import make_view
+from kcovdbg.console.column import NUMBER, SYMBOL, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.buffers.trace_view import TracePane, TraceView
-from kcovdbg.errors import CapabilityError
-from kcovdbg.model.location import Location
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Line, Lines, Table
-from kcovdbg.console.value_kinds import NUMBER, SYMBOL, WORD
 from kcovdbg.console.writer import Format
+from kcovdbg.errors import CapabilityError
+from kcovdbg.model.location import Location
+from kcovdbg.records.view_rows import Mark
 
 # Without a terminal: enough for two functions with their places.
 _WIDTH: Final = 160

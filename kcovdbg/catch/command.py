@@ -7,24 +7,22 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
+from kcovdbg.catch.write_catch import Catch, CaughtWrite, WatchedField, catch_write
 from kcovdbg.check.runner import find_rule
 from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
 from kcovdbg.console.buffer_sources import find_tid, suggest_task
+from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, CPU, NUMBER, PATH, PID, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.renderable import Flush, Line, Lines, Renderable, Table
 from kcovdbg.console.runner import INTERRUPTED
-from kcovdbg.catch.write_catch import Catch, CaughtWrite, WatchedField, catch_write
+from kcovdbg.console.text import escape
+from kcovdbg.console.wording import stack_frame_line
+from kcovdbg.console.writer import Format
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Finding
 from kcovdbg.model.state import Part
-from kcovdbg.console.column import Column
-from kcovdbg.console.escape import escape
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.renderable import Flush, Line, Lines, Renderable, Table
-from kcovdbg.console.value_kinds import ADDRESS, ANY, BOOL, COMM, CPU, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
-from kcovdbg.console.wording import stack_frame_line
-from kcovdbg.console.writer import Format
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.watchpoints import RunEnd
 from kcovdbg.walk.layout import AREA, KCOV, TASK

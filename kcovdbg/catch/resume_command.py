@@ -6,11 +6,10 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final, NamedTuple
 
+from kcovdbg.console.column import Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Fields
 from kcovdbg.target.connection import MachineState
 

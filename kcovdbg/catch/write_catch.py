@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from kcovdbg.check.kcov_functions import find_kcov_function
+from kcovdbg.check.kcov_functions import find_kcov_function, find_kcov_writer, is_context_switch, is_innocent
 from kcovdbg.check.runner import check, find_violations, list_rules
-from kcovdbg.check.writers import find_kcov_writer, is_context_switch, is_innocent
 from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError
 from kcovdbg.model.finding import Finding
 from kcovdbg.model.memory import StackFrame

@@ -10,16 +10,14 @@ from typing import Final
 from kcovdbg.check.known_bugs import describe, find_bugs
 from kcovdbg.check.runner import Report, check, find_rule, list_rules
 from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.column import ANY, DETAIL, LIST, TEXT, Column
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.suggestions import suggest
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.messages import suggest
+from kcovdbg.console.renderable import Fields, Line, Lines, Renderable, Table
 from kcovdbg.model.finding import Finding, Severity
 from kcovdbg.model.rule import Rule
-from kcovdbg.console.column import DETAIL, Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.renderable import Fields, Line, Lines, Renderable, Table
-from kcovdbg.console.value_kinds import ANY, LIST, TEXT
 
 _STYLES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning"}
 

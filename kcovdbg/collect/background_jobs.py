@@ -3,19 +3,213 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
-from kcovdbg.records.compact_buffer import keep
-from kcovdbg.collect.background_job import BackgroundJob, Jobs
+from kcovdbg.collect.requests import DEVICE
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.buffer_sources import read_trace_file
 from kcovdbg.console.context import Context
-from kcovdbg.console.workspace import Workspace
-from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.console.renderable import Line, Lines
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.errors import CapabilityError, CollectError, KcovdbgError
+from kcovdbg.records.compact_buffer import keep
+
+# The collector waits 3 s for its command to exit, and then writes traces.
+_PATIENCE: Final = 20.0
+_POLL_INTERVAL: Final = 0.05
+
+
+class BackgroundJob:
+    """One collector, started by :meth:`Jobs.start`.
+
+    :param number: number by which the user refers to it.
+    :param program: command line that runs kcovdbg.
+    :param words: arguments of ``collect``, as the user typed them.
+    :param output: path for its traces; None for a temporary one, until they are kept in memory.
+    :param name: ``@name`` under which to keep the trace; None not to keep it.
+    :param title: the line that the user typed.
+    """
+
+    def __init__(
+        self, number: int, program: Sequence[str], words: Sequence[str], *, output: str | None, name: str | None, title: str
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.title = title
+        self.kept: list[str] = []
+        """Names under which its traces were kept after its end."""
+        self.is_told = False
+        """Whether the user was told that it has ended."""
+        self.started = time.monotonic()
+        self.seconds: float | None = None
+        """Time from start to end; None while it runs."""
+        self._folder = Path(tempfile.mkdtemp(prefix="kcovdbg-job-"))
+        self._is_own = output is None
+        self._is_ending = False
+        to = str(self._folder / "trace.kcov") if output is None else output
+        try:
+            with (self._folder / "answer").open("wb") as answer, self.log.open("wb") as log:
+                # In a session of its own, C-c at the terminal does not reach it.
+                self._process = subprocess.Popen(
+                    [*program, "collect", "--json", "-o", to, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=answer,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise CollectError(f"collector: could not be started: {error.strerror or error}") from error
+
+    @property
+    def pid(self) -> int:
+        """Process ID of the collector, which has the buffers mapped; the command is another process."""
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """File with the output and errors of the command and the errors of the collector."""
+        return self._folder / "output"
+
+    @property
+    def status(self) -> int | None:
+        """Exit status of ``collect``, which is that of its command; None while it runs."""
+        status = self._process.poll()
+        if status is not None and self.seconds is None:
+            self.seconds = time.monotonic() - self.started
+        return None if status is None else 128 - status if status < 0 else status
+
+    @property
+    def buffers(self) -> list[str]:
+        """Names of the buffers that are open now: ``fd:PID/FD``."""
+        if self.status is not None:
+            return []
+        folder = Path(f"/proc/{self.pid}/fd")
+        found = []
+        with contextlib.suppress(OSError):
+            for entry in folder.iterdir():
+                with contextlib.suppress(OSError):
+                    if str(entry.readlink()) == DEVICE:
+                        found.append(int(entry.name))
+        return [f"fd:{self.pid}/{fd}" for fd in sorted(found)]
+
+    @property
+    def files(self) -> list[Path]:
+        """The traces that were written; empty while it runs, and if it failed."""
+        if self.status is None:
+            return []
+        try:
+            rows = json.loads((self._folder / "answer").read_bytes())
+            return [Path(row["file"]) for row in rows]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines of the log so far."""
+        try:
+            return self.log.read_text(encoding="utf-8", errors="backslashreplace").splitlines()
+        except OSError:
+            return []
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the collector to exit; return whether it has."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while self.status is None:
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_INTERVAL)
+        return True
+
+    def ask_to_end(self) -> None:
+        """Ask the collector to end its command, without waiting. Only once: at a second signal it would kill the command."""
+        if self.status is None and not self._is_ending:
+            self._is_ending = True
+            self._process.send_signal(signal.SIGTERM)
+
+    def end(self, patience: float = _PATIENCE) -> None:
+        """End the command and keep its coverage. A collector that does not exit in time is killed; its coverage is lost."""
+        if self.status is None:
+            self.ask_to_end()
+            if not self.wait(patience):
+                # The kernel kills all tasks that it traces (PTRACE_O_EXITKILL).
+                self._process.kill()
+                self._process.wait()
+
+    def forget_files(self) -> None:
+        """Remove temporary traces, which are kept in memory now."""
+        if self._is_own:
+            for path in self._folder.glob("trace*"):
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove its temporary files; it must have ended."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Jobs:
+    """The collectors of one workspace.
+
+    :param program: command line that runs kcovdbg on the workspace's target.
+    """
+
+    def __init__(self, program: Sequence[str]) -> None:
+        self._program = tuple(program)
+        self._jobs: dict[int, BackgroundJob] = {}
+
+    def __iter__(self) -> Iterator[BackgroundJob]:
+        return iter(list(self._jobs.values()))
+
+    @property
+    def running(self) -> list[BackgroundJob]:
+        """Collectors that have not ended."""
+        return [job for job in self if job.status is None]
+
+    def start(self, words: Sequence[str], *, output: str | None, name: str | None, title: str) -> BackgroundJob:
+        """Start a collector.
+
+        :raises CollectError: when it cannot be started.
+        """
+        number = max(self._jobs, default=0) + 1
+        if name is None and output is None:
+            name = f"@collect{number}"
+        job = self._jobs[number] = BackgroundJob(number, self._program, words, output=output, name=name, title=title)
+        return job
+
+    def find(self, number: int) -> BackgroundJob:
+        """Return the job with this number.
+
+        :raises CollectError: when there is none.
+        """
+        try:
+            return self._jobs[number]
+        except KeyError:
+            raise CollectError(f"job {number}: no such job", hint="jobs lists them") from None
+
+    def close(self) -> None:
+        """End all running collectors at the same time."""
+        for job in self.running:
+            job.ask_to_end()
+        for job in self:
+            job.end()
+
+    def remove(self) -> None:
+        """Forget all jobs and remove their temporary files; they must have ended."""
+        for job in self:
+            job.close()
+        self._jobs.clear()
+
 
 # Of the last lines that a failed collector wrote.
 _SHOWN_LINES: Final = 3

@@ -14,24 +14,21 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.abi.record import Record
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
-from kcovdbg.records.located_records import PcFilter, find_indices, locate_records
-from kcovdbg.records.pc_names import Names
-from kcovdbg.records.run_counts import Occurrence, RunCounts, find_occurrences
-from kcovdbg.records.buffer_data import concatenate
 from kcovdbg.collect.command_run import Collected, TracedSyscall
 from kcovdbg.console.buffer_arguments import make_filters
 from kcovdbg.console.buffer_sources import name_remarks
+from kcovdbg.console.column import BOOL, COMM, LIST, NUMBER, PID, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.context import Context
-from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.location import Location
-from kcovdbg.records.pc_counts import count_pcs
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import RECORD_ROWS, frames_column, record_columns, record_errors, where_column
 from kcovdbg.console.renderable import Table
-from kcovdbg.console.value_kinds import BOOL, COMM, LIST, NUMBER, PID, SYMBOL, TEXT, WORD
 from kcovdbg.console.wording import place_text
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.location import Location
+from kcovdbg.records.located_records import PcFilter, find_indices, locate_records
+from kcovdbg.records.pc_counts import Occurrence, RunCounts, count_pcs, find_occurrences
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.trace_file import concatenate
 
 
 class CollectedPart(NamedTuple):
@@ -72,7 +69,7 @@ def make_parts(collected: Collected, *, per_thread: bool) -> list[CollectedPart]
 
 
 class _PartRow(NamedTuple):
-    """A :class:`~kcovdbg.model.located_record.LocatedRecord` with its task."""
+    """A :class:`~kcovdbg.model.location.LocatedRecord` with its task."""
 
     record: Record
     address: int | None

@@ -16,37 +16,34 @@ from typing import TYPE_CHECKING, Final
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi.call_length import CALL_LENGTHS
-from kcovdbg.records.compact_buffer import keep
-from kcovdbg.records.run_counts import RunCounts
-from kcovdbg.collect.loaded_modules import find_loaded_modules
-from kcovdbg.console.machine import is_this_machine, running_kaslr_offset, running_release
-from kcovdbg.collect.native_module import DEFAULT_SIZE
-from kcovdbg.collect.requests import find_mode, mode_names
-from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
-from kcovdbg.collect import collected_traces as traces
-from kcovdbg.console.argument import Argument, Count, Value, WordError
-from kcovdbg.collect.background_jobs import start_collect
-from kcovdbg.console.buffer_arguments import FILTERS, LISTING
 from kcovdbg.buffers.buffer_listing import list_buffer
+from kcovdbg.collect import collected_traces as traces
+from kcovdbg.collect.background_jobs import start_collect
+from kcovdbg.collect.loaded_modules import find_loaded_modules
+from kcovdbg.collect.requests import DEFAULT_SIZE, find_mode, mode_names
+from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.buffer_arguments import FILTERS, LISTING
+from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.machine import is_this_machine, running_kaslr_offset, running_release
 from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
+from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.terminal import write_remarks
+from kcovdbg.console.writer import Format
 from kcovdbg.errors import CollectError, KcovdbgError, UsageError
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.state import Part
 from kcovdbg.output_file import is_replaceable
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.renderable import Lines, Renderable, Table
-from kcovdbg.console.value_kinds import BOOL, COMM, NUMBER, PATH, PID
-from kcovdbg.console.writer import Format
+from kcovdbg.records.compact_buffer import keep
+from kcovdbg.records.pc_counts import RunCounts
 from kcovdbg.target.local_kernel import running_build_id
 
 if TYPE_CHECKING:
-    from kcovdbg.collect.command_run import Collected, Request
     from kcovdbg.collect.collected_traces import CollectedPart
+    from kcovdbg.collect.command_run import Collected, Request
 
 _GROWTH: Final = 4
 # 512 MiB per task.

@@ -18,14 +18,20 @@ from typing import Any, Final
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import record
-from kcovdbg.records.buffer_data import decode_buffer
-from kcovdbg.collect.enable_diagnosis import EnableRefusal, find_refusal
-from kcovdbg.collect.errno_messages import Step, explain, explain_not_followed
-from kcovdbg.collect.native_module import DEFAULT_SIZE, device_path, kernel_word_size, make_native_mode
-from kcovdbg.collect.requests import CollectMode, find_mode, find_remote_mode
+from kcovdbg.collect.errno_messages import EnableRefusal, Step, explain, explain_not_followed, find_refusal
+from kcovdbg.collect.requests import (
+    DEFAULT_SIZE,
+    CollectMode,
+    device_path,
+    find_mode,
+    find_remote_mode,
+    kernel_word_size,
+    make_native_mode,
+)
 from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.trace_file import decode_buffer
 
 # Time that background work may take after the command has exited; the same as syzkaller's.
 _SETTLE_MS: Final = 500

@@ -14,19 +14,17 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.collect.errno_messages import Step, explain
-from kcovdbg.console.machine import is_this_machine, read_config, running_release
-from kcovdbg.collect.native_module import DEVICE
+from kcovdbg.collect.requests import DEVICE
 from kcovdbg.collect.thread_trace import Trace
 from kcovdbg.compiled_module import load_native
-from kcovdbg.elf.file import ElfFile
+from kcovdbg.console.column import BOOL, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.errors import KcovdbgError
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.machine import is_this_machine, read_config, running_release
 from kcovdbg.console.renderable import Table
-from kcovdbg.console.value_kinds import BOOL, TEXT
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.series.table import device_modes
 from kcovdbg.symbols.coverage_points import can_find_points, find_points, find_points_between
 from kcovdbg.symbols.table_cache import CACHE_HINT, find_usable_cache

@@ -7,16 +7,14 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.collect.background_jobs import find_jobs
+from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.column import LIST, NUMBER, PID, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.errors import CollectError
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Lines, Renderable, Table
-from kcovdbg.console.value_kinds import LIST, NUMBER, PID, TEXT
+from kcovdbg.errors import CollectError
 
 _COLUMNS: Final = (
     Column("job", NUMBER, value=lambda job: job.number),

@@ -13,20 +13,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kcovdbg.abi import record
-from kcovdbg.records.buffer_data import decode_buffer
-from kcovdbg.collect.enable_diagnosis import find_refusal
-from kcovdbg.collect.errno_messages import Step, explain
-from kcovdbg.collect.native_module import (
+from kcovdbg.collect.errno_messages import Step, explain, find_refusal
+from kcovdbg.collect.requests import (
     DEFAULT_SIZE,
+    CollectMode,
     device_path,
+    find_mode,
     kernel_word_size,
     make_native_mode,
     request_number,
 )
-from kcovdbg.collect.requests import CollectMode, find_mode
 from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.trace_file import decode_buffer
 
 if TYPE_CHECKING:
     from typing_extensions import Self

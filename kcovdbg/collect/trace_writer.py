@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from kcovdbg.abi import record
-from kcovdbg.records.trace_file import FORMAT, SUFFIX, TraceHeader
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.module_place import ModuleMap, ModulePlace
 from kcovdbg.output_file import PRIVATE, accept, is_replaceable, open_output, write_files
+from kcovdbg.records.trace_file import FORMAT, SUFFIX, TraceHeader
 from kcovdbg.series import table
 
 

@@ -7,16 +7,14 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
+from kcovdbg.console.column import ADDRESS, CPU, NUMBER, PID, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.renderable import Table
 from kcovdbg.model.area import Area
 from kcovdbg.model.device_areas import find_device_areas
 from kcovdbg.model.state import Part, State
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.renderable import Table
-from kcovdbg.console.value_kinds import ADDRESS, CPU, NUMBER, PID
 from kcovdbg.series.table import find_device
 
 _STYLES: Final = {"cached": "idle", "unclaimed": "warning"}

@@ -9,16 +9,14 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from kcovdbg.console.column import PATH, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.renderable import Table
 from kcovdbg.console.settings import DEFAULT, FILE
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.limits import LIMITS, find_limit
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.renderable import Table
-from kcovdbg.console.value_kinds import PATH
 from kcovdbg.user_folder import find_user_folder
 
 _COMMAND_LINE: Final = "command line"

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.output_file import open_output
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.renderable import Lines, Table
-from kcovdbg.console.value_kinds import NUMBER, PATH, TEXT
 from kcovdbg.target.demo_files import DemoFile, list_demo_files
 from kcovdbg.target.dump_file import unpack
 

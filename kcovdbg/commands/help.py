@@ -18,8 +18,8 @@ from kcovdbg.console.help_text import (
     command_schema,
     output_help,
 )
-from kcovdbg.errors import UsageError
 from kcovdbg.console.renderable import text_lines
+from kcovdbg.errors import UsageError
 
 _ADVICE: Final = """
 help COMMAND, or COMMAND?, shows help for a command; help output, for the options that most commands share.

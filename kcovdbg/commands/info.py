@@ -8,19 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kcovdbg.crash.crash_log import CrashReport, find_report
+from kcovdbg.console.column import BOOL, LIST, WORD, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.renderable import Fields, Lines, Renderable
+from kcovdbg.crash.crash_log import CrashReport, find_report
 from kcovdbg.crash.crash_summary import LOG_RECORDS
+from kcovdbg.crash.log_lines import end_lines
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.generation import Generation
 from kcovdbg.model.log_record import KernelLog, LogRecord
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.crash.log_lines import end_lines
-from kcovdbg.console.renderable import Fields, Lines, Renderable
-from kcovdbg.console.value_kinds import BOOL, LIST, WORD
 from kcovdbg.series import table
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target

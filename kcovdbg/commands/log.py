@@ -7,15 +7,13 @@ from argparse import Namespace
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value
+from kcovdbg.console.column import NUMBER, SECONDS, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.errors import KcovdbgError
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.crash.log_lines import log_lines
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Lines, Table
-from kcovdbg.console.value_kinds import NUMBER, SECONDS, TEXT
+from kcovdbg.crash.log_lines import log_lines
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.walk.printk_log import read_log
 
 # KERN_EMERG to KERN_DEBUG of include/linux/kern_levels.h, by the names that dmesg has for them.

@@ -10,18 +10,16 @@ from typing import Any, Final
 
 from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
 from kcovdbg.console.buffer_sources import find_tids, is_address, suggest_task
+from kcovdbg.console.column import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, DETAIL, HANDLE, MODE, NUMBER, PID, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import UNREAD, Meaning, RowType
+from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
+from kcovdbg.console.wording import count_text, reference_text
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.object_names import name_kcov
 from kcovdbg.model.state import Part
 from kcovdbg.model.table_holders import TaskFiles
-from kcovdbg.console.column import DETAIL, Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import UNREAD, Meaning
-from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
-from kcovdbg.console.value_kinds import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, TEXT
-from kcovdbg.console.wording import count_text, reference_text
 from kcovdbg.target.pointer import strip_tag
 
 

@@ -7,14 +7,13 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Final
 
+from kcovdbg.console.column import ADDRESS, COMM, CPU, MODE, NUMBER, PID, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.model.state import Part
-from kcovdbg.model.task import SavedState
-from kcovdbg.console.column import Column
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Table
-from kcovdbg.console.value_kinds import ADDRESS, COMM, CPU, MODE, NUMBER, PID, WORD
+from kcovdbg.model.state import Part
+from kcovdbg.model.task import SavedState
 
 
 def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tuple[Column, ...]:

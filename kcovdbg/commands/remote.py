@@ -11,15 +11,13 @@ from typing import Any, Final
 
 from kcovdbg.abi.handle import decode_handle, parse_handle
 from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.column import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import UNKNOWN_TASK, Meaning, RowType
+from kcovdbg.console.renderable import Table
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.model.state import Part
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import UNKNOWN_TASK, Meaning
-from kcovdbg.console.renderable import Table
-from kcovdbg.console.value_kinds import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, WORD
 
 
 def _part(name: str) -> Callable[[RemoteHandle], Any]:

@@ -12,22 +12,20 @@ from typing import Final
 
 from kcovdbg.check.runner import check
 from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.column import BOOL, LIST, NUMBER, PATH, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.crash.crash_summary import find_crashed_task
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
 from kcovdbg.console.remote_sites import find_remote_sites
+from kcovdbg.console.renderable import Fields, Lines, Renderable
 from kcovdbg.console.terminal import write_remarks
+from kcovdbg.console.writer import Format
+from kcovdbg.crash.crash_summary import find_crashed_task
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.point_proof import PointProof
-from kcovdbg.model.remote_site import RemoteSite
+from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part, State
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.renderable import Fields, Lines, Renderable
-from kcovdbg.console.value_kinds import BOOL, LIST, NUMBER, PATH
-from kcovdbg.console.writer import Format
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import Layout, detect_layout

@@ -8,19 +8,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import NotElfError
 from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.column import NUMBER, PATH, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.renderable import Lines, Table, text_lines
 from kcovdbg.console.table_progress import build_table
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.output_file import open_output
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.renderable import Lines, Table, text_lines
-from kcovdbg.console.value_kinds import NUMBER, PATH
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
 from kcovdbg.symbols.table_cache import find_table_files, open_table, open_table_file

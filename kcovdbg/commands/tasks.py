@@ -10,20 +10,17 @@ from typing import Any, Final
 
 from kcovdbg.abi.mode import PREFIX
 from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, SYSCALL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.suggestions import suggest
-from kcovdbg.model.device import DeviceSession
-from kcovdbg.model.state import Part, State
-from kcovdbg.model.syscall import Syscall
-from kcovdbg.model.task import Task
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import UNREAD, Meaning
+from kcovdbg.console.json_schema import UNREAD, Meaning, RowType
+from kcovdbg.console.messages import suggest
 from kcovdbg.console.renderable import PIPED_WIDTH, Table
-from kcovdbg.console.value_kinds import ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, SYSCALL, TEXT, WORD
 from kcovdbg.console.wording import count_text, device_session_text, role_text, syscall_text
 from kcovdbg.console.writer import Format
+from kcovdbg.model.device import DeviceSession
+from kcovdbg.model.state import Part, State
+from kcovdbg.model.task import Syscall, Task
 
 
 def _field(name: str) -> Callable[[Task], Any]:

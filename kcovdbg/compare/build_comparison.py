@@ -9,9 +9,9 @@ from typing import Final
 
 from kcovdbg.compare.build_match import BuildMatch, BuildPoints, Unmatched
 from kcovdbg.compare.function_pairs import PairKind
-from kcovdbg.records.pc_names import Names
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import Frame
+from kcovdbg.records.pc_names import Names
 
 # Limit for functions in a remark.
 _NAMED: Final = 4

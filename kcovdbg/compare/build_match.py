@@ -22,14 +22,13 @@ from functools import cached_property
 from itertools import compress
 from typing import Final, NamedTuple
 
-from kcovdbg.records.alignment import align
-from kcovdbg.compare.function_pairs import BuildFunctions, FunctionPair, FunctionPairs, PairKind
-from kcovdbg.compare.line_pairs import LinePairs, pair_lines
-from kcovdbg.records.pc_columns import kind_flags, low_halves, pair_words
+from kcovdbg.compare.function_pairs import BuildFunctions, FunctionPair, FunctionPairs, LinePairs, PairKind, pair_lines
 from kcovdbg.compiled_module import zeros
-from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, START_SHIFT
+from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, START_SHIFT
+from kcovdbg.records.alignment import align
 from kcovdbg.records.chain_loops import find_innermost, gather
 from kcovdbg.records.native_loops import NO_ID
+from kcovdbg.records.pc_columns import kind_flags, low_halves, pair_words
 from kcovdbg.records.pc_counts import make_numbering
 from kcovdbg.symbols.coverage_points import PointKind
 

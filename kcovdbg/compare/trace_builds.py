@@ -21,12 +21,6 @@ from typing import Final
 from kcovdbg.compare.build_comparison import BuildComparison
 from kcovdbg.compare.build_match import match_builds
 from kcovdbg.compare.function_pairs import BuildFunctions
-from kcovdbg.records.pc_names import Names
-from kcovdbg.records.pc_list import TraceKernel
-from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
-from kcovdbg.elf.compile_units import read_comp_dir
-from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import NotElfError
 from kcovdbg.console.argument import Value
 from kcovdbg.console.buffer_sources import FILE, confine, find_trace_operands, kaslr_offset, name_remarks
 from kcovdbg.console.command import Command
@@ -37,8 +31,14 @@ from kcovdbg.console.table_progress import build_table
 from kcovdbg.console.table_target import TableTarget
 from kcovdbg.console.trace_modules import ModuleFile, TraceModules, find_module_files
 from kcovdbg.console.workspace import Workspace
+from kcovdbg.elf.compile_units import read_comp_dir
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.records.pc_convention import table_points
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree

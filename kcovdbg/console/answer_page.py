@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from kcovdbg.console.escape import escape
-from kcovdbg.console.json_array import row_encoder
 from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, find_data
+from kcovdbg.console.text import escape
+from kcovdbg.console.writer import row_encoder
 
 MAX_TEXT: Final = 1000
 """Limit for the characters of one text; source lines of generated files have no other."""

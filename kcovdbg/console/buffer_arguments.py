@@ -6,13 +6,13 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final
 
-from kcovdbg.records.located_records import PcFilter
-from kcovdbg.records.pc_names import Names
-from kcovdbg.records.pc_list import AUTO, ReadingOptions
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.code_names import check_files, check_functions
+from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.pc_convention import Convention
 from kcovdbg.records.pc_file import PcFormat
+from kcovdbg.records.pc_list import AUTO, ReadingOptions
+from kcovdbg.records.pc_names import Names
 
 TAIL: Final = 20
 """Records that ``--tail`` shows without ``-n``."""

@@ -13,18 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.records.compact_buffer import Kept, restore
-from kcovdbg.records.pc_names import Names, is_pattern
-from kcovdbg.records.recorded_syscalls import find_recorded_syscalls
-from kcovdbg.console.machine import is_this_machine
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_buffers, read_trace
-from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.command import Need
 from kcovdbg.console.context import Context
-from kcovdbg.console.suggestions import suggest
+from kcovdbg.console.machine import is_this_machine
+from kcovdbg.console.messages import suggest
 from kcovdbg.console.symbol_sources import find_base, find_module_files, find_module_places, find_module_sets
+from kcovdbg.console.wording import syscall_text
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
@@ -32,10 +27,15 @@ from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import TaskFields
+from kcovdbg.records.compact_buffer import Kept, restore
 from kcovdbg.records.pc_convention import PointSet, table_points
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
-from kcovdbg.console.wording import syscall_text
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.pc_names import Names, is_pattern
+from kcovdbg.records.recorded_syscalls import find_recorded_syscalls
+from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_buffers, read_trace
+from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.walk.buffer_names import check_name
 from kcovdbg.walk.buffers import read_buffer

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 from kcovdbg.abi.address import pc_of
+from kcovdbg.console.messages import suggest
+from kcovdbg.console.symbol_sources import LineSource
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.located_records import is_file_name, matches_path
 from kcovdbg.records.pc_names import Names, OtherCode, is_pattern
-from kcovdbg.elf.symbol_table import strip_clone_suffix
-from kcovdbg.console.suggestions import suggest
-from kcovdbg.console.symbol_sources import LineSource
-from kcovdbg.errors import KcovdbgError
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.target.protocol import Target
 

@@ -8,13 +8,13 @@ from functools import cache
 from typing import NamedTuple, cast
 
 from kcovdbg.abi.address import address_of, pc_of
-from kcovdbg.records.oops_words import CodeWord
-from kcovdbg.elf.file import ElfFile, open_image
-from kcovdbg.elf.section import SHF_EXECINSTR
 from kcovdbg.console.context import Context
 from kcovdbg.console.symbol_sources import LineSource, find_code, find_image, find_module_files, find_module_places
+from kcovdbg.elf.file import ElfFile, open_image
+from kcovdbg.elf.header import SHF_EXECINSTR
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
+from kcovdbg.records.oops_words import CodeWord
 
 
 class FunctionStart(NamedTuple):

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Final
 
-from kcovdbg.console.suggestions import suggest
-from kcovdbg.errors import UsageError
 from kcovdbg.console.column import KEEP, Column
+from kcovdbg.console.messages import suggest
 from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, find_data
 from kcovdbg.console.writer import Format
+from kcovdbg.errors import UsageError
 
 _ERRORS: Final = "errors"
 

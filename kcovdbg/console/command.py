@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.suggestions import suggest
-from kcovdbg.errors import UsageError
 from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.messages import suggest
 from kcovdbg.console.renderable import Renderable
+from kcovdbg.errors import UsageError
 
 CommandResult: TypeAlias = Renderable | Iterable[Renderable] | None
 """What a handler returns, to be shown."""

@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from kcovdbg.console.machine import is_this_machine
-from kcovdbg.records.pc_list import ReadingOptions
 from kcovdbg.console.command import Command, Need
+from kcovdbg.console.machine import is_this_machine
 from kcovdbg.console.output_files import Inputs, no_inputs
 from kcovdbg.console.symbol_sources import find_image
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
+from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, GoneError
 from kcovdbg.model.state import Part, State
-from kcovdbg.console.writer import Format
+from kcovdbg.records.pc_list import ReadingOptions
 from kcovdbg.target.file_target import make_memory_error
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple, cast
 
-from kcovdbg.records.function_coverage import FunctionPoints, PointRows
-from kcovdbg.elf.file import open_image
-from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.console.context import Context
 from kcovdbg.console.symbol_sources import find_code, find_image
 from kcovdbg.console.table_progress import wait_with_progress
+from kcovdbg.console.writer import Format
+from kcovdbg.elf.file import open_image
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
 from kcovdbg.model.location import Frame
-from kcovdbg.console.writer import Format
+from kcovdbg.records.coverage import FunctionPoints, PointRows
 from kcovdbg.symbols.coverage_points import PointKind, can_find_points, find_loaded_points, find_points_between
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Modules

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.records.trace_file import SUFFIX, side_path
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.trace_file import SUFFIX, side_path
 
 # Limit for names in a hint.
 _NAMED: Final = 8

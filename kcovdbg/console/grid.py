@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
-from kcovdbg.console.column import DETAIL, KEEP, Column
+from kcovdbg.console.column import ABSENT, DETAIL, KEEP, Column
 from kcovdbg.console.paragraph import wrap_line
 from kcovdbg.console.renderable import Fields, Line, Table
-from kcovdbg.console.value_kinds import ABSENT
-from kcovdbg.console.width import elide, elide_start, pad, text_width
+from kcovdbg.console.text import elide, elide_start, pad, text_width
 
 _GAP: Final = "  "
 # Rows that determine the widths: a table of any length is written after so many.

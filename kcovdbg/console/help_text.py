@@ -11,13 +11,11 @@ from operator import attrgetter
 from typing import Final
 
 from kcovdbg.console.argument import EXPLANATIONS, Argument
+from kcovdbg.console.column import ANY, LIST, Column
 from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Example
-from kcovdbg.errors import UsageError
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType, schema_of
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.json_schema import Meaning, RowType, schema_of
 from kcovdbg.console.renderable import Fields, Line, Lines, Table, text_lines
-from kcovdbg.console.value_kinds import ANY, LIST
+from kcovdbg.errors import UsageError
 
 _WIDTH = 80
 _USAGE = "Usage: "

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
-from kcovdbg.console.escape import escape
 from kcovdbg.console.renderable import Fragment
+from kcovdbg.console.text import escape
 
 TAB: Final = 8
 """Columns between tab stops."""
@@ -58,3 +58,25 @@ def highlight(lines: Sequence[str], file: str) -> list[list[Fragment]]:
     # A backslash at the end of the part can make one line more or less.
     del found[len(lines) :]
     return found + [[] for _ in range(len(lines) - len(found))]
+
+
+_CONTEXT: Final = 3
+
+
+def find_hunks(lines: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
+    """Iterate over the first and last line of each part to show.
+
+    :param lines: those with points, ascending.
+    :param length: of the file, in lines; 0 where its text is missing, and then nothing surrounds the lines.
+    """
+    around = _CONTEXT if length else 0
+    start = end = 0
+    for line in lines:
+        first, last = max(1, line - around), max(line, min(length, line + around))
+        if start and first > end + 1:
+            yield start, end
+            start = 0
+        start = start or first
+        end = max(end, last)
+    if start:
+        yield start, end

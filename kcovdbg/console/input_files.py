@@ -7,12 +7,12 @@ import contextlib
 from argparse import Namespace
 from collections.abc import Iterator
 
-from kcovdbg.records.trace_file import find_traces, side_path
 from kcovdbg.console.argument import Value
 from kcovdbg.console.buffer_sources import find_trace_operands
 from kcovdbg.console.command import Command
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.trace_file import find_traces, side_path
 
 
 def find_input_files(workspace: Workspace, command: Command, args: Namespace) -> Iterator[str]:

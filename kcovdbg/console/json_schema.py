@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""JSON Schema of what commands write with ``--json``, from the columns of their tables."""
+"""What the keys of JSON mean, and the schemas made of that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,129 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kcovdbg.console.column import Column
-from kcovdbg.console.key_meanings import MEANINGS, Meaning
+
+
+class Meaning(NamedTuple):
+    """The meaning of a key."""
+
+    text: str
+    null: str | None = None
+    """When its value is null; None for never."""
+    unit: str = ""
+    since: str = "0.1.0"
+    """The version of kcovdbg that added it."""
+
+
+UNREAD: Final = "this kernel has no such member, or it could not be read"
+NO_DEBUG_INFO: Final = "the debug info does not tell"
+UNKNOWN_TASK: Final = "there is no such task, or it could not be read"
+NO_TARGET: Final = "it is unknown"
+
+MEANINGS: Final[Mapping[str, Meaning]] = {
+    "address": Meaning("`pc` plus the KASLR offset: the address in the kernel's memory", "the record holds no address"),
+    "area": Meaning("address of the memory that records go to", UNREAD),
+    "arg1": Meaning("first operand", "the record is not a comparison"),
+    "arg2": Meaning("second operand", "the record is not a comparison"),
+    "beneath": Meaning(
+        "role of the session that a softirq section interrupted", "no session is interrupted, or its role is unclear"
+    ),
+    "bucket": Meaning("index of the handle's bucket in `kcov_remote_map`"),
+    "buffer": Meaning("name of the buffer, as commands take it"),
+    "build_id": Meaning("build ID of the kernel, in hexadecimal digits", NO_TARGET),
+    "bytes": Meaning("size", unit="bytes"),
+    "capacity": Meaning(
+        "number of records that fit the buffer", "there is no buffer, or its size could not be read", "records"
+    ),
+    "class": Meaning("class of infrastructure functions that the function is in", "it is in none"),
+    "comm": Meaning("name of the task", UNKNOWN_TASK),
+    "const": Meaning("whether the first operand is a constant", "the record is not a comparison"),
+    "count": Meaning("number of records", "there is no buffer, or it could not be read", "records"),
+    "counted": Meaning("number of references found that the refcount counts", unit="references"),
+    "cpu": Meaning("number of the CPU", UNREAD),
+    "depth": Meaning("levels of calls above it, 0 for the outermost", unit="levels"),
+    "distinct": Meaning("number of different PCs", unit="points"),
+    "edge_area": Meaning("address of the buffer for edges", "this kernel has none"),
+    "edge_count": Meaning("number of edges in that buffer", "this kernel has none, or it could not be read", "records"),
+    "errors": Meaning("what is missing of this row or uncertain about it, one sentence each"),
+    "file": Meaning("source file, relative to the build root", NO_DEBUG_INFO),
+    "frames": Meaning("source locations of the PC, the innermost inlined function first; empty if unknown"),
+    "frames[].function": Meaning("name of the function, as in the debug info", NO_DEBUG_INFO),
+    "frames[].file": Meaning("source file, relative to the build root", NO_DEBUG_INFO),
+    "frames[].line": Meaning("line in the file", NO_DEBUG_INFO),
+    "frames[].column": Meaning("column in the line", NO_DEBUG_INFO),
+    "full": Meaning(
+        "whether the buffer is full, so that later records were dropped", "there is no buffer, or it could not be read"
+    ),
+    "function": Meaning("name of the function", NO_DEBUG_INFO),
+    "generation": Meaning("generation of KCOV, as in docs/generations.md", "the kernel has no KCOV, or one that is unknown"),
+    "handle": Meaning("handle, the whole word", UNREAD),
+    "in_ctxsw": Meaning("whether `KCOV_IN_CTXSW` is set in `kcov_mode`", UNREAD),
+    "index": Meaning("index of the record in its buffer, from 0"),
+    "instance": Meaning("instance in the handle, such as the number of a USB bus", UNREAD),
+    "kaslr_offset": Meaning("offset that KASLR added to the kernel's addresses", NO_TARGET, "bytes"),
+    "kcov": Meaning("address of the `struct kcov`", UNREAD),
+    "kind": Meaning("kind of the record: `pc`, `cmp`, `entry`, `exit` or `edge`"),
+    "kcov_area": Meaning("`task_struct.kcov_area`", UNREAD),
+    "kcov_handle": Meaning("`task_struct.kcov_handle`", UNREAD),
+    "kcov_mode": Meaning("mode of the task, without prefix and flags, such as `TRACE_PC`", UNREAD),
+    "kcov_mode_raw": Meaning("`task_struct.kcov_mode` as stored", UNREAD),
+    "kcov_remote": Meaning("`task_struct.kcov_remote`", UNREAD),
+    "kcov_sequence": Meaning("`task_struct.kcov_sequence`", UNREAD),
+    "kcov_size": Meaning("`task_struct.kcov_size`", UNREAD, "words"),
+    "kcov_softirq": Meaning("`task_struct.kcov_softirq`", UNREAD),
+    "line": Meaning("line in the file", NO_DEBUG_INFO),
+    "list": Meaning("what kind of section the area is for: tasks or softirqs"),
+    "live": Meaning("whether the target runs while it is read"),
+    "machine": Meaning("architecture, as `uname -m` prints it", NO_TARGET),
+    "mode": Meaning("mode, without prefix, such as `TRACE_PC`", UNREAD),
+    "owns_remote": Meaning("whether the task is the owner of a `KCOV_REMOTE_ENABLE`", UNREAD),
+    "pc": Meaning("PC as recorded: a return address without the KASLR offset"),
+    "pid": Meaning("thread id of the task", UNKNOWN_TASK),
+    "points": Meaning("number of different PCs", unit="points"),
+    "records": Meaning("number of records", unit="records"),
+    "refcount": Meaning("reference count of the object", UNREAD, "references"),
+    "references": Meaning("everything that refers to the object"),
+    "references[].kind": Meaning("`fd`, `vma`, `task`, `section`, `saved` or `remote`"),
+    "references[].counts": Meaning("1 if the refcount counts it, otherwise 0", unit="references"),
+    "references[].fd": Meaning("file descriptor", "it is not one"),
+    "references[].file": Meaning("address of the `struct file`", "it is not a file's"),
+    "references[].start": Meaning("start address of the mapping", "it is not a mapping"),
+    "references[].handle": Meaning("remote handle", "it is not one"),
+    "references[].cpu": Meaning("CPU that keeps saved state", "it is not saved state of a CPU"),
+    "references[].pid": Meaning("id of the process that has it, or thread id of the task", "it is not a task's"),
+    "release": Meaning("kernel release, as `uname -r` prints it", NO_TARGET),
+    "remote": Meaning("whether it has remote handles", UNREAD),
+    "remote_size": Meaning("size of the areas for its sections", UNREAD, "words"),
+    "role": Meaning(
+        "what collects into the task: `local`, `remote-section`, `softirq-section` or `none`; the owner of a "
+        "KCOV_REMOTE_ENABLE, whose sections run elsewhere, is told by `owns_remote`",
+        "it is unclear",
+    ),
+    "saved_area": Meaning("saved address of the area or buffer", UNREAD),
+    "saved_kcov": Meaning("saved address of the `struct kcov`", UNREAD),
+    "saved_mode": Meaning("saved mode, without prefix and flags", UNREAD),
+    "saved_mode_raw": Meaning("saved mode, the whole word", UNREAD),
+    "saved_sequence": Meaning("saved sequence", UNREAD),
+    "saved_size": Meaning("saved size", UNREAD, "words"),
+    "sequence": Meaning("sequence number of the object's remote sessions", UNREAD),
+    "share": Meaning("share of the buffer's records, from 0 to 1"),
+    "size": Meaning("size of the buffer or area", UNREAD, "words"),
+    "subsystem": Meaning("subsystem in the handle, such as `usb`", UNREAD),
+    "symbol": Meaning("name of the innermost function", "the address is in no known function"),
+    "syscall": Meaning(
+        "system call that the task is in: its `number`, `name` (null for a 32-bit call) and `args`",
+        "the task is in none, or its stack could not be read",
+    ),
+    "t": Meaning("`kcov.t`: address of the task that the object is enabled for", UNREAD),
+    "target": Meaning("name of the target"),
+    "task": Meaning("address of the `task_struct`"),
+    "text": Meaning("text of the source line", "the source file is missing"),
+    "tgid": Meaning("process id", UNREAD),
+    "tid": Meaning("thread id", UNKNOWN_TASK),
+    "type": Meaning("type word of the comparison"),
+    "where": Meaning("what keeps the state: `cpu` or `task`"),
+}
+
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

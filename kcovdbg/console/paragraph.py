@@ -9,9 +9,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from kcovdbg.console.escape import escape
 from kcovdbg.console.renderable import Fragment, Line
-from kcovdbg.console.width import text_width
+from kcovdbg.console.text import escape, text_width
 
 # Narrower columns of prose cannot be read; the terminal breaks the words instead.
 _LEAST: Final = 16

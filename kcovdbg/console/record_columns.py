@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Columns of tables of records; a row is a :class:`~kcovdbg.model.located_record.LocatedRecord`."""
+"""Columns of tables of records; a row is a :class:`~kcovdbg.model.location.LocatedRecord`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kcovdbg.abi.record import RecordKind
-from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.located_record import LocatedRecord
-from kcovdbg.model.location import Location
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.value_kinds import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD, WORDS
+from kcovdbg.console.column import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD, WORDS, Column
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.wording import operand_text, record_function, record_place, record_text
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.location import LocatedRecord, Location
 
 FRAME_COLUMNS: Final = (
     Column("function", SYMBOL),

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, cast
 
 from kcovdbg.abi.remote_start import START
-from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.console.context import Context
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import Frame
-from kcovdbg.model.remote_site import RemoteSite
+from kcovdbg.model.remote import RemoteSite
 from kcovdbg.symbols.remote_calls import CodeRange, RemoteCall
 from kcovdbg.target.protocol import Target
 

@@ -21,13 +21,13 @@ from kcovdbg.console.command_line import CommandLine, parse_line
 from kcovdbg.console.context import Context
 from kcovdbg.console.help_text import command_help
 from kcovdbg.console.input_files import find_input_files
+from kcovdbg.console.messages import error_lines
 from kcovdbg.console.output_files import check_output, open_destination, run_shell
+from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
-from kcovdbg.console.error_lines import error_lines
-from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table
 from kcovdbg.console.writer import Format, Output, write
+from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
 from kcovdbg.target.protocol import Target
 
 FAILED = KcovdbgError.status

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kcovdbg.console.escape import escape
 from kcovdbg.console.renderable import Fragment, Line
-from kcovdbg.console.width import elide, elide_start, pad, text_width
+from kcovdbg.console.text import elide, elide_start, escape, pad, text_width
 
 GUTTER: Final = 3
 """Columns between two sides."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TextIO
 
 from kcovdbg.console.grid import remark_line
-from kcovdbg.console.paint import Painter
-from kcovdbg.console.theme import Color, is_terminal, wants_color
+from kcovdbg.console.theme import Color, Painter, is_terminal, wants_color
 
 
 @dataclass(frozen=True, slots=True)

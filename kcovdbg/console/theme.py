@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Styles, and whether a stream gets colors."""
+"""Styles, and how they are painted on a terminal."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, TextIO
+
+from kcovdbg.console.renderable import Line
+from kcovdbg.console.text import escape
 
 # Only the sixteen colors of the terminal's theme, for light and dark backgrounds; of these, yellow is unreadable on white.
 THEME: Final[Mapping[str, str]] = MappingProxyType(
@@ -70,3 +73,39 @@ def wants_color(color: Color, *, terminal: bool, environment: Mapping[str, str])
     if color is not Color.AUTO:
         return color is Color.ALWAYS
     return terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+
+
+_RESET: Final = "\x1b[0m"
+
+
+class Painter:
+    """Turns styled fragments into text.
+
+    All data goes to a terminal through a painter, which escapes it: no escape sequence gets through except the painter's.
+
+    :param theme: style class -> SGR parameters; None for plain text.
+    """
+
+    def __init__(self, theme: Mapping[str, str] | None = None) -> None:
+        self._starts = {name: f"\x1b[{code}m" for name, code in (theme or {}).items() if code}
+
+    @classmethod
+    def colored(cls) -> Painter:
+        """Return a painter with the standard theme."""
+        return cls(THEME)
+
+    def paint(self, line: Line) -> str:
+        """Return a line of text without line end and trailing blanks."""
+        starts = self._starts
+        if not starts:
+            return escape("".join([text for _, text in line])).rstrip(" ")
+        end = len(line)
+        while end and not line[end - 1][1].strip(" "):
+            end -= 1
+        parts: list[str] = []
+        for index in range(end):
+            style, text = line[index]
+            text = escape(text if index < end - 1 else text.rstrip(" "))
+            start = starts.get(style)
+            parts.append(text if start is None else f"{start}{text}{_RESET}")
+        return "".join(parts)

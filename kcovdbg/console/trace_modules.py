@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kcovdbg.abi.address import page_align, page_align_down
-from kcovdbg.records.trace_file import TraceHeader
+from kcovdbg.console.symbol_sources import find_module_sets
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
-from kcovdbg.console.symbol_sources import find_module_sets
 from kcovdbg.model.location import Frame
 from kcovdbg.model.module_place import ModuleMap, ModulePlace
 from kcovdbg.records.pc_convention import PointSet
+from kcovdbg.records.trace_file import TraceHeader
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.module_points import find_place_points
 from kcovdbg.symbols.symbolizer import Fallback
@@ -48,7 +48,7 @@ class TraceModules:
         self._paths = {file.build_id: file.path for file in files}
         if any(place.build_id in self._paths for place in self.places):
             try:
-                from kcovdbg.target.drgn.module_lines import ModuleLines
+                from kcovdbg.target.drgn.lines import ModuleLines
             except ImportError:
                 self.problem = "records in modules have no source lines: these need drgn"
             else:

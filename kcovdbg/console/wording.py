@@ -12,18 +12,16 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.record import Comparison, RecordKind, Values
+from kcovdbg.console.renderable import Line
+from kcovdbg.console.text import escape
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.kcov import Reference
-from kcovdbg.model.located_record import LocatedRecord
-from kcovdbg.model.location import Frame, Location
+from kcovdbg.model.location import Frame, LocatedRecord, Location
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.session import Role
-from kcovdbg.model.syscall import Syscall
-from kcovdbg.model.task import Task
-from kcovdbg.console.escape import escape
-from kcovdbg.console.renderable import Line
+from kcovdbg.model.task import Syscall, Task
 
 COARSE: Final = "the traces differ too much for a full alignment"
 """A remark on an alignment that was cut short."""

@@ -8,28 +8,28 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kcovdbg.records.compact_buffer import Kept
-from kcovdbg.records.pc_names import Names
 from kcovdbg.console.code_names import ModuleCode
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.file_confinement import FileConfinement
+from kcovdbg.console.renderable import Line
 from kcovdbg.console.settings import Problem, Settings
 from kcovdbg.console.symbol_sources import find_point_proof, find_remote_calls, find_symbolizer, make_source_tree
 from kcovdbg.console.table_progress import wait_with_progress
 from kcovdbg.console.terminal import Terminal, find_terminal, write_remarks
+from kcovdbg.console.theme import Color
+from kcovdbg.console.writer import Format
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
 from kcovdbg.model.point_proof import PointProof
-from kcovdbg.console.renderable import Line
-from kcovdbg.console.theme import Color
-from kcovdbg.console.writer import Format
+from kcovdbg.records.compact_buffer import Kept
+from kcovdbg.records.pc_names import Names
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout, detect_layout
 from kcovdbg.walk.state import StateReader
 
 if TYPE_CHECKING:
-    from kcovdbg.monitor.monitor_source import MonitorSource
     from kcovdbg.buffers.trace_view import TraceView
+    from kcovdbg.monitor.monitor_source import MonitorSource
     from kcovdbg.symbols.location_table import LocationTable
     from kcovdbg.symbols.remote_calls import RemoteCalls
     from kcovdbg.symbols.source_tree import SourceTree

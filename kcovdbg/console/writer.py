@@ -3,18 +3,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
-from typing import TextIO
+from typing import Any, TextIO
 
-from kcovdbg.console.csv_rows import write_csv
+from kcovdbg.console.column import to_json
 from kcovdbg.console.grid import fields_lines, remark_line, table_lines
-from kcovdbg.console.json_array import JsonArray, json_lines
-from kcovdbg.console.paint import Painter
 from kcovdbg.console.paragraph import wrap_line
 from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, find_data
+from kcovdbg.console.text import escape
+from kcovdbg.console.theme import Painter
+
+
+def row_encoder(table: Table | Fields) -> Callable[[Any], dict[str, object]]:
+    """Return the function from a row to its JSON object, with every key in the order of the columns."""
+    encoders = [(column.key, column.encoder()) for column in table.columns if not column.text_only]
+    errors = table.errors
+    if errors is None:
+        return lambda row: {key: encode(row) for key, encode in encoders}
+
+    def encode_row(row: Any) -> dict[str, object]:
+        encoded = {key: encode(row) for key, encode in encoders}
+        encoded["errors"] = [to_json(error) for error in errors(row)]
+        return encoded
+
+    return encode_row
+
+
+def encode_rows(table: Table | Fields) -> Iterator[dict[str, object]]:
+    """Yield the rows as JSON objects."""
+    encode = row_encoder(table)
+    if isinstance(table, Fields):
+        yield encode(table.row)
+    else:
+        yield from map(encode, table.rows)
+
+
+def json_lines(table: Table | Fields) -> Iterator[str]:
+    """Yield the rows as JSON objects, each on a line."""
+    encode = json.JSONEncoder(ensure_ascii=True).encode
+    for row in encode_rows(table):
+        # The only control character that JSON does not escape.
+        yield encode(row).replace("\x7f", "\\u007f") + "\n"
+
+
+class JsonArray:
+    """An array that rows are added to.
+
+    :param stream: written to.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._write = stream.write
+        self._separator = "[\n"
+
+    def add(self, table: Table | Fields) -> None:
+        """Add a table's rows."""
+        for line in json_lines(table):
+            self._write(self._separator + line[:-1])
+            self._separator = ",\n"
+
+    def close(self) -> None:
+        """End the array."""
+        self._write("[]\n" if self._separator == "[\n" else "\n]\n")
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, (list, dict)):
+        return json.dumps(value)
+    return value
+
+
+def write_csv(table: Table | Fields, stream: TextIO) -> None:
+    """Write a head line with the keys, and a line per row."""
+    keys = [column.key for column in table.columns if not column.text_only]
+    if table.errors is not None:
+        keys.append("errors")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(keys)
+    writer.writerows([_cell(value) for value in row.values()] for row in encode_rows(table))
+
 
 _CLEAR_SCREEN = "\x1b[H\x1b[2J"
 

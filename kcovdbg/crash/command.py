@@ -10,34 +10,32 @@ from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordKind
-from kcovdbg.crash.crash_point import CrashPoint, find_crash_point
-from kcovdbg.records.located_records import locate_records
-from kcovdbg.records.loop_folding import FunctionRun, find_runs
-from kcovdbg.records.pc_names import Names
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.buffer_sources import find_tids, name_remarks, syscall_lines
+from kcovdbg.console.column import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.grid import table_lines
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.paragraph import wrap_line
+from kcovdbg.console.record_columns import approximate_errors, frames_column
+from kcovdbg.console.renderable import Line, Lines, Renderable, Table
+from kcovdbg.console.text import escape
+from kcovdbg.console.wording import NO_ADDRESS, function_text, place_text, record_text, stack_frame_line
+from kcovdbg.crash.crash_point import CrashPoint, find_crash_point
 from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task
+from kcovdbg.crash.log_lines import end_lines
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.located_record import LocatedRecord
+from kcovdbg.model.location import LocatedRecord
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_task
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import Task
-from kcovdbg.console.column import Column
-from kcovdbg.console.escape import escape
-from kcovdbg.console.grid import table_lines
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.crash.log_lines import end_lines
-from kcovdbg.console.paragraph import wrap_line
-from kcovdbg.console.record_columns import approximate_errors, frames_column
-from kcovdbg.console.renderable import Line, Lines, Renderable, Table
-from kcovdbg.console.value_kinds import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
-from kcovdbg.console.wording import NO_ADDRESS, function_text, place_text, record_text, stack_frame_line
+from kcovdbg.records.located_records import locate_records
+from kcovdbg.records.loop_folding import FunctionRun, find_runs
+from kcovdbg.records.pc_names import Names
 from kcovdbg.walk.buffers import read_buffer
 
 _LINES: Final = 30

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kcovdbg.console.context import Context
+from kcovdbg.console.wording import syscall_text
 from kcovdbg.crash.crash_log import CrashReport, find_report
 from kcovdbg.crash.crash_point import find_fault, find_origin
-from kcovdbg.console.context import Context
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import LogRecord
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import Task
-from kcovdbg.console.wording import syscall_text
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.printk_log import read_log
 from kcovdbg.walk.state import StateReader

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from kcovdbg.model.log_record import LogRecord
-from kcovdbg.console.escape import escape
 from kcovdbg.console.paragraph import wrap_line
 from kcovdbg.console.renderable import Line
+from kcovdbg.console.text import escape
+from kcovdbg.model.log_record import LogRecord
 
 # KERN_EMERG to KERN_ERR, and KERN_WARNING, of include/linux/kern_levels.h.
 _STYLES: Final[Mapping[int, str]] = {0: "error", 1: "error", 2: "error", 3: "error", 4: "warning"}

@@ -13,35 +13,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kcovdbg.elf.header import (
+    ELFCOMPRESS_ZLIB,
+    ELFCOMPRESS_ZSTD,
     ET_CORE,
     ET_REL,
     IDENT_SIZE,
-    PN_XNUM,
-    ElfError,
-    Header,
-    NotElfError,
-    damaged,
-    decode_header,
-    is_elf,
-)
-from kcovdbg.elf.note import Note, find_build_id, find_vmcoreinfo, parse_notes
-from kcovdbg.elf.section import (
-    ELFCOMPRESS_ZLIB,
-    ELFCOMPRESS_ZSTD,
     OLD_COMPRESSED,
     OLD_COMPRESSION,
     OLD_MAGIC,
+    PN_XNUM,
+    PT_NOTE,
     SHF_ALLOC,
     SHF_COMPRESSED,
     SHT_NOBITS,
     SHT_NOTE,
     SHT_SYMTAB,
+    ElfError,
+    Header,
+    NotElfError,
     Section,
+    Segment,
     compression_layout,
+    damaged,
+    decode_header,
+    decode_segments,
+    is_elf,
     section_layout,
+    segment_layout,
     string_at,
 )
-from kcovdbg.elf.segment import PT_NOTE, Segment, decode_segments, segment_layout
+from kcovdbg.elf.note import Note, find_build_id, find_vmcoreinfo, parse_notes
 from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 

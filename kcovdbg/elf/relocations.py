@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_AARCH64, EM_X86_64, damaged
-from kcovdbg.elf.section import Section
+from kcovdbg.elf.header import EM_AARCH64, EM_X86_64, Section, damaged
 
 _SHT_RELA: Final = 4
 # Elf64_Rela: offset, info, addend.

@@ -12,8 +12,7 @@ from functools import cached_property
 from itertools import compress, repeat
 from typing import Final, NamedTuple
 
-from kcovdbg.elf.header import Header, damaged
-from kcovdbg.elf.section import SHN_LORESERVE, SHN_UNDEF, string_at
+from kcovdbg.elf.header import SHN_LORESERVE, SHN_UNDEF, Header, damaged, string_at
 
 _STT_NOTYPE: Final = 0
 _STT_OBJECT: Final = 1

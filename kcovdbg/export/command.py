@@ -9,43 +9,40 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.export.call_stacks import DEEPEST, Stacks
-from kcovdbg.records.call_tree import find_edges, find_events
-from kcovdbg.records.function_coverage import count_functions, find_touched
-from kcovdbg.records.pc_names import UNKNOWN
-from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS
-from kcovdbg.console.buffer_sources import require_names
-from kcovdbg.console.command import Command, Example, Topic
-from kcovdbg.console.context import Context
-from kcovdbg.export.export_source import ExportSource
-from kcovdbg.console.output_files import STDOUT, open_text
-from kcovdbg.console.terminal import write_remarks
 from kcovdbg.buffers.trace_coverage import (
     find_code_ends,
     find_line_coverage,
     find_point_coverage,
 )
-from kcovdbg.errors import CapabilityError, UsageError
-from kcovdbg.records.coverage import FileCoverage, PointCoverage
-from kcovdbg.model.location import Frame
-from kcovdbg.console.column import Column
-from kcovdbg.export.chrome import chrome_lines
-from kcovdbg.export.cobertura import SourcePlace, cobertura_lines
-from kcovdbg.export.drcov import drcov_lines
-from kcovdbg.export.folded import folded_lines
-from kcovdbg.export.funccover import funccover_lines
-from kcovdbg.export.hexadecimal import hexadecimal_lines
-from kcovdbg.export.jsonl import jsonl_lines
-from kcovdbg.export.lcov import lcov_lines
-from kcovdbg.export.modoff import modoff_lines
-from kcovdbg.export.rawcoverfiles import rawcoverfiles_lines
-from kcovdbg.export.speedscope import speedscope_lines
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.argument import Argument, Value
+from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS
+from kcovdbg.console.buffer_sources import require_names
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table
-from kcovdbg.console.value_kinds import NUMBER, PATH, TEXT
+from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
+from kcovdbg.errors import CapabilityError, UsageError
+from kcovdbg.export.call_formats import DEEPEST, Stacks, chrome_lines, folded_lines, speedscope_lines
+from kcovdbg.export.export_source import ExportSource
+from kcovdbg.export.point_formats import (
+    SourcePlace,
+    cobertura_lines,
+    drcov_lines,
+    funccover_lines,
+    hexadecimal_lines,
+    jsonl_lines,
+    lcov_lines,
+    modoff_lines,
+    rawcoverfiles_lines,
+)
+from kcovdbg.model.location import Frame
+from kcovdbg.records.call_tree import find_edges, find_events
+from kcovdbg.records.coverage import FileCoverage, PointCoverage, count_functions, find_touched
+from kcovdbg.records.pc_names import UNKNOWN
 
 
 class _Export(NamedTuple):

@@ -10,19 +10,17 @@ from itertools import islice
 from typing import Final
 
 from kcovdbg.abi.record import RecordKind
-from kcovdbg.records.call_tree import build_calls, find_events
-from kcovdbg.records.function_coverage import FunctionPoints
+from kcovdbg.buffers.trace_coverage import find_call_length, find_module_points
 from kcovdbg.console.buffer_arguments import make_filters
 from kcovdbg.console.buffer_sources import find_buffer, name_remarks, require_points
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import FunctionTable, find_function_points, find_point_table
-from kcovdbg.buffers.trace_coverage import find_call_length, find_module_points
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.call import Call
-from kcovdbg.records.coverage import PointCoverage
 from kcovdbg.model.location import Frame
+from kcovdbg.records.call_tree import Call, build_calls, find_events
 from kcovdbg.records.chain_loops import find_chains
+from kcovdbg.records.coverage import FunctionPoints, PointCoverage
 from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, pc_sequence
 from kcovdbg.series.table import call_mode_hint
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds

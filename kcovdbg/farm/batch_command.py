@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.farm.batch_job import BatchJob, Outcome
-from kcovdbg.farm.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, find_debug_info, find_inputs, make_output, run_batch
+from kcovdbg.console.column import NUMBER, PATH, SECONDS, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.context import Context
-from kcovdbg.console.runner import find_command
-from kcovdbg.errors import UsageError
-from kcovdbg.console.column import Column
-from kcovdbg.console.escape import escape
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.farm.parquet import import_arrow
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Line, Lines, Table
-from kcovdbg.console.value_kinds import NUMBER, PATH, SECONDS
+from kcovdbg.console.runner import find_command
+from kcovdbg.console.text import escape
+from kcovdbg.errors import UsageError
+from kcovdbg.farm.batch_job import BatchJob, Outcome
+from kcovdbg.farm.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, find_debug_info, find_inputs, make_output, run_batch
+from kcovdbg.farm.parquet import import_arrow
 
 # These act on the machine, or write a file that the next dump would overwrite.
 _REFUSED: Final = frozenset(

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from kcovdbg import __version__
 from kcovdbg.child_process import python_command
-from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.console.output_files import open_text
+from kcovdbg.crash.crash_summary import CrashSummary
 
 WORKER: Final = "kcovdbg.farm.batch_worker"
 RUNS: Final = "_runs"

@@ -14,13 +14,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO, TypeAlias
 
-from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import ET_REL, ElfError
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.farm.batch_job import BatchJob, Outcome, find_outcome, run_job
 from kcovdbg.console.context import Context
 from kcovdbg.console.terminal import write_remarks
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import ET_REL, ElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.farm.batch_job import BatchJob, Outcome, find_outcome, run_job
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.debug_files import list_debug_files
 

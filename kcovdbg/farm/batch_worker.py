@@ -13,23 +13,23 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.commands import COMMANDS
-from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob
-from kcovdbg.console.command_line import parse_line
-from kcovdbg.console.cursor import quote
-from kcovdbg.console.context import Context
-from kcovdbg.crash.crash_summary import find_crashed_task, has_buffer, summarize_crash
-from kcovdbg.console.output_files import open_text
-from kcovdbg.console.runner import answer, explain, find_command, run_line
 from kcovdbg.compare.trace_builds import find_workspace
-from kcovdbg.console.workspace import Workspace
-from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.object_names import name_task
-from kcovdbg.console.escape import escape
-from kcovdbg.farm.parquet import import_arrow, write_parquet
+from kcovdbg.console.command_line import parse_line
+from kcovdbg.console.completion import quote
+from kcovdbg.console.context import Context
+from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import find_data
+from kcovdbg.console.runner import answer, explain, find_command, run_line
+from kcovdbg.console.text import escape
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
+from kcovdbg.crash.crash_summary import find_crashed_task, has_buffer, summarize_crash
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob
+from kcovdbg.farm.parquet import import_arrow, write_parquet
+from kcovdbg.model.object_names import name_task
+from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.opener import TargetOptions, open_target
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.crash.crash_point import find_origin
-from kcovdbg.records.oops_words import find_places
 from kcovdbg.crash.crash_summary import CrashSummary
+from kcovdbg.records.oops_words import find_places
 
 # Of printk() with CONFIG_PRINTK_CALLER, and of a console that shows levels.
 _PREFIX: Final = re.compile(r"(<\d+>)?\[ *\d+\.\d+\](\[ *[CT]\d+\])? ?")

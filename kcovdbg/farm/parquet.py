@@ -14,11 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kcovdbg.console.column import Column
+from kcovdbg.console.renderable import Fields, Table
+from kcovdbg.console.writer import encode_rows
 from kcovdbg.errors import CapabilityError
 from kcovdbg.output_file import open_output
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_array import encode_rows
-from kcovdbg.console.renderable import Fields, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

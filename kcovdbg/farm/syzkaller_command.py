@@ -12,21 +12,19 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, SECONDS, SYMBOL, TEXT, Column
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.completion import quote
+from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.output_files import open_text
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.text import escape
+from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob, Outcome
 from kcovdbg.farm.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, DebugInfo, find_debug_info, make_output, run_batch
-from kcovdbg.console.command import Command, Example, Topic
-from kcovdbg.console.cursor import quote
 from kcovdbg.farm.console_report import summarize_report
-from kcovdbg.console.context import Context
-from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.farm.manager_workdir import Crash, Dump, Manager, find_manager, find_program, names_another_task, read_log
-from kcovdbg.console.output_files import open_text
-from kcovdbg.console.column import Column
-from kcovdbg.console.escape import escape
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.renderable import Table
-from kcovdbg.console.value_kinds import BOOL, COMM, NUMBER, PATH, PID, SECONDS, SYMBOL, TEXT
 
 _SLICE: Final = "kcov.slice.zst"
 _PROGRAM: Final = "program.txt"

@@ -16,17 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from kcovdbg import __version__
+from kcovdbg.buffers.trace_view import TraceView
 from kcovdbg.child_process import python_command
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.file_confinement import FileConfinement
+from kcovdbg.console.grid import remark_line
 from kcovdbg.console.help_text import command_list_lines
+from kcovdbg.console.renderable import Line
 from kcovdbg.console.runner import INTERRUPTED, explain, report, run_reporting, run_words
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.symbol_sources import find_symbolizer
 from kcovdbg.console.terminal import find_terminal, write_remarks
-from kcovdbg.buffers.trace_view import TraceView
+from kcovdbg.console.theme import Color
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
 from kcovdbg.frontends.options import (
@@ -39,9 +42,6 @@ from kcovdbg.frontends.options import (
 )
 from kcovdbg.frontends.standard_streams import replace_closed_streams
 from kcovdbg.limits import set_limits
-from kcovdbg.console.grid import remark_line
-from kcovdbg.console.renderable import Line
-from kcovdbg.console.theme import Color
 from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.protocol import Target
 from kcovdbg.user_folder import find_temporary_folder, find_user_folder

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kcovdbg.console.command import CommandTable
-from kcovdbg.console.suggestions import suggest
+from kcovdbg.console.messages import suggest
+from kcovdbg.console.theme import Color
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.limits import parse_limit
-from kcovdbg.console.theme import Color
 
 if TYPE_CHECKING:
     from kcovdbg.target.opener import TargetOptions

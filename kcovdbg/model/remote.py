@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Entries of ``kcov_remote_map``."""
+"""Remote handles, who carries them, and the calls that announce them."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
+
+from kcovdbg.abi.handle import USB
+from kcovdbg.abi.remote_start import CONTEXTS, SOFTIRQ, START, SUBSYSTEMS, TASK
 
 
 class RemoteHandle(NamedTuple):
@@ -20,3 +24,65 @@ class RemoteHandle(NamedTuple):
     errors: tuple[str, ...] = ()
     device: str | None = None
     """The device of a posted series that it is registered with; None for KCOV's own."""
+
+
+class CarrierKind(str, Enum):
+    """The kind of a carrier."""
+
+    VHOST = "vhost worker"
+    """``struct vhost_worker``, up to v6.3 ``struct vhost_dev``."""
+    USBIP = "usbip device"
+    """``struct usbip_device``."""
+    SKB = "sk_buff"
+    """``struct sk_buff``."""
+
+
+class Carrier(NamedTuple):
+    """One carrier."""
+
+    kind: CarrierKind
+    address: int
+    handle: int
+    """``kcov_handle``, never 0."""
+    place: str
+    """Where it was found: ``the receive queue of descriptor 41/5``."""
+    pid: int | None = None
+    """Of a vhost device, the thread that works for it."""
+
+
+class RemoteSite(NamedTuple):
+    """One call of ``kcov_remote_start()``, or of a function that wraps it."""
+
+    address: int
+    """After the call, in the running kernel."""
+    function: str
+    """The function whose source has the call; it may be inlined."""
+    symbol: str | None
+    """The function whose code has it."""
+    wrapper: str
+    """What the source calls: ``kcov_remote_start_usb``."""
+    file: str | None
+    line: int | None
+    module: str | None
+    """The loaded module that it is in; None for the kernel's image."""
+    errors: tuple[str, ...] = ()
+
+    @property
+    def subsystem(self) -> int | None:
+        """The subsystem of its handles; None where the caller passes a whole handle."""
+        return SUBSYSTEMS.get(self.wrapper.removeprefix(START).removesuffix("_softirq"))
+
+    @property
+    def context(self) -> str | None:
+        """``task`` or ``softirq``: where it runs; None where the code does not tell."""
+        if self.wrapper.endswith("_softirq"):
+            return SOFTIRQ
+        # USB has a wrapper of its own for softirqs; the workers of io_uring are threads of a process.
+        if self.subsystem == USB:
+            return TASK
+        return CONTEXTS.get(self.function, TASK if self.is_of_io_uring else None)
+
+    @property
+    def is_of_io_uring(self) -> bool:
+        """Whether it is in the source of io_uring."""
+        return "io_uring/" in (self.file or "")

@@ -13,20 +13,16 @@ from kcovdbg.abi.address import align
 from kcovdbg.abi.record import pc_words
 from kcovdbg.model.area import Area, CachedArea
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.carrier import Carrier
 from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.generation import Generation
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile
-from kcovdbg.model.list_link import ListLink
-from kcovdbg.model.memory import StackFrame, VmallocArea
+from kcovdbg.model.memory import ListLink, SpinLock, StackFrame, VmallocArea
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.point_proof import BufferMapping, WrongRecord
-from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.model.remote import Carrier, RemoteHandle
 from kcovdbg.model.session import Session
-from kcovdbg.model.spin_lock import SpinLock
-from kcovdbg.model.syscall import TaskSyscall
-from kcovdbg.model.task import CpuState, SavedState, Task, TaskFields
+from kcovdbg.model.task import CpuState, SavedState, Task, TaskFields, TaskSyscall
 
 _T = TypeVar("_T")
 

@@ -141,3 +141,22 @@ class Task:
     def beneath(self) -> Role | None:
         """The role of the interrupted session; None where there is none, or it is not certain."""
         return None if self.interrupted is None else self.interrupted.certain_role
+
+
+class Syscall(NamedTuple):
+    """A system call with its arguments."""
+
+    number: int
+    name: str | None
+    """None for a 32-bit call, whose numbers have other names."""
+    args: tuple[int, ...]
+    """As many as the call takes; all that registers hold where that is unknown."""
+
+
+class TaskSyscall(NamedTuple):
+    """What is known of the system call that a task is in."""
+
+    call: Syscall | None
+    """None where it is in none, or that is unknown."""
+    error: str | None = None
+    """Why it is unknown."""

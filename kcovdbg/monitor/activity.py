@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kcovdbg.monitor.buffer_steps import BufferKey, buffer_key, compare_looks, is_new_section, lost_of_sections
+from kcovdbg.monitor.events import BufferKey, buffer_key, compare_looks, is_new_section, lost_of_sections
 from kcovdbg.monitor.samples import AreaSample, FindingSample, ObjectSample, Sample, TaskSample
 from kcovdbg.monitor.summary import Rate, SectionActivity, SectionKey
 

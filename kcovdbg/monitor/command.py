@@ -10,23 +10,29 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from kcovdbg.monitor.sample_summary import summarize
-from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.buffers.buffer_view import make_followed_view
+from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource
-from kcovdbg.console.output_files import STDOUT, open_text
-from kcovdbg.console.runner import INTERRUPTED
-from kcovdbg.monitor.sample_file import RecordingWriter, open_recording, read_run, read_samples
-from kcovdbg.monitor.sampler import LEAST_INTERVAL, SHARE, Sampler
-from kcovdbg.errors import CapabilityError, GoneError, KcovdbgError, UsageError
-from kcovdbg.monitor.samples import Sample
-from kcovdbg.monitor.summary import Summary
 from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table
-from kcovdbg.monitor.sample_page import recording_page
-from kcovdbg.monitor.sample_rows import FINDING_COLUMNS, MEANINGS, SAMPLE_COLUMNS, make_row
+from kcovdbg.console.runner import INTERRUPTED
+from kcovdbg.console.writer import Format
+from kcovdbg.errors import CapabilityError, GoneError, KcovdbgError, UsageError
+from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource
+from kcovdbg.monitor.page import recording_page
+from kcovdbg.monitor.sample_file import (
+    FINDING_COLUMNS,
+    MEANINGS,
+    SAMPLE_COLUMNS,
+    RecordingWriter,
+    make_row,
+    open_recording,
+    read_run,
+    read_samples,
+)
+from kcovdbg.monitor.sample_summary import summarize
 from kcovdbg.monitor.sample_summary_rows import (
     SUMMARY_COLUMNS,
     SUMMARY_MEANINGS,
@@ -37,7 +43,9 @@ from kcovdbg.monitor.sample_summary_rows import (
     seconds_text,
     section_table,
 )
-from kcovdbg.console.writer import Format
+from kcovdbg.monitor.sampler import LEAST_INTERVAL, SHARE, Sampler
+from kcovdbg.monitor.samples import Sample
+from kcovdbg.monitor.summary import Summary
 from kcovdbg.target.end_signals import signals_as_exit
 from kcovdbg.target.watchpoints import RunEnd, Watchpoints
 

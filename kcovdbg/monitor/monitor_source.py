@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from kcovdbg.errors import GoneError, KcovdbgError
 from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.sample_file import RecordingWriter
 from kcovdbg.monitor.sampler import Sampler, find_interval
-from kcovdbg.errors import GoneError, KcovdbgError
 from kcovdbg.monitor.samples import RecordedRun, Sample
 
 # Every n-th activity of a recording is kept, for going back.

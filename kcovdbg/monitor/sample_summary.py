@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from kcovdbg.monitor.activity import Activity
-from kcovdbg.monitor.buffer_steps import BufferKey, buffer_key, compare_looks, lost_of_sections
+from kcovdbg.monitor.events import BufferKey, buffer_key, compare_looks, lost_of_sections
 from kcovdbg.monitor.samples import FindingSample, RecordShare, Sample, TaskSample
 from kcovdbg.monitor.summary import BufferSummary, PlacedShare, PlotPoint, Summary
 

@@ -8,13 +8,12 @@ from datetime import datetime, timezone
 from typing import Final
 
 from kcovdbg.abi.handle import decode_handle
-from kcovdbg.model.object_names import name_kcov, name_some
-from kcovdbg.monitor.summary import BufferSummary, PlacedShare, SectionActivity, SectionKey, Summary
-from kcovdbg.console.column import Column
-from kcovdbg.console.key_meanings import Meaning
+from kcovdbg.console.column import ADDRESS, ADDRESSES, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL, Column
+from kcovdbg.console.json_schema import Meaning
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
-from kcovdbg.monitor.sample_rows import FINDING_COLUMNS
-from kcovdbg.console.value_kinds import ADDRESS, ADDRESSES, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL
+from kcovdbg.model.object_names import name_kcov, name_some
+from kcovdbg.monitor.sample_file import FINDING_COLUMNS
+from kcovdbg.monitor.summary import BufferSummary, PlacedShare, SectionActivity, SectionKey, Summary
 
 # syzkaller's executor/executor.cc; for each thread's buffer, in words.
 SYZKALLER_CONSTANT: Final = "kCoverSize"

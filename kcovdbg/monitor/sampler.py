@@ -15,16 +15,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from kcovdbg.abi.mode import DISABLED
-from kcovdbg.monitor.buffer_steps import BufferKey, buffer_key, compare_looks
 from kcovdbg.check.runner import check_briefly
-from kcovdbg.records.pc_names import Names
+from kcovdbg.console.wording import syscall_text
 from kcovdbg.errors import GoneError, KcovdbgError, ReadError
 from kcovdbg.model.area import IRQ_LIST, TASK_LIST
-from kcovdbg.monitor.samples import AreaSample, FindingSample, ObjectSample, RecordShare, Sample, TaskSample
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Task, TaskFields
-from kcovdbg.console.wording import syscall_text
+from kcovdbg.monitor.events import BufferKey, buffer_key, compare_looks
+from kcovdbg.monitor.samples import AreaSample, FindingSample, ObjectSample, RecordShare, Sample, TaskSample
+from kcovdbg.records.pc_names import Names
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout

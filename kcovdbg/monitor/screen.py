@@ -23,16 +23,15 @@ from prompt_toolkit.layout.controls import FormattedTextControl, UIContent, UICo
 from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
 from prompt_toolkit.output import Output
 
-from kcovdbg.monitor.monitor_rows import place_columns
-from kcovdbg.monitor.monitor_source import LiveSource, MonitorSource
-from kcovdbg.console.terminal import find_terminal, is_dumb
 from kcovdbg.console.full_screen import redraw_when_continued
-from kcovdbg.monitor.screen_keys import KEYS, PLAYBACK_KEYS, help_lines
-from kcovdbg.monitor.screen_state import MonitorState, Region, ScreenLine
-from kcovdbg.frontends.shell.view import make_style
-from kcovdbg.console.escape import escape
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.side_by_side import fit
+from kcovdbg.console.terminal import find_terminal, is_dumb
+from kcovdbg.console.text import escape
+from kcovdbg.frontends.shell.view import make_style
+from kcovdbg.monitor.monitor_source import LiveSource, MonitorSource
+from kcovdbg.monitor.rows import place_columns
+from kcovdbg.monitor.screen_state import KEYS, PLAYBACK_KEYS, MonitorState, Region, ScreenLine, help_lines
 
 _ESCAPE_WAIT: Final = 0.05
 _WHEEL: Final = 3

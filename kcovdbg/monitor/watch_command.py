@@ -9,15 +9,15 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kcovdbg.monitor.overflow_counts import BufferLook, OverflowCounts
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.renderable import Clear, Flush, Lines, Renderable, Table
 from kcovdbg.console.runner import INTERRUPTED, answer, find_command, find_format
 from kcovdbg.console.terminal import write_remarks
-from kcovdbg.errors import UsageError
-from kcovdbg.console.renderable import Clear, Flush, Lines, Renderable, Table
 from kcovdbg.console.writer import Format
+from kcovdbg.errors import UsageError
+from kcovdbg.monitor.events import BufferLook, OverflowCounts
 
 # The key of the columns by which tasks and objects say that their buffer is full.
 _FULL: Final = "full"

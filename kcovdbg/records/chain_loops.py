@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
-from kcovdbg.model.frame_columns import FrameColumns
+from kcovdbg.model.location import FrameColumns
 from kcovdbg.symbols.location_table import TableColumns
 from kcovdbg.symbols.table_rows import chain_pointer
 

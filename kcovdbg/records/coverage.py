@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage as other tools count it: by point, by line, by function."""
+"""Coverage of lines and functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
+from typing import Final, NamedTuple
 
-from kcovdbg.model.location import Frame
+from kcovdbg.compiled_module import zeros
+from kcovdbg.model.location import Frame, FrameColumns
+from kcovdbg.records.chain_loops import add_lines, find_outermost, flatten_chains, gather
+from kcovdbg.records.native_loops import NO_ID, Numbering
+from kcovdbg.records.pc_columns import PcColumns, kind_flags, low_bytes, low_halves, pair_words
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import FunctionSymbol, TableColumns
 
 
 class PointCoverage(NamedTuple):
@@ -74,3 +83,213 @@ class FunctionCoverage(NamedTuple):
     """Points that were executed."""
     points: int
     """Points that the compiler put there; at least as many."""
+
+
+# Rows that are looked at together.
+_STEP: Final = 1024
+
+
+def find_lines(
+    columns: PcColumns,
+    records: array[int],
+    kinds: Iterable[PointKind],
+    wanted: Callable[[Frame], bool] | None = None,
+    *,
+    has_unexecuted: bool = False,
+) -> list[FileCoverage]:
+    """Return the coverage of source lines, by file.
+
+    A point counts for every line of its chain of inlined functions: executing an inlined body executes the call. Functions
+    that were not executed at all are left out, and so are lines without a record where there is no table.
+
+    :param columns: where the PCs are; what was recorded by a tail call from an unknown function is left out.
+    :param records: of each PC. Type code Q.
+    :param kinds: of the points of the table that can have records.
+    :param wanted: returns whether lines of a function or file are wanted; None if all are.
+    :param has_unexecuted: whether lines of functions that were not executed are wanted as well.
+    """
+    chains = columns.chains
+    if any(columns.approximate):
+        exact = columns.approximate.translate(bytes((1, 0, *range(2, 256))))
+        chains, records = (array("Q", compress(column, exact)) for column in (chains, records))
+    groups: list[tuple[array[int], array[int] | None]] = [(chains, records)]
+    if columns.table is not None:
+        groups.append((_missed_points(columns, chains, kinds, has_unexecuted=has_unexecuted), None))
+    lines, of_frame, names = _number_lines(columns.frames, [chains for chains, _ in groups], wanted)
+    sums = add_lines(columns.frames, groups, of_frame, len(lines))
+    numbers = low_halves(lines)
+    found = []
+    for rank, name in enumerate(names, 1):
+        # Frames without a line have the line 0.
+        part = slice(bisect_left(lines, rank << 32 | 1), bisect_left(lines, rank + 1 << 32))
+        has_points = sums.points[part]
+        if any(has_points):
+            columns_of_file = ((numbers, "I"), (sums.hits, "Q"), (sums.points, "I"), (sums.covered, "I"))
+            found.append(
+                FileCoverage(name, *(array(code, compress(column[part], has_points)) for column, code in columns_of_file))
+            )
+    return found
+
+
+def _missed_points(columns: PcColumns, chains: array[int], kinds: Iterable[PointKind], *, has_unexecuted: bool) -> array[int]:
+    """Return the chains of points that were not recorded, in functions that were executed, or in all.
+
+    Inlined elsewhere, a function is another copy, which may not have been executed.
+
+    :param chains: of what was recorded.
+    """
+    assert columns.table is not None
+    frames, rows = columns.frames, columns.table.columns.chain
+    flags = int.from_bytes(kind_flags(rows, kinds), "little") & ~int.from_bytes(columns.seen, "little")
+    if has_unexecuted:
+        return _choose(rows, flags)
+    recorded = array("I", set(find_outermost(frames, chains)) - {NO_ID})
+    # First by name alone: few functions were executed, and few of the others share a name with them.
+    named = zeros("I", len(frames.strings))
+    for function in gather(recorded, frames.function, 0):
+        named[function] = 1
+    of_rows = gather(gather(find_outermost(frames, rows), frames.function, 0), named, 0)
+    points = _choose(rows, flags & int.from_bytes(low_bytes(of_rows), "little"))
+    executed = set(_find_functions(frames, recorded))
+    return array("Q", compress(points, map(executed.__contains__, _find_functions(frames, find_outermost(frames, points)))))
+
+
+def _choose(rows: Sequence[int], flags: int) -> array[int]:
+    """Return the rows whose flags are set.
+
+    :param flags: a byte for each row, 0 or 1, the first one lowest.
+    """
+    chosen = array("Q")
+    wanted = flags.to_bytes(len(rows), "little")
+    start = wanted.find(1)
+    while start >= 0:
+        end = start + _STEP
+        chosen.extend(compress(rows[start:end], wanted[start:end]))
+        start = wanted.find(1, end)
+    return chosen
+
+
+def _find_functions(frames: FrameColumns, numbers: array[int]) -> array[int]:
+    """Return the function and the file of each frame as a word; functions of several files share names."""
+    return pair_words(*(gather(numbers, column, 0) for column in (frames.function, frames.file)))
+
+
+def _number_lines(
+    frames: FrameColumns, groups: Iterable[array[int]], wanted: Callable[[Frame], bool] | None
+) -> tuple[array[int], array[int], list[str]]:
+    """Return the lines of the frames of chains, ascending, the number of each frame's line, and the names of the files, sorted.
+
+    A line is a word: the rank of its file's name, from 1, and its number. The rank is 0 for what is unknown or unwanted.
+    """
+    strings = frames.strings
+    used = Numbering((0, len(frames.line))).number(*(flatten_chains(frames, chains)[1] for chains in groups))
+    # A damaged table has numbers beyond its frames.
+    numbers = low_halves(used[: bisect_left(used, len(frames.line))])
+    of_file = gather(numbers, frames.file, 0)
+    files = sorted((strings[number] or "", number) for number in set(of_file) if number and strings[number])
+    ranks = {number: rank for rank, (_, number) in enumerate(files, 1)}
+    of_frames = array("I", [ranks.get(number, 0) for number in of_file])
+    if wanted is not None:
+        functions = _find_functions(frames, numbers)
+        flags = {word: wanted(Frame(strings[word >> 32], strings[word & NO_ID], None, None)) for word in set(functions)}
+        of_frames = array("I", [rank if flags[word] else 0 for rank, word in zip(of_frames, functions, strict=True)])
+    words = pair_words(of_frames, gather(numbers, frames.line, 0))
+    numbering = Numbering()
+    lines = numbering.number(words)
+    of_frame = zeros("I", len(frames.line))
+    for number, line in zip(numbers, numbering.ids(words), strict=True):
+        of_frame[number] = line
+    return lines, of_frame, [name for name, _ in files]
+
+
+class FunctionPoints(NamedTuple):
+    """A function, by its symbol, and the coverage points in its code."""
+
+    function: FunctionSymbol
+    first: int
+    """The first row of the table that may be one of its points."""
+    end: int
+    """The row after the last one."""
+
+
+class PointRows:
+    """Rows of a table that are coverage points.
+
+    :param table: its columns.
+    :param kinds: of points.
+    """
+
+    def __init__(self, table: TableColumns, kinds: Iterable[PointKind]) -> None:
+        self._table = table
+        self.flags: bytes = kind_flags(table.chain, kinds)
+        """Of each row, whether it is a point: 0 or 1."""
+
+    def count(self, group: FunctionPoints) -> int:
+        """Return the number of points of a function."""
+        return self.flags.count(1, group.first, group.end)
+
+    def pcs(self, group: FunctionPoints) -> list[int]:
+        """Return the points of a function, as recorded."""
+        base, offsets, flags = self._table.base, self._table.offset, self.flags
+        return [base + offsets[row] for row in range(group.first, group.end) if flags[row]]
+
+    def only(self, seen: bytes | bytearray) -> bytes:
+        """Return of each row whether it is a point and one of some rows: 0 or 1.
+
+        :param seen: of each row, whether it is one of those.
+        """
+        both = int.from_bytes(self.flags, "little") & int.from_bytes(seen, "little")
+        return both.to_bytes(len(self.flags), "little")
+
+    def group(self, functions: Iterable[FunctionSymbol], start: int, end: int, call_length: int) -> Iterator[FunctionPoints]:
+        """Iterate over the functions that have points in a range of addresses, ascending.
+
+        A point is in the function that its call is in: after a call that ends a function, the next one starts. Of functions
+        that overlap, the first has the points.
+
+        :param functions: ascending.
+        :param start: of the range.
+        :param end: of the range, excluded.
+        :param call_length: bytes of a call of a callback.
+        """
+        offsets = self._table.offset
+        shift = call_length - self._table.base
+        first = bisect_left(offsets, start + shift)
+        limit = bisect_left(offsets, end + shift)
+        for function in functions:
+            first = bisect_left(offsets, function.address + shift, first, limit)
+            last = bisect_left(offsets, function.address + function.size + shift, first, limit)
+            if self.flags.find(1, first, last) >= 0:
+                yield FunctionPoints(function, first, last)
+            first = last
+
+
+def find_touched(functions: Sequence[FunctionPoints], calls: Iterable[int]) -> list[FunctionPoints]:
+    """Return the functions that any of these addresses is in.
+
+    :param functions: ascending.
+    :param calls: of calls before recorded PCs; the caller of a tail call counts as touched, as it was executed.
+    """
+    starts = [group.function.address for group in functions]
+    touched: set[int] = set()
+    for call in calls:
+        index = bisect_right(starts, call) - 1
+        if index >= 0 and call < starts[index] + functions[index].function.size:
+            touched.add(index)
+    return [functions[index] for index in sorted(touched)]
+
+
+def count_functions(functions: Iterable[FunctionPoints], points: PointRows, seen: bytearray) -> list[FunctionCoverage]:
+    """Return how much of each function was executed.
+
+    :param functions: a unit of each is known, others are left out.
+    :param seen: of each row of the table, whether it was recorded: 0 or 1.
+    """
+    executed = points.only(seen)
+    return [
+        FunctionCoverage(
+            group.function.unit, group.function.name, executed.count(1, group.first, group.end), points.count(group)
+        )
+        for group in functions
+        if group.function.unit is not None
+    ]

@@ -13,12 +13,11 @@ from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
-from kcovdbg.records.pc_columns import PcColumns
-from kcovdbg.records.pc_names import Names, is_pattern
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.located_record import LocatedRecord
-from kcovdbg.model.location import Frame
+from kcovdbg.model.location import Frame, LocatedRecord
+from kcovdbg.records.pc_columns import PcColumns
+from kcovdbg.records.pc_names import Names, is_pattern
 
 FIRST_BATCH: Final = 64
 """Records that are looked up before the first line is written: few, so that it comes at once."""

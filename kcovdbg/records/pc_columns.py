@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from kcovdbg.compiled_module import zeros
-from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, FrameColumns, chain_word, frames_of_chain
-from kcovdbg.model.location import Frame, Location
+from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns, Location, chain_word, frames_of_chain
 from kcovdbg.records.chain_loops import find_chains, find_innermost, find_outermost, flatten_chains, gather
 from kcovdbg.records.native_loops import NO_ID, Numbering
 from kcovdbg.symbols.coverage_points import PointKind

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
 from typing import Final, Protocol, TypeAlias
 
-from kcovdbg.records.pc_columns import PcColumns, locate_columns
 from kcovdbg.model.location import Frame, Location
+from kcovdbg.records.pc_columns import PcColumns, locate_columns
 from kcovdbg.symbols.location_table import LocationTable
 
 Locate: TypeAlias = Callable[[Sequence[int]], Sequence[Location]]

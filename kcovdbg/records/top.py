@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from itertools import compress, count
 from typing import NamedTuple, overload
 
-from kcovdbg.records.pc_columns import PcColumns
 from kcovdbg.records import chain_loops
 from kcovdbg.records.native_loops import NO_ID
+from kcovdbg.records.pc_columns import PcColumns
 from kcovdbg.records.pc_counts import make_numbering
 
 

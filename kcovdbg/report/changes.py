@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.records.coverage import LineCoverage
 from kcovdbg.console.highlight import TAB
-from kcovdbg.console.html_markup import path_text, source_text, text
+from kcovdbg.console.html import path_text, source_text, text
+from kcovdbg.records.coverage import LineCoverage
 
 _COMMON: Final[dict[tuple[bool | None, bool | None], tuple[str, str]]] = {
     (True, True): ("both", "covered before and after"),

@@ -10,42 +10,46 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.records.alignment import align
-from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.check.runner import check, find_rule
-from kcovdbg.records.top import count_repeats, rank
-from kcovdbg.records.trace_file import read_header
+from kcovdbg.compare.build_changes import BuildTrace, find_source_changes
+from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import FILE, find_buffer, require_names, require_points
-from kcovdbg.compare.build_changes import BuildTrace, find_source_changes
+from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_lines, table_markup
+from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.output_files import STDOUT, open_text
-from kcovdbg.report.report_points import PlainPoints, RecordPoints, is_plain
-from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
-from kcovdbg.buffers.trace_coverage import find_line_coverage
-from kcovdbg.errors import GoneError, KcovdbgError, UsageError
-from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.coverage import FileCoverage, LineCoverage
-from kcovdbg.model.object_names import name_task
-from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, make_numbering, pc_sequence
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
 from kcovdbg.console.renderable import Fields, Lines, Renderable, Table
-from kcovdbg.report.changes import Change, ChangeLine, add_counts, change_markup, counts_text
-from kcovdbg.report.chart import Bar, chart_markup
-from kcovdbg.report.chunks import chunk_lines
-from kcovdbg.report.findings import findings_markup
-from kcovdbg.report.listing import Listing, folded_markup, listing_markup, packed_lines, packed_words
-from kcovdbg.console.html_page import PageSection, page_lines
-from kcovdbg.console.html_table import fields_markup, notes_markup, table_markup
-from kcovdbg.report.trace import MAX_RECORDS, ChunkedPoints, Point, RowSpan, TraceData, trace_markup
-from kcovdbg.console.value_kinds import BOOL, NUMBER, PATH, TEXT
 from kcovdbg.console.wording import COARSE, buffer_title
 from kcovdbg.console.writer import Format
+from kcovdbg.errors import GoneError, KcovdbgError, UsageError
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.object_names import name_task
+from kcovdbg.records.alignment import align
+from kcovdbg.records.coverage import FileCoverage, LineCoverage
+from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, make_numbering, pc_sequence
+from kcovdbg.records.top import count_repeats, rank
+from kcovdbg.records.trace_file import read_header
+from kcovdbg.report.changes import Change, ChangeLine, add_counts, change_markup, counts_text
+from kcovdbg.report.listing import (
+    Bar,
+    Listing,
+    chart_markup,
+    chunk_lines,
+    findings_markup,
+    folded_markup,
+    listing_markup,
+    packed_lines,
+    packed_words,
+)
+from kcovdbg.report.report_points import PlainPoints, RecordPoints, is_plain
+from kcovdbg.report.trace import MAX_RECORDS, ChunkedPoints, Point, RowSpan, TraceData, trace_markup
 from kcovdbg.symbols.coverage_points import recorded_kinds
 from kcovdbg.symbols.gc_pause import without_collection
 

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from kcovdbg.records.coverage import FileCoverage, LineCoverage
-from kcovdbg.console.escape import escape, escape_all
-from kcovdbg.console.highlight import TAB, highlight
+from kcovdbg.console.highlight import TAB, find_hunks, highlight
+from kcovdbg.console.html import json_text, packed_text, path_text, source_text, text
 from kcovdbg.console.renderable import Fragment
-from kcovdbg.console.html_markup import json_text, packed_text, path_text, source_text, text
-from kcovdbg.console.source_hunks import find_hunks
+from kcovdbg.console.text import escape, escape_all
+from kcovdbg.model.finding import Finding
+from kcovdbg.records.coverage import FileCoverage, LineCoverage
 
 
 class _State(NamedTuple):
@@ -174,3 +178,94 @@ def _row(number: int, found: Sequence[LineCoverage | None] | None, code: str, na
 
 def _is_covered(coverage: LineCoverage | None) -> bool:
     return coverage is not None and coverage.covered > 0
+
+
+def findings_markup(findings: Sequence[Finding], applied: int, sentence_of: Callable[[str], str]) -> Iterator[str]:
+    """Yield the findings.
+
+    :param applied: the number of rules that were applied.
+    :param sentence_of: from a rule's name to its sentence.
+    """
+    violations = sum(finding.more or 1 for finding in findings if finding.severity.is_violation)
+    said = "none violated" if not violations else "1 violation" if violations == 1 else f"{violations} violations"
+    said = f"at least {said}" if any(finding.is_least for finding in findings) else said
+    yield f"<p>{applied} {'rule' if applied == 1 else 'rules'}: {said}.</p>"
+    for finding in findings:
+        yield f'<article class="finding {text(finding.severity.value)}">'
+        yield (
+            f'<p><strong class="s-{text(finding.severity.value)}">{text(finding.severity.value)}</strong> '
+            f"<strong>{text(finding.rule)}</strong> {text(finding.object)}: {text(finding.message)}</p>"
+        )
+        yield f'<p class="place">{text(finding.rule)}: {text(sentence_of(finding.rule))}</p>'
+        sure = finding.certainty.value + (f": {finding.reason}" if finding.reason else "")
+        values = "  ".join(f"{name}={value}" for name, value in finding.values)
+        yield f"<p>{text(sure)}{f' <code>{text(values)}</code>' if values else ''}</p>"
+        for cause in finding.causes:
+            yield f"<p>Known bug, {text(f'{cause.certainty.value} ({cause.reason}): {cause}')}</p>"
+        yield "</article>"
+
+
+class Bar(NamedTuple):
+    """One function's share of a buffer."""
+
+    name: str
+    place: str
+    records: int
+    repeats: int
+    """Records of points that the same run of the function already had."""
+    share: float
+    """Share of all records: 0 to 1."""
+
+
+def chart_markup(bars: Sequence[Bar], caption: str) -> Iterator[str]:
+    """Yield the table; the longest bar has the full width."""
+    longest = max((bar.records for bar in bars), default=0) or 1
+    yield f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0">'
+    yield f'<table class="chart"><caption>{text(caption)}</caption><thead><tr>'
+    yield '<th scope="col">Function</th><th scope="col" class="right">Records</th><th scope="col" class="right">Share</th>'
+    yield '<th scope="col" class="right">Repeats</th><th scope="col" class="bar">&#8203;</th></tr></thead><tbody>'
+    for bar in bars:
+        new = 100 * (bar.records - bar.repeats) / longest
+        repeated = 100 * bar.repeats / longest
+        yield (
+            f'<tr><th scope="row"><span class="name">{text(bar.name)}</span> '
+            f'<span class="place">{path_text(bar.place)}</span></th>'
+            f'<td class="right">{bar.records}</td><td class="right">{bar.share:.1%}</td><td class="right">{bar.repeats}</td>'
+            '<td class="bar"><svg width="100%" height="12" aria-hidden="true" focusable="false">'
+            f'<rect class="new" x="0" y="1" height="10" width="{new:.3f}%"/>'
+            f'<rect class="repeated" x="{new:.3f}%" y="1" height="10" width="{repeated:.3f}%"/></svg></td></tr>'
+        )
+    yield "</tbody></table></div>"
+
+
+# Few, so that not all are in memory at a time. zlib does not hold Python's lock.
+_WORKERS: Final = 2
+_WAITING: Final = 8
+# Five times as fast as the default, for a sixth more bytes.
+_LEVEL: Final = 1
+
+
+def chunk_lines(kind: str, contents: Iterable[str]) -> Iterator[str]:
+    """Yield a script element for each chunk, in zlib's format and base64; the browser takes it for data.
+
+    :param kind: its identifiers are ``KIND-0``, ``KIND-1``, …
+    """
+    waiting: deque[Future[str]] = deque()
+    number = 0
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        for content in contents:
+            waiting.append(pool.submit(_pack, content))
+            if len(waiting) > _WAITING:
+                yield _element(kind, number, waiting.popleft().result())
+                number += 1
+        for packed in waiting:
+            yield _element(kind, number, packed.result())
+            number += 1
+
+
+def _pack(content: str) -> str:
+    return b64encode(zlib.compress(content.encode(), _LEVEL)).decode("ascii")
+
+
+def _element(kind: str, number: int, packed: str) -> str:
+    return f'<script type="application/zlib" id="{kind}-{number}">{packed}</script>'

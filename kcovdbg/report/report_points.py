@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from itertools import compress, count
 
 from kcovdbg.abi import record
-from kcovdbg.records.located_records import locate_record
-from kcovdbg.records.pc_names import UNKNOWN, Names
+from kcovdbg.console.wording import UNREADABLE, place_text, record_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
+from kcovdbg.records.located_records import locate_record
+from kcovdbg.records.pc_names import UNKNOWN, Names
 from kcovdbg.report.trace import Point, PointChunk
-from kcovdbg.console.wording import UNREADABLE, place_text, record_text
 
 
 class RecordPoints:

@@ -12,10 +12,10 @@ from itertools import accumulate, islice
 from typing import Final, NamedTuple, Protocol
 
 from kcovdbg.abi.address import address_of
-from kcovdbg.console.escape import escape, escape_all
-from kcovdbg.report.chunks import chunk_lines
-from kcovdbg.console.html_markup import json_text, packed_text, text
+from kcovdbg.console.html import json_text, packed_text, text
+from kcovdbg.console.text import escape, escape_all
 from kcovdbg.console.wording import inlined_text
+from kcovdbg.report.listing import chunk_lines
 
 MAX_RECORDS: Final = 1 << 20
 """Limit for the records of a trace; further ones are left out."""

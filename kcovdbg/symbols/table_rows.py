@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
-from kcovdbg.model.frame_columns import FrameColumns
+from kcovdbg.model.location import FrameColumns
 
 BUCKET_SHIFT: Final = 6
 """A PC is looked up by the higher bits of its offset, then searched among the few that share them."""
@@ -48,7 +48,7 @@ class RowColumns(NamedTuple):
     offset: array[int]
     """From the table's base; 32-bit numbers."""
     chain: array[int]
-    """Words of chains, as in :class:`~kcovdbg.model.frame_columns.FrameColumns`; 64-bit numbers."""
+    """Words of chains, as in :class:`~kcovdbg.model.location.FrameColumns`; 64-bit numbers."""
     bucket: array[int]
     """The index of the first row of each bucket, and the number of rows; 32-bit numbers."""
 

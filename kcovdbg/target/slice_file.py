@@ -15,9 +15,19 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, align, page_align
-from kcovdbg.elf.header import EM_S390, ET_CORE, IDENT_SIZE, MAGIC, PN_XNUM, header_layout
-from kcovdbg.elf.section import section_layout
-from kcovdbg.elf.segment import PT_LOAD, PT_NOTE, Segment, segment_layout
+from kcovdbg.elf.header import (
+    EM_S390,
+    ET_CORE,
+    IDENT_SIZE,
+    MAGIC,
+    PN_XNUM,
+    PT_LOAD,
+    PT_NOTE,
+    Segment,
+    header_layout,
+    section_layout,
+    segment_layout,
+)
 from kcovdbg.errors import TargetError
 from kcovdbg.output_file import PRIVATE, accept, open_output
 

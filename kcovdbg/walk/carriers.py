@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.model.carrier import Carrier, CarrierKind
+from kcovdbg.model.remote import Carrier, CarrierKind
 from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer
 from kcovdbg.target.protocol import Member, Target

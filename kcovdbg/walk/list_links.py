@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kcovdbg.errors import MissingTypeError, PointerError, ReadError
-from kcovdbg.model.list_link import ListLink
+from kcovdbg.model.memory import ListLink
 from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.areas import MAX_AREAS

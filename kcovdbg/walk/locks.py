@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from kcovdbg.errors import KcovdbgError, MissingTypeError
-from kcovdbg.model.spin_lock import SpinLock
+from kcovdbg.model.memory import SpinLock
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 

@@ -12,17 +12,14 @@ from kcovdbg.abi.record import CMP_WORDS
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.area import IRQ_LIST, TASK_LIST
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.carrier import Carrier
 from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.kcov import Kcov, KcovFields
-from kcovdbg.model.list_link import ListLink
-from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.memory import ListLink, StackFrame
 from kcovdbg.model.object_names import name_some
 from kcovdbg.model.point_proof import PointProof
-from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.model.remote import Carrier, RemoteHandle
 from kcovdbg.model.state import BufferContents, KernelFacts, Part, Source, State
-from kcovdbg.model.syscall import TaskSyscall
-from kcovdbg.model.task import Task, TaskFields
+from kcovdbg.model.task import Task, TaskFields, TaskSyscall
 from kcovdbg.series.declaration import READ_PARTS
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member

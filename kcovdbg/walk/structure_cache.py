@@ -14,7 +14,7 @@ from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.state import Source
 from kcovdbg.model.task import CpuState, TaskFields
 from kcovdbg.series.table import user_allocators
-from kcovdbg.target.page_size import find_page_size
+from kcovdbg.target.page_array import find_page_size
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.areas import read_cached_areas
 from kcovdbg.walk.files import FileWalk

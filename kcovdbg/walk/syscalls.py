@@ -16,8 +16,7 @@ from typing import Any, Final
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.model.syscall import Syscall, TaskSyscall
-from kcovdbg.model.task import TaskFields
+from kcovdbg.model.task import Syscall, TaskFields, TaskSyscall
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from kcovdbg.abi.handle import decode_handle, name_subsystem
-from kcovdbg.why.missing_coverage import Answer, Reason
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_some, name_task
-from kcovdbg.model.remote_site import RemoteSite
+from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import State
 from kcovdbg.model.task import Task
+from kcovdbg.why.missing_coverage import Answer, Reason
 
 # The outermost functions of threads that are no kernel threads and do background work: of io_uring since v5.12, of vhost since
 # v6.4.

@@ -13,38 +13,10 @@ from typing import Final
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
-from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.check.runner import check
-from kcovdbg.why.device_coverage import explain_device_handle, explain_device_object, explain_device_task
-from kcovdbg.why.missing_coverage import (
-    NEEDS,
-    Answer,
-    AnswerValue,
-    Reason,
-    Values,
-    explain_handle,
-    explain_kcov,
-    explain_task,
-    find_task,
-)
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_sources import find_tid, is_address, suggest_task
-from kcovdbg.console.command import Command, Example, Topic
-from kcovdbg.console.context import Context
-from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_symbol
-from kcovdbg.console.remote_sites import find_remote_sites
-from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.model.finding import Cause, Certainty, Finding
-from kcovdbg.model.object_names import name_kcov, name_task
-from kcovdbg.model.state import Part, State
-from kcovdbg.model.table_holders import TaskFiles
-from kcovdbg.model.task import Task
-from kcovdbg.console.column import Column
-from kcovdbg.console.escape import escape
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.key_meanings import Meaning
-from kcovdbg.console.renderable import Line, Lines, Table
-from kcovdbg.console.value_kinds import (
+from kcovdbg.console.column import (
     ADDRESS,
     ADDRESSES,
     ANY,
@@ -57,8 +29,35 @@ from kcovdbg.console.value_kinds import (
     SYMBOL,
     TEXT,
     WORD,
+    Column,
 )
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.remote_sites import find_remote_sites
+from kcovdbg.console.renderable import Line, Lines, Table
+from kcovdbg.console.text import escape
+from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.model.finding import Cause, Certainty, Finding
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.state import Part, State
+from kcovdbg.model.table_holders import TaskFiles
+from kcovdbg.model.task import Task
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
+from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
+from kcovdbg.why.device_coverage import explain_device_handle, explain_device_object, explain_device_task
+from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_symbol
+from kcovdbg.why.missing_coverage import (
+    NEEDS,
+    Answer,
+    AnswerValue,
+    Reason,
+    Values,
+    explain_handle,
+    explain_kcov,
+    explain_task,
+    find_task,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kcovdbg.abi.handle import decode_handle
-from kcovdbg.why.missing_coverage import Answer, Reason, Values
 from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import State
+from kcovdbg.why.missing_coverage import Answer, Reason, Values
 
 
 def explain_device_task(state: State, task: int) -> Iterator[Answer]:

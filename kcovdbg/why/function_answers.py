@@ -6,7 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kcovdbg.console.buffer_sources import BufferCounts, find_counts, list_buffers
+from kcovdbg.console.code_names import check_functions
+from kcovdbg.console.context import Context
+from kcovdbg.console.coverage_points import find_module_points, find_point_table
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.state import State
 from kcovdbg.records.located_records import PcFilter
+from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.why.missing_coverage import (
     Answer,
     AnswerValue,
@@ -14,14 +22,6 @@ from kcovdbg.why.missing_coverage import (
     find_interrupt,
     find_task,
 )
-from kcovdbg.elf.symbol_table import strip_clone_suffix
-from kcovdbg.console.buffer_sources import BufferCounts, find_counts, list_buffers
-from kcovdbg.console.code_names import check_functions
-from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import find_module_points, find_point_table
-from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.state import State
-from kcovdbg.symbols.coverage_points import PointKind
 
 # Limit for PCs of covered callees in an answer.
 _CALLEES: Final = 5

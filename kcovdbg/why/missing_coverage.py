@@ -14,10 +14,10 @@ from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.area import TASK_LIST
-from kcovdbg.model.carrier import Carrier, CarrierKind
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_kcov, name_some, name_task
+from kcovdbg.model.remote import Carrier, CarrierKind
 from kcovdbg.model.session import Role, Session
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.table_holders import TaskFiles

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from kcovdbg.abi.record import PC, Encoding
-from kcovdbg.records.compact_buffer import keep
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.compact_buffer import keep
 from kcovdbg.records.native_loops import Block, Numbering, find_blocks
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer

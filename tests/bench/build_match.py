@@ -20,8 +20,8 @@ from typing import TypeAlias
 
 from kcovdbg.compare.build_match import match_builds
 from kcovdbg.compare.function_pairs import BuildFunctions
-from kcovdbg.records.pc_names import Names
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.records.pc_names import Names
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer

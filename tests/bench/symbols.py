@@ -18,7 +18,7 @@ from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, read_text_ranges
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.symbols.table_cache import table_path
-from kcovdbg.target.drgn.locations import frames_at, open_image
+from kcovdbg.target.drgn.lines import frames_at, open_image
 from tests.bench.measure import Result, at_most, best, best_of_each, bounded, faster
 from tests.lab.kernel import Kernel
 

@@ -18,10 +18,10 @@ from prompt_toolkit.layout.controls import UIContent, UIControl
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.abi.record import PC, Encoding
-from kcovdbg.records.pc_names import Names
 from kcovdbg.buffers.trace_view import TracePane, TraceView
 from kcovdbg.frontends.shell.view import ViewScreen
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.pc_names import Names
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.bench.measure import Result, at_most, bounded

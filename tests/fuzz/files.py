@@ -31,15 +31,15 @@ import zstandard
 
 from kcovdbg.abi.record import PC
 from kcovdbg.commands import COMMANDS
-from kcovdbg.elf.compile_units import read_comp_dir
-from kcovdbg.elf.file import ElfFile
 from kcovdbg.console.context import Context
 from kcovdbg.console.runner import run_line
+from kcovdbg.console.text import escape
 from kcovdbg.console.workspace import Workspace
+from kcovdbg.elf.compile_units import read_comp_dir
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.model.location import Frame
-from kcovdbg.console.escape import escape
 from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.location_table import LocationTable, TableWriter, TextRange

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context
+from kcovdbg.console.messages import error_lines
 from kcovdbg.console.runner import find_command, run_command, run_line
 from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.theme import Color, Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part, Source
-from kcovdbg.console.error_lines import error_lines
-from kcovdbg.console.paint import Painter
-from kcovdbg.console.theme import Color
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader, read_state
 from tests.fuzz.damage_kinds import Places, do_damage

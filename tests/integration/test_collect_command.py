@@ -11,14 +11,14 @@ import pytest
 
 from kcovdbg.abi.record import CMP, PC, decode_record, split_records
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
-from kcovdbg.records.run_counts import RunCounts, find_occurrences
 from kcovdbg.collect import command_run as running
-from kcovdbg.records.trace_file import read_header
+from kcovdbg.collect.collected_traces import COLLECT_ROWS, call_text, merge, own_records
 from kcovdbg.collect.command import parse_remote, parse_size
 from kcovdbg.console.argument import WordError
-from kcovdbg.collect.collected_traces import COLLECT_ROWS, call_text, merge, own_records
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends.cli import main
+from kcovdbg.records.pc_counts import RunCounts, find_occurrences
+from kcovdbg.records.trace_file import read_header
 from kcovdbg.series.kcov_dataflow import CODEC as DATAFLOW
 from tests.support.fake_kcov import FIOCLEX, FakeKcov
 from tests.support.screen import ROOT, Screen

@@ -16,9 +16,9 @@ ROOT = Path(kcovdbg.__file__).parent.parent
 PAGE = ROOT / "docs" / "adding-a-command.md"
 COMPLETE = """
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.candidates import find_candidates
-from kcovdbg.console.cursor import find_cursor
-from kcovdbg.console.index import Index
+from kcovdbg.console.completion import find_candidates
+from kcovdbg.console.completion import find_cursor
+from kcovdbg.console.completion_index import Index
 for line in ("mo", "modes --"):
     for entry in find_candidates(find_cursor(line), COMMANDS, Index()):
         print(entry.text, entry.meta)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kcovdbg.commands import COMMANDS
 from kcovdbg.collect.background_jobs import find_jobs
+from kcovdbg.commands import COMMANDS
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
@@ -170,7 +170,7 @@ sys.exit(background.run(sys.argv[1:]))
 """
 SESSION = """
 import os, sys, time
-from kcovdbg.collect.background_job import Jobs
+from kcovdbg.collect.background_jobs import Jobs
 
 jobs = Jobs((sys.executable, sys.argv[1], str(os.getpid())))
 print(jobs.start([sys.argv[2]], output="x", name=None, title="").pid, flush=True)

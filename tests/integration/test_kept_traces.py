@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from kcovdbg.records.trace_file import read_header
 from kcovdbg.frontends import cli
+from kcovdbg.records.trace_file import read_header
 from tests.integration.test_two_builds import ask
 
 pytest.importorskip("drgn")

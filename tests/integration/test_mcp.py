@@ -28,11 +28,11 @@ from mcp.shared.exceptions import MCPError  # noqa: E402
 
 from kcovdbg.commands import COMMANDS  # noqa: E402
 from kcovdbg.console.file_confinement import FileConfinement  # noqa: E402
+from kcovdbg.console.json_schema import schema_of  # noqa: E402
 from kcovdbg.console.workspace import Workspace  # noqa: E402
 from kcovdbg.frontends.mcp.server import make_server  # noqa: E402
 from kcovdbg.frontends.mcp.stdio import CallQueue  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
-from kcovdbg.console.json_schema import schema_of  # noqa: E402
 from kcovdbg.target.demo_files import find_demo, find_demo_source  # noqa: E402
 from kcovdbg.target.opener import TargetOptions, open_target  # noqa: E402
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402

@@ -8,11 +8,11 @@ from array import array
 import pytest
 
 from kcovdbg.check.runner import Report
-from kcovdbg.records.trace_file import side_path
-from kcovdbg.report import command as report_command
+from kcovdbg.console.html import PageSection, page_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
-from kcovdbg.console.html_page import PageSection, page_lines
+from kcovdbg.records.trace_file import side_path
+from kcovdbg.report import command as report_command
 from kcovdbg.report.trace import Point, RowSpan, TraceData, trace_markup
 from tests.support.browser import Browser, find_browser
 from tests.support.state import Streams, make_workspace

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from kcovdbg.elf.file import ElfFile
 from kcovdbg.console import coverage_points
 from kcovdbg.console.terminal import Terminal
-from kcovdbg.model.location import Frame
 from kcovdbg.console.writer import Format
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer

@@ -51,7 +51,7 @@ def test_tables_have_what_debug_info_says(tmp_path, compiler, variant):
         return
     assert max(map(len, mine)) == 3
     pytest.importorskip("drgn")
-    from kcovdbg.target.drgn.locations import frames_at, open_image
+    from kcovdbg.target.drgn.lines import frames_at, open_image
 
     program = open_image(image, pcs[0] - 0x1000, pcs[-1] + 0x1000)
     # For some files of clang drgn has the whole path.

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.theme import Color, Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.console.paint import Painter
-from kcovdbg.console.theme import Color
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.opener import TargetOptions, open_target
 

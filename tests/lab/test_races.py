@@ -19,9 +19,8 @@ from kcovdbg.check.runner import check
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.theme import Color, Painter
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.console.paint import Painter
-from kcovdbg.console.theme import Color
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.lab.guest import Machine
 from tests.lab.kcovdbg_run import symbol_options

@@ -20,7 +20,7 @@ from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table
-from kcovdbg.target.drgn.locations import frames_at, open_image
+from kcovdbg.target.drgn.lines import frames_at, open_image
 from tests.lab import kernel, recipe
 from tests.lab.comparison import parse_outputs
 from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import drgn
 import pytest
 
-from kcovdbg.records.trace_file import read_header, read_trace, side_path
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.records.trace_file import read_header, read_trace, side_path
 from kcovdbg.symbols.table_cache import cache_folder
 from tests.lab import kernel as kernels
 from tests.lab.collect_guest import SHARED, Lab, put_programs

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kcovdbg.console.escape import escape
+from kcovdbg.console.text import escape
 
 
 def escape_all(value: Any) -> Any:

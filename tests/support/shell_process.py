@@ -6,12 +6,12 @@ import time
 from unittest.mock import patch
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console import completion_index as harvest
 from kcovdbg.console.command import Command
-from kcovdbg.console import harvest
 from kcovdbg.console.context import Context
+from kcovdbg.console.renderable import Lines
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell import run_shell
-from kcovdbg.console.renderable import Lines
 from tests.support.state import TASKS, StubReader, make_layout, make_target
 
 

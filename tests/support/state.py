@@ -8,19 +8,17 @@ from typing import Any
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context
 from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.theme import Color, Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.model.area import Area
 from kcovdbg.model.generation import Generation
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
+from kcovdbg.model.memory import SpinLock
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.model.session import Role, Session
-from kcovdbg.model.spin_lock import SpinLock
 from kcovdbg.model.state import KernelFacts, Part, Source, State
-from kcovdbg.model.syscall import Syscall, TaskSyscall
-from kcovdbg.model.task import SavedState, Task, TaskFields
-from kcovdbg.console.paint import Painter
-from kcovdbg.console.theme import Color
+from kcovdbg.model.task import SavedState, Syscall, Task, TaskFields, TaskSyscall
 from kcovdbg.series.table import traits_of
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout

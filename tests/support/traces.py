@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import PC
-from kcovdbg.records.pc_names import Names
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
+from kcovdbg.records.pc_names import Names
 
 if TYPE_CHECKING:
     WordArray = array[int]

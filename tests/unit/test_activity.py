@@ -4,12 +4,11 @@
 import pytest
 
 from kcovdbg.monitor.activity import Activity, EventKind
+from kcovdbg.monitor.rows import Tab, make_rows, totals_line
 from kcovdbg.monitor.sample_summary import exclusion, summarize
-from kcovdbg.monitor.monitor_rows import Tab, make_rows
-from kcovdbg.monitor.monitor_totals import totals_line
+from kcovdbg.monitor.sample_summary_rows import syzkaller_size
 from kcovdbg.monitor.samples import FindingSample, ObjectSample, RecordShare
 from kcovdbg.monitor.summary import SectionKey
-from kcovdbg.monitor.sample_summary_rows import syzkaller_size
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg import compiled_module
-from kcovdbg.records.alignment import align
 from kcovdbg.errors import CapabilityError
+from kcovdbg.records.alignment import align
 from kcovdbg.records.native_loops import NO_ID, Block, Numbering, find_blocks
 
 TEXT = (0xFFFFFFFF81000000, 0xFFFFFFFF81010000)

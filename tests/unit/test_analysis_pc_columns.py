@@ -11,17 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.records.function_coverage import PointRows, count_functions
-from kcovdbg.records.line_coverage import find_lines
-from kcovdbg.records.located_records import PcFilter
-from kcovdbg.records.pc_names import Names
-from kcovdbg.records.top import count_repeats, rank
 from kcovdbg.compiled_module import zeros
-from kcovdbg.model.frame_columns import FrameColumns, chain_word, frames_of_chain
-from kcovdbg.model.location import Frame
+from kcovdbg.model.location import Frame, FrameColumns, chain_word, frames_of_chain
 from kcovdbg.records import chain_loops
+from kcovdbg.records.coverage import PointRows, count_functions, find_lines
+from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import PcCounts, as_counts
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.top import count_repeats, rank
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer

@@ -3,13 +3,13 @@
 
 import pytest
 
-from kcovdbg.why.background_work import explain_background, explain_function_work
-from kcovdbg.why.missing_coverage import NEEDS, Reason, find_task
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.remote_site import RemoteSite
+from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
+from kcovdbg.why.background_work import explain_background, explain_function_work
+from kcovdbg.why.missing_coverage import NEEDS, Reason, find_task
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
 from tests.support.memory_target import MemoryStacks

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.paint import Painter
-from kcovdbg.console.theme import Color
+from kcovdbg.console.theme import Color, Painter
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E9A

@@ -7,11 +7,11 @@ from array import array
 
 import pytest
 
+from kcovdbg.compare.build_changes import find_changes
 from kcovdbg.compare.build_match import Unmatched, match_builds
 from kcovdbg.compare.function_pairs import BuildFunctions, PairKind
-from kcovdbg.records.pc_names import Names
-from kcovdbg.compare.source_changes import find_changes
 from kcovdbg.model.location import Frame
+from kcovdbg.records.pc_names import Names
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.child_process import ROOT, python_command
-from kcovdbg.collect.background_job import Jobs
+from kcovdbg.collect.background_jobs import Jobs
 from kcovdbg.farm.batch_job import WORKER
 from tests.unit.test_imports import MODULES
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import kcovdbg
-from kcovdbg.commands import COMMANDS
 from kcovdbg.collect import doctor_command as doctor
+from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command
+from kcovdbg.console.renderable import text_lines
 from kcovdbg.errors import TargetError, UsageError
 from kcovdbg.frontends.cli import main
 from kcovdbg.frontends.options import parse_options
-from kcovdbg.console.renderable import text_lines
 from kcovdbg.target.opener import TargetOptions
 from tests.support.state import make_layout, make_target
 

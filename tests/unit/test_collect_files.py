@@ -12,13 +12,13 @@ from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.collect import errno_messages as explaining
 from kcovdbg.collect.errno_messages import Step, explain, explain_not_followed
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import read_header, read_trace, side_path
 from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
 from kcovdbg.errors import CollectError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_convention import list_points
 from kcovdbg.records.pc_file import NotATraceError
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.trace_file import read_header, read_trace, side_path
 from kcovdbg.series.trace_pc_ext import PC_EXT
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(50)]

@@ -4,8 +4,7 @@
 import pytest
 
 from kcovdbg._native import lib
-from kcovdbg.collect.native_module import request_number
-from kcovdbg.collect.requests import find_mode, mode_names
+from kcovdbg.collect.requests import find_mode, mode_names, request_number
 from kcovdbg.errors import UsageError
 from kcovdbg.walk.layout import detect_layout
 from tests.support.kernels.build import Kernel

@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
-from kcovdbg.records.pc_names import Names
-from kcovdbg.records.trace_file import side_path
 from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Frame
+from kcovdbg.records.pc_names import Names
+from kcovdbg.records.trace_file import side_path
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.support.state import Streams, make_workspace
 from tests.support.stub import make_stub

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import read_trace, side_path
-from kcovdbg.export.command import EXPORTERS, _Export
 from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, UsageError
+from kcovdbg.export.command import EXPORTERS, _Export
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.trace_file import read_trace, side_path
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
-from kcovdbg.target.drgn.live_lines import DrgnLines
+from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.protocol import Symbol
 from tests.support.speedscope_rules import check_file
 from tests.support.state import Streams, make_target, make_workspace

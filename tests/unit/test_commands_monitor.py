@@ -11,15 +11,14 @@ import jsonschema
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.monitor import command
-from kcovdbg.monitor import monitor_source
+from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.runner import run_words
-from kcovdbg.monitor.sample_file import read_run
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import GoneError, KcovdbgError
 from kcovdbg.frontends.cli import main
-from kcovdbg.console.json_schema import schema_of
+from kcovdbg.monitor import command, monitor_source
+from kcovdbg.monitor.sample_file import read_run
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock

@@ -10,16 +10,15 @@ import pytest
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import EXPLANATIONS, Argument, Count, Value, WordError
 from kcovdbg.console.argument_parser import parse_arguments
+from kcovdbg.console.column import Column
 from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Example, Need
 from kcovdbg.console.help_text import command_help
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.renderable import Lines, Table, text_lines
 from kcovdbg.console.runner import run_line, run_reporting, run_words
+from kcovdbg.console.theme import Color, Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, LineError, UsageError
-from kcovdbg.console.column import Column
-from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.paint import Painter
-from kcovdbg.console.renderable import Lines, Table, text_lines
-from kcovdbg.console.theme import Color
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
 from tests.support.state import Streams, make_target, make_workspace

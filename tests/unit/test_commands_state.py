@@ -11,11 +11,11 @@ import pytest
 
 from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.runner import run_command, run_line
+from kcovdbg.console.text import text_width
+from kcovdbg.console.wording import count_text
 from kcovdbg.errors import GoneError, KcovdbgError, TargetError, UsageError
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.session import Role
-from kcovdbg.console.width import text_width
-from kcovdbg.console.wording import count_text
 from kcovdbg.target.connection import MachineState
 from tests.support.state import (
     KCOV,

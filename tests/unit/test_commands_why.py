@@ -7,10 +7,10 @@ import jsonschema
 import pytest
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.json_schema import schema_of
 from kcovdbg.frontends.cli import main
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
-from kcovdbg.console.json_schema import schema_of
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
 from tests.support.kernels.build import Kernel

@@ -7,14 +7,10 @@ from hypothesis import strategies as st
 
 from kcovdbg.check.runner import list_rules
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console import completion_index as harvesting
 from kcovdbg.console.command_line import parse_line
-from kcovdbg.console import harvest as harvesting
-from kcovdbg.console.candidates import find_candidates
-from kcovdbg.console.choices import LIMIT, Candidate, Choices
-from kcovdbg.console.code_index import CodeIndex
-from kcovdbg.console.cursor import Cursor, CursorPlace, find_cursor, quote, split_pieces, unquote
-from kcovdbg.console.harvest import Harvest
-from kcovdbg.console.index import Index
+from kcovdbg.console.completion import Cursor, CursorPlace, find_candidates, find_cursor, quote, split_pieces, unquote
+from kcovdbg.console.completion_index import LIMIT, Candidate, Choices, CodeIndex, Harvest, Index
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind

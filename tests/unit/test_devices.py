@@ -8,11 +8,11 @@ from array import array
 import pytest
 
 from kcovdbg.abi import record
-from kcovdbg.records.located_records import select_records
-from kcovdbg.records.trace_file import read_trace
 from kcovdbg.collect.trace_writer import make_header, write_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part
+from kcovdbg.records.located_records import select_records
+from kcovdbg.records.trace_file import read_trace
 from kcovdbg.series.kcov_dataflow import CODEC, EARLY_CODEC, WITHOUT_HANDLES
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import detect_layout

@@ -8,12 +8,12 @@ import subprocess
 
 import pytest
 
+from kcovdbg.collect import doctor_command as doctor
 from kcovdbg.collect import errno_messages as explaining
 from kcovdbg.collect.errno_messages import Step, explain
-from kcovdbg.collect import doctor_command as doctor
 from kcovdbg.console.context import Context
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.target.drgn.live_lines import DrgnLines
+from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.drgn.target import DrgnTarget
 from tests.support.stub import make_stub
 

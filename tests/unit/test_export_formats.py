@@ -14,21 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.abi.record import RecordKind
-from kcovdbg.export.call_stacks import DEEPEST, Stacks
+from kcovdbg.export import call_formats as chrome
+from kcovdbg.export import call_formats as folded
+from kcovdbg.export import call_formats as speedscope
+from kcovdbg.export import point_formats as cobertura
+from kcovdbg.export import point_formats as drcov
+from kcovdbg.export import point_formats as funccover
+from kcovdbg.export import point_formats as hexadecimal
+from kcovdbg.export import point_formats as jsonl
+from kcovdbg.export import point_formats as lcov
+from kcovdbg.export import point_formats as modoff
+from kcovdbg.export import point_formats as rawcoverfiles
+from kcovdbg.export.call_formats import DEEPEST, Stacks
+from kcovdbg.model.location import Frame
 from kcovdbg.records.call_tree import Event, build_calls, find_edges, own_records
 from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, PointCoverage
-from kcovdbg.model.location import Frame
-from kcovdbg.export import chrome
-from kcovdbg.export import cobertura
-from kcovdbg.export import drcov
-from kcovdbg.export import folded
-from kcovdbg.export import funccover
-from kcovdbg.export import hexadecimal
-from kcovdbg.export import jsonl
-from kcovdbg.export import lcov
-from kcovdbg.export import modoff
-from kcovdbg.export import rawcoverfiles
-from kcovdbg.export import speedscope
 from tests.support.speedscope_rules import check_file
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from kcovdbg.records.trace_file import SUFFIX, read_trace
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.state import Part
+from kcovdbg.records.trace_file import SUFFIX, read_trace
 from kcovdbg.target.drgn import target as drgn_target
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader

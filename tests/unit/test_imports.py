@@ -127,7 +127,9 @@ def test_imports_point_down(module):
 VERDICTS = ("kcovdbg.check", "kcovdbg.why", "kcovdbg.crash")
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if package_of(m) in VERDICTS and not m.endswith(("command", "crash_summary"))])
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if package_of(m) in VERDICTS and not m.endswith(("command", "crash_summary"))]
+)
 def test_verdicts_read_no_memory(module):
     """Verdicts work on a State and on buffers."""
     packages = {package_of(name) for name, _ in imports_of(module)}

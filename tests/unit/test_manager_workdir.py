@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log
 
 # As pkg/rpcserver/last_executing.go writes them; syzkaller's programs have no empty lines.
 LOG = """\

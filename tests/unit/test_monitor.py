@@ -12,20 +12,19 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from kcovdbg.monitor.activity import Activity
-from kcovdbg.monitor import monitor_source
-from kcovdbg.monitor.monitor_rows import Tab, bar_text
-from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource
-from kcovdbg.monitor.sample_file import open_recording, read_run
-from kcovdbg.monitor.sampler import find_interval, make_task_sample
 from kcovdbg.errors import GoneError, KcovdbgError, TargetError
-from kcovdbg.monitor.screen import MonitorScreen
-from kcovdbg.monitor.screen_keys import KEYS, PLAYBACK_KEYS
-from kcovdbg.monitor.screen_state import MonitorState
-from kcovdbg.monitor.samples import AreaSample, FindingSample, RecordedRun, RecordShare
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import State
+from kcovdbg.monitor import monitor_source
+from kcovdbg.monitor.activity import Activity
+from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource
+from kcovdbg.monitor.rows import Tab, bar_text
+from kcovdbg.monitor.sample_file import open_recording, read_run
 from kcovdbg.monitor.sample_summary_rows import handles_text, short_number
+from kcovdbg.monitor.sampler import find_interval, make_task_sample
+from kcovdbg.monitor.samples import AreaSample, FindingSample, RecordedRun, RecordShare
+from kcovdbg.monitor.screen import MonitorScreen
+from kcovdbg.monitor.screen_state import KEYS, PLAYBACK_KEYS, MonitorState
 from tests.support.clock import Clock
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 from tests.support.state import make_task

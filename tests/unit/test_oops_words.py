@@ -3,8 +3,8 @@
 
 import pytest
 
-from kcovdbg.records.oops_words import find_places, parse_words
 from kcovdbg.console.command_line import parse_line
+from kcovdbg.records.oops_words import find_places, parse_words
 
 PC = 0xFFFFFFFF8108CB35
 

@@ -6,11 +6,11 @@ from array import array
 
 import pytest
 
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import read_trace
 from kcovdbg.model.module_place import ModulePlace
 from kcovdbg.records.pc_convention import PointSet, find_convention, list_points
 from kcovdbg.records.pc_file import NotATraceError
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.trace_file import read_trace
 
 BASE = 0xFFFFFFFF81000000
 OFFSET = 0x22600000

@@ -9,10 +9,10 @@ import struct
 
 import pytest
 
-from kcovdbg.records.pc_list import TraceKernel
-from kcovdbg.records.trace_file import read_trace
 from kcovdbg.errors import KcovdbgError, LimitError
 from kcovdbg.records.pc_file import NotATraceError, PcFormat, read_pc_file
+from kcovdbg.records.pc_list import TraceKernel
+from kcovdbg.records.trace_file import read_trace
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(12)]
 HEX = "".join(f"{pc:#x}\n" for pc in PCS)

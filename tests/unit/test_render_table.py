@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.console.column import DETAIL, Column
-from kcovdbg.console.escape import escape, escape_surrogates
+from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, DETAIL, HANDLE, LIST, NUMBER, PATH, PID, SHARE, WORD, Column
 from kcovdbg.console.paragraph import wrap_line
 from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Table, text_lines
-from kcovdbg.console.value_kinds import ADDRESS, ANY, BOOL, COMM, HANDLE, LIST, NUMBER, PATH, PID, SHARE, WORD
-from kcovdbg.console.width import text_width
+from kcovdbg.console.text import escape, escape_surrogates, text_width
 from kcovdbg.console.writer import Format, Output, write
 
 anything = st.text(st.characters(exclude_categories=()), max_size=12)

@@ -17,21 +17,18 @@ from hypothesis import strategies as st
 
 from kcovdbg.abi.record import decode_record
 from kcovdbg.check.runner import Report
+from kcovdbg.console.column import Column
+from kcovdbg.console.html import MAX_ROWS, PageSection, notes_markup, page_lines, table_markup
+from kcovdbg.console.renderable import Table
+from kcovdbg.console.runner import run_line
+from kcovdbg.errors import KcovdbgError, TargetError, UsageError
+from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
+from kcovdbg.records.coverage import LineCoverage
 from kcovdbg.records.pc_names import Names
 from kcovdbg.records.trace_file import side_path
 from kcovdbg.report import command as report_command
+from kcovdbg.report.listing import Bar, Listing, chart_markup, findings_markup, listing_markup
 from kcovdbg.report.report_points import PlainPoints, make_point
-from kcovdbg.console.runner import run_line
-from kcovdbg.errors import KcovdbgError, TargetError, UsageError
-from kcovdbg.records.coverage import LineCoverage
-from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
-from kcovdbg.console.column import Column
-from kcovdbg.console.renderable import Table
-from kcovdbg.report.chart import Bar, chart_markup
-from kcovdbg.report.findings import findings_markup
-from kcovdbg.report.listing import Listing, listing_markup
-from kcovdbg.console.html_page import PageSection, page_lines
-from kcovdbg.console.html_table import MAX_ROWS, notes_markup, table_markup
 from kcovdbg.report.trace import Point, RowSpan, TraceData, trace_markup
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableWriter, TextRange

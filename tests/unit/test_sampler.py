@@ -7,12 +7,12 @@ from itertools import count
 
 import pytest
 
-from kcovdbg.records.pc_names import Names
-from kcovdbg.monitor import sampler as sampler_module
-from kcovdbg.monitor.sampler import Sampler
 from kcovdbg.errors import ReadError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.model.state import Part
+from kcovdbg.monitor import sampler as sampler_module
+from kcovdbg.monitor.sampler import Sampler
+from kcovdbg.records.pc_names import Names
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
 from tests.support.clock import Clock

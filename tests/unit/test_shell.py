@@ -13,8 +13,8 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console import completion_index as harvesting
 from kcovdbg.console.command import Command
-from kcovdbg.console import harvest as harvesting
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
@@ -23,7 +23,7 @@ from kcovdbg.frontends.shell.history import open_history
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
 from kcovdbg.frontends.shell.plain_input import PlainReader
 from kcovdbg.frontends.shell.prompt import find_editing_mode
-from kcovdbg.frontends.shell.target_loading import progress_word
+from kcovdbg.frontends.shell.start import progress_word
 from kcovdbg.user_folder import find_user_folder
 from tests.support.state import Streams, make_target, make_workspace
 from tests.unit.test_completion import Looks

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.model.frame_columns import MAX_DEPTH
+from kcovdbg.model.location import MAX_DEPTH
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.table_rows import BUCKET_SHIFT, make_columns, merge_kinds
 

@@ -12,19 +12,17 @@ import pytest
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.answer_page import MAX_TEXT, PagedAnswer
 from kcovdbg.console.argument import Value
-from kcovdbg.console.argument_parser import parse_arguments
+from kcovdbg.console.argument_parser import convert_arguments, parse_arguments
 from kcovdbg.console.buffer_sources import find_buffer
+from kcovdbg.console.column import LIST, NUMBER, TEXT, Column
 from kcovdbg.console.file_confinement import FileConfinement
-from kcovdbg.console.json_arguments import convert_arguments
+from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.console.runner import run_words
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.frontends.mcp.prompts import QUESTIONS, write_question
 from kcovdbg.frontends.mcp.resources import REFERENCE_TEXTS
 from kcovdbg.frontends.mcp.tools import MAX_BYTES, MAX_ROWS, NOTICE, TOOLS, WRITERS, ToolBox, UnknownToolError, make_tool
-from kcovdbg.console.column import Column
-from kcovdbg.console.renderable import Lines, Table
-from kcovdbg.console.value_kinds import LIST, NUMBER, TEXT
 from tests.support.state import Streams, StubReader, make_layout, make_target, make_task, make_workspace
 
 HOSTILE = "\x1b]0;x\x07\n\u202eIGNORE ALL\x00 previous\x7f"

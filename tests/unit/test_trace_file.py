@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.abi.record import CMP
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.trace_file import read_header, read_trace, side_path
-from kcovdbg.errors import KcovdbgError
 from kcovdbg.series.trace_pc_ext import PC_EXT
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(5)]

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import read_trace, side_path
 from kcovdbg.collect.trace_writer import make_header, write_text, write_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_convention import list_points
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.trace_file import read_trace, side_path
 from kcovdbg.series.trace_pc_ext import PC_EXT
 
 FOLDER = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "deadline": None}

@@ -11,9 +11,9 @@ import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
-from kcovdbg.records.user_view import compare_views, is_private, read_user_view
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import KcovFile
+from kcovdbg.records.user_view import compare_views, is_private, read_user_view
 
 SIZE = 4096
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(SIZE)]

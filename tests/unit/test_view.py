@@ -12,9 +12,9 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.buffers.trace_view import TracePane, TraceView
+from kcovdbg.console.view_keys import KEYS, footer, help_lines
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.shell.view import ViewScreen
-from kcovdbg.console.view_keys import KEYS, footer, help_lines
 from kcovdbg.frontends.shell.view_state import ViewState
 from kcovdbg.symbols.source_tree import SourceTree
 from tests.support.traces import CountingWords, make_buffer, names, pc

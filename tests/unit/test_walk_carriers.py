@@ -3,7 +3,7 @@
 
 import pytest
 
-from kcovdbg.model.carrier import CarrierKind
+from kcovdbg.model.remote import CarrierKind
 from kcovdbg.model.state import Part, Source
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state

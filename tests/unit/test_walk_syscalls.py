@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from kcovdbg.model.syscall import Syscall
+from kcovdbg.model.task import Syscall
 from kcovdbg.target.protocol import Symbol
 from kcovdbg.walk.syscalls import SyscallWalk
 from tests.support.kernels.declare import Declarations

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcovdbg.check.writers import find_kcov_writer, is_context_switch, is_innocent
 from kcovdbg.catch.write_catch import WatchedField, catch_write
+from kcovdbg.check.kcov_functions import find_kcov_writer, is_context_switch, is_innocent
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part

@@ -15,21 +15,21 @@ from drgn import Program
 from drgn.commands import CommandError
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.messages import error_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.symbol_sources import find_symbolizer
+from kcovdbg.console.theme import Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
 from kcovdbg.limits import set_limits
-from kcovdbg.console.error_lines import error_lines
-from kcovdbg.console.paint import Painter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcovdbg.monitor.monitor_source import MonitorSource
     from kcovdbg.buffers.trace_view import TraceView
+    from kcovdbg.monitor.monitor_source import MonitorSource
 
 _WORKSPACE = "kcovdbg_workspace"
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcovdbg.abi import record
-from kcovdbg.records.located_records import locate_records
 from kcovdbg.console.buffer_sources import find_buffer
 from kcovdbg.console.context import Context
-from kcovdbg.console.escape import escape
-from kcovdbg.console.width import elide, elide_start, pad
+from kcovdbg.console.text import elide, elide_start, escape, pad
 from kcovdbg.console.wording import buffer_title, record_text
+from kcovdbg.records.located_records import locate_records
 
 if TYPE_CHECKING:
     from kcovdbg.console.workspace import Workspace

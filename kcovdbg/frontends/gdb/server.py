@@ -14,24 +14,23 @@ from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.mode import IN_CTXSW, mode_name
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command, CommandTable, Need
+from kcovdbg.console.messages import error_lines
 from kcovdbg.console.runner import INTERRUPTED, explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
 from kcovdbg.console.symbol_sources import find_symbolizer
 from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.theme import Color, Painter, wants_color
 from kcovdbg.console.workspace import Workspace
+from kcovdbg.console.writer import Format
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.frontends.gdb.kernel import OpenKernel, describe_place
 from kcovdbg.frontends.gdb.link import Fields, Link
-from kcovdbg.console.error_lines import error_lines
-from kcovdbg.console.paint import Painter
-from kcovdbg.console.theme import Color, wants_color
-from kcovdbg.console.writer import Format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-    from kcovdbg.console.harvest import Harvest
+    from kcovdbg.console.completion_index import Harvest
     from kcovdbg.frontends.gdb.buffer_window import BufferWindow
     from kcovdbg.target.drgn.target import DrgnTarget
 
@@ -203,9 +202,8 @@ class Server:
         return {"status": status, "symbols": places[-1] if places else None}
 
     def _complete(self, request: Fields) -> Fields:
-        from kcovdbg.console.candidates import find_candidates
-        from kcovdbg.console.cursor import find_cursor, quote
-        from kcovdbg.console.harvest import Harvest
+        from kcovdbg.console.completion import find_candidates, find_cursor, quote
+        from kcovdbg.console.completion_index import Harvest
 
         os.chdir(request["cwd"])
         line, word = request["line"], request["word"]

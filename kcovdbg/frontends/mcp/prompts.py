@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kcovdbg.console.answer_page import clean_text
-from kcovdbg.console.suggestions import suggest
+from kcovdbg.console.messages import suggest
 from kcovdbg.errors import UsageError
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kcovdbg.console.argument import EXPLANATIONS, Value
-from kcovdbg.frontends.mcp.tools import ToolBox, read_rows
 from kcovdbg.console.vocabulary import VOCABULARY
+from kcovdbg.frontends.mcp.tools import ToolBox, read_rows
 from kcovdbg.series.table import eras
 
 JSON_TYPE: Final = "application/json"

@@ -15,18 +15,18 @@ from typing import Any, Final, NamedTuple
 import jsonschema
 
 from kcovdbg.console.answer_page import AnswerPage, PagedAnswer, clean_text
+from kcovdbg.console.argument_parser import arguments_schema, convert_arguments
 from kcovdbg.console.buffer_sources import FILE
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Context
 from kcovdbg.console.file_confinement import FileConfinement
-from kcovdbg.console.json_arguments import arguments_schema, convert_arguments
+from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.runner import answer, explain, guarded, make_context
 from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.workspace import Workspace
-from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.theme import Color
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
+from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.target.protocol import Target
 
 TOOLS: Final = (

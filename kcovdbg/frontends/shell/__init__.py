@@ -8,15 +8,14 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kcovdbg.console.harvest import Harvest
+from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.terminal import is_dumb
+from kcovdbg.console.theme import is_terminal
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.frontends.shell.banner import banner_lines
 from kcovdbg.frontends.shell.exit_command import LEAVE
 from kcovdbg.frontends.shell.loop import LineReader, Loop
 from kcovdbg.frontends.shell.plain_input import PlainReader
-from kcovdbg.frontends.shell.target_loading import open_workspace
-from kcovdbg.console.theme import is_terminal
+from kcovdbg.frontends.shell.start import banner_lines, open_workspace
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input

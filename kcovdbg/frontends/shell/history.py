@@ -5,10 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.column import NUMBER, Column
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.renderable import Table
 from kcovdbg.user_folder import find_user_folder
 
 
@@ -52,3 +60,33 @@ class LineHistory(FileHistory):
         """Write a line to the file; a full disk does not end the shell."""
         with contextlib.suppress(OSError):
             super().store_string(string)
+
+
+_COLUMNS: Final = (Column("number", NUMBER), Column("line"))
+
+
+def make_history_command(history: History) -> Command:
+    """Return the command that lists a history."""
+
+    def run(context: Context, args: Namespace) -> Table:  # noqa: ARG001 - a handler's arguments
+        # The latest line comes first.
+        lines = list(history.load_history_strings())[::-1]
+        first = max(len(lines) - args.count, 0) if args.count is not None else 0
+        rows = [{"number": number, "line": line} for number, line in enumerate(lines[first:], first + 1)]
+        return Table(_COLUMNS, rows, empty="no line was typed")
+
+    return Command(
+        name="history",
+        summary="list the lines typed in the shell",
+        topic=Topic.OTHER,
+        run=run,
+        row_types=(
+            RowType(
+                _COLUMNS, {"number": Meaning("number of the line, the oldest first"), "line": Meaning("the line as typed")}
+            ),
+        ),
+        description="Up and C-r bring a line back to the prompt.",
+        arguments=(Argument(("count",), Value.NUMBER, "only the last N lines", count=Count.OPTIONAL, metavar="N"),),
+        examples=(Example("history 10", "the last ten lines"), Example("history | grep diff", "search the history")),
+        needs=frozenset(),
+    )

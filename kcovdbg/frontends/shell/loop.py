@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kcovdbg.console.command_line import parse_line
-from kcovdbg.console.harvest import Harvest
+from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.runner import report, run_line
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError

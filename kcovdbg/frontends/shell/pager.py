@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, TextIO, cast
 
 from kcovdbg.console.terminal import Terminal, is_dumb
-from kcovdbg.console.width import text_width
+from kcovdbg.console.text import text_width
 
 # -S: chop long lines, which suits tables; prose is wrapped before it gets here.
 # -R: pass colors. -X: leave the text on the screen. -F: quit if it fits.

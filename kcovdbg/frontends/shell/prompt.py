@@ -3,34 +3,121 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
+from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
-from kcovdbg.console.harvest import Harvest
+from kcovdbg.console.command import CommandTable
+from kcovdbg.console.completion import CursorPlace, Piece, find_candidates, find_cursor, quote, split_pieces, unquote
+from kcovdbg.console.completion_index import Harvest
+from kcovdbg.console.text import elide, escape, text_width
+from kcovdbg.console.theme import is_terminal, wants_color
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.frontends.shell.banner import status_words
-from kcovdbg.frontends.shell.completer import LineCompleter
-from kcovdbg.frontends.shell.highlight import LineLexer
-from kcovdbg.frontends.shell.history import open_history
-from kcovdbg.frontends.shell.history_command import make_history_command
+from kcovdbg.frontends.shell.history import make_history_command, open_history
 from kcovdbg.frontends.shell.keys import KEYS, key_lines, make_bindings
 from kcovdbg.frontends.shell.loop import run_in_shell
 from kcovdbg.frontends.shell.plain_input import PROMPT
-from kcovdbg.console.theme import is_terminal, wants_color
-from kcovdbg.console.width import elide, text_width
+from kcovdbg.frontends.shell.start import status_words
+
+
+class LineCompleter(Completer):
+    """Completes at every keystroke, from an existing index and without reading the kernel.
+
+    :param commands: the table.
+    :param harvest: has the index.
+    :param aliases: the user's: the words that each stands for.
+    """
+
+    def __init__(self, commands: CommandTable, harvest: Harvest, aliases: Mapping[str, Sequence[str]]) -> None:
+        self._commands = commands
+        self._aliases = aliases
+        self._harvest = harvest
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        """Yield completions of the word before the cursor."""
+        text = document.text_before_cursor
+        cursor = find_cursor(text)
+        if cursor.place in (CursorPlace.FILE, CursorPlace.SHELL) and not complete_event.completion_requested:
+            # Reading a directory can be slow: only on request.
+            return
+        for entry in find_candidates(cursor, self._commands, self._harvest.index, self._aliases):
+            if entry.text == cursor.prefix and not complete_event.completion_requested:
+                # Nothing to add: Enter should run the line.
+                continue
+            yield Completion(
+                quote(entry.text),
+                start_position=cursor.column - len(text),
+                display=escape(entry.text),
+                display_meta=escape(entry.meta),
+            )
+
+
+_ADDRESS: Final = re.compile(r"(?:\w+:)?0x[0-9a-fA-F]+$")
+_STYLES: Final = {
+    "comment": "class:line.comment",
+    "pipe": "class:line.shell",
+    "shell": "class:line.shell",
+    "redirect": "class:line.shell",
+}
+
+
+class LineLexer(Lexer):
+    """Styles commands, options, addresses, names and shell commands.
+
+    :param commands: the words that may begin a line.
+    """
+
+    def __init__(self, commands: CommandTable) -> None:
+        self._commands = commands
+
+    def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
+        """Return the function from a line's number to its styled text."""
+        lines = document.lines
+
+        def style_line(number: int) -> StyleAndTextTuples:
+            try:
+                return list(self._styled(lines[number]))
+            except IndexError:
+                return []
+
+        return style_line
+
+    def _styled(self, line: str) -> Iterator[tuple[str, str]]:
+        is_first = True
+        for piece in split_pieces(line):
+            yield self._style(piece, is_first), piece.text
+            is_first = is_first and piece.kind == "blank"
+
+    def _style(self, piece: Piece, is_first: bool) -> str:
+        if piece.kind != "word":
+            return _STYLES.get(piece.kind, "")
+        text = piece.text
+        if is_first:
+            return "class:line.command" if unquote(text).rstrip("?") in self._commands else ""
+        if text.startswith("-"):
+            return "class:line.option"
+        if text.startswith("@"):
+            return "class:line.name"
+        if text[0] in "\"'":
+            return "class:line.string"
+        return "class:line.address" if _ADDRESS.match(text) else ""
+
 
 _STYLE: Final = Style.from_dict(
     {

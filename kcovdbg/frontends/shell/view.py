@@ -27,13 +27,13 @@ from prompt_toolkit.styles import Style
 
 from kcovdbg.buffers.trace_view import TraceView
 from kcovdbg.console.full_screen import redraw_when_continued
-from kcovdbg.console.view_keys import KEYS, footer, help_lines
-from kcovdbg.frontends.shell.view_state import ViewState
-from kcovdbg.model.location import Frame, Location
 from kcovdbg.console.highlight import highlight
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.side_by_side import fit
 from kcovdbg.console.theme import THEME
+from kcovdbg.console.view_keys import KEYS, footer, help_lines
+from kcovdbg.frontends.shell.view_state import ViewState
+from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.source_tree import NO_TREE, SourceText
 
 # Terminals send an escape sequence at once: a key that follows Escape later is another key.

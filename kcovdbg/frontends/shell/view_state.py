@@ -7,12 +7,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from kcovdbg.records.view_rows import Mark, Rows, ViewRow
 from kcovdbg.buffers.trace_view import TraceView
-from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.location import Location
 from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.wording import place_text
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.location import Location
+from kcovdbg.records.view_rows import Mark, Rows, ViewRow
 
 _SMALLEST = 1
 # Limit for the differences that are counted.

@@ -12,13 +12,12 @@ import drgn
 
 from kcovdbg.abi.address import page_align
 from kcovdbg.elf.file import ElfFile, open_image
+from kcovdbg.elf.header import SHF_ALLOC, SHT_NOBITS
 from kcovdbg.elf.relocations import link_section
-from kcovdbg.elf.section import SHF_ALLOC, SHT_NOBITS
 from kcovdbg.model.module_place import ModulePlace, is_code_section
-from kcovdbg.target.drgn.live_lines import DrgnLines
-from kcovdbg.target.drgn.locations import open_image as open_program
-from kcovdbg.target.drgn.machines import platform_of
-from kcovdbg.target.drgn.module_lines import add_module
+from kcovdbg.target.drgn.empty_program import platform_of
+from kcovdbg.target.drgn.lines import DrgnLines, add_module
+from kcovdbg.target.drgn.lines import open_image as open_program
 from kcovdbg.target.drgn.program_types import ProgramTypes
 from kcovdbg.target.file_target import FileTarget
 from kcovdbg.target.kaslr import find_release, read_banner

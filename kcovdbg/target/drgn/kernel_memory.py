@@ -9,8 +9,12 @@ from typing import Final
 import drgn
 from drgn.helpers.linux.mm import follow_phys, phys_to_virt
 
+from kcovdbg.abi.address import WORD_MASK
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import PT_LOAD
 from kcovdbg.elf.note import parse_vmcoreinfo
-from kcovdbg.errors import ReadError
+from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.pointer import UPPER_HALF_START
 from kcovdbg.target.riscv_pages import PageTables, find_direct_map, find_page_tables
@@ -81,3 +85,29 @@ def _make_reader(tables: PageTables) -> Callable[[int, int, int, bool], bytes]:
 def _refuse(address: int, count: int, offset: int, physical: bool) -> bytes:
     del count, offset, physical
     raise drgn.FaultError("not a kernel address", address)
+
+
+def exclude_per_cpu_data(prog: drgn.Program) -> None:
+    """Take per-CPU data out of the address range of the kernel's image.
+
+    The addresses of per-CPU symbols are offsets that start at 0, and KASLR does not move them. drgn adds the KASLR offset to
+    what is in the range of the image; in debug files as objcopy --only-keep-debug writes them, the segment of per-CPU data has
+    no contents, and drgn includes it.
+    """
+    try:
+        main = prog.main_module()
+    except LookupError:
+        return
+    path, bias = working_path(main.debug_file_path), main.debug_file_bias
+    # As drgn has it, with the segment at address 0.
+    if path is None or not bias or not main.address_ranges or main.address_ranges[0][0] != bias:
+        return
+    try:
+        with ElfFile(path) as image:
+            segments = [segment for segment in image.segments if segment.type == PT_LOAD and segment.vaddr >= UPPER_HALF_START]
+    except TargetError:
+        return
+    if segments:
+        start = min(segment.vaddr for segment in segments)
+        end = max(segment.vaddr + segment.memsz for segment in segments)
+        main.address_ranges = [(start + bias & WORD_MASK, end + bias & WORD_MASK)]

@@ -20,9 +20,8 @@ from kcovdbg.elf.note import VMCOREINFO, make_note, parse_notes
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
 from kcovdbg.output_file import accept
 from kcovdbg.target.drgn.drgn_warnings import collect_warnings
-from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
+from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, SLICE_MACHINES, open_empty_program
 from kcovdbg.target.drgn.kernel_memory import add_kernel_memory, direct_map_start, translate
-from kcovdbg.target.drgn.machines import SLICE_MACHINES
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import holds_signals

@@ -17,21 +17,17 @@ import drgn
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, ET_CORE, ET_REL, ElfError, Header, NotElfError
-from kcovdbg.elf.note import VMCOREINFO, find_vmcoreinfo, parse_vmcoreinfo
-from kcovdbg.elf.qemu_note import find_qemu_cpus
-from kcovdbg.elf.segment import PT_LOAD
+from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, ET_CORE, ET_REL, PT_LOAD, ElfError, Header, NotElfError
+from kcovdbg.elf.note import VMCOREINFO, find_qemu_cpus, find_vmcoreinfo, parse_vmcoreinfo
 from kcovdbg.errors import CapabilityError, GoneError, LimitError, ReadError, TargetError
 from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.connection import Connection, MachineState, keeps_running
 from kcovdbg.target.debug_files import find_debug_file, read_stripped
-from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
 from kcovdbg.target.drgn.drgn_warnings import collect_warnings
-from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
+from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, SLICE_MACHINES, open_empty_program, platform_of
 from kcovdbg.target.drgn.image_target import ImageTarget
-from kcovdbg.target.drgn.kernel_memory import add_kernel_memory
-from kcovdbg.target.drgn.machines import SLICE_MACHINES, platform_of
+from kcovdbg.target.drgn.kernel_memory import add_kernel_memory, exclude_per_cpu_data
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import give_back_signals, holds_signals, take_signals

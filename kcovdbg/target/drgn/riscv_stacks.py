@@ -12,7 +12,7 @@ from drgn.helpers.linux.sched import cpu_curr
 from kcovdbg.elf.note import parse_notes
 from kcovdbg.errors import CapabilityError, ReadError
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.target.drgn.locations import frames_at
+from kcovdbg.target.drgn.lines import frames_at
 from kcovdbg.target.frame_pointers import ExceptionCode, StackRegisters, WalkedFrame, find_registers, walk_stack
 
 

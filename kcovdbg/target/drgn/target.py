@@ -23,9 +23,8 @@ from kcovdbg.elf.note import NT_PRSTATUS, parse_notes, parse_vmcoreinfo
 from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import Connection, MachineState
-from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
-from kcovdbg.target.drgn.kernel_memory import UPPER_HALF, is_walked
-from kcovdbg.target.drgn.live_lines import DrgnLines
+from kcovdbg.target.drgn.kernel_memory import UPPER_HALF, exclude_per_cpu_data, is_walked
+from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.drgn.program_types import ProgramTypes
 from kcovdbg.target.drgn.riscv_stacks import FramePointerUnwinder
 from kcovdbg.target.dump_file import working_path

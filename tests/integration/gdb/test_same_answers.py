@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from kcovdbg.records.trace_file import side_path
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.records.trace_file import side_path
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.symbols.table_cache import open_table
 from tests.lab import situation

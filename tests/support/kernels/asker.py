@@ -8,10 +8,9 @@ import traceback
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.theme import Color, Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.console.paint import Painter
-from kcovdbg.console.theme import Color
 
 STATE = ("info", "tasks -a", "objects", "remote", "areas", "percpu")
 

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The banner and the status line of the shell."""
+"""What the shell does before its first prompt: open the target, and show a banner."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
+from typing import Final, TextIO
 
 from kcovdbg import __version__
-from kcovdbg.console.workspace import Workspace
-from kcovdbg.console.escape import escape
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.paragraph import wrap_line
 from kcovdbg.console.renderable import Line
+from kcovdbg.console.text import escape
+from kcovdbg.console.theme import is_terminal
+from kcovdbg.console.workspace import Workspace
 
 
 def banner_lines(workspace: Workspace) -> Iterator[Line]:
@@ -40,3 +44,46 @@ def status_words(workspace: Workspace) -> tuple[str, ...]:
         )
     # The painter, which escapes text, is not used for the status line.
     return tuple(escape(word) for word in words)
+
+
+_PATIENCE: Final = 1.0
+_WORD: Final = "reading debug info …"
+
+
+def open_workspace(workspace: Workspace, patience: float = _PATIENCE) -> None:
+    """Open the target and detect the KCOV of one that has memory.
+
+    :param patience: seconds before a progress message is shown.
+    :raises KcovdbgError: when it cannot be opened, or has no KCOV.
+    """
+    with progress_word(workspace.terminal().stderr, _WORD, patience):
+        if workspace.target.memory_problem is None:
+            _ = workspace.layout
+
+
+@contextlib.contextmanager
+def progress_word(stream: TextIO, word: str, patience: float) -> Iterator[None]:
+    """Show a message on a terminal while a block takes longer than expected, then clear it."""
+    if not is_terminal(stream):
+        yield
+        return
+    shown = threading.Event()
+
+    def show() -> None:
+        shown.set()
+        stream.write(word)
+        stream.flush()
+
+    # The timer only writes: the Program belongs to this thread. drgn releases the GIL while it reads debug info.
+    timer = threading.Timer(patience, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if shown.is_set():
+            # Blanks work on every terminal, unlike escape sequences.
+            stream.write(f"\r{' ' * len(word)}\r")
+            stream.flush()

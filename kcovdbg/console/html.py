@@ -1,16 +1,100 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Tables and fields as HTML tables."""
+"""Pieces of HTML pages: markup, tables, the page itself."""
 
 from __future__ import annotations
 
+import html
+import json
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
+from importlib.resources import files
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.console.grid import find_shown
 from kcovdbg.console.renderable import Fields, Table
-from kcovdbg.console.html_markup import text
+from kcovdbg.console.text import escape, escape_surrogates
+
+# In a script element only end tags and comments are markup, and all of them begin with "<".
+_IN_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+def text(value: object) -> str:
+    """Return text for elements and quoted attributes: escaped as for a terminal, then for HTML."""
+    return html.escape(escape(str(value)), quote=True)
+
+
+def path_text(value: object) -> str:
+    """Return a path that breaks only after slashes."""
+    return text(value).replace("/", "/<wbr>")
+
+
+def source_text(value: str) -> str:
+    """Return a line of source with expanded tabs."""
+    return html.escape(escape(value), quote=False)
+
+
+def json_text(value: object) -> str:
+    """Return JSON for a script element."""
+    encoded = packed_text(value)
+    for character, replacement in _IN_SCRIPT.items():
+        encoded = encoded.replace(character, replacement)
+    return escape_surrogates(encoded)
+
+
+def packed_text(value: object) -> str:
+    """Return JSON for a chunk."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+class PageSection(NamedTuple):
+    """A part of the page."""
+
+    anchor: str
+    title: str
+    markup: Iterable[str]
+
+
+_FOOTER: Final = "Made by kcovdbg. KCOV records no time; numbers count records."
+
+
+def page_lines(title: str, subtitle: str, sections: Sequence[PageSection], footer: str = _FOOTER) -> Iterator[str]:
+    """Yield the page.
+
+    Its content security policy allows only its own style and script, by their hashes: no network, and no code in text.
+    """
+    style, script = _read("html_page.css"), _read("html_page.js")
+    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
+    yield "<!doctype html>"
+    yield '<html lang="en"><head><meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+    yield f'<link rel="icon" href="data:,"><title>{text(title)}</title>'
+    yield f"<style>{style}</style></head><body>"
+    yield '<a class="skip" href="#main">Skip to the content</a>'
+    yield f"<header><h1>{text(title)}</h1><p>{text(subtitle)}</p>"
+    yield '<nav aria-label="Sections"><ul>'
+    for section in sections:
+        yield f'<li><a href="#{section.anchor}">{text(section.title)}</a></li>'
+    yield '</ul></nav></header><main id="main">'
+    for section in sections:
+        yield f'<section id="{section.anchor}" aria-labelledby="{section.anchor}-title">'
+        yield f'<h2 id="{section.anchor}-title">{text(section.title)}</h2>'
+        yield from section.markup
+        yield "</section>"
+    yield f"</main><footer><p>{text(footer)}</p></footer>"
+    yield f"<script>{script}</script></body></html>"
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _hash(content: str) -> str:
+    return f"sha256-{b64encode(sha256(content.encode()).digest()).decode('ascii')}"
+
 
 MAX_ROWS: Final = 2000
 """Limit for the rows of a table; further ones are counted."""
