@@ -31,22 +31,25 @@ _MOST: Final = 10_000
 def _run(context: Context, args: Namespace) -> Lines | None:
     if args.width is not None and not _LEAST <= args.width <= _MOST:
         raise WordError(f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible", str(args.width))
-    show = context.workspace.show_view
+    has_screen = context.workspace.has_screen
     has_text = args.text or context.format is not Format.TEXT or context.terminal.is_dumb
-    if not has_text and (show is None or not context.terminal.is_terminal):
+    if not has_text and not (has_screen and context.terminal.is_terminal):
         raise CapabilityError(
-            "view: standard output is not a terminal" if show is not None else "view: no full-screen view here",
+            "view: standard output is not a terminal" if has_screen else "view: no full-screen view here",
             hint="view --text prints the same",
         )
     view = make_view(context, args.what, args.other, args.not_function or (), by_index=args.by_index)
     if args.fold:
         view.rows = view.folded()
-    if has_text or show is None:
+    if has_text:
         # What goes through a pipe is mostly read on the terminal that errors go to.
         width = args.width or context.width or context.terminal.error_width or _WIDTH
         data = Table(_COLUMNS, (_make_row(view, number) for number in range(len(view.rows))))
         return Lines(_text_lines(view, max(width, _LEAST)), data=data, remarks=view.remarks)
-    show(view)
+    # Imported here: prompt_toolkit takes a tenth of a second.
+    from kcovdbg.buffers.view_screen import show_view
+
+    show_view(view)
     return None
 
 

@@ -7,48 +7,38 @@ that the user names, or from the cache, where the table is if kcovdbg has ever s
 
 from __future__ import annotations
 
-import contextlib
 import platform
-import re
-from argparse import Namespace
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from kcovdbg.compare.build_comparison import BuildComparison
 from kcovdbg.compare.build_match import match_builds
 from kcovdbg.compare.function_pairs import BuildFunctions
-from kcovdbg.console.argument import Value
-from kcovdbg.console.buffer_sources import FILE, confine, find_trace_operands, kaslr_offset, name_remarks
-from kcovdbg.console.command import Command
+from kcovdbg.console.buffer_sources import FILE, kaslr_offset, name_remarks
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
-from kcovdbg.console.symbol_sources import find_image, find_symbolizer
+from kcovdbg.console.symbol_sources import find_image
 from kcovdbg.console.table_progress import build_table
-from kcovdbg.console.table_target import TableTarget
 from kcovdbg.console.trace_modules import ModuleFile, TraceModules, find_module_files
-from kcovdbg.console.workspace import Workspace
+from kcovdbg.console.trace_workspace import find_build_ids, read_headers
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
-from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.records.pc_convention import table_points
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_names import Names
-from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
+from kcovdbg.records.trace_file import TraceHeader
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
-from kcovdbg.target.local_kernel import running_build_id
-from kcovdbg.target.protocol import Target
 
-_BUILD_ID: Final = re.compile(r"[0-9a-f]+")
 _PATIENCE: Final = 600.0
 _NAME_ALL: Final = "name the vmlinux of each build: kcovdbg --other-vmlinux FILE --other-vmlinux FILE"
 
@@ -102,52 +92,6 @@ class TraceBuild:
         return () if self.find_source(file) is None else self.source.read(file).lines
 
 
-def find_workspace(workspace: Workspace, command: Command, args: Namespace) -> Workspace:
-    """Return the workspace in which a command runs whose buffers are traces: that of their build.
-
-    Traces of one other build, known by their side files, have names by its table in the cache. The running kernel is not
-    opened for them.
-    """
-    given = [getattr(args, argument.attribute, None) for argument in command.arguments if argument.value is Value.BUFFER]
-    words = [word for value in given if value for word in ([value] if isinstance(value, str) else value)]
-    if workspace.other_vmlinux or not words or not all(find_trace_operands(word) or word in workspace.kept for word in words):
-        return workspace
-    headers = [header for word in words for header in _read_headers(workspace, word)]
-    ids = {build_id for word in words for build_id in _find_build_ids(workspace, word, None)}
-    build_id = next(iter(ids), None)
-    own = workspace.target if workspace.is_target_named and workspace.optional_target is not None else None
-    if len(ids) > 1 or build_id in (None, running_build_id() if own is None else own.build_id):
-        return workspace
-    if build_id not in workspace.of_builds:
-        table = open_table(build_id)
-        if table is None and workspace.is_target_named:
-            return workspace
-        workspace.of_builds[build_id] = replace(
-            workspace,
-            open_target=partial(_open_table_target, build_id, table, [header for header in headers if header is not None], own),
-            is_target_named=True,
-            # The one that the workspace has may be for a table that the user named.
-            find_symbolizer=find_symbolizer,
-            # The user's source tree is of the kernel that he named.
-            source_folders=() if own is not None else workspace.source_folders,
-        )
-    return workspace.of_builds[build_id]
-
-
-def _open_table_target(
-    build_id: str, table: LocationTable | None, headers: Sequence[TraceHeader], own: Target | None
-) -> TableTarget:
-    if table is None:
-        raise TargetError(f"nothing is known of the build with build-id {build_id}: -s VMLINUX names it")
-    modules = TraceModules(headers, ())
-    return TableTarget(
-        table,
-        f"the cached table of build-id {build_id}",
-        machine=None if own is None else own.machine,
-        lines=modules if modules.places else None,
-    )
-
-
 def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceBuild]:
     """Return the build that the traces of each side are of; sides of one build have the same one.
 
@@ -165,7 +109,7 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
     known: list[str | None] = []
     strangers: dict[str, str] = {}
     for words in sides:
-        ids = {build_id for word in words for build_id in _find_build_ids(context.workspace, word, own.build_id)} - {None}
+        ids = {build_id for word in words for build_id in find_build_ids(context.workspace, word, own.build_id)} - {None}
         if len(ids) > 1:
             raise KcovdbgError(f"{' '.join(words)}: traces of {len(ids)} builds on one side", hint="give one build per side")
         build_id = next(iter(ids), None)
@@ -190,7 +134,7 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
         (build.build_id, header)
         for build, words in zip(builds, sides, strict=True)
         for word in words
-        for header in _read_headers(context.workspace, word)
+        for header in read_headers(context.workspace, word)
     ]
     chosen: list[TraceBuild] = []
     by_id: dict[str | None, TraceBuild] = {}
@@ -226,29 +170,6 @@ def _complete_builds(
         if named
     )
     return builds, assumptions
-
-
-def _find_build_ids(workspace: Workspace, word: str, own: str | None) -> Iterator[str | None]:
-    """Yield the build IDs of the traces that a word names; None for one that has none."""
-    if not find_trace_operands(word):
-        kept = workspace.kept.get(word)
-        yield own if kept is None else kept.shell.build_id or own
-    for header in _read_headers(workspace, word):
-        build_id = None if header is None else _build_id_of(header)
-        # Tables are found by it: a path would lead elsewhere.
-        yield build_id if build_id is not None and _BUILD_ID.fullmatch(build_id) else None
-
-
-def _build_id_of(header: TraceHeader) -> str | None:
-    return None if header.build_id is None else header.build_id.lower()
-
-
-def _read_headers(workspace: Workspace, word: str) -> Iterator[TraceHeader | None]:
-    """Yield the content of the side file of each trace that a word names; None for one without side file."""
-    for path in find_trace_operands(word):
-        with contextlib.suppress(KcovdbgError, OSError):
-            # What cannot be read is reported when it is.
-            yield from map(read_header, find_traces(confine(workspace, path)))
 
 
 def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Iterable[ModuleFile]) -> TraceBuild:

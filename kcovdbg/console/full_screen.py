@@ -7,9 +7,15 @@ import asyncio
 import contextlib
 import os
 import signal
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.styles import Style
+
+from kcovdbg.console.renderable import Line
+from kcovdbg.console.theme import THEME
 
 
 def redraw_when_continued(application: Application[Any]) -> None:
@@ -32,3 +38,31 @@ def redraw_when_continued(application: Application[Any]) -> None:
     # Outside of the main thread there are no handlers.
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
         asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, restore)
+
+
+_SGR: Final[Mapping[str, str]] = {
+    "1": "bold",
+    "2": "ansibrightblack",
+    "31": "ansired",
+    "32": "ansigreen",
+    "33": "ansiyellow",
+    "34": "ansiblue",
+    "35": "ansimagenta",
+    "36": "ansicyan",
+}
+
+
+def make_style() -> Style:
+    """Return the theme as prompt_toolkit's style, with the classes of views."""
+    rules = {
+        name.replace(".", "-"): " ".join(_SGR[code] for code in codes.split(";") if code in _SGR)
+        for name, codes in THEME.items()
+    }
+    # Reversed colors would be white on cyan or on green in a light terminal.
+    reverse = "noinherit reverse"
+    return Style.from_dict({**rules, "cursor": reverse, "match": "underline", "bar": reverse, "help": reverse})
+
+
+def style_line(line: Line, extra: str = "") -> StyleAndTextTuples:
+    """Return a line with the classes of its styles, and one more for all of it."""
+    return [(f"{'class:' + style.replace('.', '-') if style else ''} {extra}".strip(), text) for style, text in line]

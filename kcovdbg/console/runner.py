@@ -142,7 +142,7 @@ def _find_workspace(workspace: Workspace, command: Command, args: Namespace) -> 
     if args.help or not any(argument.value is Value.BUFFER for argument in command.arguments):
         return workspace
     # Other commands do without what it imports.
-    from kcovdbg.compare.trace_builds import find_workspace
+    from kcovdbg.console.trace_workspace import find_workspace
 
     return find_workspace(workspace, command, args)
 

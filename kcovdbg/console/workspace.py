@@ -28,8 +28,6 @@ from kcovdbg.walk.layout import Layout, detect_layout
 from kcovdbg.walk.state import StateReader
 
 if TYPE_CHECKING:
-    from kcovdbg.buffers.trace_view import TraceView
-    from kcovdbg.monitor.monitor_source import MonitorSource
     from kcovdbg.symbols.location_table import LocationTable
     from kcovdbg.symbols.remote_calls import RemoteCalls
     from kcovdbg.symbols.source_tree import SourceTree
@@ -63,11 +61,8 @@ class Workspace:
     """Returns the current streams; other debuggers have their own."""
     find_symbolizer: Callable[[Target | None], Symbolizer | None] = find_symbolizer
     """Returns what locates the PCs of the kernel, which is None where there is no kernel."""
-    show_view: Callable[[TraceView], None] | None = None
-    """Shows a view full-screen and returns when the user leaves it; None where a frontend cannot."""
-    show_monitor: Callable[[MonitorSource, float | None, Callable[[str], str | None]], None] | None = None
-    """Shows what a source has full-screen until the user leaves; None where a frontend cannot. Takes the share of a core that
-    looking may take, and what views a buffer and returns why it could not."""
+    has_screen: bool = False
+    """Whether the frontend's terminal may be taken by full-screen views."""
     serve_tools: Callable[[Workspace, FileConfinement], None] | None = None
     """Serves commands to another program on standard input and output until it hangs up; None where a frontend cannot."""
     program: Sequence[str] | None = None

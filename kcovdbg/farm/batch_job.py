@@ -54,6 +54,8 @@ class BatchJob:
     symbols: tuple[tuple[str | None, str], ...]
     """Debug info: build-id and path."""
     timeout: float
+    table: str = "kcovdbg.commands"
+    """The module with the table of commands."""
     files: tuple[str, ...] = ()
     """The file of each command's text, in the order of the commands; without them, rows go to the data set."""
 

@@ -10,11 +10,11 @@ import dataclasses
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcovdbg.commands import COMMANDS
-from kcovdbg.compare.trace_builds import find_workspace
+from kcovdbg.console.command import CommandTable
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.completion import quote
 from kcovdbg.console.context import Context
@@ -22,6 +22,7 @@ from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import find_data
 from kcovdbg.console.runner import answer, explain, find_command, run_line
 from kcovdbg.console.text import escape
+from kcovdbg.console.trace_workspace import find_workspace
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.crash.crash_summary import find_crashed_task, has_buffer, summarize_crash
@@ -80,6 +81,11 @@ def _say(said: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
+def _commands_of(job: BatchJob) -> CommandTable:
+    table: CommandTable = import_module(job.table).COMMANDS
+    return table
+
+
 def _open_dump(job: BatchJob) -> _Opened:
     """Open a dump with the debug info of its build alone."""
     unpacked = dumpfile.unpack_dump(job.path)
@@ -89,7 +95,7 @@ def _open_dump(job: BatchJob) -> _Opened:
     if job.symbols and not paths:
         raise KcovdbgError("; ".join((*unpacked.damage, f"no debug info given for build-id {wanted}")))
     target = open_target(TargetOptions(core=job.path, symbols=paths, unpacked=unpacked))
-    return _Opened(Workspace(COMMANDS, lambda: target), target.build_id, target.damage)
+    return _Opened(Workspace(_commands_of(job), lambda: target), target.build_id, target.damage)
 
 
 def _open_trace(job: BatchJob) -> _Opened:
@@ -104,10 +110,10 @@ def _open_trace(job: BatchJob) -> _Opened:
     if build_id is None and len(images) == 1:
         (build_id,) = images
     if build_id not in images:
-        return _Opened(Workspace(COMMANDS, is_target_named=False), build_id)
+        return _Opened(Workspace(_commands_of(job), is_target_named=False), build_id)
     paths = [path for known, path in job.symbols if known in (None, build_id)]
     target = open_target(TargetOptions(symbols=paths, image=True))
-    return _Opened(Workspace(COMMANDS, lambda: target), build_id)
+    return _Opened(Workspace(_commands_of(job), lambda: target), build_id)
 
 
 def _open_report(job: BatchJob) -> _Opened:
@@ -116,7 +122,7 @@ def _open_report(job: BatchJob) -> _Opened:
     with dumpfile.open_file(job.path) as file:
         os.dup2(file.fileno(), sys.stdin.fileno())
     sys.stdin = os.fdopen(sys.stdin.fileno(), closefd=False)
-    return _Opened(Workspace(COMMANDS, lambda: target), target.build_id)
+    return _Opened(Workspace(_commands_of(job), lambda: target), target.build_id)
 
 
 def _run(opened: _Opened, job: BatchJob, line: str) -> dict[str, object]:

@@ -110,7 +110,8 @@ _SHOWN: Final = ("title", "function", "syscall", "comm", "pid", "violations", "e
 def _make_job(dump: Dump, answers: Path, output: Path, symbols: DebugInfo, timeout: float) -> BatchJob:
     lines = [*_ANSWERS, (f"slice -o {quote(str(answers / _SLICE))}", "slice.txt")]
     commands = tuple(line for line, _ in lines)
-    return BatchJob(str(dump.path), commands, str(output), symbols, timeout, tuple(str(answers / name) for _, name in lines))
+    files = tuple(str(answers / name) for _, name in lines)
+    return BatchJob(str(dump.path), commands, str(output), symbols, timeout, files=files)
 
 
 def _make_report_job(crash: Crash, answers: Path, output: Path, symbols: DebugInfo, timeout: float) -> BatchJob:

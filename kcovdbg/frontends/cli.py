@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from kcovdbg import __version__
-from kcovdbg.buffers.trace_view import TraceView
 from kcovdbg.child_process import python_command
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import WordError
@@ -47,7 +46,6 @@ from kcovdbg.target.protocol import Target
 from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
 if TYPE_CHECKING:
-    from kcovdbg.monitor.monitor_source import MonitorSource
     from kcovdbg.target.opener import TargetOptions
 
 
@@ -81,16 +79,6 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
         except TargetError as error:
             found.notes = (f"the running kernel is not read: {error}",)
     return found
-
-
-def show_view(view: TraceView) -> None:
-    """Show a view full-screen; importing prompt_toolkit takes a tenth of a second, so only views do."""
-    import_module("kcovdbg.frontends.shell.view").show_view(view)
-
-
-def show_monitor(source: MonitorSource, share: float | None, view: Callable[[str], str | None]) -> None:
-    """Show a monitor full-screen; only monitors and views import prompt_toolkit."""
-    import_module("kcovdbg.monitor.screen").show_monitor(source, share, view)
 
 
 def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
@@ -145,8 +133,7 @@ def main(
             is_target_named=options.target.is_named or options.target.kernel or options.symbol_table is not None,
             color=color,
             find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table, tables=settings.symbol_tables),
-            show_view=show_view,
-            show_monitor=show_monitor,
+            has_screen=True,
             serve_tools=serve_tools,
             program=_background_program(options),
             source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),

@@ -71,10 +71,10 @@ def _run(context: Context, args: Namespace) -> CommandResult:
 def _watch(context: Context, args: Namespace) -> CommandResult:
     if not 0 < args.cpu <= _MOST_PERCENT:
         raise WordError(f"monitor: --cpu {args.cpu} is impossible, 1 to {_MOST_PERCENT} are possible", str(args.cpu))
-    has_screen = context.terminal.is_terminal and context.workspace.show_monitor is not None
+    has_screen = context.terminal.is_terminal and context.workspace.has_screen
     if context.format is Format.TEXT and args.record is None and not has_screen:
         raise CapabilityError(
-            f"monitor: {_NO_SCREEN if context.workspace.show_monitor is None else _NO_TERMINAL}",
+            f"monitor: {_NO_TERMINAL if context.workspace.has_screen else _NO_SCREEN}",
             hint="monitor --record FILE records without a screen; monitor --jsonl prints a line per look",
         )
     if not context.target.live and (context.target.state() is None or context.target.watchpoints is None):
@@ -89,20 +89,21 @@ def _watch(context: Context, args: Namespace) -> CommandResult:
 def _play_back(context: Context, args: Namespace) -> None:
     if args.record is not None:
         raise UsageError("monitor: a recording cannot be recorded", hint="leave out --record")
-    show = context.workspace.show_monitor
-    if show is None or not context.terminal.is_terminal or context.format is not Format.TEXT:
-        raise CapabilityError(f"monitor: {_NO_SCREEN if show is None else _NO_TERMINAL}", hint=f"monitor {args.file} --summary")
-    show(PlaybackSource(read_run(args.file)), None, lambda _name: "a recording has no buffers to view")
+    has_screen = context.workspace.has_screen
+    if not has_screen or not context.terminal.is_terminal or context.format is not Format.TEXT:
+        raise CapabilityError(f"monitor: {_NO_TERMINAL if has_screen else _NO_SCREEN}", hint=f"monitor {args.file} --summary")
+    # Imported here, as in _show(): prompt_toolkit takes a tenth of a second.
+    from kcovdbg.monitor.screen import show_monitor
+
+    show_monitor(PlaybackSource(read_run(args.file)), None, lambda _name: "a recording has no buffers to view")
 
 
 def _show(context: Context, args: Namespace) -> Iterator[Renderable]:
     """Show the kernel full-screen, and record it if the user wants that."""
-    show, show_view = context.workspace.show_monitor, context.workspace.show_view
-    assert show is not None
+    from kcovdbg.buffers.view_screen import show_view
+    from kcovdbg.monitor.screen import show_monitor
 
     def view(name: str) -> str | None:
-        if show_view is None:
-            return "no full-screen view here"
         try:
             show_view(make_followed_view(context, name))
         except GoneError:
@@ -118,7 +119,7 @@ def _show(context: Context, args: Namespace) -> Iterator[Renderable]:
         source.advance()
         if source.activity.sample is None:
             raise KcovdbgError(f"monitor: {source.problem}")
-        show(source, args.cpu / 100, view)
+        show_monitor(source, args.cpu / 100, view)
     if writer is not None:
         yield _describe_recording(args.record, source, writer)
 

@@ -23,12 +23,10 @@ from prompt_toolkit.layout.controls import FormattedTextControl, UIContent, UICo
 from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
 from prompt_toolkit.output import Output
 
-from kcovdbg.console.full_screen import redraw_when_continued
-from kcovdbg.console.renderable import Line
+from kcovdbg.console.full_screen import make_style, redraw_when_continued, style_line
 from kcovdbg.console.side_by_side import fit
 from kcovdbg.console.terminal import find_terminal, is_dumb
 from kcovdbg.console.text import escape
-from kcovdbg.frontends.shell.view import make_style
 from kcovdbg.monitor.monitor_source import LiveSource, MonitorSource
 from kcovdbg.monitor.rows import place_columns
 from kcovdbg.monitor.screen_state import KEYS, PLAYBACK_KEYS, MonitorState, Region, ScreenLine, help_lines
@@ -41,10 +39,6 @@ _IDLE: Final = 0.2
 # Of a machine that is stopped for each look: seconds that it runs before keys are answered, and seconds for keys.
 _STEP: Final = 0.15
 _BREATH: Final = 0.01
-
-
-def _classes(line: Line, extra: str = "") -> StyleAndTextTuples:
-    return [(f"{'class:' + style.replace('.', '-') if style else ''} {extra}".strip(), text) for style, text in line]
 
 
 class MonitorControl(UIControl):
@@ -73,7 +67,7 @@ class MonitorControl(UIControl):
             if number >= len(self._lines):
                 return []
             line = self._lines[number]
-            return _classes(line.fragments, f"class:{line.style}" if line.style else "")
+            return style_line(line.fragments, f"class:{line.style}" if line.style else "")
 
         return UIContent(get_line, line_count=max(len(self._lines), 1), cursor_position=Point(0, 0), show_cursor=False)
 
@@ -199,7 +193,7 @@ class MonitorScreen:
         state, width = self.state, self.application.output.get_size().columns
         if state.is_asking:
             text = fit((("key", "Filter: "), ("", escape(state.filter))), max(width - 1, 1), fill=False)
-            return [*_classes(text), ("class:cursor", " ")]
+            return [*style_line(text), ("class:cursor", " ")]
         found: StyleAndTextTuples = []
         for label, word, action in state.footer(width):
             handler = self._footer_handler(self._actions[action])

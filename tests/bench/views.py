@@ -19,7 +19,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.buffers.trace_view import TracePane, TraceView
-from kcovdbg.frontends.shell.view import ViewScreen
+from kcovdbg.buffers.view_screen import ViewScreen
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_names import Names
 from kcovdbg.symbols.location_table import LocationTable

@@ -200,7 +200,7 @@ def test_what_was_planted_in_the_work_directory(manager: Path, tmp_path: Path) -
     runs.mkdir()
     commands = ("last --all", "why {crashed}", "check", "trace {covered}", f"slice -o {answers}/kcov.slice.zst")
     names = ("last.txt", "why.txt", "check.txt", "trace.txt", "slice.txt")
-    job = BatchJob(str(crash / "vmcore"), commands, str(answers), (), 600, tuple(f"{answers}/{name}" for name in names))
+    job = BatchJob(str(crash / "vmcore"), commands, str(answers), (), 600, files=tuple(f"{answers}/{name}" for name in names))
     (runs / f"{job.key}.json").write_text(make_outcome(job, "planted"))
     (crash.parent / "linked").symlink_to(victim)
     before = read_files(tmp_path)

@@ -262,7 +262,7 @@ def test_tree_tells_inlined_functions_from_recursion(trace, ask):
     assert {row["function"] for row in ask(f"tree {name} --json")} == {"fn_4"}
 
 
-def test_view_as_text(trace, ask, workspace, streams):
+def test_view_as_text(trace, ask, workspace, streams, monkeypatch):
     left, right = trace("a", WORDS), trace("b", [*WORDS[:5], pc(9), *WORDS[5:]])
     lines = ask(f"view {left} {right} --text --width 100")
     assert all(len(line) <= 100 for line in lines)
@@ -280,7 +280,8 @@ def test_view_as_text(trace, ask, workspace, streams):
         run_line(workspace, f"view {left}")
     assert "--text" in caught.value.hint
     shown = []
-    workspace.show_view = shown.append
+    workspace.has_screen = True
+    monkeypatch.setattr("kcovdbg.buffers.view_screen.show_view", shown.append)
     streams.width = 80
     run_line(workspace, f"view {left} {right}")
     assert len(shown) == 1

@@ -191,7 +191,7 @@ def test_a_machine_behind_a_stub_runs_between_looks(kernel, tmp_path):
     assert len(read_run(str(path)).samples) == 1
 
 
-def test_the_screen_gets_the_source_and_what_views_a_buffer(kernel, tmp_path):
+def test_the_screen_gets_the_source_and_what_views_a_buffer(kernel, tmp_path, monkeypatch):
     made = kernel(*looks(), is_terminal=True)
     shown, viewed = [], []
 
@@ -199,20 +199,24 @@ def test_the_screen_gets_the_source_and_what_views_a_buffer(kernel, tmp_path):
         shown.append((source.activity.looks, share))
         viewed.append(view("41"))
 
-    made[0].show_monitor = show
+    made[0].has_screen = True
+    monkeypatch.setattr("kcovdbg.monitor.screen.show_monitor", show)
+    monkeypatch.setattr("kcovdbg.monitor.command.make_followed_view", lambda _context, name: name)
+    monkeypatch.setattr("kcovdbg.buffers.view_screen.show_view", viewed.append)
     path = tmp_path / "run.jsonl"
     status, printed = run(made, "--record", str(path), "--cpu", "5")
     assert status == 0
     assert shown == [(1, 0.05)]
-    assert viewed == ["no full-screen view here"]
+    assert viewed == ["41", None]
     assert "1 looks in" in printed
     run(made, EXAMPLE)
     assert shown[1] == (1, None)
 
 
-def test_errors_of_the_first_look_need_no_screen(kernel):
+def test_errors_of_the_first_look_need_no_screen(kernel, monkeypatch):
     made = kernel(KcovdbgError("it cannot be read"), is_terminal=True)
-    made[0].show_monitor = lambda *_: pytest.fail("shown")
+    made[0].has_screen = True
+    monkeypatch.setattr("kcovdbg.monitor.screen.show_monitor", lambda *_: pytest.fail("shown"))
     assert "it cannot be read" in str(refuse(made))
 
 

@@ -12,10 +12,10 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.buffers.trace_view import TracePane, TraceView
+from kcovdbg.buffers.view_screen import ViewScreen
+from kcovdbg.buffers.view_state import ViewState
 from kcovdbg.console.view_keys import KEYS, footer, help_lines
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.frontends.shell.view import ViewScreen
-from kcovdbg.frontends.shell.view_state import ViewState
 from kcovdbg.symbols.source_tree import SourceTree
 from tests.support.traces import CountingWords, make_buffer, names, pc
 
@@ -439,7 +439,7 @@ def test_what_is_alive_is_read_again():
 
 
 def test_the_screen_follows_by_itself(monkeypatch):
-    monkeypatch.setattr("kcovdbg.frontends.shell.view._RENEW_WAIT", 0.02)
+    monkeypatch.setattr("kcovdbg.buffers.view_screen._RENEW_WAIT", 0.02)
     lengths = iter(range(3, 1000, 3))
 
     def make():

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 from drgn import Program
 from drgn.commands import CommandError
@@ -25,23 +23,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
 from kcovdbg.limits import set_limits
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kcovdbg.buffers.trace_view import TraceView
-    from kcovdbg.monitor.monitor_source import MonitorSource
-
 _WORKSPACE = "kcovdbg_workspace"
-
-
-def _show_view(view: TraceView) -> None:
-    """Show a view full-screen; only views import prompt_toolkit."""
-    import_module("kcovdbg.frontends.shell.view").show_view(view)
-
-
-def _show_monitor(source: MonitorSource, share: float | None, view: Callable[[str], str | None]) -> None:
-    """Show a monitor full-screen; only monitors and views import prompt_toolkit."""
-    import_module("kcovdbg.monitor.screen").show_monitor(source, share, view)
 
 
 def _make_workspace(prog: Program) -> Workspace:
@@ -51,8 +33,7 @@ def _make_workspace(prog: Program) -> Workspace:
         COMMANDS,
         lambda: program_target(prog),
         find_symbolizer=partial(find_symbolizer, tables=settings.symbol_tables),
-        show_view=_show_view,
-        show_monitor=_show_monitor,
+        has_screen=True,
         color=settings.color,
         source_folders=settings.source_dirs,
         substitutions=settings.substitute_paths,

@@ -161,7 +161,7 @@ class ToolBox:
         self._base = replace(
             workspace,
             find_terminal=self._find_terminal,
-            show_view=None,
+            has_screen=False,
             serve_tools=None,
             program=None,
             background=[],

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from prompt_toolkit.application import Application
@@ -23,16 +23,13 @@ from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
 from prompt_toolkit.output import Output
-from prompt_toolkit.styles import Style
 
 from kcovdbg.buffers.trace_view import TraceView
-from kcovdbg.console.full_screen import redraw_when_continued
+from kcovdbg.buffers.view_state import ViewState
+from kcovdbg.console.full_screen import make_style, redraw_when_continued, style_line
 from kcovdbg.console.highlight import highlight
-from kcovdbg.console.renderable import Line
 from kcovdbg.console.side_by_side import fit
-from kcovdbg.console.theme import THEME
 from kcovdbg.console.view_keys import KEYS, footer, help_lines
-from kcovdbg.frontends.shell.view_state import ViewState
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.source_tree import NO_TREE, SourceText
 
@@ -44,32 +41,6 @@ _RENEW_WAIT: Final = 1.0
 _RENEW_SHARE: Final = 4
 _SOURCE_SHARE: Final = 0.4
 _DETAIL_ROWS: Final = 6
-
-_SGR: Final[Mapping[str, str]] = {
-    "1": "bold",
-    "2": "ansibrightblack",
-    "31": "ansired",
-    "32": "ansigreen",
-    "33": "ansiyellow",
-    "34": "ansiblue",
-    "35": "ansimagenta",
-    "36": "ansicyan",
-}
-
-
-def make_style() -> Style:
-    """Return the theme as prompt_toolkit's style, with the classes of views."""
-    rules = {
-        name.replace(".", "-"): " ".join(_SGR[code] for code in codes.split(";") if code in _SGR)
-        for name, codes in THEME.items()
-    }
-    # Reversed colors would be white on cyan or on green in a light terminal.
-    reverse = "noinherit reverse"
-    return Style.from_dict({**rules, "cursor": reverse, "match": "underline", "bar": reverse, "help": reverse})
-
-
-def _classes(line: Line, extra: str = "") -> StyleAndTextTuples:
-    return [(f"{'class:' + style.replace('.', '-') if style else ''} {extra}".strip(), text) for style, text in line]
 
 
 class RowControl(UIControl):
@@ -100,7 +71,7 @@ class RowControl(UIControl):
             if number >= count:
                 return []
             extra = "class:cursor" if row == state.row else "class:match" if state.is_highlighted(row) else ""
-            return _classes(state.line(row, width), extra)
+            return style_line(state.line(row, width), extra)
 
         cursor = Point(0, min(max(state.row - state.top, 0), max(count - 1, 0)))
         return UIContent(get_line, line_count=max(count, 1), cursor_position=cursor, show_cursor=False)
@@ -154,16 +125,16 @@ class SourceControl(UIControl):
         location = self._location()
         if location is None or not location.frames or location.frames[0].file is None:
             why = "no source location" if location is None else location.remark or "no source line"
-            return [_classes(fit((("remark", why),), width))]
+            return [style_line(fit((("remark", why),), width))]
         return self._around(location.frames[0], width, height)
 
     def _around(self, frame: Frame, width: int, height: int) -> list[StyleAndTextTuples]:
         heading = (("path", f"{frame.file}:{frame.line}"), ("", "  "), ("symbol", frame.function or ""))
-        found = [_classes(fit(heading, width), "class:bar")]
+        found = [style_line(fit(heading, width), "class:bar")]
         text = self._text(frame)
         if text is None or not text.lines:
             why = (None if text is None else text.remark) or NO_TREE
-            return [*found, _classes(fit((("remark", why),), width))]
+            return [*found, style_line(fit((("remark", why),), width))]
         middle = frame.line or 1
         room = max(height - 1, 1)
         first = max(min(middle - room // 2, len(text.lines) - room + 1), 1)
@@ -171,7 +142,7 @@ class SourceControl(UIControl):
         digits = len(str(first + room))
         for number, line in enumerate(highlight(shown, frame.file or ""), first):
             gutter = ("gutter", f"{number:>{digits}} ")
-            found.append(_classes(fit((gutter, *line), width), "class:cursor" if number == middle else ""))
+            found.append(style_line(fit((gutter, *line), width), "class:cursor" if number == middle else ""))
         return found
 
 
@@ -238,9 +209,9 @@ class ViewScreen:
         def width() -> int:
             return self.application.output.get_size().columns
 
-        heading = FormattedTextControl(lambda: _classes(state.view.heading(width()), "class:bar"))
-        status = FormattedTextControl(lambda: _classes(fit((("", self._status()),), width())))
-        keys = FormattedTextControl(lambda: _classes(fit((("gutter", footer()),), width())))
+        heading = FormattedTextControl(lambda: style_line(state.view.heading(width()), "class:bar"))
+        status = FormattedTextControl(lambda: style_line(fit((("", self._status()),), width())))
+        keys = FormattedTextControl(lambda: style_line(fit((("gutter", footer()),), width())))
         body = HSplit(
             [
                 Window(heading, height=1),
@@ -274,7 +245,7 @@ class ViewScreen:
         found: StyleAndTextTuples = []
         for number, line in enumerate(lines[:_DETAIL_ROWS]):
             found += [("", "\n")] if number else []
-            found += _classes(fit(line, width))
+            found += style_line(fit(line, width))
         return found
 
     def _help(self) -> StyleAndTextTuples:
