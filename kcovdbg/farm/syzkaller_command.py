@@ -115,7 +115,7 @@ def _make_job(dump: Dump, answers: Path, output: Path, symbols: DebugInfo, timeo
 
 
 def _make_report_job(crash: Crash, answers: Path, output: Path, symbols: DebugInfo, timeout: float) -> BatchJob:
-    return BatchJob(str(crash.report), (REPORT,), str(output), symbols, timeout, (str(answers / _REPORT),))
+    return BatchJob(str(crash.report), (REPORT,), str(output), symbols, timeout, files=(str(answers / _REPORT),))
 
 
 def _find_output(manager: Manager, name: str | None) -> Path:
