@@ -79,14 +79,16 @@ _COLUMNS: Final = (
     Column("right_runs", NUMBER, value=lambda row: row.differing.right_runs),
     frames_column(lambda row: row.location.frames),
 )
-_BUILD_COLUMNS: Final = (Column("counterpart", WORD), Column("missing", TEXT))
+_BUILD_COLUMNS: Final = (
+    Column("counterpart", WORD, meaning="the PC of the same point in the other build, null where that has none"),
+    Column("missing", TEXT),
+)
 
 
 _MEANINGS: Final = {
     "side": Meaning("`left`, `right`, or `flicker` where only some runs of a side have it"),
     "left_runs": Meaning("runs of the left side that have the PC", unit="runs"),
     "right_runs": Meaning("runs of the right side that have the PC", unit="runs"),
-    "counterpart": Meaning("the PC of the same point in the other build, null where that has none"),
     "missing": Meaning(
         "what the other build lacks: `function`, `line`; `lines` where a build has no debug info of the function, `location` "
         "where the PC has none, null for nothing"

@@ -13,13 +13,13 @@ from kcovdbg.console.buffer_sources import find_buffer, find_kept
 from kcovdbg.console.column import NUMBER, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Table
 from kcovdbg.records.compact_buffer import Kept, keep
 
 _COLUMNS: Final = (
-    Column("name", TEXT, value=lambda row: row[0]),
-    Column("what", TEXT, value=lambda row: row[1].source),
+    Column("name", TEXT, value=lambda row: row[0], meaning="name under which it is kept"),
+    Column("what", TEXT, value=lambda row: row[1].source, meaning="name of the buffer that it was copied from"),
     Column("count", NUMBER, title="RECORDS", value=lambda row: row[1].shell.count),
     Column("distinct", NUMBER, value=lambda row: row[1].distinct),
     Column("bytes", NUMBER, value=lambda row: row[1].size),
@@ -52,12 +52,7 @@ COMMAND: Final = Command(
     summary="keep a buffer in memory, or list the kept buffers",
     topic=Topic.BUFFERS,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {"name": Meaning("name under which it is kept"), "what": Meaning("name of the buffer that it was copied from")},
-        ),
-    ),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "A kept buffer does not change with the kernel's memory, and takes some KiB. @NAME names it wherever a command takes a "
         "buffer."

@@ -134,6 +134,9 @@ def _make_columns(offset: int, kinds: Collection[PointKind], *, counted: bool) -
             json_only=not counted,
             text=lambda row: str(row.hits) if row.kind in kinds else None,
             style=lambda row: "covered" if row.hits else "uncovered",
+            meaning="records of this point in the buffers",
+            null="no buffer was named",
+            unit="records",
         ),
         frames_column(lambda row: row.location.frames),
     ]
@@ -192,11 +195,7 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(
         RowType(
-            _make_columns(0, POINT_KINDS, counted=True),
-            {
-                "kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`"),
-                "hits": Meaning("records of this point in the buffers", "no buffer was named", "records"),
-            },
+            _make_columns(0, POINT_KINDS, counted=True), {"kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`")}
         ),
     ),
     description=(

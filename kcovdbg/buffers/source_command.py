@@ -32,10 +32,10 @@ class _Row(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column("file", PATH, value=lambda row: row.coverage.file),
-    Column("line", NUMBER, value=lambda row: row.coverage.line),
-    Column("hits", NUMBER, value=lambda row: row.coverage.hits),
-    Column("points", NUMBER, value=lambda row: row.coverage.points),
+    Column("file", PATH, value=lambda row: row.coverage.file, meaning="source file, relative to the build root"),
+    Column("line", NUMBER, value=lambda row: row.coverage.line, meaning="line in the file"),
+    Column("hits", NUMBER, value=lambda row: row.coverage.hits, meaning="records of points on this line", unit="records"),
+    Column("points", NUMBER, value=lambda row: row.coverage.points, meaning="coverage points on this line", unit="points"),
     Column("covered", NUMBER, value=lambda row: row.coverage.covered),
     Column("text", TEXT),
 )
@@ -107,13 +107,7 @@ COMMAND: Final = Command(
     row_types=(
         RowType(
             _COLUMNS,
-            {
-                "hits": Meaning("records of points on this line", unit="records"),
-                "points": Meaning("coverage points on this line", unit="points"),
-                "covered": Meaning("points on this line that the buffer has", unit="points"),
-                "file": Meaning("source file, relative to the build root"),
-                "line": Meaning("line in the file"),
-            },
+            {"covered": Meaning("points on this line that the buffer has", unit="points")},
             errors=True,
         ),
     ),

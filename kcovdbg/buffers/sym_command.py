@@ -14,7 +14,7 @@ from kcovdbg.console.code_places import CodePlace, CodePlaces
 from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.text import escape
@@ -39,8 +39,8 @@ def _function(place: CodePlace) -> str | None:
 
 
 _COLUMNS: Final = (
-    Column("pc", WORD),
-    Column("address", ADDRESS),
+    Column("pc", WORD, meaning="address without the KASLR offset, as KCOV records it", null="this kernel has no such function"),
+    Column("address", ADDRESS, meaning="`pc` plus the KASLR offset", null="this kernel has no such function"),
     Column("symbol", SYMBOL, title="FUNCTION", value=lambda place: place.location.symbol, text=_function),
     Column(
         "where",
@@ -49,7 +49,7 @@ _COLUMNS: Final = (
         text_only=True,
     ),
     frames_column(lambda place: place.location.frames),
-    Column("input", TEXT, value=lambda place: place.word.text, json_only=True),
+    Column("input", TEXT, value=lambda place: place.word.text, json_only=True, meaning="the place as it was given"),
 )
 
 
@@ -155,17 +155,7 @@ COMMAND: Final = Command(
     summary="show the source locations of recorded PCs, or of the places in an oops",
     topic=Topic.BUFFERS,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "input": Meaning("the place as it was given"),
-                "pc": Meaning("address without the KASLR offset, as KCOV records it", "this kernel has no such function"),
-                "address": Meaning("`pc` plus the KASLR offset", "this kernel has no such function"),
-            },
-            errors=True,
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, errors=True),),
     description=(
         "A recorded PC is the return address of the compiler's call, minus the KASLR offset; the line shown is that of the "
         "call before it. Hexadecimal, or decimal with all 20 digits or a sign.\n\n"

@@ -58,7 +58,7 @@ def _make_columns(by: str) -> tuple[Column, ...]:
         Column("repeats", NUMBER, value=lambda row: row.share.repeats, priority=1),
         Column("function", SYMBOL, elastic=16, json_only=by == "file", text=_function_text),
         Column("file", PATH, elastic=16, elide_start=True),
-        Column("line", NUMBER, json_only=by != "pc"),
+        Column("line", NUMBER, json_only=by != "pc", meaning="line in the file", null="not grouped by PC, or unknown"),
         Column("pc", WORD, value=lambda row: row.share.pc, title="HOTTEST PC" if by != "pc" else "PC", priority=3),
         frames_column(lambda row: row.location.frames),
     )
@@ -107,7 +107,6 @@ COMMAND: Final = Command(
                 "repeats": Meaning("records of points that the same run of a function already had", unit="records"),
                 "pc": Meaning("PC of the group with the most records"),
                 "function": Meaning("name of the function", "grouped by file, or unknown"),
-                "line": Meaning("line in the file", "not grouped by PC, or unknown"),
             },
             errors=True,
         ),

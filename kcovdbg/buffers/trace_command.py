@@ -141,10 +141,10 @@ _COMPARED_COLUMNS: Final = (
     *_COLUMNS[3:],
 )
 _CLASS_COLUMNS: Final = (
-    Column("class", TEXT, value=lambda one: one.name),
-    Column("summary", TEXT),
-    Column("functions", LIST, json_only=True),
-    Column("files", LIST, json_only=True),
+    Column("class", TEXT, value=lambda one: one.name, meaning="name of the class"),
+    Column("summary", TEXT, meaning="what the class holds"),
+    Column("functions", LIST, json_only=True, meaning="patterns of names of functions"),
+    Column("files", LIST, json_only=True, meaning="patterns of source files"),
 )
 
 
@@ -380,16 +380,7 @@ COMMAND: Final = Command(
             errors=True,
             when="with `--against`",
         ),
-        RowType(
-            _CLASS_COLUMNS,
-            {
-                "class": Meaning("name of the class"),
-                "summary": Meaning("what the class holds"),
-                "functions": Meaning("patterns of names of functions"),
-                "files": Meaning("patterns of source files"),
-            },
-            when="with `--classes`",
-        ),
+        RowType(_CLASS_COLUMNS, when="with `--classes`"),
     ),
     description=(
         "Functions are indented below the one that was executed before them, until that one continues. A PC trace does not "

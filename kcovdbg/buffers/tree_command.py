@@ -68,8 +68,8 @@ _NOTES: Final = {
 }
 
 _COLUMNS: Final = (
-    Column("index", NUMBER, value=lambda row: row.call.first),
-    Column("last", NUMBER, value=lambda row: row.call.last, json_only=True),
+    Column("index", NUMBER, value=lambda row: row.call.first, meaning="index of the first record of the call"),
+    Column("last", NUMBER, value=lambda row: row.call.last, json_only=True, meaning="index of the last record of the call"),
     Column("depth", NUMBER, value=lambda row: row.call.depth, json_only=True),
     Column("kind", TEXT, value=lambda row: row.call.kind, json_only=True),
     Column("records", NUMBER, value=lambda row: row.call.last - row.call.first + 1),
@@ -79,6 +79,8 @@ _COLUMNS: Final = (
         SYMBOL,
         value=lambda row: row.location.symbol,
         text=lambda row: "  " * row.call.depth + row.name,
+        meaning="name of the function",
+        null="the address is in no known function",
     ),
     where_column(lambda row: place_text(row.location.frames[-1]) if row.location.frames else None, priority=1),
     Column("note", TEXT, title="", text=lambda row: row.note, text_only=True, elastic=12, priority=2),
@@ -111,15 +113,7 @@ COMMAND: Final = Command(
     topic=Topic.BUFFERS,
     run=_run,
     row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "index": Meaning("index of the first record of the call"),
-                "last": Meaning("index of the last record of the call"),
-                "kind": Meaning("`call`, `begun-earlier` (no entry record) or `unfinished` (no exit record)"),
-                "function": Meaning("name of the function", "the address is in no known function"),
-            },
-        ),
+        RowType(_COLUMNS, {"kind": Meaning("`call`, `begun-earlier` (no entry record) or `unfinished` (no exit record)")}),
     ),
     description=(
         "RECORDS includes the records of nested calls. Calls that were running when the trace began or ended are shown as "

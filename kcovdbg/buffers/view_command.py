@@ -14,7 +14,7 @@ from kcovdbg.console.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
 from kcovdbg.console.column import NUMBER, SYMBOL, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.writer import Format
@@ -67,12 +67,12 @@ class _Row(NamedTuple):
 
 _MARKS: Final = {Mark.EQUAL: "both", Mark.LEFT: "left", Mark.RIGHT: "right", Mark.CHANGED: "changed", Mark.NONE: None}
 _COLUMNS: Final = (
-    Column("mark"),
-    Column("rounds", NUMBER),
-    Column("left", NUMBER),
-    Column("left_pc", WORD),
-    Column("right", NUMBER),
-    Column("right_pc", WORD),
+    Column("mark", meaning="which sides have the record: `both`, `left`, `right`, or `changed`", null="there is one side"),
+    Column("rounds", NUMBER, meaning="number of rows that are folded into this one"),
+    Column("left", NUMBER, meaning="index of the record on the left", null="it is only on the right"),
+    Column("left_pc", WORD, meaning="its PC, as recorded", null="there is none"),
+    Column("right", NUMBER, meaning="index of the record on the right", null="it is only on the left"),
+    Column("right_pc", WORD, meaning="its PC, as recorded", null="there is none"),
     Column("symbol", SYMBOL, value=lambda row: None if row.location is None else row.location.symbol),
     frames_column(lambda row: () if row.location is None else row.location.frames),
 )
@@ -101,19 +101,7 @@ COMMAND: Final = Command(
     summary="view a buffer with its source full-screen, or two side by side",
     topic=Topic.BUFFERS,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "mark": Meaning("which sides have the record: `both`, `left`, `right`, or `changed`", "there is one side"),
-                "rounds": Meaning("number of rows that are folded into this one"),
-                "left": Meaning("index of the record on the left", "it is only on the right"),
-                "right": Meaning("index of the record on the right", "it is only on the left"),
-                "left_pc": Meaning("its PC, as recorded", "there is none"),
-                "right_pc": Meaning("its PC, as recorded", "there is none"),
-            },
-        ),
-    ),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "Two traces are aligned by the records that they have in common. With --by-index, or when both names are those of one "
         "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone shows the user's view of the "

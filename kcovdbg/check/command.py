@@ -21,42 +21,48 @@ from kcovdbg.model.rule import Rule
 
 _STYLES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning"}
 
-_VALUE_COLUMNS: Final = (Column("name"), Column("value"))
-_CAUSE_COLUMNS: Final = (Column("bug"), Column("fixed"), Column("certainty"), Column("reason"))
+_VALUE_COLUMNS: Final = (Column("name", meaning="name of the value"), Column("value", meaning="the value as text"))
+_CAUSE_COLUMNS: Final = (
+    Column("bug", meaning="the bug"),
+    Column("fixed", meaning="the commit that fixes it", null="it is not fixed"),
+    Column("certainty", meaning="how probable it is"),
+    Column("reason", meaning="why it is considered", null="no reason is needed"),
+)
 _COLUMNS: Final = (
-    Column("rule"),
+    Column("rule", meaning="name of the rule"),
     Column("severity", TEXT, style=lambda finding: _STYLES.get(finding.severity, "")),
-    Column("object"),
-    Column("message"),
-    Column("certainty"),
-    Column("reason"),
+    Column("object", meaning="what the finding is about"),
+    Column("message", meaning="what is wrong with it"),
+    Column("certainty", meaning="whether the finding is certain"),
+    Column("reason", meaning="why it is not certain", null="it is certain"),
     Column(
         "values",
         ANY,
         value=lambda finding: [{"name": name, "value": value} for name, value in finding.values],
         items=_VALUE_COLUMNS,
+        meaning="the values that the finding rests on",
     ),
-    Column("cause"),
-    Column("causes", ANY, items=_CAUSE_COLUMNS),
-    Column("sentence", value=lambda finding: _rule(finding).sentence),
+    Column("cause", meaning="the most probable cause", null="none is known"),
+    Column("causes", ANY, items=_CAUSE_COLUMNS, meaning="known bugs that can be the cause"),
+    Column("sentence", value=lambda finding: _rule(finding).sentence, meaning="what the rule says"),
     Column("guarantee", value=lambda finding: _rule(finding).guaranteed_by),
 )
 _RULE_COLUMNS: Final = (
-    Column("rule", value=lambda rule: rule.name),
+    Column("rule", value=lambda rule: rule.name, meaning="name of the rule"),
     Column("severity", TEXT),
-    Column("sentence", elastic=40, wraps=True),
-    Column("eras", value=lambda rule: rule.since, elastic=12, priority=DETAIL),
+    Column("sentence", elastic=40, wraps=True, meaning="what the rule says"),
+    Column("eras", value=lambda rule: rule.since, elastic=12, priority=DETAIL, meaning="kernels that the rule applies to"),
     Column("guarantee", value=lambda rule: rule.guaranteed_by, title="BY", elastic=16, priority=DETAIL + 1),
     Column("consequence", value=lambda rule: rule.consequence or None, json_only=True),
     Column("detail", value=lambda rule: rule.detail or None, json_only=True),
     Column("bugs", LIST, value=lambda rule: [describe(bug) for bug in find_bugs(rule.name)], json_only=True),
 )
 _EXPLAIN_COLUMNS: Final = (
-    Column("rule", value=lambda rule: rule.name, title="rule"),
+    Column("rule", value=lambda rule: rule.name, title="rule", meaning="name of the rule"),
     Column("severity", TEXT, title="severity"),
-    Column("sentence", title="sentence"),
+    Column("sentence", title="sentence", meaning="what the rule says"),
     Column("consequence", value=lambda rule: rule.consequence or None, title="consequence"),
-    Column("eras", value=lambda rule: rule.since, title="kernels"),
+    Column("eras", value=lambda rule: rule.since, title="kernels", meaning="kernels that the rule applies to"),
     Column("guarantee", value=lambda rule: rule.guaranteed_by, title="by"),
     Column("detail", value=lambda rule: rule.detail or None, title="legal"),
     Column(
@@ -70,25 +76,9 @@ _EXPLAIN_COLUMNS: Final = (
 
 
 _MEANINGS: Final = {
-    "rule": Meaning("name of the rule"),
     "severity": Meaning("`error`, `warning` or `advice`; of a finding also `transient` or `racing`"),
-    "object": Meaning("what the finding is about"),
-    "message": Meaning("what is wrong with it"),
-    "certainty": Meaning("whether the finding is certain"),
-    "reason": Meaning("why it is not certain", "it is certain"),
-    "values": Meaning("the values that the finding rests on"),
-    "values[].name": Meaning("name of the value"),
-    "values[].value": Meaning("the value as text"),
-    "cause": Meaning("the most probable cause", "none is known"),
-    "causes": Meaning("known bugs that can be the cause"),
-    "causes[].bug": Meaning("the bug"),
-    "causes[].fixed": Meaning("the commit that fixes it", "it is not fixed"),
-    "causes[].certainty": Meaning("how probable it is"),
-    "causes[].reason": Meaning("why it is considered", "no reason is needed"),
-    "sentence": Meaning("what the rule says"),
     "guarantee": Meaning("the kernel function that maintains it"),
     "consequence": Meaning("what a violation leads to"),
-    "eras": Meaning("kernels that the rule applies to"),
     "detail": Meaning("legal state that looks like a violation", "there is none"),
     "bugs": Meaning("known bugs that violate the rule"),
 }

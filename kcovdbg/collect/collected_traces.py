@@ -136,16 +136,16 @@ def _result_text(call: TracedSyscall) -> str:
 _CALL_COLUMNS: Final = (
     Column("tid", PID, value=lambda row: row.call.tid),
     Column("comm", COMM, value=lambda row: row.comm, json_only=True),
-    Column("number", NUMBER, value=lambda row: row.call.number, json_only=True),
+    Column("number", NUMBER, value=lambda row: row.call.number, json_only=True, meaning="number of the system call"),
     Column("name", TEXT, value=lambda row: None if row.call.is_compat else syscall_name(row.call.number), json_only=True),
-    Column("call", TEXT, value=lambda row: call_text(row.call), elastic=30),
+    Column("call", TEXT, value=lambda row: call_text(row.call), elastic=30, meaning="the call as it is written in C"),
     Column("arguments", LIST, value=lambda row: [hex(value) for value in row.call.arguments], json_only=True),
     Column("text", TEXT, value=lambda row: _text(row.call), json_only=True),
     Column("result", NUMBER, value=lambda row: row.call.result, text=lambda row: _result_text(row.call)),
-    Column("first", NUMBER, value=lambda row: row.call.first, json_only=True),
-    Column("count", NUMBER, title="RECORDS", value=lambda row: row.records),
+    Column("first", NUMBER, value=lambda row: row.call.first, json_only=True, meaning="index of its first record"),
+    Column("count", NUMBER, title="RECORDS", value=lambda row: row.records, meaning="number of its records", unit="records"),
     Column("distinct", NUMBER, title="POINTS", priority=1),
-    Column("functions", LIST, json_only=True),
+    Column("functions", LIST, json_only=True, meaning="functions that it covers"),
     Column("covers", SYMBOL, text=lambda row: ", ".join(row.functions), elastic=30, text_only=True),
 )
 
@@ -258,7 +258,7 @@ class _OccurrenceRow(NamedTuple):
 
 
 _OCCURRENCE_COLUMNS: Final = (
-    Column("stable", BOOL, value=lambda row: row.occurrence.is_stable),
+    Column("stable", BOOL, value=lambda row: row.occurrence.is_stable, meaning="whether every run covers the point"),
     Column("runs", NUMBER, value=lambda row: row.occurrence.runs, text=lambda row: f"{row.occurrence.runs}/{row.of}"),
     Column("count", NUMBER, title="RECORDS", value=lambda row: row.occurrence.records),
     Column("pc", WORD, value=lambda row: row.occurrence.pc, priority=2),
@@ -286,22 +286,16 @@ COLLECT_ROWS: Final = (
     RowType(
         _CALL_COLUMNS,
         {
-            "number": Meaning("number of the system call"),
             "name": Meaning("name of the system call", "it is a 32-bit call"),
-            "call": Meaning("the call as it is written in C"),
             "arguments": Meaning("its arguments, in hexadecimal"),
             "text": Meaning("the path or name among its arguments", "it has none"),
             "result": Meaning("what it returned; negative for an error", "it did not return"),
-            "first": Meaning("index of its first record"),
-            "count": Meaning("number of its records", unit="records"),
-            "functions": Meaning("functions that it covers"),
         },
         when="with `--syscall`",
     ),
     RowType(
         _OCCURRENCE_COLUMNS,
         {
-            "stable": Meaning("whether every run covers the point"),
             "runs": Meaning("number of runs that cover it", unit="runs"),
             "count": Meaning("number of records in all runs", unit="records"),
         },

@@ -27,7 +27,7 @@ from kcovdbg.console.buffer_arguments import FILTERS, LISTING
 from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.machine import is_this_machine, running_kaslr_offset, running_release
 from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
 from kcovdbg.console.renderable import Lines, Renderable, Table
@@ -208,9 +208,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
 
 
 _FILE_COLUMNS: Final = (
-    Column("file", PATH),
-    Column("tid", PID),
-    Column("comm", COMM),
+    Column("file", PATH, meaning="path of the written file"),
+    Column("tid", PID, meaning="thread id of the task", null="it holds several tasks' records"),
+    Column("comm", COMM, meaning="name of the task", null="it holds several tasks' records"),
     Column("count", NUMBER, title="RECORDS"),
     Column("capacity", NUMBER),
     Column("full", BOOL),
@@ -303,15 +303,7 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(
         *traces.COLLECT_ROWS,
-        RowType(
-            _FILE_COLUMNS,
-            {
-                "file": Meaning("path of the written file"),
-                "tid": Meaning("thread id of the task", "it holds several tasks' records"),
-                "comm": Meaning("name of the task", "it holds several tasks' records"),
-            },
-            when="with `-o FILE`",
-        ),
+        RowType(_FILE_COLUMNS, when="with `-o FILE`"),
     ),
     description=(
         "Coverage begins with the command's first instruction after exec. Its threads and children are followed by ptrace, "

@@ -48,9 +48,11 @@ _COLUMNS: Final = (
         title="",
         text=lambda check: "?" if check.ok is None else "ok" if check.ok else "NO",
         style=lambda check: "" if check.ok else "warning" if check.ok is None else "error",
+        meaning="the answer",
+        null="it is unknown",
     ),
-    Column("question", TEXT),
-    Column("answer", TEXT, elastic=20),
+    Column("question", TEXT, meaning="what was checked"),
+    Column("answer", TEXT, elastic=20, meaning="what was found"),
     Column("fix", TEXT, elastic=20, text=lambda check: check.fix or ""),
 )
 
@@ -337,17 +339,7 @@ COMMAND: Final = Command(
     summary="check whether kcovdbg can work on this machine",
     topic=Topic.COLLECTION,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "ok": Meaning("the answer", "it is unknown"),
-                "question": Meaning("what was checked"),
-                "answer": Meaning("what was found"),
-                "fix": Meaning("what to do about it", "there is nothing to do"),
-            },
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, {"fix": Meaning("what to do about it", "there is nothing to do")}),),
     description=(
         "Checks the running kernel and this installation. Each line says what is missing and how to fix it. The "
         "exit status is 1 if anything is missing."

@@ -17,14 +17,14 @@ from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.errors import CollectError
 
 _COLUMNS: Final = (
-    Column("job", NUMBER, value=lambda job: job.number),
-    Column("pid", PID, title="COLLECTOR", value=lambda job: job.pid),
-    Column("state", TEXT, value=lambda job: "running" if job.status is None else "ended"),
-    Column("status", NUMBER, value=lambda job: job.status),
-    Column("buffers", LIST, value=lambda job: job.buffers, elastic=12),
-    Column("kept", LIST, value=lambda job: job.kept),
+    Column("job", NUMBER, value=lambda job: job.number, meaning="number of the job"),
+    Column("pid", PID, title="COLLECTOR", value=lambda job: job.pid, meaning="process id of the collector"),
+    Column("state", TEXT, value=lambda job: "running" if job.status is None else "ended", meaning="`running` or `ended`"),
+    Column("status", NUMBER, value=lambda job: job.status, meaning="exit status of the command", null="it has not ended"),
+    Column("buffers", LIST, value=lambda job: job.buffers, elastic=12, meaning="names of the buffers that it collects into"),
+    Column("kept", LIST, value=lambda job: job.kept, meaning="names under which its buffers are kept"),
     Column("files", LIST, value=lambda job: [] if job.name is not None else [str(path) for path in job.files], json_only=True),
-    Column("command", TEXT, value=lambda job: job.title, elastic=16),
+    Column("command", TEXT, value=lambda job: job.title, elastic=16, meaning="the command line"),
 )
 
 
@@ -57,21 +57,7 @@ COMMAND: Final = Command(
     summary="list collectors in the background (collect … &)",
     topic=Topic.COLLECTION,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "job": Meaning("number of the job"),
-                "pid": Meaning("process id of the collector"),
-                "state": Meaning("`running` or `ended`"),
-                "status": Meaning("exit status of the command", "it has not ended"),
-                "buffers": Meaning("names of the buffers that it collects into"),
-                "kept": Meaning("names under which its buffers are kept"),
-                "files": Meaning("trace files that it writes"),
-                "command": Meaning("the command line"),
-            },
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, {"files": Meaning("trace files that it writes")}),),
     description=(
         "With & at the end of the line, collect runs in a process of its own and the shell continues: tasks shows the command "
         "while it is traced, and buffer fd:PID/FD and view fd:PID/FD show the buffers listed here. When the command ends, the "

@@ -19,13 +19,13 @@ from kcovdbg.series.table import find_device
 
 _STYLES: Final = {"cached": "idle", "unclaimed": "warning"}
 _COLUMNS: Final = (
-    Column("area", ADDRESS, value=lambda area: area.address),
+    Column("area", ADDRESS, value=lambda area: area.address, meaning="address of the area"),
     Column("size", NUMBER),
     Column("list"),
     Column("state", style=lambda area: _STYLES.get(area.state, "")),
-    Column("pid", PID),
-    Column("cpu", CPU),
-    Column("device", hide_empty=True),
+    Column("pid", PID, meaning="thread id of the task that uses it", null="no task does"),
+    Column("cpu", CPU, meaning="CPU that the area belongs to", null="it belongs to none"),
+    Column("device", hide_empty=True, meaning="device of a posted series that it belongs to", null="it is one of KCOV's own"),
 )
 
 
@@ -56,13 +56,7 @@ COMMAND: Final = Command(
     row_types=(
         RowType(
             _COLUMNS,
-            {
-                "area": Meaning("address of the area"),
-                "pid": Meaning("thread id of the task that uses it", "no task does"),
-                "cpu": Meaning("CPU that the area belongs to", "it belongs to none"),
-                "state": Meaning("`cached`, `in-use`, `saved` or `unclaimed`", "some of its possible users are unknown"),
-                "device": Meaning("device of a posted series that it belongs to", "it is one of KCOV's own"),
-            },
+            {"state": Meaning("`cached`, `in-use`, `saved` or `unclaimed`", "some of its possible users are unknown")},
             errors=True,
         ),
     ),

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kcovdbg.console.column import PATH, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.settings import DEFAULT, FILE
 from kcovdbg.console.workspace import Workspace
@@ -29,7 +29,12 @@ class _Row(NamedTuple):
     problem: str | None = None
 
 
-_COLUMNS: Final = (Column("setting"), Column("value"), Column("origin", PATH, title="FROM"), Column("problem"))
+_COLUMNS: Final = (
+    Column("setting", meaning="name of the setting"),
+    Column("value", meaning="its value as text"),
+    Column("origin", PATH, title="FROM", meaning="what decided it: a file, an option or the default"),
+    Column("problem", meaning="why a line of the file is not used", null="the setting is in force"),
+)
 
 
 def _rows(workspace: Workspace) -> Iterator[_Row]:
@@ -76,17 +81,7 @@ COMMAND: Final = Command(
     summary="show the settings in force, and where they come from",
     topic=Topic.OTHER,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "setting": Meaning("name of the setting"),
-                "value": Meaning("its value as text"),
-                "origin": Meaning("what decided it: a file, an option or the default"),
-                "problem": Meaning("why a line of the file is not used", "the setting is in force"),
-            },
-        ),
-    ),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "Settings are read from $XDG_CONFIG_HOME/kcovdbg/config.toml, by default ~/.config/kcovdbg/config.toml: color, pager, "
         "keys (auto, emacs, vi), source-dirs, symbol-tables, and the tables substitute-paths, columns, aliases and limits. "

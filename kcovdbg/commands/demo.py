@@ -15,7 +15,7 @@ from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.output_file import open_output
@@ -30,9 +30,9 @@ class _Unpacked(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column("file", PATH, value=lambda made: str(made.path)),
-    Column("bytes", NUMBER),
-    Column("what", TEXT),
+    Column("file", PATH, value=lambda made: str(made.path), meaning="path of the file that was written"),
+    Column("bytes", NUMBER, meaning="size of the file", unit="bytes"),
+    Column("what", TEXT, meaning="what it is"),
 )
 
 
@@ -82,16 +82,7 @@ COMMAND: Final = Command(
     summary="unpack the bundled demo, for kcovdbg, GDB and drgn",
     topic=Topic.OUTPUT,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "file": Meaning("path of the file that was written"),
-                "bytes": Meaning("size of the file", unit="bytes"),
-                "what": Meaning("what it is"),
-            },
-        ),
-    ),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "Writes the core and the kernel image that kcovdbg --demo opens, its modules, and the source of one; and a second "
         "guest, whose kernel records entries and exits of functions: its task kc-ext is for tree and export speedscope. "

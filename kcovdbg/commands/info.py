@@ -60,6 +60,8 @@ _COLUMNS: Final = (
         title="variants",
         value=lambda info: info.generation and info.generation.variants,
         hide_empty=True,
+        meaning="names of posted series that this kernel has",
+        null="the kernel has no KCOV",
     ),
     Column("features", LIST, title="features", value=lambda info: info.generation and sorted(info.generation.features)),
     Column("live", BOOL, title="live", value=lambda info: info.target.live and info.state is not MachineState.GONE),
@@ -109,7 +111,6 @@ COMMAND: Final = Command(
         RowType(
             _COLUMNS,
             {
-                "variants": Meaning("names of posted series that this kernel has", "the kernel has no KCOV"),
                 "features": Meaning("names of facilities that this generation has", "the kernel has no KCOV"),
                 "report": Meaning("first line of the report in the kernel's log that led to the crash", "there is none"),
                 "panic": Meaning("what panic() was told, in the kernel's log", "the kernel has not panicked"),

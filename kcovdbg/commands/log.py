@@ -20,12 +20,12 @@ from kcovdbg.walk.printk_log import read_log
 _LEVELS: Final = ("emerg", "alert", "crit", "err", "warn", "notice", "info", "debug")
 
 _COLUMNS: Final = (
-    Column("seq", NUMBER),
-    Column("time", SECONDS, value=lambda record: record.time // 1000 / 1_000_000),
+    Column("seq", NUMBER, meaning="number of the record since boot"),
+    Column("time", SECONDS, value=lambda record: record.time // 1000 / 1_000_000, meaning="time since boot", unit="seconds"),
     Column("level", TEXT, value=lambda record: _LEVELS[record.level & 7]),
-    Column("facility", NUMBER),
+    Column("facility", NUMBER, meaning="0 of the kernel, other numbers of programs that write to /dev/kmsg"),
     Column("caller", TEXT),
-    Column("text", TEXT),
+    Column("text", TEXT, meaning="text of the record, which may have several lines"),
 )
 
 
@@ -53,14 +53,10 @@ COMMAND: Final = Command(
         RowType(
             _COLUMNS,
             {
-                "seq": Meaning("number of the record since boot"),
-                "time": Meaning("time since boot", unit="seconds"),
                 "level": Meaning("severity: emerg, alert, crit, err, warn, notice, info or debug"),
-                "facility": Meaning("0 of the kernel, other numbers of programs that write to /dev/kmsg"),
                 "caller": Meaning(
                     "who wrote it: T and a thread id, or C and a CPU in an interrupt", "the kernel does not keep it"
                 ),
-                "text": Meaning("text of the record, which may have several lines"),
             },
         ),
     ),

@@ -87,12 +87,12 @@ _COLUMNS: Final = (
         style=lambda kcov: "number" if _is_balanced(kcov) else "warning",
     ),
     Column("counted", NUMBER),
-    Column("mode", MODE),
+    Column("mode", MODE, meaning="`kcov.mode`, without prefix, such as `TRACE_PC`", null=UNREAD),
     Column("size", NUMBER, value=_field("size"), priority=4),
     Column("area", ADDRESS, value=_field("area"), priority=3),
     Column("t", ADDRESS, value=_field("task")),
     Column("pid", PID),
-    Column("comm", COMM, elastic=8, priority=1),
+    Column("comm", COMM, elastic=8, priority=1, meaning="name of that task", null="it is not enabled, or the task is unknown"),
     Column("remote", BOOL, value=_field("remote"), priority=DETAIL, hide_empty=True),
     Column("remote_size", NUMBER, value=_field("remote_size"), priority=5, hide_empty=True),
     Column("sequence", NUMBER, value=_field("sequence"), priority=6),
@@ -211,7 +211,6 @@ COMMAND: Final = Command(
             _COLUMNS,
             {
                 "area": Meaning("`kcov.area`: address of the buffer that user space maps", UNREAD),
-                "mode": Meaning("`kcov.mode`, without prefix, such as `TRACE_PC`", UNREAD),
                 "kcov": Meaning("address of the object", "references to it exist, but not its address"),
                 "device": Meaning(
                     "device of a posted series that it is an object of; its `count` and `capacity` are words",
@@ -220,7 +219,6 @@ COMMAND: Final = Command(
                 "pid": Meaning(
                     "thread id of the task that the object is enabled for", "it is not enabled, or the task is unknown"
                 ),
-                "comm": Meaning("name of that task", "it is not enabled, or the task is unknown"),
             },
             errors=True,
         ),

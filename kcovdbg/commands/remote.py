@@ -31,7 +31,7 @@ _COLUMNS: Final = (
     Column("bucket", NUMBER, priority=1),
     Column("kcov", ADDRESS),
     Column("device", TEXT, hide_empty=True),
-    Column("pid", PID),
+    Column("pid", PID, meaning="thread id of the owner", null=UNKNOWN_TASK),
     Column("comm", COMM, elastic=8),
     Column("word", WORD, value=lambda entry: entry.handle, priority=2, text_only=True),
 )
@@ -80,10 +80,7 @@ COMMAND: Final = Command(
     row_types=(
         RowType(
             _COLUMNS,
-            {
-                "pid": Meaning("thread id of the owner", UNKNOWN_TASK),
-                "device": Meaning("device of a posted series that it is registered with", "it is KCOV's own"),
-            },
+            {"device": Meaning("device of a posted series that it is registered with", "it is KCOV's own")},
             errors=True,
         ),
     ),

@@ -41,10 +41,12 @@ class _Row(NamedTuple):
 
 _COLUMNS: Final = (
     Column("function", SYMBOL, value=lambda row: row.site.function, elastic=16),
-    Column("subsystem"),
+    Column("subsystem", meaning="subsystem of the handles: `usb` or `common`", null="the caller passes a whole handle"),
     Column("context", value=lambda row: row.site.context),
     Column("file", value=lambda row: row.site.file, elastic=16),
-    Column("line", NUMBER, value=lambda row: row.site.line),
+    Column(
+        "line", NUMBER, value=lambda row: row.site.line, meaning="line of the call", null="the debug info has no line for it"
+    ),
     Column("handle", HANDLE, value=lambda row: None if row.entry is None else row.entry.handle),
     Column("registered", BOOL, value=lambda row: None if row.problem else row.entry is not None, priority=DETAIL),
     Column("pid", PID, value=lambda row: None if row.entry is None else row.entry.pid),
@@ -57,10 +59,8 @@ _COLUMNS: Final = (
 _SHOWN: Final = ("function", "subsystem", "context", "file", "line", "handle", "pid", "comm")
 _MEANINGS: Final = {
     "function": Meaning("function in whose source the handle is announced; it may be inlined"),
-    "subsystem": Meaning("subsystem of the handles: `usb` or `common`", "the caller passes a whole handle"),
     "context": Meaning("`task` or `softirq`: where the function runs", "the code does not tell"),
     "file": Meaning("source file of the call, relative to the build root", "the debug info has no line for it"),
-    "line": Meaning("line of the call", "the debug info has no line for it"),
     "handle": Meaning("a registered handle of this subsystem; a row for each", "none is registered"),
     "registered": Meaning("whether a handle of this subsystem is registered", "the target has no memory"),
     "pid": Meaning("thread id of the owner of the handle", UNKNOWN_TASK),

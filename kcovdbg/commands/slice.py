@@ -52,10 +52,10 @@ class _Slice:
 
 
 _COLUMNS: Final = (
-    Column("file", PATH, title="file"),
+    Column("file", PATH, title="file", meaning="path of the written file"),
     Column("bytes", NUMBER, title="bytes"),
-    Column("pages", NUMBER, title="pages of memory"),
-    Column("consistent", BOOL, title="one moment"),
+    Column("pages", NUMBER, title="pages of memory", meaning="number of pages of memory in it", unit="pages"),
+    Column("consistent", BOOL, title="one moment", meaning="whether the target stood still while it was read"),
     Column("buffers", NUMBER, title="buffers", value=lambda made: made.reading.buffers),
     Column("stacks", LIST, title="kernel stacks of", value=lambda made: made.reading.stacks),
 )
@@ -189,9 +189,6 @@ COMMAND: Final = Command(
         RowType(
             _COLUMNS,
             {
-                "file": Meaning("path of the written file"),
-                "pages": Meaning("number of pages of memory in it", unit="pages"),
-                "consistent": Meaning("whether the target stood still while it was read"),
                 "buffers": Meaning("number of buffers in it", unit="buffers"),
                 "stacks": Meaning("tasks whose kernel stacks are in it"),
             },

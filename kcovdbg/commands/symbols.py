@@ -12,7 +12,7 @@ from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.column import NUMBER, PATH, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Lines, Table, text_lines
 from kcovdbg.console.table_progress import build_table
 from kcovdbg.elf.file import ElfFile
@@ -38,13 +38,13 @@ class _Row(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column("build_id"),
-    Column("points", NUMBER),
-    Column("comparisons", NUMBER),
-    Column("functions", NUMBER),
+    Column("build_id", meaning="build ID of the kernel, in hexadecimal digits"),
+    Column("points", NUMBER, meaning="coverage points that record a PC", unit="points"),
+    Column("comparisons", NUMBER, meaning="coverage points that record a comparison", unit="points"),
+    Column("functions", NUMBER, meaning="functions of the kernel image", unit="functions"),
     Column("bytes", NUMBER),
-    Column("format", NUMBER, json_only=True),
-    Column("file", PATH),
+    Column("format", NUMBER, json_only=True, meaning="version of the file's format; a kcovdbg reads one version"),
+    Column("file", PATH, meaning="path of the table"),
 )
 
 
@@ -133,19 +133,7 @@ COMMAND: Final = Command(
     summary="build or show the location tables of kernels",
     topic=Topic.OUTPUT,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "build_id": Meaning("build ID of the kernel, in hexadecimal digits"),
-                "points": Meaning("coverage points that record a PC", unit="points"),
-                "comparisons": Meaning("coverage points that record a comparison", unit="points"),
-                "functions": Meaning("functions of the kernel image", unit="functions"),
-                "format": Meaning("version of the file's format; a kcovdbg reads one version"),
-                "file": Meaning("path of the table"),
-            },
-        ),
-    ),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "Functions and source lines of PCs come from a table that is built once for each build of a kernel, when it is first "
         "needed. symbols build makes it in advance: for the user's cache, or with -o as a file for other machines, which "

@@ -72,30 +72,21 @@ def _syscall_column(state: State) -> Column:
 
 
 _SESSION_COLUMNS: Final = (
-    Column("device", TEXT),
-    Column("kcov", ADDRESS),
-    Column("area", ADDRESS),
-    Column("size", NUMBER),
-    Column("sequence", NUMBER),
-    Column("role", TEXT),
-    Column("enabled", BOOL),
-    Column("count", NUMBER),
-    Column("full", BOOL),
+    Column("device", TEXT, meaning="name of the device"),
+    Column("kcov", ADDRESS, meaning="address of the device's object", null="tasks of this kernel do not name it"),
+    Column("area", ADDRESS, meaning="address of the buffer or area", null="tasks of this kernel have no such member"),
+    Column("size", NUMBER, meaning="its size", null="tasks of this kernel have no such member", unit="words"),
+    Column("sequence", NUMBER, meaning="sequence number of the last record", null="tasks of this kernel have no such member"),
+    Column(
+        "role", TEXT, meaning="`local`, or `remote-section` inside a remote section", null="tasks of this kernel do not tell"
+    ),
+    Column("enabled", BOOL, meaning="whether records are written", null="tasks of this kernel have no such member"),
+    Column("count", NUMBER, meaning="words in use", null=UNREAD, unit="words"),
+    Column("full", BOOL, meaning="whether no record fits into the rest", null=UNREAD),
 )
 
 
-_MEANINGS: Final = {
-    "devices": Meaning("what devices of posted series collect into the task"),
-    "devices[].device": Meaning("name of the device"),
-    "devices[].kcov": Meaning("address of the device's object", "tasks of this kernel do not name it"),
-    "devices[].area": Meaning("address of the buffer or area", "tasks of this kernel have no such member"),
-    "devices[].size": Meaning("its size", "tasks of this kernel have no such member", unit="words"),
-    "devices[].sequence": Meaning("sequence number of the last record", "tasks of this kernel have no such member"),
-    "devices[].role": Meaning("`local`, or `remote-section` inside a remote section", "tasks of this kernel do not tell"),
-    "devices[].enabled": Meaning("whether records are written", "tasks of this kernel have no such member"),
-    "devices[].count": Meaning("words in use", UNREAD, unit="words"),
-    "devices[].full": Meaning("whether no record fits into the rest", UNREAD),
-}
+_MEANINGS: Final = {"devices": Meaning("what devices of posted series collect into the task")}
 
 
 def _devices_column(sessions: Mapping[int, Sequence[DeviceSession]]) -> Column:

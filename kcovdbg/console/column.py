@@ -182,6 +182,11 @@ class Column:
     """Whether the user chose it, so that it is shown even without values."""
     items: tuple[Column, ...] | None = None
     """The members of the structures in a list."""
+    meaning: str = ""
+    """Of its key in JSON; by default what the key means in every command."""
+    null: str | None = None
+    """When its value in JSON is null; with a meaning, None for never."""
+    unit: str = ""
     members: tuple[Column, ...] | None = None
     """The members that a structure may have; JSON has those that are there."""
 

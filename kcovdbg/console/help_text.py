@@ -33,15 +33,21 @@ _ARGUMENT_COLUMNS: Final = (
     Column("help"),
 )
 _COMMAND_COLUMNS: Final = (
-    Column("command", value=lambda command: command.name),
-    Column("summary"),
-    Column("aliases", LIST, json_only=True),
-    Column("topic", value=lambda command: command.topic, json_only=True),
-    Column("usage", json_only=True),
-    Column("description", json_only=True),
+    Column("command", value=lambda command: command.name, meaning="name of the command"),
+    Column("summary", meaning="what it does, in a line"),
+    Column("aliases", LIST, json_only=True, meaning="its other names"),
+    Column("topic", value=lambda command: command.topic, json_only=True, meaning="the group that help lists it in"),
+    Column("usage", json_only=True, meaning="the command with its arguments"),
+    Column("description", json_only=True, meaning="what the summary does not say; may be empty"),
     Column("needs", LIST, value=lambda command: sorted(need.name.lower() for need in command.needs), json_only=True),
-    Column("arguments", ANY, items=_ARGUMENT_COLUMNS, json_only=True),
-    Column("examples", ANY, items=(Column("line"), Column("purpose")), json_only=True),
+    Column("arguments", ANY, items=_ARGUMENT_COLUMNS, json_only=True, meaning="its arguments and options"),
+    Column(
+        "examples",
+        ANY,
+        items=(Column("line", meaning="the line"), Column("purpose", meaning="what it is good for")),
+        json_only=True,
+        meaning="lines to type",
+    ),
 )
 _ARGUMENT_MEANINGS: Final = {
     "names": Meaning("the names of an option, or the name of an argument"),
@@ -55,18 +61,8 @@ _ARGUMENT_MEANINGS: Final = {
 COMMAND_ROW: Final = RowType(
     _COMMAND_COLUMNS,
     {
-        "command": Meaning("name of the command"),
-        "summary": Meaning("what it does, in a line"),
-        "aliases": Meaning("its other names"),
-        "topic": Meaning("the group that help lists it in"),
-        "usage": Meaning("the command with its arguments"),
-        "description": Meaning("what the summary does not say; may be empty"),
         "needs": Meaning("what it cannot do without"),
-        "arguments": Meaning("its arguments and options"),
         **{f"arguments[].{key}": meaning for key, meaning in _ARGUMENT_MEANINGS.items()},
-        "examples": Meaning("lines to type"),
-        "examples[].line": Meaning("the line"),
-        "examples[].purpose": Meaning("what it is good for"),
     },
 )
 """The row of JSON about a command."""

@@ -141,7 +141,8 @@ class RowType:
 
     columns: Sequence[Column]
     meanings: Mapping[str, Meaning] = field(default_factory=dict)
-    """Of keys that mean something else here than in ``MEANINGS``, by path, as in ``references[].kind``."""
+    """Of keys of shared columns that mean something else in these rows, by path, as in ``references[].kind``, and of those
+    whose column has no room for it on its line."""
     errors: bool = False
     """Whether rows have the key ``errors``."""
     when: str = ""
@@ -157,7 +158,8 @@ class RowType:
         return tuple(self._make_key(column, prefix + column.key) for column in columns if not column.text_only)
 
     def _make_key(self, column: Column, path: str) -> JsonKey:
-        meaning = self.meanings.get(path) or MEANINGS.get(path) or MEANINGS[column.key]
+        own = Meaning(column.meaning, column.null, column.unit) if column.meaning else None
+        meaning = self.meanings.get(path) or own or MEANINGS.get(path) or MEANINGS[column.key]
         if column.members is not None:
             members = self._make_keys(column.members, f"{path}.")
             # A member that is unknown is left out instead of being null.

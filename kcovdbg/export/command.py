@@ -20,7 +20,7 @@ from kcovdbg.console.buffer_sources import require_names
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table
 from kcovdbg.console.terminal import write_remarks
@@ -212,9 +212,9 @@ class _Written(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column("file", PATH),
-    Column("format", TEXT),
-    Column("lines", NUMBER),
+    Column("file", PATH, meaning="path of the written file"),
+    Column("format", TEXT, meaning="name of the format"),
+    Column("lines", NUMBER, meaning="number of lines written", null="the format has none", unit="lines"),
 )
 
 
@@ -254,17 +254,7 @@ COMMAND: Final = Command(
     summary="write a trace in another tool's format",
     topic=Topic.OUTPUT,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "file": Meaning("path of the written file"),
-                "format": Meaning("name of the format"),
-                "lines": Meaning("number of lines written", "the format has none", "lines"),
-            },
-            when="with `-o FILE`",
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, when="with `-o FILE`"),),
     description=(
         "Formats: "
         + "; ".join(f"{name}: {exporter.purpose}" for name, exporter in EXPORTERS.items())

@@ -29,10 +29,10 @@ _REFUSED: Final = frozenset(
 _LONGEST_LIST: Final = 20
 
 _COLUMNS: Final = (
-    Column("dump", PATH, value=lambda outcome: outcome.path),
-    Column("dump_build_id", value=lambda outcome: outcome.build_id),
-    Column("rows", NUMBER),
-    Column("seconds", SECONDS, value=lambda outcome: round(outcome.seconds, 3)),
+    Column("dump", PATH, value=lambda outcome: outcome.path, meaning="path of the dump"),
+    Column("dump_build_id", value=lambda outcome: outcome.build_id, meaning="build ID of its kernel", null="it is unknown"),
+    Column("rows", NUMBER, meaning="number of rows that the command wrote about it", null="the command failed", unit="rows"),
+    Column("seconds", SECONDS, value=lambda outcome: round(outcome.seconds, 3), meaning="time that it took", unit="seconds"),
     Column("error", value=lambda outcome: outcome.problem),
 )
 
@@ -83,18 +83,7 @@ COMMAND: Final = Command(
     summary="run commands on many dumps and traces, and write one Parquet data set",
     topic=Topic.OUTPUT,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "dump": Meaning("path of the dump"),
-                "dump_build_id": Meaning("build ID of its kernel", "it is unknown"),
-                "rows": Meaning("number of rows that the command wrote about it", "the command failed", "rows"),
-                "seconds": Meaning("time that it took", unit="seconds"),
-                "error": Meaning("what is wrong with the file, and why a command failed", "nothing is"),
-            },
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, {"error": Meaning("what is wrong with the file, and why a command failed", "nothing is")}),),
     description=(
         "The rows of each command go to DIR/command=NAME/, with the columns dump, dump_build_id, dump_damage (what is wrong "
         "with a dump that was cut) and command_line, then a column for each key of its JSON. Each file has a process of its "

@@ -23,7 +23,7 @@ from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_lines, table_markup
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Lines, Renderable, Table
 from kcovdbg.console.wording import COARSE, buffer_title
@@ -346,7 +346,11 @@ class _Written(NamedTuple):
     bytes: int
 
 
-_COLUMNS: Final = (Column("file", PATH), Column("traces", NUMBER), Column("bytes", NUMBER))
+_COLUMNS: Final = (
+    Column("file", PATH, meaning="path of the written file"),
+    Column("traces", NUMBER, meaning="number of traces in it", unit="traces"),
+    Column("bytes", NUMBER),
+)
 
 
 def _title(buffer: Buffer) -> str:
@@ -400,11 +404,7 @@ COMMAND: Final = Command(
     summary="write an HTML page: what fills a buffer, source, records, state",
     topic=Topic.OUTPUT,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS, {"file": Meaning("path of the written file"), "traces": Meaning("number of traces in it", unit="traces")}
-        ),
-    ),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "Writes one file that needs no other file and no network: a summary, what fills each buffer, two traces side by side, "
         "source with covered lines, and the kernel's state and findings of check; without WHAT, only the latter. It contains "

@@ -15,7 +15,7 @@ from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.column import NUMBER, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Table
 from kcovdbg.user_folder import find_user_folder
 
@@ -62,7 +62,10 @@ class LineHistory(FileHistory):
             super().store_string(string)
 
 
-_COLUMNS: Final = (Column("number", NUMBER), Column("line"))
+_COLUMNS: Final = (
+    Column("number", NUMBER, meaning="number of the line, the oldest first"),
+    Column("line", meaning="the line as typed"),
+)
 
 
 def make_history_command(history: History) -> Command:
@@ -80,11 +83,7 @@ def make_history_command(history: History) -> Command:
         summary="list the lines typed in the shell",
         topic=Topic.OTHER,
         run=run,
-        row_types=(
-            RowType(
-                _COLUMNS, {"number": Meaning("number of the line, the oldest first"), "line": Meaning("the line as typed")}
-            ),
-        ),
+        row_types=(RowType(_COLUMNS),),
         description="Up and C-r bring a line back to the prompt.",
         arguments=(Argument(("count",), Value.NUMBER, "only the last N lines", count=Count.OPTIONAL, metavar="N"),),
         examples=(Example("history 10", "the last ten lines"), Example("history | grep diff", "search the history")),
