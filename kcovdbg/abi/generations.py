@@ -53,6 +53,6 @@ ERAS: Final = (
     Era("E7", "v6.10 - v7.1, and stable kernels with the back-port", "KCOV_MODE_REMOTE"),
     Era("E8", "v7.2", "kcov_remote in the task: a local and a remote session at once"),
     Era("E9a", "stable kernels since August 2026 (6.1.185, 6.12.106)", "saved state in the task, two lists of areas"),
-    Era("E9b", "mainline after August 2026", "saved state in the task, two lists of areas, kcov_remote"),
+    Era("E9b", "v7.3, and stable v7.2 kernels (7.2.12)", "saved state in the task, two lists of areas, kcov_remote"),
 )
 """Mainline's generations; a posted series with a layout of its own declares its row itself."""

@@ -47,9 +47,11 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
         )
     found = _sites_on(functions, sites)
     if found:
+        whose = ", the one that the task had that set up the ring" if found[0].is_of_io_uring else ""
         yield Answer(
             Reason.AT_SITE,
-            f"{_say_sites(found)}: what runs after that call is recorded",
+            f"{_say_sites(found)}{whose}: what runs after that call is recorded if somebody had registered the handle by then; "
+            "it is in no section now",
             {"places": _places(found)},
             {"function": found[0].function},
         )

@@ -35,6 +35,8 @@ DEBUG_INFO_OF = (
 # Where variables live while a function runs is most of the debug info, and nothing here asks for it.
 GCC_FLAGS = ("-fno-var-tracking", "-gno-statement-frontiers")
 FRAGMENTS = ("base.config", "kcov.config", "demo.config", "generation.config")
+# What a release calls otherwise than 6.12, by its package.
+RELEASE_FRAGMENTS = {"linux-source-6.1": ("linux-6.1.config",), "linux-source-7.3": ("linux-7.3.config",)}
 PATCHES = ("few-debug-info.patch",)
 MAKE = (f"DEBUG_INFO_OF={' '.join((*ARCHITECTURES['x86_64'].debug_info_of, *DEBUG_INFO_OF))}",)
 # There are no tables of ACPI's that would say where QEMU's configuration device is, which takes VMCOREINFO.
@@ -97,7 +99,7 @@ def recipe(
     return Recipe(
         name=name,
         package=package,
-        fragments=(*FRAGMENTS, *(("linux-6.1.config",) if package == "linux-source-6.1" else ()), *fragments),
+        fragments=(*FRAGMENTS, *RELEASE_FRAGMENTS.get(package, ()), *fragments),
         patches=PATCHES + patches,
         compiler=compiler,
         make=(*(f"{word} {' '.join(debug_info_of)}" if debug_info_of else word for word in MAKE), *make),
@@ -227,6 +229,53 @@ GENERATIONS = {
                 make=("LLVM=-16",),
             ),
             era="E9a",
+        ),
+        # The newest release that Debian has. The kernel is as large as 6.12-gcc's, with all of its debug info, so that
+        # KCOVDBG_LAB_RECIPE=7.3-gcc gives it to any test of the lab.
+        Generation(
+            Recipe(
+                name="7.3-gcc",
+                package="linux-source-7.3",
+                fragments=("base.config", "kcov.config", "linux-7.3.config"),
+                flags=GCC_FLAGS,
+                command_line="kcovlab.kcov=owner-member",
+                lines=2100,
+            ),
+            era="E9b",
+        ),
+        # Functions are inlined across files. All of its debug info, as PCs are looked up in it.
+        Generation(
+            Recipe(
+                name="7.3-clang-lto",
+                package="linux-source-7.3",
+                fragments=(*FRAGMENTS, "linux-7.3.config", "thin-lto.config"),
+                compiler="clang-19",
+                make=("LLVM=-19",),
+                command_line=f"{COMMAND_LINE} kcovlab.kcov=owner-member",
+                lines=1340,
+            ),
+            era="E9b",
+            kept=False,
+        ),
+        Generation(
+            recipe(
+                "7.3-gcc-kasan",
+                package="linux-source-7.3",
+                fragments=("kasan.config",),
+                told="owner-member",
+                # Shadow memory and quarantine.
+                memory_mib=256,
+            ),
+            era="E9b",
+            kept=False,
+        ),
+        Generation(
+            recipe("7.3-gcc-rt", package="linux-source-7.3", fragments=("rt.config",), told="owner-member"),
+            era="E9b",
+            situation="softirq-over-none",
+            kept=False,
+            # As in 6.12-gcc-rt.
+            never=("softirq-over-local", "softirq-over-idle"),
         ),
         # What no packaged source has, by patches of our own.
         Generation(

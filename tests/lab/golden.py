@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 DESTINATION = Path(__file__).parent.parent / "golden" / "generations"
 SLICE, DEBUG_INFO, TRUTH = "slice.zst", "vmlinux.zst", "truth.json.zst"
-LIMIT_OF_ALL = 20 << 20
+LIMIT_OF_ALL = 25 << 20
 # What is asked of each, in this order; what it answers is compared with the truth, but check's, which must be nothing.
 LINES = {**COMMANDS, "check": "check --json"}
 # What is rightly said of what is kept: it is a slice, it is compressed, and the module's debug info isn't there.
 _NOTES = re.compile(
     "kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |the kernel's log is unreadable: "
-    "|.* was decompressed to a )"
+    "|.* was (decompressed to a|unpacked to) )"
 )
 
 
@@ -139,10 +139,10 @@ def read_truth(directory: Path) -> dict[str, Any]:
 
 
 def _require_same(whole: Mapping[str, Any], slimmed: Mapping[str, Any]) -> None:
-    """Every answer is the same, but the name of what was asked."""
+    """Every answer is the same, but the target's name, and the kernel's log, of which the slim debug info lacks structures."""
 
     def nameless(answers: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: [{**row, "target": None} for row in rows] for name, rows in answers.items()}
+        return {name: [{**row, "target": None, "log": None} for row in rows] for name, rows in answers.items()}
 
     ours, theirs = nameless(whole), nameless(slimmed)
     different = [f"{name}: {row}" for name in ours for row in theirs[name] if row not in ours[name]]

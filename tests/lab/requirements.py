@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,9 @@ BUILD = {
 # For the kernel that all tests are about.
 BOOT = {"qemu-system-x86_64": "qemu-system-x86", "gcc": "build-essential"}
 FILTER = {"makedumpfile": "makedumpfile"}
+# Packages of source that the distribution's lists need not have, and the suite of Debian that has them.
+OTHER_SUITES = {"linux-source-7.3": "trixie-backports"}
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # /usr/sbin is not in every user's PATH on Debian.
 SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
@@ -97,19 +101,53 @@ def ensure(needed: dict[str, str]) -> None:
     if _absent(packages):
         # On a fresh machine there are no lists, or those of the day when it was made.
         update_package_lists()
-    if absent := _absent(packages):
+    absent = _absent(packages)
+    if unknown := [package for package in absent if package not in OTHER_SUITES]:
         raise UnavailableError(
-            f"this distribution's package lists know no {', '.join(absent)}",
+            f"this distribution's package lists know no {', '.join(unknown)}",
             "linux-source packages come from Debian 12's updates (6.12: bookworm-backports or bookworm-security) "
             "and Debian 13; add the source and run this again",
         )
-    # Another installation holds the lock: apt-get fails at once unless it is told to wait.
-    command = [*install_command(packages), "-o", "DPkg::Lock::Timeout=600"]
-    print(f"$ {' '.join(command)}", file=sys.stderr, flush=True)
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(command, check=False, stdout=sys.stderr, env=environment)
+    with tempfile.TemporaryDirectory(prefix="kcovdbg-packages-") as directory:
+        files = [str(_download(package, OTHER_SUITES[package], Path(directory))) for package in absent]
+        # Another installation holds the lock: apt-get fails at once unless it is told to wait.
+        known = [package for package in packages if package not in absent]
+        command = [*install_command([*known, *files]), "-o", "DPkg::Lock::Timeout=600"]
+        print(f"$ {' '.join(command)}", file=sys.stderr, flush=True)
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        done = subprocess.run(command, check=False, stdout=sys.stderr, env=environment)
     if done.returncode or (packages := missing(needed)):
         raise UnavailableError(f"could not install {', '.join(packages)}", remedy(packages))
+
+
+def _download(package: str, suite: str, directory: Path) -> Path:
+    """Download a package from a suite of Debian's that apt is not set up for, and return its file.
+
+    The mirror is the one that apt uses, and the signature is checked. The suite's lists are apt's for this one call, so that
+    nothing else is installed from there.
+    """
+    targets = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Origin: Debian"]
+    shown = subprocess.run(targets, check=False, capture_output=True, text=True).stdout.splitlines()
+    mirror = next((line.split()[1] for line in shown if line.startswith("Debian ")), None)
+    if mirror is None or not _KEYRING.exists():
+        raise UnavailableError(f"{package} is in Debian's {suite}, and apt has no mirror of Debian's", remedy([package]))
+    (directory / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {mirror} {suite} main\n")
+    (directory / "status").touch()
+    settings = {
+        "Dir::State": directory,
+        "Dir::State::status": directory / "status",
+        "Dir::Cache": directory,
+        "Dir::Etc::sourcelist": directory / "sources.list",
+        "Dir::Etc::sourceparts": "-",
+        # The directory is root's alone.
+        "APT::Sandbox::User": "root",
+    }
+    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    for command in (["update", "-q"], ["download", "-q", package]):
+        done = subprocess.run(["apt-get", *options, *command], check=False, stdout=sys.stderr, cwd=directory)
+        if done.returncode:
+            raise UnavailableError(f"could not download {package} from {suite} at {mirror}", remedy([package]))
+    return next(directory.glob(f"{package}_*.deb"))
 
 
 def may_install() -> bool:

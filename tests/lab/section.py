@@ -36,6 +36,8 @@ _MODE_FLAGS = 0xE0000000 | 1 << 30
 # Bits of the preemption count: a softirq is being served (0x200 and up count those that disabled softirqs).
 _SERVING_SOFTIRQ = 0x100
 _HARDIRQ_OR_NMI = 0xFF0000
+# Where a per-CPU variable counts NMIs (seen in 7.3), bits 16 to 23 count who has disabled interrupts.
+_MOVED_HARDIRQ_OR_NMI, _NMI_COUNT = 0x1F000000, "nmi_nesting"
 # Where a kernel with PREEMPT_RT counts softirqs instead: there they run in tasks, and can be preempted.
 _SOFTIRQ_COUNT = "softirq_disable_cnt"
 # On s390x each CPU sees its own at address 0, and what is there at the address that the kernel has of it.
@@ -279,7 +281,8 @@ class Probe:
         saved = self._saved(fields)
         counter = layout.task.get(_SOFTIRQ_COUNT)
         serving = preempt if counter is None else counter.of(stub.read(task + counter.offset, counter.size), counter.offset)
-        softirq = bool(serving & _SERVING_SOFTIRQ) and not preempt & _HARDIRQ_OR_NMI
+        interrupted = _MOVED_HARDIRQ_OR_NMI if _NMI_COUNT in layout.symbols else _HARDIRQ_OR_NMI
+        softirq = bool(serving & _SERVING_SOFTIRQ) and not preempt & interrupted
         if bool(fields["kcov_softirq"]) and not softirq:
             raise LabError(f"kcov_softirq is set outside a softirq: {fields}, preempt_count {preempt:#x}")
         # A softirq may run while its task's own session goes on: then there is no section of the softirq's.

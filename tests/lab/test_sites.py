@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.lab.conftest import Booter, DumpMaker
+    from tests.lab.guest import Guest
     from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
@@ -75,23 +76,63 @@ def assert_sites(calls: dict[int, list[tuple[str, int]]], path: Path, symbols: l
     assert all(row["registered"] for row in rows)
 
 
-def test_workers_of_io_uring(boot: Booter) -> None:
-    """No kernel up to 7.2 announces a handle in io_uring: work of its workers cannot be recorded."""
-    guest = boot(Machine(cpus=1))
-    guest.wait_done()
-    symbols = symbol_options(guest.kernel, guest.userland)
-    (told,) = [line for line in guest.ask("uring") if line.get("state") == "kc-uring"]
-    assert "missing" not in told
+class Ring(NamedTuple):
+    """A guest whose workload had a worker of io_uring execute a request, which waits for a writer of a FIFO."""
 
-    def ask(command: str) -> list[dict[str, Any]]:
-        done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, *symbols, "-e", f"{command} --json")
+    guest: Guest
+    told: dict[str, Any]
+    worker: dict[str, Any]
+
+    def ask(self, command: str) -> list[dict[str, Any]]:
+        symbols = symbol_options(self.guest.kernel, self.guest.userland)
+        done = run_kcovdbg("--qemu", self.guest.sockets.debugger_qmp, *symbols, "-e", f"{command} --json")
         assert done.returncode == 0, done.stderr
         rows: list[dict[str, Any]] = json.loads(done.stdout)
         return rows
 
-    (worker,) = [row for row in ask("tasks -a") if row["tgid"] == told["pid"] and row["comm"].startswith("iou-wrk-")]
-    answers = {row["code"]: row for row in ask(f"why {worker['pid']}")}
+
+def start_ring(boot: Booter, command: str) -> Ring:
+    guest = boot(Machine(cpus=1))
+    guest.wait_done()
+    (told,) = [line for line in guest.ask(command) if line.get("state") == "kc-uring"]
+    assert "missing" not in told
+    tasks = Ring(guest, told, {}).ask("tasks -a")
+    (worker,) = [row for row in tasks if row["tgid"] == told["pid"] and row["comm"].startswith("iou-wrk-")]
+    return Ring(guest, told, worker)
+
+
+def announces(calls: dict[int, list[tuple[str, int]]]) -> bool:
+    """Whether this kernel's workers of io_uring announce handles, as they do from 7.3 on."""
+    return any(name.startswith(("io_worker_handle_work", "io_sq_thread")) for frames in calls.values() for name, _ in frames)
+
+
+def test_workers_of_io_uring(calls: dict[int, list[tuple[str, int]]], boot: Booter) -> None:
+    """Their work is not recorded where the ring has no handle: on kernels up to 7.2 none ever has."""
+    ring = start_ring(boot, "uring")
+    assert ring.worker["role"] == "none"
+    answers = {row["code"]: row for row in ring.ask(f"why {ring.worker['pid']}")}
+    if announces(calls):
+        assert "io-uring-not-announced" not in answers
+        assert answers["at-site"]["values"]["function"] == "io_worker_handle_work"
+        contexts = {row["function"]: row["context"] for row in ring.ask("sites")}
+        assert contexts["io_worker_handle_work"] == contexts["io_sq_thread"] == "task"
+        return
     assert "io-uring-not-announced" in answers
     assert "io_wq_worker" in answers["outside-sites"]["values"]["frames"]
-    answers = {row["code"]: row for row in ask("why io_wq_worker")}
-    assert answers["outside-sites"]["values"]["pids"] == [worker["pid"]]
+    answers = {row["code"]: row for row in ring.ask("why io_wq_worker")}
+    assert answers["outside-sites"]["values"]["pids"] == [ring.worker["pid"]]
+
+
+def test_worker_of_io_uring_in_a_section(calls: dict[int, list[tuple[str, int]]], boot: Booter) -> None:
+    """A ring has the common handle of the task that set it up, and its worker collects for the handle's owner."""
+    if not announces(calls):
+        pytest.skip("nothing in io_uring announces a handle on this kernel")
+    ring = start_ring(boot, "uring owner")
+    (owned,) = [row for row in ring.ask("objects") if row["pid"] == ring.told["tid"] and row["remote"]]
+    assert (ring.worker["role"], ring.worker["kcov"]) == ("remote-section", owned["kcov"])
+    sections = [ref for ref in owned["references"] if ref["kind"] == "section"]
+    assert [(ref["pid"], ref["counts"]) for ref in sections] == [(ring.worker["pid"], 1)]
+    assert owned["refcount"] == owned["counted"]
+    # Its records are in an area until the section ends.
+    assert "io_openat2" in {frame["function"] for row in ring.ask(f"buffer {ring.worker['pid']}") for frame in row["frames"]}
+    assert ring.ask("check") == []

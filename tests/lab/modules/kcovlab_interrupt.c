@@ -14,6 +14,7 @@
 #include <linux/ptrace.h>
 #include <linux/sched.h>
 #include <linux/task_work.h>
+#include <linux/version.h>
 
 enum context {
 	HARDIRQ,
@@ -175,8 +176,12 @@ static int __init kcovlab_interrupt_init(void)
 {
 	for (int i = 0; i < CONTEXTS; i++)
 		recorded[i] = -1;
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+	hrtimer_setup(&timer, run_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+#else
 	hrtimer_init(&timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
 	timer.function = run_timer;
+#endif
 	init_task_work(&work, run_work);
 	directory = debugfs_create_dir("kcovlab_interrupt", NULL);
 	debugfs_create_file("run", 0600, directory, NULL, &kcovlab_interrupt_fops);

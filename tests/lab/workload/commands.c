@@ -15,10 +15,13 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/reboot.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
+
+#define HANDLE_URING 0x4207UL
 
 #define MAX_RUNNING 16
 
@@ -198,24 +201,19 @@ static void st_reuse(struct slot *s)
 	ioctl(k.fd, KCOV_ENABLE, KCOV_TRACE_PC);
 }
 
-/* A worker of io_uring that waits for a pipe: its work is not part of the coverage of its process. */
-static void st_uring(struct slot *s)
+/* Prepare a request that a worker of io_uring executes: it waits for a writer of a FIFO. Return the ring. */
+static int uring_request(struct slot *s)
 {
 	struct io_uring_params params = { 0 };
 	struct io_uring_sqe *entries;
-	static char data[8];
+	static const char path[] = "/kc-uring";
 	uint32_t *ring;
-	struct kc k;
-	int fd, ends[2];
+	int fd;
 
-	if (kc_setup(s, &k, 16 * PAGE_WORDS))
-		return;
-	slot_object(s, &k, 2, 1);
-	s->volatile_count = true;
 	fd = syscall(SYS_io_uring_setup, 1, &params);
-	if (fd < 0 || pipe(ends)) {
-		slot_missing(s, "io_uring_setup: %s", strerror(errno));
-		return;
+	if (fd < 0 || (mkfifo(path, 0600) && errno != EEXIST)) {
+		slot_missing(s, "io_uring_setup or mkfifo: %s", strerror(errno));
+		return -1;
 	}
 	ring = mmap(NULL, params.sq_off.array + params.sq_entries * sizeof(uint32_t), PROT_READ | PROT_WRITE,
 		    MAP_SHARED | MAP_POPULATE, fd, IORING_OFF_SQ_RING);
@@ -223,16 +221,45 @@ static void st_uring(struct slot *s)
 		       IORING_OFF_SQES);
 	if (ring == MAP_FAILED || entries == MAP_FAILED) {
 		slot_missing(s, "mmap of the ring: %s", strerror(errno));
-		return;
+		return -1;
 	}
-	entries[0].opcode = IORING_OP_READ;
+	/* Reading from a pipe would be left to a poll. */
+	entries[0].opcode = IORING_OP_OPENAT;
 	entries[0].flags = IOSQE_ASYNC;
-	entries[0].fd = ends[0];
-	entries[0].addr = (uintptr_t)data;
-	entries[0].len = sizeof(data);
+	entries[0].fd = AT_FDCWD;
+	entries[0].addr = (uintptr_t)path;
+	entries[0].open_flags = O_RDONLY;
 	ring[params.sq_off.array / sizeof(uint32_t)] = 0;
 	__atomic_store_n(&ring[params.sq_off.tail / sizeof(uint32_t)], 1, __ATOMIC_SEQ_CST);
-	if (!kc_enable(s, &k, TRACE_PC))
+	return fd;
+}
+
+/* The work of its worker is not part of the coverage of its process. */
+static void st_uring(struct slot *s)
+{
+	struct kc k;
+	int fd;
+
+	if (kc_setup(s, &k, 16 * PAGE_WORDS))
+		return;
+	slot_object(s, &k, 2, 1);
+	s->volatile_count = true;
+	if ((fd = uring_request(s)) >= 0 && !kc_enable(s, &k, TRACE_PC))
+		syscall(SYS_io_uring_enter, fd, 1, 0, 0, NULL, 0);
+}
+
+/* Its ring takes the common handle, which its worker announces from 7.3 on. */
+static void st_uring_owner(struct slot *s)
+{
+	struct kc k;
+	int fd;
+
+	if (kc_setup(s, &k, 16 * PAGE_WORDS) ||
+	    kc_remote_enable(s, &k, TRACE_PC, 4 * PAGE_WORDS, NULL, 0, kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_URING)))
+		return;
+	slot_object(s, &k, 2, 1);
+	s->volatile_count = true;
+	if ((fd = uring_request(s)) >= 0)
 		syscall(SYS_io_uring_enter, fd, 1, 0, 0, NULL, 0);
 }
 
@@ -374,7 +401,7 @@ static bool run(char *line)
 	} else if (!strcmp(line, "scribble")) {
 		start("kc-scribble", st_scribble, 0, 5000);
 	} else if (!strcmp(line, "uring")) {
-		start("kc-uring", st_uring, 0, 5000);
+		start("kc-uring", strcmp(arg, "owner") ? st_uring : st_uring_owner, 0, 5000);
 	} else if (!strcmp(line, "reuse")) {
 		start("kc-reuse", st_reuse, 0, 5000);
 	} else if (!strcmp(line, "puzzle") && *arg) {

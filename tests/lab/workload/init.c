@@ -180,7 +180,8 @@
  *   scribble      kc-scribble: two records (`scribbled`) that user space has overwritten in the buffer of an
  *                 enabled task; `before` is a page mapped directly before the buffer
  *   reuse         kc-reuse: a buffer whose count was not reset between comparisons and addresses
- *   uring         kc-uring: enabled, with a request that a worker of io_uring executes
+ *   uring [owner] kc-uring: enabled, with a request that a worker of io_uring executes; or owner
+ *                 of a common handle that the worker announces, on kernels where it does
  *   storm SECONDS [PROCESSES]
  *                 many threads do everything at random, eight in each process. State `storm` when it starts ("running":
  *                 true), and again with the counts of operations when it is over
