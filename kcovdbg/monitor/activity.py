@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Activity of a kernel, from consecutive samples: rates, full buffers, sections, and objects that come and go."""
+"""Activity of a kernel, from consecutive samples: rates, full buffers, sections, and objects that come and go.
+
+All counts are lower bounds: a buffer that is emptied and filled again between two looks shows less than was recorded.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kcovdbg.monitor.events import BufferKey, buffer_key, compare_looks, is_new_section, lost_of_sections
 from kcovdbg.monitor.samples import AreaSample, FindingSample, ObjectSample, Sample, TaskSample
-from kcovdbg.monitor.summary import Rate, SectionActivity, SectionKey
 
 # Seconds over which rates are averaged.
 _WINDOW: Final = 2.0
@@ -20,8 +21,84 @@ _EVENTS: Final = 500
 _TRACKS: Final = 4096
 
 
+class BufferKey(NamedTuple):
+    """The identity of a buffer across looks."""
+
+    task: int
+    kcov: int | None
+    area: int | None
+    """Of a section; None for an object's own buffer."""
+    device: str | None = None
+    """The device of a posted series; None for KCOV."""
+
+
+class BufferStep(NamedTuple):
+    """The change of one buffer between two looks."""
+
+    gained: int
+    """Records, at least."""
+    was_reset: bool
+    """Whether it was emptied, or its section ended and another one began."""
+    became_full: bool
+    lost: int
+    """Records, at least: a task that enters another system call while its buffer is full loses one."""
+
+
+def buffer_key(task: TaskSample) -> BufferKey:
+    """Return the identity of the buffer that a task's count belongs to."""
+    return BufferKey(task.task, task.kcov, task.kcov_area if task.is_section else None, task.device)
+
+
+def buffers_of(sample: Sample | None) -> dict[BufferKey, TaskSample]:
+    """Return the tasks of a sample by their buffers; none of no sample."""
+    return {} if sample is None else {buffer_key(task): task for task in sample.tasks}
+
+
+def compare_looks(before: TaskSample | None, now: TaskSample) -> BufferStep:
+    """Return the change of a buffer.
+
+    :param before: the same buffer in the look before, None where it was not seen then.
+    """
+    full, was_full = bool(now.full), before is not None and bool(before.full)
+    if before is None or before.count is None or now.count is None:
+        return BufferStep(0, False, full and not was_full, 0)
+    was_reset = now.count < before.count
+    gained = now.held if was_reset else max(now.held - before.held, 0)
+    entered = now.syscall is not None and before.syscall is not None and now.syscall != before.syscall
+    lost = was_full and full and not was_reset and entered and now.is_tracing
+    return BufferStep(gained, was_reset, full and not was_full, int(lost))
+
+
+def is_new_section(before: TaskSample | None, now: TaskSample) -> bool:
+    """Return whether a section began since the look before."""
+    return now.is_section and (before is None or not before.is_section or compare_looks(before, now).was_reset)
+
+
+def lost_of_sections(before: Mapping[BufferKey, TaskSample], now: Mapping[BufferKey, TaskSample]) -> Counter[int | None]:
+    """Return by object the records of sections that ended while the object's own buffer was full: none of them fit.
+
+    :param before: the buffers in the look before.
+    """
+    was_full, full = ({task.kcov for task in look.values() if task.full and not task.is_section} for look in (before, now))
+    lost: Counter[int | None] = Counter()
+    for key, section in before.items():
+        if section.is_section and section.kcov is not None and section.kcov in was_full & full:
+            after = now.get(key)
+            if after is None or is_new_section(section, after):
+                lost[section.kcov] += section.held
+    return lost
+
+
+class Rate(NamedTuple):
+    """A number of events per second."""
+
+    per_second: float
+    is_least: bool = False
+    """Whether there may have been more."""
+
+
 class _Gain(NamedTuple):
-    """What was added between two looks."""
+    """An amount that was added between two looks."""
 
     start: float
     end: float
@@ -29,11 +106,26 @@ class _Gain(NamedTuple):
     is_least: bool
 
 
+_Gains = tuple[_Gain, ...]
+
+
+def _recent(gains: _Gains, gain: _Gain) -> _Gains:
+    """Return the gains of the last seconds."""
+    return (*(old for old in gains if gain.end - old.start <= _WINDOW), gain)
+
+
+def _rate(gains: _Gains) -> Rate | None:
+    if not gains:
+        return None
+    span = gains[-1].end - gains[0].start
+    total = sum(gain.amount for gain in gains)
+    return Rate(total / span if span > 0 else 0.0, any(gain.is_least for gain in gains) and total > 0)
+
+
 class _Track(NamedTuple):
     """One buffer since it was first seen."""
 
-    task: TaskSample
-    gains: tuple[_Gain, ...] = ()
+    gains: _Gains = ()
     overflows: int = 0
     lost: int = 0
 
@@ -53,9 +145,32 @@ class TaskActivity(NamedTuple):
 class _SectionTrack(NamedTuple):
     in_flight: int = 0
     begun: int = 0
-    gains: tuple[_Gain, ...] = ()
+    gains: _Gains = ()
     handles: tuple[int, ...] = ()
     """Those of the object, as far as they are known."""
+
+
+class SectionKey(NamedTuple):
+    """The identity of sections: the kernel does not keep which of an object's handles a section began with."""
+
+    kcov: int | None
+    handles: tuple[int, ...]
+    """The handles of the object, as far as they are known."""
+
+    @property
+    def handle(self) -> int | None:
+        """The handle, None where the object has several."""
+        return self.handles[0] if len(self.handles) == 1 else None
+
+
+class SectionActivity(NamedTuple):
+    """The remote and softirq sections with one handle."""
+
+    key: SectionKey
+    in_flight: int
+    begun: int
+    """Since the start, at least."""
+    rate: Rate | None
 
 
 class EventKind(str, Enum):
@@ -111,45 +226,36 @@ class Activity:
     _sections: Mapping[int, _SectionTrack] = field(default_factory=dict, repr=False)
     _suspects: frozenset[FindingSample] = frozenset()
     _knows_objects: bool = False
-    _costs: tuple[tuple[float, int | None, float], ...] = ()
+    _costs: tuple[Sample, ...] = ()
 
     def after(self, sample: Sample) -> Activity:
         """Return the activity after one more sample."""
-        before = self.sample
-        seen = {buffer_key(task): task for task in sample.tasks}
-        lost = {} if before is None else lost_of_sections(before.tasks, sample.tasks)
-        tracks, events = self._follow_buffers(sample, seen, lost)
-        overflows = self.overflows + len(events)
-        if before is not None and sample.state != before.state and sample.state is not None:
-            events.append(MonitorEvent(sample.time, EventKind.STATE, sample.state))
+        last = self.sample
+        before, now = buffers_of(last), buffers_of(sample)
+        tracks, full = self._follow_buffers(sample, before, now)
+        happened: list[tuple[EventKind, TaskSample | ObjectSample | FindingSample | str]] = [
+            (EventKind.FULL, task) for task in full
+        ]
+        if last is not None and sample.state != last.state and sample.state is not None:
+            happened.append((EventKind.STATE, sample.state))
         came = went = 0
         objects = self.objects
         if sample.objects is not None:
             objects = {found.kcov: found for found in sample.objects}
             if self._knows_objects:
-                added = [
-                    MonitorEvent(sample.time, EventKind.CAME, objects[kcov]) for kcov in objects.keys() - self.objects.keys()
-                ]
-                removed = [
-                    MonitorEvent(sample.time, EventKind.WENT, self.objects[kcov])
-                    for kcov in self.objects.keys() - objects.keys()
-                ]
+                added, removed = objects.keys() - self.objects.keys(), self.objects.keys() - objects.keys()
                 came, went = len(added), len(removed)
-                events += [*added, *removed]
-        sections = self._follow_sections(sample, objects)
+                happened += [(EventKind.CAME, objects[kcov]) for kcov in added]
+                happened += [(EventKind.WENT, self.objects[kcov]) for kcov in removed]
         findings, suspects = self.findings, self._suspects
         if sample.findings is not None:
             found = frozenset(sample.findings)
             # On a stopped machine, inconsistent state does not change.
-            kept = found if sample.state == "stopped" else found & suspects
-            findings = tuple(sorted(kept))
-            events += [
-                MonitorEvent(sample.time, EventKind.FINDING, finding) for finding in findings if finding not in self.findings
-            ]
-            events += [MonitorEvent(sample.time, EventKind.GONE, finding) for finding in self.findings if finding not in kept]
-            suspects = found
-        costs = (*self._costs, (sample.time, sample.reads, sample.seconds))
-        while len(costs) > 2 and sample.time - costs[1][0] > _WINDOW:
+            findings, suspects = tuple(sorted(found if sample.state == "stopped" else found & suspects)), found
+            happened += [(EventKind.FINDING, finding) for finding in findings if finding not in self.findings]
+            happened += [(EventKind.GONE, finding) for finding in self.findings if finding not in findings]
+        costs = (*self._costs, sample)
+        while len(costs) > 2 and sample.time - costs[1].time > _WINDOW:
             costs = costs[1:]
         return Activity(
             sample=sample,
@@ -158,90 +264,78 @@ class Activity:
             objects=objects,
             came=self.came + came,
             went=self.went + went,
-            events=(*self.events, *events)[-_EVENTS:],
+            events=(*self.events, *(MonitorEvent(sample.time, *event) for event in happened))[-_EVENTS:],
             findings=findings,
-            overflows=overflows,
+            overflows=self.overflows + len(full),
             _tracks=tracks,
-            _sections=sections,
+            _sections=self._follow_sections(sample, before, objects),
             _suspects=suspects,
             _knows_objects=self._knows_objects or sample.objects is not None,
             _costs=costs,
         )
 
     def _follow_buffers(
-        self, sample: Sample, seen: Mapping[BufferKey, TaskSample], lost: Mapping[int, int]
-    ) -> tuple[Mapping[BufferKey, _Track], list[MonitorEvent]]:
-        events: list[MonitorEvent] = []
+        self, sample: Sample, before: Mapping[BufferKey, TaskSample], now: Mapping[BufferKey, TaskSample]
+    ) -> tuple[Mapping[BufferKey, _Track], list[TaskSample]]:
+        """Return the tracks after a sample, and the tasks whose buffers became full."""
+        lost = lost_of_sections(before, now)
         tracks = dict(self._tracks)
-        last = self.sample
-        present = frozenset() if last is None else {buffer_key(task) for task in last.tasks}
-        for key, task in seen.items():
+        full: list[TaskSample] = []
+        for key, task in now.items():
             # Put it last: the first ones are forgotten first.
-            track = tracks.pop(key, None)
-            before = track.task if track is not None and key in present else None
-            step = compare_looks(before, task)
-            gains: tuple[_Gain, ...] = ()
-            if before is not None and last is not None:
-                gain = _Gain(last.time, sample.time, step.gained, step.was_reset)
-                gains = _recent(() if track is None else track.gains, gain)
-            overflows, losses = (0, 0) if track is None else (track.overflows, track.lost)
+            track = tracks.pop(key, _Track())
+            step = compare_looks(before.get(key), task)
+            gains: _Gains = ()
+            if key in before and self.sample is not None:
+                gains = _recent(track.gains, _Gain(self.sample.time, sample.time, step.gained, step.was_reset))
             if step.became_full:
-                events.append(MonitorEvent(sample.time, EventKind.FULL, task))
-            of_sections = lost.get(task.kcov or 0, 0) if not task.is_section else 0
-            tracks[key] = _Track(task, gains, overflows + step.became_full, losses + step.lost + of_sections)
+                full.append(task)
+            of_sections = 0 if task.is_section else lost[task.kcov]
+            tracks[key] = _Track(gains, track.overflows + step.became_full, track.lost + step.lost + of_sections)
         for key in list(tracks)[: max(len(tracks) - _TRACKS, 0)]:
-            if key not in seen:
+            if key not in now:
                 del tracks[key]
-        return tracks, events
+        return tracks, full
 
-    def _follow_sections(self, sample: Sample, objects: Mapping[int, ObjectSample]) -> Mapping[int, _SectionTrack]:
-        last = self.sample
-        before = {} if last is None else {buffer_key(task): task for task in last.tasks}
+    def _follow_sections(
+        self, sample: Sample, before: Mapping[BufferKey, TaskSample], objects: Mapping[int, ObjectSample]
+    ) -> Mapping[int, _SectionTrack]:
+        had_section = {task.kcov for task in before.values() if task.is_section}
         in_flight: Counter[int] = Counter()
         begun: Counter[int] = Counter()
         for task in sample.tasks:
-            kcov = task.kcov or 0
+            kcov, seen = task.kcov or 0, before.get(buffer_key(task))
             if task.is_section:
                 in_flight[kcov] += 1
-                begun[kcov] += is_new_section(before.get(buffer_key(task)), task)
-            elif task.owns_remote and not task.is_tracing and self._grew_unseen(before, task):
-                begun[kcov] += 1
+                begun[kcov] += is_new_section(seen, task)
+            elif task.owns_remote and not task.is_tracing and seen is not None and task.kcov not in had_section:
+                # A section that began and ended between two looks adds records to the owner's buffer.
+                begun[kcov] += compare_looks(seen, task).gained > 0
         found: dict[int, _SectionTrack] = {}
-        for kcov in dict.fromkeys((*self._sections, *in_flight, *begun)):
+        for kcov in dict.fromkeys((*self._sections, *in_flight, *(+begun))):
             track = self._sections.get(kcov, _SectionTrack())
             # An object may be found after its first section, and be gone at the end.
             handles = objects[kcov].handles if kcov in objects else track.handles
             gains = track.gains
-            if last is not None:
-                gains = _recent(gains, _Gain(last.time, sample.time, begun[kcov], True))
+            if self.sample is not None:
+                gains = _recent(gains, _Gain(self.sample.time, sample.time, begun[kcov], True))
             found[kcov] = _SectionTrack(in_flight[kcov], track.begun + begun[kcov], gains, handles)
         return found
-
-    def _grew_unseen(self, before: Mapping[BufferKey, TaskSample], owner: TaskSample) -> bool:
-        """Return whether a section began and ended between two looks: its end adds records to the owner's buffer."""
-        last = before.get(buffer_key(owner))
-        return (
-            last is not None
-            and compare_looks(last, owner).gained > 0
-            and not any(task.is_section and task.kcov == owner.kcov for task in before.values())
-        )
 
     @property
     def tasks(self) -> Iterator[TaskActivity]:
         """The tasks of the latest sample."""
-        for task in () if self.sample is None else self.sample.tasks:
-            track = self._tracks.get(buffer_key(task))
-            if track is not None:
-                yield TaskActivity(task, _rate(track.gains), track.overflows, track.lost)
+        for key, task in buffers_of(self.sample).items():
+            track = self._tracks[key]
+            yield TaskActivity(task, _rate(track.gains), track.overflows, track.lost)
 
     @property
     def sections(self) -> tuple[SectionActivity, ...]:
         """The sections by handle, those that were begun most often first."""
-        found = []
-        for kcov, track in self._sections.items():
-            handles = track.handles
-            key = SectionKey(kcov or None, handles[0] if len(handles) == 1 else None, handles)
-            found.append(SectionActivity(key, track.in_flight, track.begun, _rate(track.gains)))
+        found = [
+            SectionActivity(SectionKey(kcov or None, track.handles), track.in_flight, track.begun, _rate(track.gains))
+            for kcov, track in self._sections.items()
+        ]
         return tuple(sorted(found, key=lambda section: (-section.begun, -section.in_flight)))
 
     @property
@@ -252,24 +346,8 @@ class Activity:
     @property
     def cost(self) -> Cost | None:
         """What looking costs, None in the first look."""
-        if len(self._costs) < 2:
+        if len(self._costs) < 2 or (span := self._costs[-1].time - self._costs[0].time) <= 0:
             return None
-        (start, _, _), *later = self._costs
-        span = later[-1][0] - start
-        if span <= 0:
-            return None
-        reads = [reads for _, reads, _ in later if reads is not None]
-        return Cost(sum(reads) / span if reads else None, len(later) / span, sum(seconds for _, _, seconds in later) / span)
-
-
-def _recent(gains: Iterable[_Gain], gain: _Gain) -> tuple[_Gain, ...]:
-    """Return the gains of the last seconds."""
-    return (*(old for old in gains if gain.end - old.start <= _WINDOW), gain)
-
-
-def _rate(gains: tuple[_Gain, ...]) -> Rate | None:
-    if not gains:
-        return None
-    span = gains[-1].end - gains[0].start
-    total = sum(gain.amount for gain in gains)
-    return Rate(total / span if span > 0 else 0.0, any(gain.is_least for gain in gains) and total > 0)
+        looks = self._costs[1:]
+        reads = [look.reads for look in looks if look.reads is not None]
+        return Cost(sum(reads) / span if reads else None, len(looks) / span, sum(look.seconds for look in looks) / span)

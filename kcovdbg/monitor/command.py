@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from kcovdbg.buffers.buffer_view import make_followed_view
@@ -22,30 +23,31 @@ from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, GoneError, KcovdbgError, UsageError
 from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource
 from kcovdbg.monitor.page import recording_page
-from kcovdbg.monitor.sample_file import (
+from kcovdbg.monitor.sampler import LEAST_INTERVAL, SHARE, Sampler
+from kcovdbg.monitor.samples import (
     FINDING_COLUMNS,
     MEANINGS,
     SAMPLE_COLUMNS,
+    Facts,
     RecordingWriter,
+    Sample,
     make_row,
     open_recording,
     read_run,
     read_samples,
 )
-from kcovdbg.monitor.sample_summary import summarize
-from kcovdbg.monitor.sample_summary_rows import (
+from kcovdbg.monitor.summary import (
     SUMMARY_COLUMNS,
     SUMMARY_MEANINGS,
+    Summary,
     advice_lines,
     buffer_table,
     heading_lines,
     place_table,
     seconds_text,
     section_table,
+    summarize,
 )
-from kcovdbg.monitor.sampler import LEAST_INTERVAL, SHARE, Sampler
-from kcovdbg.monitor.samples import Sample
-from kcovdbg.monitor.summary import Summary
 from kcovdbg.target.end_signals import signals_as_exit
 from kcovdbg.target.watchpoints import RunEnd, Watchpoints
 
@@ -131,7 +133,7 @@ def _describe_recording(path: str, source: LiveSource, writer: RecordingWriter) 
     return Lines(((("", text),),), remarks=() if source.problem is None or source.is_gone else (source.problem,))
 
 
-def _find_facts(context: Context) -> Mapping[str, str | None]:
+def _find_facts(context: Context) -> Facts:
     target = context.target
     return {"target": target.name, "release": target.release, "build_id": target.build_id}
 
@@ -201,8 +203,8 @@ def _write_samples(context: Context, args: Namespace) -> Iterator[Renderable]:
 
 def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
     rows = read_samples(args.file)
-    first = next(rows)
-    summary = summarize((first.sample, *(row.sample for row in rows)), first.facts)
+    first, facts = next(rows)
+    summary = summarize(chain((first,), (sample for sample, _ in rows)), facts)
     if args.output == STDOUT:
         if context.format is not Format.TEXT:
             raise UsageError("monitor: cannot write JSON or CSV to standard output", hint="add -o FILE")

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from kcovdbg.errors import GoneError, KcovdbgError
 from kcovdbg.monitor.activity import Activity
-from kcovdbg.monitor.sample_file import RecordingWriter
 from kcovdbg.monitor.sampler import Sampler, find_interval
-from kcovdbg.monitor.samples import RecordedRun, Sample
+from kcovdbg.monitor.samples import Facts, RecordedRun, RecordingWriter, Sample
 
 # Every n-th activity of a recording is kept, for going back.
 _KEPT: Final = 64
@@ -19,29 +18,6 @@ _KEPT: Final = 64
 _SMOOTHED: Final = 4
 # Seconds until a kernel that could not be read is read again.
 _RETRY: Final = 1.0
-
-
-class MonitorSource(Protocol):
-    """A source of samples for a monitor."""
-
-    @property
-    def activity(self) -> Activity:
-        """The activity at the moment that is shown."""
-
-    @property
-    def facts(self) -> Mapping[str, str | None]:
-        """Target, release and build ID."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why there is nothing new, None while there is."""
-
-    @property
-    def pause(self) -> float | None:
-        """Seconds to the next sample; None when there is none."""
-
-    def advance(self) -> None:
-        """Take the next sample."""
 
 
 class LiveSource:
@@ -59,7 +35,7 @@ class LiveSource:
     def __init__(
         self,
         sampler: Sampler,
-        facts: Mapping[str, str | None],
+        facts: Facts,
         interval: float,
         share: float,
         writer: RecordingWriter | None = None,
@@ -184,26 +160,15 @@ class PlaybackSource:
     :param recording: with at least one sample.
     """
 
+    problem: str | None = None
+    """None: a recording is complete."""
+
     def __init__(self, recording: RecordedRun) -> None:
-        self.recording = recording
-        self.facts = recording.facts
+        self.samples, self.facts = recording
         self.index = 0
         self.speed = 1.0
         self._kept: dict[int, Activity] = {}
-        self.activity = Activity()
-        self._at = -1
-        self._since = time.monotonic()
         self.go_to(0)
-
-    @property
-    def problem(self) -> str | None:
-        """None: a recording is complete."""
-        return None
-
-    @property
-    def samples(self) -> tuple[Sample, ...]:
-        """The samples."""
-        return self.recording.samples
 
     @property
     def pause(self) -> float | None:
@@ -221,38 +186,25 @@ class PlaybackSource:
         """Go to a sample; an index out of range stands for the first or the last one."""
         self.index = min(max(index, 0), len(self.samples) - 1)
         self._since = time.monotonic()
-        self.activity = self._find(self.index)
+        # Computed from the nearest earlier one that is kept: the last one that was shown, or every n-th.
+        first = max((kept for kept in self._kept if kept <= self.index), default=-1)
+        activity = self._kept.get(first, Activity())
+        for number in range(first + 1, self.index + 1):
+            activity = activity.after(self.samples[number])
+            if number % _KEPT == 0:
+                self._kept[number] = activity
+        self._kept = {kept: known for kept, known in self._kept.items() if kept % _KEPT == 0} | {self.index: activity}
+        self.activity = activity
 
     def seek(self, seconds: float) -> None:
         """Go forward or back by some seconds, by at least one sample."""
         wanted = self.samples[self.index].time + seconds
-        index = self.index
-        if seconds > 0:
-            index += 1
-            while index < len(self.samples) and self.samples[index].time < wanted:
-                index += 1
-        else:
-            index -= 1
-            while index > 0 and self.samples[index].time > wanted:
-                index -= 1
+        step = 1 if seconds > 0 else -1
+        index = self.index + step
+        while 0 < index < len(self.samples) and (wanted - self.samples[index].time) * step > 0:
+            index += step
         self.go_to(index)
 
-    def _find(self, index: int) -> Activity:
-        """Return the activity after a sample, computed from the nearest earlier one that is kept."""
-        if index == self._at:
-            return self.activity
-        if index == self._at + 1:
-            activity = self.activity.after(self.samples[index])
-        else:
-            first = max((kept for kept in self._kept if kept <= index), default=-1)
-            activity = Activity() if first < 0 else self._kept[first]
-            for number in range(first + 1, index + 1):
-                activity = activity.after(self.samples[number])
-                self._keep(number, activity)
-        self._keep(index, activity)
-        self._at = index
-        return activity
 
-    def _keep(self, index: int, activity: Activity) -> None:
-        if index % _KEPT == 0:
-            self._kept[index] = activity
+MonitorSource: TypeAlias = LiveSource | PlaybackSource
+"""What a monitor shows."""

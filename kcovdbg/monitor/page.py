@@ -9,8 +9,10 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.html import PageSection, notes_markup, page_lines, table_markup, text
 from kcovdbg.console.renderable import Table
-from kcovdbg.monitor.sample_file import FINDING_COLUMNS
-from kcovdbg.monitor.sample_summary_rows import (
+from kcovdbg.monitor.samples import FINDING_COLUMNS
+from kcovdbg.monitor.summary import (
+    PlotPoint,
+    Summary,
     advice_lines,
     buffer_table,
     heading_lines,
@@ -18,7 +20,6 @@ from kcovdbg.monitor.sample_summary_rows import (
     section_table,
     short_number,
 )
-from kcovdbg.monitor.summary import PlotPoint, Summary
 
 # Of the drawing, in its own units; the page scales it.
 _WIDTH: Final = 760

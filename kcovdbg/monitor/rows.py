@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lines above the lists of a monitor's screen: the kernel, totals, sections, and what looking costs."""
+"""The lists of a monitor's screen and the totals above them, independent of a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from kcovdbg.console.column import ABSENT, ADDRESS, COMM, MODE, NUMBER, PID, Column
 from kcovdbg.console.renderable import Fragment
-from kcovdbg.console.text import elide, escape, pad, text_width
 from kcovdbg.model.object_names import name_kcov, name_task
-from kcovdbg.monitor.activity import Activity, EventKind, MonitorEvent, TaskActivity
-from kcovdbg.monitor.sample_summary_rows import handle_text, handles_text, seconds_text, short_number
+from kcovdbg.monitor.activity import Activity, EventKind, MonitorEvent, Rate, TaskActivity
 from kcovdbg.monitor.samples import FindingSample, ObjectSample, TaskSample
-from kcovdbg.monitor.summary import Rate, SectionActivity
+from kcovdbg.monitor.summary import handle_text, handles_text, short_number
 
 _BAR: Final = 12
-# Styles of a bar from these fills on.
+# The style of a bar from this fill on.
 _HIGH: Final = 0.8
 _ROLES: Final = {"remote-section": "remote", "softirq-section": "softirq", "none": "-"}
+# Limit for the handles whose sections are named above the lists.
+_HANDLES: Final = 6
 
 
 class Tab(str, Enum):
@@ -33,24 +35,6 @@ class Tab(str, Enum):
     FINDINGS = "Findings"
 
 
-@dataclass(frozen=True, slots=True)
-class MonitorColumn:
-    """One column of a list."""
-
-    title: str
-    width: int
-    """0: what the others leave."""
-    text: Callable[[Any], str]
-    order: Callable[[Any], Any]
-    """The key by which rows are sorted; None comes last."""
-    style: Callable[[Any], str] | str = ""
-    is_right: bool = False
-    is_descending: bool = False
-    """Whether the largest come first, unless the user inverts that."""
-    least_width: int = 0
-    """The width of a screen from which on it is shown."""
-
-
 class MonitorRow(NamedTuple):
     """One row."""
 
@@ -59,31 +43,18 @@ class MonitorRow(NamedTuple):
     item: Any
     search: str
     """The text that a filter looks at."""
-    buffer: str | None
+    buffer: str | None = None
     """The name of its buffer; None where it has none."""
-
-
-class PlacedColumn(NamedTuple):
-    """A column on the screen."""
-
-    number: int
-    column: MonitorColumn
-    start: int
-    width: int
 
 
 def rate_text(rate: Rate | None) -> str:
     """Return a rate of records: ``12.3k``, ``≥400`` where there may have been more."""
-    if rate is None:
-        return ""
-    return f"{'≥' if rate.is_least else ''}{short_number(rate.per_second)}"
+    return "" if rate is None else f"{'≥' if rate.is_least else ''}{short_number(rate.per_second)}"
 
 
 def slow_rate_text(rate: Rate | None) -> str:
     """Return a rate of what is counted one by one: ``0.5``, ``≥3.2``."""
-    if rate is None:
-        return ""
-    return f"{'≥' if rate.is_least and rate.per_second else ''}{rate.per_second:.1f}"
+    return "" if rate is None else f"{'≥' if rate.is_least and rate.per_second else ''}{rate.per_second:.1f}"
 
 
 def bar_text(fill: float | None, full: bool | None, width: int = _BAR) -> str:
@@ -91,128 +62,101 @@ def bar_text(fill: float | None, full: bool | None, width: int = _BAR) -> str:
     if fill is None:
         return ""
     room = width - 2
-    label = "FULL" if full else f"{min(fill, 0.999) * 100:.0f}%"
-    filled = "|" * (room if full else round(fill * room))
-    text = filled.ljust(room)
     if full:
-        left = (room - len(label)) // 2
-        return f"[{text[:left]}{label}{text[left + len(label) :]}]"
-    return f"[{text[: room - len(label)]}{label}]"
+        return f"[{'FULL'.center(room, '|')}]"
+    label = f"{min(fill, 0.999) * 100:.0f}%"
+    return f"[{('|' * round(fill * room)).ljust(room)[: room - len(label)]}{label}]"
 
 
-def _bar_style(found: TaskActivity) -> str:
-    if found.task.full:
+def _bar_style(row: TaskActivity) -> str:
+    if row.task.full:
         return "error"
-    return "warning" if (found.task.fill or 0.0) >= _HIGH else "good"
+    return "warning" if (row.task.fill or 0.0) >= _HIGH else "good"
 
 
-def _role(found: TaskActivity) -> str:
-    role = found.task.role
-    if found.task.owns_remote and role in ("none", None):
+def _role(row: TaskActivity) -> str:
+    role = row.task.role
+    if row.task.owns_remote and role in ("none", None):
         return "owner"
     return "?" if role is None else _ROLES.get(role, role)
 
 
-def _mode_style(found: TaskActivity) -> str:
-    return "mode" if found.task.is_tracing else "idle"
+def _per_second(row: Any) -> float | None:
+    return None if row.rate is None else float(row.rate.per_second)
 
 
-_TASK_COLUMNS: Final = (
-    MonitorColumn("PID", 7, lambda row: _text(row.task.pid), lambda row: row.task.pid, is_right=True),
-    MonitorColumn("COMM", 15, lambda row: _text(row.task.comm), lambda row: row.task.comm, "comm"),
-    MonitorColumn("MODE", 10, lambda row: _text(row.task.kcov_mode), lambda row: row.task.kcov_mode, _mode_style),
-    MonitorColumn("ROLE", 7, _role, _role),
-    MonitorColumn(
-        "FILL",
-        _BAR,
-        lambda row: bar_text(row.task.fill, row.task.full),
-        lambda row: row.task.fill,
-        _bar_style,
-        is_descending=True,
-    ),
-    MonitorColumn(
-        "RECORDS",
-        9,
-        lambda row: "" if row.task.count is None else str(row.task.count) if row.task.count < 1e9 else "overwr.",
-        lambda row: row.task.count,
-        is_right=True,
-        is_descending=True,
-        least_width=96,
-    ),
-    MonitorColumn(
-        "REC/S",
-        7,
-        lambda row: rate_text(row.rate),
-        lambda row: None if row.rate is None else row.rate.per_second,
-        is_right=True,
-        is_descending=True,
-    ),
-    MonitorColumn(
-        "FULL",
-        5,
-        lambda row: str(row.overflows) if row.overflows else "-",
-        lambda row: row.overflows,
-        lambda row: "error" if row.overflows else "idle",
-        is_right=True,
-        is_descending=True,
-    ),
-    MonitorColumn(
-        "LOST",
-        6,
-        lambda row: f"≥{short_number(row.lost)}" if row.lost else "-",
-        lambda row: row.lost,
-        is_right=True,
-        is_descending=True,
-        least_width=110,
-    ),
-    MonitorColumn("SYSCALL", 0, lambda row: _text(row.task.syscall), lambda row: row.task.syscall, "symbol"),
-)
-_SECTION_COLUMNS: Final = (
-    MonitorColumn("HANDLE", 34, lambda row: handle_text(row.key), lambda row: handle_text(row.key), "handle"),
-    MonitorColumn("IN FLIGHT", 9, lambda row: str(row.in_flight), lambda row: row.in_flight, "", True, True),
-    MonitorColumn("BEGUN", 8, lambda row: f"≥{row.begun}", lambda row: row.begun, "", True, True),
-    MonitorColumn(
-        "PER S",
-        7,
-        lambda row: slow_rate_text(row.rate),
-        lambda row: None if row.rate is None else row.rate.per_second,
-        "",
-        True,
-        True,
-    ),
-    MonitorColumn("OBJECT", 0, lambda row: f"{row.key.kcov or 0:#x}", lambda row: row.key.kcov, "address"),
-)
-_OBJECT_COLUMNS: Final = (
-    MonitorColumn("OBJECT", 18, lambda row: f"{row.kcov:#x}", lambda row: row.kcov, "address"),
-    MonitorColumn("MODE", 10, lambda row: _text(row.mode), lambda row: row.mode, "mode"),
-    MonitorColumn("WORDS", 9, lambda row: _text(row.size), lambda row: row.size, "", True, True),
-    MonitorColumn("PID", 7, lambda row: _text(row.pid), lambda row: row.pid, "", True),
-    MonitorColumn("COMM", 15, lambda row: _text(row.comm), lambda row: row.comm, "comm"),
-    MonitorColumn("HANDLES", 0, lambda row: handles_text(row.handles), lambda row: len(row.handles), "handle"),
-)
-_EVENT_COLUMNS: Final = (
-    MonitorColumn("TIME", 8, lambda row: clock_text(row.time), lambda row: row.time, "gutter"),
-    MonitorColumn("EVENT", 0, lambda row: event_text(row), lambda row: event_text(row), lambda row: event_style(row)),
-)
-_FINDING_COLUMNS: Final = (
-    MonitorColumn("RULE", 5, lambda row: row.rule, lambda row: row.rule, "key"),
-    MonitorColumn("SEVERITY", 9, lambda row: row.severity, lambda row: row.severity, lambda row: _severity_style(row)),
-    MonitorColumn("FINDING", 0, lambda row: f"{row.object}: {row.message}", lambda row: row.object),
-)
+def _count_text(row: TaskActivity) -> str:
+    count = row.task.count
+    return f"{'' if count is None else count if count < 1e9 else 'overwr.':>7}"
+
+
+# Texts of numbers have a least width, so that columns stay where they are.
 COLUMNS: Final = {
-    Tab.TASKS: _TASK_COLUMNS,
-    Tab.SECTIONS: _SECTION_COLUMNS,
-    Tab.OBJECTS: _OBJECT_COLUMNS,
-    Tab.EVENTS: _EVENT_COLUMNS,
-    Tab.FINDINGS: _FINDING_COLUMNS,
+    Tab.TASKS: (
+        Column("pid", PID, value=attrgetter("task.pid"), text=lambda row: f"{row.task.pid or ABSENT:>6}"),
+        Column("comm", COMM, value=attrgetter("task.comm"), elastic=8),
+        Column(
+            "mode",
+            MODE,
+            value=attrgetter("task.kcov_mode"),
+            style=lambda row: "mode" if row.task.is_tracing else "idle",
+        ),
+        Column("role", value=_role),
+        Column(
+            "fill",
+            value=attrgetter("task.fill"),
+            text=lambda row: f"{bar_text(row.task.fill, row.task.full):<{_BAR}}",
+            style=_bar_style,
+        ),
+        Column("records", NUMBER, value=attrgetter("task.count"), text=_count_text, priority=1),
+        Column("rate", NUMBER, title="REC/S", value=_per_second, text=lambda row: f"{rate_text(row.rate):>6}"),
+        Column(
+            "overflows",
+            NUMBER,
+            title="FULL",
+            text=lambda row: f"{row.overflows or '-':>5}",
+            style=lambda row: "error" if row.overflows else "idle",
+        ),
+        Column("lost", NUMBER, text=lambda row: f"{f'≥{short_number(row.lost)}' if row.lost else '-':>6}", priority=2),
+        Column(
+            "syscall",
+            value=attrgetter("task.syscall"),
+            text=lambda row: f"{row.task.syscall or ABSENT:<12}",
+            style="symbol",
+            elastic=12,
+        ),
+    ),
+    Tab.SECTIONS: (
+        Column("handle", value=lambda row: handle_text(row.key), style="handle", elastic=12),
+        Column("in_flight", NUMBER, title="IN FLIGHT"),
+        Column("begun", NUMBER, text=lambda row: f"{f'≥{row.begun}':>6}"),
+        Column("rate", NUMBER, title="PER S", value=_per_second, text=lambda row: f"{slow_rate_text(row.rate):>6}"),
+        Column("object", ADDRESS, value=attrgetter("key.kcov")),
+    ),
+    Tab.OBJECTS: (
+        Column("object", ADDRESS, value=attrgetter("kcov")),
+        Column("mode", MODE),
+        Column("words", NUMBER, value=attrgetter("size")),
+        Column("pid", PID),
+        Column("comm", COMM, elastic=6),
+        Column("handles", value=lambda row: handles_text(row.handles) or None, style="handle", elastic=8),
+    ),
+    Tab.EVENTS: (
+        Column("time", value=attrgetter("time"), text=lambda row: clock_text(row.time), style="gutter"),
+        Column("event", value=lambda row: event_text(row), style=lambda row: event_style(row), elastic=8),
+    ),
+    Tab.FINDINGS: (
+        Column("rule", style="key"),
+        Column("severity", style=lambda row: severity_style(row)),
+        Column("finding", value=lambda row: f"{row.object}: {row.message}", elastic=8),
+    ),
 }
+# The columns by which the largest come first, unless the user inverts that.
+_LARGEST_FIRST: Final = frozenset("fill records rate overflows lost in_flight begun words".split())
 
 
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-def _severity_style(finding: FindingSample) -> str:
+def severity_style(finding: FindingSample) -> str:
+    """Return the style of a finding."""
     return finding.severity if finding.severity in ("error", "warning") else "remark"
 
 
@@ -240,11 +184,9 @@ def event_text(event: MonitorEvent) -> str:
 
 def event_style(event: MonitorEvent) -> str:
     """Return the style of an event."""
-    if event.kind is EventKind.FULL:
-        return "error"
     if event.kind is EventKind.FINDING and isinstance(event.subject, FindingSample):
-        return _severity_style(event.subject)
-    return {EventKind.CAME: "good", EventKind.STATE: "warning"}.get(event.kind, "")
+        return severity_style(event.subject)
+    return {EventKind.FULL: "error", EventKind.CAME: "good", EventKind.STATE: "warning"}.get(event.kind, "")
 
 
 def make_rows(activity: Activity, tab: Tab) -> Iterator[MonitorRow]:
@@ -258,29 +200,30 @@ def make_rows(activity: Activity, tab: Tab) -> Iterator[MonitorRow]:
             yield MonitorRow((task.task, task.device), found, " ".join(map(str, parts)), buffer)
     elif tab is Tab.SECTIONS:
         for section in activity.sections:
-            buffer = _section_buffer(activity, section)
-            yield MonitorRow(section.key, section, f"{handle_text(section.key)} {section.key.kcov or 0:#x}", buffer)
+            kcov = section.key.kcov
+            yield MonitorRow(
+                section.key, section, f"{handle_text(section.key)} {kcov or 0:#x}", _section_buffer(activity, kcov)
+            )
     elif tab is Tab.OBJECTS:
-        for kcov in activity.objects.values():
-            known = (f"{kcov.kcov:#x}", kcov.mode, kcov.pid, kcov.comm, handles_text(kcov.handles))
-            buffer = f"{kcov.device or 'kcov'}:{kcov.kcov:#x}" if kcov.area else None
-            yield MonitorRow(kcov.kcov, kcov, " ".join(map(str, known)), buffer)
+        for of in activity.objects.values():
+            known = (f"{of.kcov:#x}", of.mode, of.pid, of.comm, handles_text(of.handles))
+            name = f"{of.device or 'kcov'}:{of.kcov:#x}" if of.area else None
+            yield MonitorRow(of.kcov, of, " ".join(map(str, known)), name)
     elif tab is Tab.EVENTS:
         for number, event in enumerate(activity.events):
-            yield MonitorRow((event.time, number), event, event_text(event), None)
+            yield MonitorRow((event.time, number), event, event_text(event))
     else:
         for finding in activity.findings:
-            yield MonitorRow(finding, finding, " ".join(finding), None)
+            yield MonitorRow(finding, finding, " ".join(finding))
 
 
-def _section_buffer(activity: Activity, section: SectionActivity) -> str | None:
-    """Return the buffer of a section in flight, or the object's."""
+def _section_buffer(activity: Activity, kcov: int | None) -> str | None:
+    """Return the name of the buffer of a section in flight for an object, or of the object's."""
     for task in () if activity.sample is None else activity.sample.tasks:
-        if task.is_section and task.kcov == section.key.kcov and task.pid is not None:
+        if task.is_section and task.kcov == kcov and task.pid is not None:
             return _buffer_name(task)
-    found = activity.objects.get(section.key.kcov or 0)
-    prefix = "kcov" if found is None or found.device is None else found.device
-    return None if section.key.kcov is None else f"{prefix}:{section.key.kcov:#x}"
+    found = activity.objects.get(kcov or 0)
+    return None if kcov is None else f"{(found and found.device) or 'kcov'}:{kcov:#x}"
 
 
 def _buffer_name(task: TaskSample) -> str | None:
@@ -290,114 +233,73 @@ def _buffer_name(task: TaskSample) -> str | None:
     return str(task.pid) if task.device is None else f"{task.device}:{task.pid}"
 
 
-def sort_rows(rows: Sequence[MonitorRow], column: MonitorColumn, *, inverted: bool) -> list[MonitorRow]:
+def is_reversed(column: Column, *, inverted: bool) -> bool:
+    """Return whether the largest values of a column come first."""
+    return (column.key in _LARGEST_FIRST) is not inverted
+
+
+def sort_rows(rows: Sequence[MonitorRow], column: Column, *, inverted: bool) -> list[MonitorRow]:
     """Return the rows in the order of a column; rows without a value there come last."""
-    known = [row for row in rows if column.order(row.item) is not None]
-    unknown = [row for row in rows if column.order(row.item) is None]
-    return [*sorted(known, key=lambda row: column.order(row.item), reverse=column.is_descending is not inverted), *unknown]
-
-
-def place_columns(columns: Sequence[MonitorColumn], width: int) -> list[PlacedColumn]:
-    """Return the columns that fit a width, each with a blank after it."""
-    shown = [(index, column) for index, column in enumerate(columns) if width >= column.least_width]
-    rest = width - sum(column.width + 1 for _, column in shown if column.width)
-    placed: list[PlacedColumn] = []
-    start = 0
-    for index, column in shown:
-        room = min(column.width or max(rest, 0), width - start)
-        if room <= 0:
-            break
-        placed.append(PlacedColumn(index, column, start, room))
-        start += room + 1
-    return placed
-
-
-def row_line(row: MonitorRow, columns: Sequence[PlacedColumn], width: int) -> list[Fragment]:
-    """Return a row in so many columns of the terminal."""
-    line: list[Fragment] = []
-    taken = 0
-    for placed in columns:
-        column = placed.column
-        text = pad(elide(escape(column.text(row.item)), placed.width), placed.width, right=column.is_right)
-        blank = " " if placed.start + placed.width < width else ""
-        line.append((column.style if isinstance(column.style, str) else column.style(row.item), text + blank))
-        taken += text_width(text) + len(blank)
-    line.append(("", " " * max(width - taken, 0)))
-    return line
-
-
-def heading_text(columns: Sequence[PlacedColumn], width: int, sorted_by: int, *, inverted: bool) -> str:
-    """Return the line above the rows; a sign marks the column by which they are sorted."""
-    parts = []
-    for placed in columns:
-        column, title = placed.column, placed.column.title
-        if placed.number == sorted_by:
-            sign = "▽" if column.is_descending is not inverted else "△"
-            title = title[: max(placed.width - 1, 0)] + sign
-        parts.append(pad(elide(title, placed.width), placed.width, right=column.is_right))
-    return pad(elide(" ".join(parts), width), width)
-
-
-_STATE_STYLES = {"running": "good", "stopped": "warning", "gone": "error"}
-# Limit for the handles whose sections are named.
-_HANDLES = 6
+    read = column.reader()
+    values = [(read(row.item), row) for row in rows]
+    known = sorted(
+        (item for item in values if item[0] is not None),
+        key=lambda item: item[0],
+        reverse=is_reversed(column, inverted=inverted),
+    )
+    return [row for _, row in known] + [row for value, row in values if value is None]
 
 
 def totals_line(activity: Activity) -> list[Fragment]:
     """Return the totals of tasks, objects and areas."""
     every = list(activity.tasks)
     tasks = [found for found in every if found.task.device is None]
-    tracing = sum(found.task.is_tracing for found in tasks)
-    per_second = sum(found.rate.per_second for found in tasks if found.rate is not None)
-    full = sum(bool(found.task.full) for found in every)
     line: list[Fragment] = [
         ("", "tasks "),
         ("key", str(len(tasks))),
-        ("", f", {tracing} tracing, "),
-        ("key", short_number(per_second)),
+        ("", f", {sum(found.task.is_tracing for found in tasks)} tracing, "),
+        ("key", short_number(_total_rate(tasks).per_second)),
         ("", " records/s; "),
         ("error" if activity.overflows else "key", f"{activity.overflows} FULL"),
-        ("", f" ({full} now); objects "),
+        ("", f" ({sum(bool(found.task.full) for found in every)} now); objects "),
         ("key", str(len(activity.objects))),
         ("good" if activity.came else "", f" +{activity.came}"),
         ("", f" -{activity.went}"),
     ]
     for device in dict.fromkeys(found.task.device for found in every if found.task.device is not None):
         mine = [found for found in every if found.task.device == device]
-        words = sum(found.rate.per_second for found in mine if found.rate is not None)
-        sessions = "1 session" if len(mine) == 1 else f"{len(mine)} sessions"
-        line += [("", f"; {device} {sessions}, "), ("key", short_number(words)), ("", " words/s")]
+        words = short_number(_total_rate(mine).per_second)
+        line += [("", f"; {device} {_count(len(mine), 'session')}, "), ("key", words), ("", " words/s")]
     if activity.findings:
-        line += [("", "; "), ("error", _count_findings(len(activity.findings)))]
+        line += [("", "; "), ("error", _count(len(activity.findings), "finding"))]
     return line
 
 
-def _count_findings(number: int) -> str:
-    return "1 finding" if number == 1 else f"{number} findings"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _total_rate(rows: Iterable[Any]) -> Rate:
+    rates = [row.rate for row in rows if row.rate is not None]
+    return Rate(sum(rate.per_second for rate in rates), any(rate.is_least for rate in rates))
 
 
 def sections_line(activity: Activity) -> list[Fragment]:
     """Return the sections in flight and a second by handle, and the areas."""
     sections = activity.sections
-    in_flight = sum(section.in_flight for section in sections)
-    rates = [section.rate for section in sections if section.rate is not None]
-    total = Rate(sum(rate.per_second for rate in rates), any(rate.is_least for rate in rates))
-    uses: dict[str, int] = {}
+    uses: Counter[str] = Counter()
     for area in activity.areas:
-        uses[area.state] = uses.get(area.state, 0) + area.areas
+        uses[area.state] += area.areas
     line: list[Fragment] = [
         ("", "areas "),
-        ("key", str(uses.get("in-use", 0) + uses.get("saved", 0))),
-        ("", f" in use, {uses.get('cached', 0)} cached; sections "),
-        ("key", str(in_flight)),
-        ("", f" in flight, {slow_rate_text(total) or '0.0'}/s"),
+        ("key", str(uses["in-use"] + uses["saved"])),
+        ("", f" in use, {uses['cached']} cached; sections "),
+        ("key", str(sum(section.in_flight for section in sections))),
+        ("", f" in flight, {slow_rate_text(_total_rate(sections))}/s"),
     ]
     for section in sections[:_HANDLES]:
-        line += [
-            ("", "; "),
-            ("handle", handle_text(section.key)),
-            ("", f" {section.in_flight}, {slow_rate_text(section.rate) or '0.0'}/s"),
-        ]
+        rate = slow_rate_text(section.rate) or "0.0"
+        line += [("", "; "), ("handle", handle_text(section.key)), ("", f" {section.in_flight}, {rate}/s")]
     return line
 
 
@@ -416,17 +318,3 @@ def cost_line(activity: Activity, own_share: float | None, limit: float | None) 
         parts.append(f"{own_share:.1%} with drawing")
     bound = "" if limit is None else f"; limit {limit:.0%}"
     return [("remark", f"cost: {', '.join(parts)}{bound}")]
-
-
-def title_parts(activity: Activity, facts: Mapping[str, str | None]) -> tuple[str, str, str]:
-    """Return the target, the machine's state and the time."""
-    sample = activity.sample
-    name = facts.get("target") or "unknown target"
-    if sample is None:
-        return name, "", ""
-    return name, sample.state or "", f"{clock_text(sample.time)}  {seconds_text(sample.time - activity.started)}"
-
-
-def state_style(state: str) -> str:
-    """Return the style of the machine's state."""
-    return _STATE_STYLES.get(state, "")

@@ -22,7 +22,7 @@ from kcovdbg.model.area import IRQ_LIST, TASK_LIST
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Task, TaskFields
-from kcovdbg.monitor.events import BufferKey, buffer_key, compare_looks
+from kcovdbg.monitor.activity import BufferKey, buffer_key, compare_looks
 from kcovdbg.monitor.samples import AreaSample, FindingSample, ObjectSample, RecordShare, Sample, TaskSample
 from kcovdbg.records.pc_names import Names
 from kcovdbg.target.connection import MachineState

@@ -28,7 +28,6 @@ from kcovdbg.console.side_by_side import fit
 from kcovdbg.console.terminal import find_terminal, is_dumb
 from kcovdbg.console.text import escape
 from kcovdbg.monitor.monitor_source import LiveSource, MonitorSource
-from kcovdbg.monitor.rows import place_columns
 from kcovdbg.monitor.screen_state import KEYS, PLAYBACK_KEYS, MonitorState, Region, ScreenLine, help_lines
 
 _ESCAPE_WAIT: Final = 0.05
@@ -89,10 +88,9 @@ class MonitorControl(UIControl):
         state = self._screen.state
         state.shows_help = False
         if line.region is Region.HEADING:
-            placed = place_columns(state.columns, sum(len(text) for _, text in line.fragments))
-            for column in placed:
-                if column.start <= x <= column.start + column.width:
-                    state.sort_by(column.number)
+            for span in state.headings:
+                if span.start <= x < span.end:
+                    state.sort_by(span.key)
                     return
         elif line.region is Region.TABS:
             start = 0
@@ -290,9 +288,9 @@ class MonitorScreen:
             "previous-tab": lambda: state.turn_tab(-1),
             "sort-next": lambda: state.turn_sort(1),
             "sort-previous": lambda: state.turn_sort(-1),
-            "sort-rate": lambda: state.sort_tasks("REC/S"),
-            "sort-fill": lambda: state.sort_tasks("FILL"),
-            "sort-pid": lambda: state.sort_tasks("PID"),
+            "sort-rate": lambda: state.sort_tasks("rate"),
+            "sort-fill": lambda: state.sort_tasks("fill"),
+            "sort-pid": lambda: state.sort_tasks("pid"),
             "invert": state.invert,
             "filter": self._ask,
             "freeze": state.toggle_freeze,

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The state of a monitor's screen: list, order, filter, cursor, freeze and playback, independent of a terminal."""
+"""The state of a monitor's screen: list, order, filter, cursor, freeze and playback, independent of a terminal; its keys."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from enum import Enum
+from itertools import islice
 from typing import Final, NamedTuple
 
-from kcovdbg.console.renderable import Fragment, Line
+from kcovdbg.console.column import Column
+from kcovdbg.console.grid import table_lines
+from kcovdbg.console.renderable import Fragment, Line, Table
 from kcovdbg.console.side_by_side import fit
 from kcovdbg.console.text import elide_start, text_width
 from kcovdbg.console.view_keys import ViewKey
@@ -16,24 +20,27 @@ from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.monitor_source import LiveSource, MonitorSource, PlaybackSource
 from kcovdbg.monitor.rows import (
     COLUMNS,
-    MonitorColumn,
     MonitorRow,
     Tab,
     clock_text,
     cost_line,
     event_style,
     event_text,
-    heading_text,
+    is_reversed,
     make_rows,
-    place_columns,
-    row_line,
     sections_line,
     sort_rows,
-    state_style,
-    title_parts,
     totals_line,
 )
-from kcovdbg.monitor.sample_summary_rows import seconds_text
+from kcovdbg.monitor.summary import seconds_text
+
+_TABS: Final = tuple(Tab)
+# The keys of the columns by which the lists are sorted at first: tasks by records a second.
+_FIRST_SORT: Final = dict(zip(_TABS, ("rate", "begun", "object", "time", "rule"), strict=True))
+_SPEEDS: Final = (0.125, 64.0)
+# Rows of a screen from which on the latest events are shown below the list, and how many at most.
+_ROWS_FOR_EVENTS: Final = 16
+_MOST_EVENTS: Final = 6
 
 _MOVING: Final = "↑ ↓ PgUp PgDn g G"
 
@@ -83,23 +90,6 @@ def help_lines(*, is_playback: bool) -> list[tuple[str, str]]:
     return [(key.label, key.help) for key in keys if key.help]
 
 
-_TABS: Final = tuple(Tab)
-# The column by which each list is sorted at first: tasks by records a second.
-_FIRST_SORT: Final = {
-    Tab.TASKS: "REC/S",
-    Tab.SECTIONS: "BEGUN",
-    Tab.OBJECTS: "OBJECT",
-    Tab.EVENTS: "TIME",
-    Tab.FINDINGS: "RULE",
-}
-# Events are shown latest first.
-_INVERTED: Final = frozenset((Tab.EVENTS,))
-_SPEEDS: Final = (0.125, 64.0)
-# Rows of a screen from which on the latest events are shown below the list, and how many at most.
-_ROWS_FOR_EVENTS: Final = 16
-_MOST_EVENTS: Final = 6
-
-
 class Region(Enum):
     """The kinds of lines on the screen."""
 
@@ -123,8 +113,17 @@ class ScreenLine(NamedTuple):
 
 
 class _Sort(NamedTuple):
-    column: int
-    inverted: bool
+    key: str
+    """Of the column."""
+    inverted: bool = False
+
+
+class HeadingSpan(NamedTuple):
+    """The place of a column on the screen."""
+
+    key: str
+    start: int
+    end: int
 
 
 class MonitorState:
@@ -147,11 +146,13 @@ class MonitorState:
         self.cursor = 0
         self._key: Hashable = None
         self._share = share
-        self._sorts = {tab: _Sort(_find_column(tab, title), tab in _INVERTED) for tab, title in _FIRST_SORT.items()}
-        self._shown: Activity = source.activity
+        # The latest events come first.
+        self._sorts = {tab: _Sort(key, tab is Tab.EVENTS) for tab, key in _FIRST_SORT.items()}
+        self.headings: list[HeadingSpan] = []
+        self.activity: Activity = source.activity
+        """What is shown."""
         self._rows: list[MonitorRow] = []
         self._height = 1
-        self._heading_width = 80
         self._used: list[tuple[float, float]] = []
         self.refresh()
 
@@ -161,19 +162,19 @@ class MonitorState:
         return self.source if isinstance(self.source, PlaybackSource) else None
 
     @property
-    def activity(self) -> Activity:
-        """What is shown."""
-        return self._shown
-
-    @property
     def rows(self) -> list[MonitorRow]:
         """The rows of the list, in order."""
         return self._rows
 
     @property
-    def columns(self) -> tuple[MonitorColumn, ...]:
-        """The columns of the list."""
-        return COLUMNS[self.tab]
+    def sort(self) -> _Sort:
+        """The order of the list."""
+        return self._sorts[self.tab]
+
+    @property
+    def sort_column(self) -> Column:
+        """The column by which the list is sorted."""
+        return next(column for column in COLUMNS[self.tab] if column.key == self.sort.key)
 
     @property
     def is_advancing(self) -> bool:
@@ -195,14 +196,13 @@ class MonitorState:
 
     def refresh(self) -> None:
         """Show what the source has now."""
-        self._shown = self.source.activity
+        self.activity = self.source.activity
         self._make_rows()
 
     def _make_rows(self) -> None:
         wanted = self.filter.casefold()
-        rows = [row for row in make_rows(self._shown, self.tab) if wanted in row.search.casefold()]
-        sort = self._sorts[self.tab]
-        self._rows = sort_rows(rows, self.columns[sort.column], inverted=sort.inverted)
+        rows = [row for row in make_rows(self.activity, self.tab) if wanted in row.search.casefold()]
+        self._rows = sort_rows(rows, self.sort_column, inverted=self.sort.inverted)
         if self._key is not None:
             # The cursor stays with its row.
             self.cursor = next((number for number, row in enumerate(self._rows) if row.key == self._key), self.cursor)
@@ -255,33 +255,29 @@ class MonitorState:
         """Show another list."""
         self.show_tab(_TABS[(_TABS.index(self.tab) + by) % len(_TABS)])
 
-    def sort_by(self, column: int) -> None:
+    def sort_by(self, key: str) -> None:
         """Sort by a column; by the same one once more, invert the order."""
-        sort = self._sorts[self.tab]
-        self._sorts[self.tab] = _Sort(column, not sort.inverted if sort.column == column else False)
+        self._sorts[self.tab] = _Sort(key, key == self.sort.key and not self.sort.inverted)
         self._make_rows()
 
     def turn_sort(self, by: int) -> None:
         """Sort by another column that is shown."""
-        shown = [placed.number for placed in place_columns(self.columns, self._heading_width)]
-        column = self._sorts[self.tab].column
-        place = shown.index(column) if column in shown else 0
-        self._sorts[self.tab] = _Sort(shown[(place + by) % len(shown)], False)
-        self.message = f"sorted by {self.columns[self._sorts[self.tab].column].title}"
+        shown = [span.key for span in self.headings] or [column.key for column in COLUMNS[self.tab]]
+        place = shown.index(self.sort.key) if self.sort.key in shown else 0
+        self._sorts[self.tab] = _Sort(shown[(place + by) % len(shown)])
+        self.message = f"sorted by {self.sort_column.heading}"
         self._make_rows()
 
-    def sort_tasks(self, title: str) -> None:
+    def sort_tasks(self, key: str) -> None:
         """Show the tasks, sorted by a column."""
         if self.tab is not Tab.TASKS:
             self.show_tab(Tab.TASKS)
-        self._sorts[Tab.TASKS] = _Sort(_find_column(Tab.TASKS, title), False)
+        self._sorts[Tab.TASKS] = _Sort(key)
         self._make_rows()
 
     def invert(self) -> None:
         """Invert the order."""
-        sort = self._sorts[self.tab]
-        self._sorts[self.tab] = sort._replace(inverted=not sort.inverted)
-        self._make_rows()
+        self.sort_by(self.sort.key)
 
     def set_filter(self, text: str) -> None:
         """Show only rows with this text."""
@@ -326,34 +322,54 @@ class MonitorState:
 
     def lines(self, width: int, height: int) -> list[ScreenLine]:
         """Return the lines of a screen of this size, without the last one, which has the keys."""
-        self._heading_width = width
         top = [
             self._title(width),
-            ScreenLine(Region.TOTALS, fit(totals_line(self._shown), width)),
-            ScreenLine(Region.TOTALS, fit(sections_line(self._shown), width)),
-            ScreenLine(Region.TOTALS, fit(cost_line(self._shown, self._own_share(), self._share), width)),
+            ScreenLine(Region.TOTALS, fit(totals_line(self.activity), width)),
+            ScreenLine(Region.TOTALS, fit(sections_line(self.activity), width)),
+            ScreenLine(Region.TOTALS, fit(cost_line(self.activity, self._own_share(), self._share), width)),
             ScreenLine(Region.TABS, fit(self._tabs(), width)),
         ]
-        columns = place_columns(self.columns, width)
-        sort = self._sorts[self.tab]
-        heading = heading_text(columns, width, sort.column, inverted=sort.inverted)
-        status = ScreenLine(Region.STATUS, fit(self._status(), width))
         events = self._event_lines(width, height)
         self._height = max(height - len(top) - len(events) - 3, 1)
         self._clamp()
-        rows = []
-        for number in range(self.top, min(self.top + self._height, len(self._rows))):
-            style = "cursor" if number == self.cursor else ""
-            rows.append(ScreenLine(Region.ROW, row_line(self._rows[number], columns, width), style, number))
+        heading, *rows = self._table(width)
         if not self._rows:
-            rows.append(ScreenLine(Region.ROW, fit((("remark", self._empty_text()),), width)))
+            rows = [ScreenLine(Region.ROW, fit((("remark", self._empty_text()),), width))]
         blank = ScreenLine(Region.ROW, (("", " " * width),))
         rows += [blank] * (self._height - len(rows))
-        lines = [*top, ScreenLine(Region.HEADING, (("", heading),), "bar"), *rows, *events, status]
-        return lines[: max(height - 1, 0)]
+        status = ScreenLine(Region.STATUS, fit(self._status(), width))
+        return [*top, heading, *rows, *events, status][: max(height - 1, 0)]
+
+    def _table(self, width: int) -> list[ScreenLine]:
+        """Return the heading of the list and the rows that are on the screen."""
+        sign = "▽" if is_reversed(self.sort_column, inverted=self.sort.inverted) else "△"
+        columns = [
+            replace(column, is_chosen=True, title=column.heading + sign * (column.key == self.sort.key))
+            for column in COLUMNS[self.tab]
+        ]
+        shown = range(self.top, min(self.top + self._height, len(self._rows)))
+        table = Table(columns, [self._rows[number].item for number in shown])
+        # Notes on columns that do not fit follow the rows.
+        heading, *lines = islice(table_lines(table, width), len(shown) + 1)
+        self.headings = []
+        by_title = {column.heading: column.key for column in columns}
+        start = 0
+        for _, title in heading:
+            self.headings.append(HeadingSpan(by_title[title.strip()], start, start + text_width(title)))
+            start = self.headings[-1].end
+        return [
+            ScreenLine(Region.HEADING, fit([("", title) for _, title in heading], width), "bar"),
+            *(
+                ScreenLine(Region.ROW, fit(line, width), "cursor" if number == self.cursor else "", number)
+                for number, line in zip(shown, lines, strict=True)
+            ),
+        ]
 
     def _title(self, width: int) -> ScreenLine:
-        name, state, clock = title_parts(self._shown, self.source.facts)
+        name = self.source.facts.get("target") or "unknown target"
+        state = clock = ""
+        if (sample := self.activity.sample) is not None:
+            state, clock = sample.state or "", f"{clock_text(sample.time)}  {seconds_text(sample.time - self.activity.started)}"
         if self.playback is not None:
             signs = " RECORDING "
         else:
@@ -374,7 +390,7 @@ class MonitorState:
 
     def tab_labels(self) -> Mapping[Tab, str]:
         """Return the labels of the lists."""
-        activity = self._shown
+        activity = self.activity
         counts = {
             Tab.TASKS: 0 if activity.sample is None else len(activity.sample.tasks),
             Tab.SECTIONS: len(activity.sections),
@@ -388,7 +404,7 @@ class MonitorState:
         if height < _ROWS_FOR_EVENTS or self.tab is Tab.EVENTS:
             return []
         most = min(max(height // 6 - 1, 2), _MOST_EVENTS)
-        shown = self._shown.events[-most:]
+        shown = self.activity.events[-most:]
         lines = [
             ScreenLine(
                 Region.EVENT, fit((("gutter", f"{clock_text(event.time)} "), (event_style(event), event_text(event))), width)
@@ -415,28 +431,25 @@ class MonitorState:
             line.append(("key", self._position()))
         if self.source.problem is not None:
             line.append(("error", f"{self.source.problem}  "))
-        elif self._is_stopped():
-            line.append((state_style("stopped"), "the machine is stopped: nothing changes  "))
+        elif self.activity.sample is not None and self.activity.sample.state == "stopped":
+            line.append(("warning", "the machine is stopped: nothing changes  "))
         if self.filter and not self.is_asking:
             line.append(("key", f"filter '{self.filter}': {len(self._rows)} rows  "))
         if self.message:
             line.append(("", f"{self.message}  "))
-        errors = () if self._shown.sample is None else self._shown.sample.errors
+        errors = () if self.activity.sample is None else self.activity.sample.errors
         if errors and len(line) <= (self.playback is not None):
             more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
             line.append(("remark", f"{errors[0]}{more}"))
         return line
 
-    def _is_stopped(self) -> bool:
-        return self._shown.sample is not None and self._shown.sample.state == "stopped"
-
     def _position(self) -> str:
         source = self.playback
         assert source is not None
-        at = source.samples[source.index].time - source.samples[0].time
+        at, end = (source.samples[index].time - source.samples[0].time for index in (source.index, -1))
         sign = "paused" if self.is_frozen else "end" if source.pause is None else "playing"
         look = f"look {source.index + 1}/{len(source.samples)}"
-        return f"{sign} {seconds_text(at)} of {seconds_text(source.recording.seconds)}, {look}, speed {source.speed:g}  "
+        return f"{sign} {seconds_text(at)} of {seconds_text(end)}, {look}, speed {source.speed:g}  "
 
     def _own_share(self) -> float | None:
         if self.playback is not None or len(self._used) < 2:
@@ -453,7 +466,3 @@ class MonitorState:
             if taken <= width + 1:
                 found.append((label, word, action))
         return found
-
-
-def _find_column(tab: Tab, title: str) -> int:
-    return next(number for number, column in enumerate(COLUMNS[tab]) if column.title == title)

@@ -1,74 +1,124 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the samples of a run of ``monitor`` add up to."""
+"""The answers that a recording of ``monitor`` gives: which buffers overflow, which size would do, where records go."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
 
-from kcovdbg.monitor.samples import FindingSample
+from kcovdbg.abi.handle import decode_handle
+from kcovdbg.console.column import ADDRESS, ADDRESSES, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL, Column
+from kcovdbg.console.json_schema import Meaning
+from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
+from kcovdbg.model.object_names import name_kcov, name_some
+from kcovdbg.monitor.activity import (
+    Activity,
+    BufferKey,
+    SectionActivity,
+    SectionKey,
+    buffers_of,
+    compare_looks,
+    lost_of_sections,
+)
+from kcovdbg.monitor.samples import FINDING_COLUMNS, Facts, FindingSample, Sample
+
+# The share of rounds that the recommended size holds.
+_HELD: Final = 0.99
+# Words of a page on 64-bit kernels, and the smallest size that is recommended.
+_PAGE_WORDS: Final = 512
+# Limit for the points of a plot.
+_POINTS: Final = 400
+_HEADER: Final = ".h"
 
 
-class Rate(NamedTuple):
-    """A number of events per second."""
+class _Round(NamedTuple):
+    """The use of a buffer since it was empty."""
 
-    per_second: float
-    is_least: bool = False
-    """Whether there may have been more."""
-
-
-class SectionKey(NamedTuple):
-    """What sections are counted by."""
-
-    kcov: int | None
-    handle: int | None
-    """None where the object has several: the kernel does not keep which of them a section began with."""
-    handles: tuple[int, ...]
-    """The handles of the object, as far as they are known."""
+    records: int
+    is_full: bool
+    full_seconds: float
 
 
-class SectionActivity(NamedTuple):
-    """The remote and softirq sections with one handle."""
-
-    key: SectionKey
-    in_flight: int
-    begun: int
-    """Since the start, at least."""
-    rate: Rate | None
-
-
-class BufferSummary(NamedTuple):
-    """One object's buffer, or the areas that are used for it, in a recording."""
+@dataclass(slots=True)
+class BufferUse:
+    """The use of one object's buffer, or of the areas that are used for it, in a recording; counts are lower bounds."""
 
     kind: str
     """``buffer``, or ``area`` for the areas of its sections."""
     kcov: int | None
-    tasks: tuple[str, ...]
-    """The names of the tasks that collected into it."""
-    mode: str | None
     size: int | None
     """In words of the kernel."""
-    capacity: int | None
-    looks: int
-    rounds: int
-    """How often it was emptied or used anew, at least, and the last use."""
-    overflows: int
-    """How often it became full, at least."""
-    full_seconds: float
-    records: int
-    """Written to it, at least."""
-    rate: float | None
-    """Records a second while it was not full."""
-    lost: int
-    """Records, at least."""
-    lost_estimate: int | None
-    """Records, if it was written to as fast while it was full as before; None where that is unknown."""
-    largest: int
-    """Records of the fullest round that was seen."""
-    needed: int | None
-    """Records that 99 % of the rounds need; None where overflows hide it."""
-    needed_size: int | None
-    """A size in words that holds them."""
+    mode: str | None
+    names: dict[str, None] = field(default_factory=dict)
+    """Of the tasks that collected into it."""
+    capacity: int | None = None
+    looks: int = 0
+    overflows: int = 0
+    """How often it became full."""
+    full_seconds: float = 0.0
+    records: int = 0
+    """Written to it."""
+    lost: int = 0
+    free_seconds: float = 0.0
+    free_records: int = 0
+    """Written to it while it was not full."""
+    ended: list[_Round] = field(default_factory=list)
+    """Its uses from one reset to the next, and the last one."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks that collected into it."""
+        return tuple(self.names)
+
+    @property
+    def rounds(self) -> int:
+        """How often it was emptied or used anew, and the last use."""
+        return len(self.ended)
+
+    @property
+    def rate(self) -> float | None:
+        """Records a second while it was not full."""
+        return self.free_records / self.free_seconds if self.free_seconds > 0 and self.free_records else None
+
+    @property
+    def lost_estimate(self) -> int | None:
+        """Lost records, if it was written to as fast while it was full as before; None where that is unknown."""
+        if self.full_seconds and self.rate is None:
+            return None
+        return max(round((self.rate or 0.0) * self.full_seconds), self.lost)
+
+    @property
+    def largest(self) -> int:
+        """Records of the fullest round that was seen."""
+        return max((one.records for one in self.ended), default=0)
+
+    @property
+    def needed(self) -> int | None:
+        """Records that 99 % of the rounds need; None where overflows hide it."""
+        rate = self.rate
+        # Without a rate, how much did not fit is unknown.
+        lacks = (math.inf if rate is None else one.full_seconds * rate for one in self.ended)
+        needs = sorted(one.records + (lack if one.is_full else 0) for one, lack in zip(self.ended, lacks, strict=True))
+        if not needs or math.isinf(needed := needs[min(math.ceil(_HELD * len(needs)), len(needs)) - 1]):
+            return None
+        # Assume that a full buffer lacks at least one record.
+        return math.ceil(needed) + any(one.is_full and one.records >= needed for one in self.ended)
+
+    @property
+    def needed_size(self) -> int | None:
+        """A size in words that holds them: a power of two and whole pages."""
+        needed = self.needed
+        if needed is None or not self.size or not self.capacity:
+            return None
+        # Comparisons take four words, records of other formats what they take.
+        words = 1 + needed * max((self.size - 1) // self.capacity, 1)
+        return max(_PAGE_WORDS, 1 << (words - 1).bit_length())
 
 
 class PlacedShare(NamedTuple):
@@ -79,10 +129,6 @@ class PlacedShare(NamedTuple):
     records: float
     share: float
     """Of all sampled records, 0 to 1."""
-    makefile: str | None
-    """The Makefile where a line excludes it."""
-    line: str | None
-    """That line."""
 
 
 class PlotPoint(NamedTuple):
@@ -104,20 +150,18 @@ class PlotPoint(NamedTuple):
 class Summary(NamedTuple):
     """The answers."""
 
-    facts: Mapping[str, str | None]
+    facts: Facts
     start: float
     """Seconds since 1970."""
     seconds: float
     looks: int
     interval: float | None
     """The median time from look to look."""
-    buffers: tuple[BufferSummary, ...]
+    buffers: tuple[BufferUse, ...]
     sections: tuple[SectionActivity, ...]
     functions: tuple[PlacedShare, ...]
     files: tuple[PlacedShare, ...]
     directories: tuple[PlacedShare, ...]
-    sampled: float
-    """Records that the shares are of."""
     findings: tuple[FindingSample, ...]
     """Findings that two consecutive looks had."""
     came: int
@@ -128,3 +172,457 @@ class Summary(NamedTuple):
     reads: int | None
     points: tuple[PlotPoint, ...]
     errors: tuple[str, ...]
+
+
+def summarize(samples: Iterable[Sample], facts: Facts) -> Summary:
+    """Return the answers that samples give.
+
+    :param samples: in the order of time.
+    """
+    usage = _Usage()
+    shares: Counter[tuple[str | None, str | None]] = Counter()
+    findings: dict[FindingSample, None] = {}
+    errors: dict[str, None] = {}
+    points: list[PlotPoint] = []
+    gaps: list[float] = []
+    activity = Activity()
+    cpu = 0.0
+    reads: int | None = None
+    for sample in samples:
+        last = activity.sample
+        activity = activity.after(sample)
+        findings.update(dict.fromkeys(activity.findings))
+        errors.update(dict.fromkeys(sample.errors))
+        for share in sample.shares:
+            file = None if share.file is None else str(PurePosixPath(share.file))
+            shares[share.function, file] += share.records  # type: ignore[assignment]
+        cpu += sample.seconds
+        if sample.reads is not None:
+            reads = (reads or 0) + sample.reads
+        span = 0.0 if last is None else sample.time - last.time
+        gaps += () if last is None else (span,)
+        gained = usage.add(activity, last, span)
+        points.append(
+            PlotPoint(
+                seconds=sample.time - activity.started,
+                rate=gained / span if span > 0 else 0.0,
+                fill=max((task.fill or 0.0 for task in sample.tasks), default=0.0),
+                overflows=activity.overflows,
+                sections=sum(task.is_section for task in sample.tasks),
+                objects=len(activity.objects),
+            )
+        )
+        if len(points) >= 4 * _POINTS:
+            points = _thin(points, 2 * _POINTS)
+    seconds = points[-1].seconds if points else 0.0
+    return Summary(
+        facts=facts,
+        start=activity.started,
+        seconds=seconds,
+        looks=activity.looks,
+        interval=sorted(gaps)[len(gaps) // 2] if gaps else None,
+        buffers=tuple(sorted(usage.end(), key=_buffer_order)),
+        sections=activity.sections,
+        functions=_rank((*place, records) for place, records in shares.items()),
+        files=_rank((None, file, records) for (_, file), records in shares.items()),
+        directories=_rank((None, _directory_of(file), records) for (_, file), records in shares.items()),
+        findings=tuple(findings),
+        came=activity.came,
+        went=activity.went,
+        overflows=activity.overflows,
+        cpu_share=cpu / seconds if seconds > 0 else 0.0,
+        reads=reads,
+        points=tuple(_thin(points, _POINTS)),
+        errors=tuple(errors),
+    )
+
+
+class _UseKey(NamedTuple):
+    kind: str
+    kcov: int | None
+    size: int | None
+    mode: str | None
+
+    def is_like(self, other: _UseKey) -> bool:
+        """Return whether both are of one buffer, as far as its size is known."""
+        return self == other or (None in (self.size, other.size) and self._replace(size=other.size) == other)
+
+
+class _Usage:
+    """The use of each buffer, added up over samples."""
+
+    def __init__(self) -> None:
+        self._uses: dict[_UseKey, BufferUse] = {}
+        self._rounds: dict[BufferKey, tuple[_UseKey, _Round]] = {}
+
+    def add(self, activity: Activity, last: Sample | None, span: float) -> int:
+        """Add the latest sample; return the records that all of KCOV's buffers gained.
+
+        :param last: the sample before it.
+        :param span: seconds since that.
+        """
+        known, now = buffers_of(last), buffers_of(activity.sample)
+        lost = lost_of_sections(known, now)
+        gained = 0
+        for key in [key for key in self._rounds if key not in now]:
+            self._end_round(key)
+        for key, task in now.items():
+            if task.count is None or not task.capacity:
+                self._end_round(key)
+                continue
+            before = known.get(key)
+            # An owner of remote handles has no area itself: it is the object's.
+            found = activity.objects.get(task.kcov or 0)
+            size = task.kcov_size or (None if found is None else found.size)
+            of = _UseKey("area" if task.is_section else "buffer", task.kcov, size, task.kcov_mode)
+            step = compare_looks(before, task)
+            use = self._uses.setdefault(of, BufferUse(*of))
+            use.names[f"{task.comm or '?'} ({task.pid if task.pid is not None else '?'})"] = None
+            use.capacity = task.capacity
+            use.looks += 1
+            use.overflows += step.became_full
+            use.records += step.gained
+            use.lost += step.lost + (0 if task.is_section else lost[task.kcov])
+            # Devices count words.
+            gained += step.gained if task.device is None else 0
+            stayed_full = before is not None and bool(before.full and task.full) and not step.was_reset
+            if stayed_full:
+                use.full_seconds += span
+            elif before is not None and not step.was_reset:
+                use.free_seconds += span
+                use.free_records += step.gained
+            if key in self._rounds and (step.was_reset or not self._rounds[key][0].is_like(of)):
+                self._end_round(key)
+            full_seconds = self._rounds[key][1].full_seconds if key in self._rounds else 0.0
+            self._rounds[key] = (of, _Round(task.held, bool(task.full), full_seconds + (span if stayed_full else 0.0)))
+        return gained
+
+    def end(self) -> Iterable[BufferUse]:
+        """Return what was added up, after the last sample."""
+        for key in list(self._rounds):
+            self._end_round(key)
+        # What was seen of an object's buffer before a look found the object, and so its size.
+        for unknown in [of for of in self._uses if of.size is None]:
+            of = next((known for known in self._uses if known.size is not None and known.is_like(unknown)), None)
+            if of is None:
+                continue
+            unsized, use = self._uses.pop(unknown), self._uses[of]
+            use.names = {**unsized.names, **use.names}
+            for name in ("looks", "overflows", "full_seconds", "free_seconds", "records", "free_records", "lost", "ended"):
+                setattr(use, name, getattr(unsized, name) + getattr(use, name))
+        return self._uses.values()
+
+    def _end_round(self, key: BufferKey) -> None:
+        of, ended = self._rounds.pop(key, (None, None))
+        if of is not None and ended is not None and ended.records:
+            self._uses[of].ended.append(ended)
+
+
+def _buffer_order(buffer: BufferUse) -> tuple[float, ...]:
+    return (-buffer.overflows, -(buffer.lost_estimate or buffer.lost), -buffer.records, buffer.kcov or 0)
+
+
+def _directory_of(file: str | None) -> str | None:
+    """Return the directory of a source file; that of a header names headers, as code of one is compiled elsewhere."""
+    path = PurePosixPath(file or "")
+    if path.suffix == _HEADER:
+        return str(path.parent / f"*{_HEADER}")
+    return None if file is None else f"{path.parent}/"
+
+
+def _rank(shares: Iterable[tuple[str | None, str | None, float]]) -> tuple[PlacedShare, ...]:
+    """Add up the records of each function and file; the largest first."""
+    sums: dict[tuple[str | None, str | None], float] = {}
+    total = 0.0
+    for function, file, records in shares:
+        total += records
+        sums[function, file] = sums.get((function, file), 0.0) + records
+    ordered = sorted(sums.items(), key=lambda item: (-item[1], str(item[0])))
+    return tuple(PlacedShare(*place, records, records / total if total else 0.0) for place, records in ordered)
+
+
+def exclusion(file: str | None) -> tuple[str | None, str | None]:
+    """Return the Makefile where a line excludes a source file or a directory from KCOV, and that line.
+
+    Code of a header is compiled into each file that includes it, and only those can be excluded.
+    """
+    if file is None or file.startswith(("/", "..")):
+        return None, None
+    path = PurePosixPath(file)
+    if path.suffix in (".c", ".S", ".rs"):
+        return str(path.parent / "Makefile"), f"KCOV_INSTRUMENT_{path.stem}.o := n"
+    if path.suffix or not file.endswith("/"):
+        return None, None
+    return str(path / "Makefile"), "KCOV_INSTRUMENT := n"
+
+
+def _thin(points: Sequence[PlotPoint], most: int) -> list[PlotPoint]:
+    """Return at most so many points: of those that are joined, the highest values."""
+    if len(points) <= most:
+        return list(points)
+    edges = [number * len(points) // most for number in range(most + 1)]
+    return [
+        group[-1]._replace(
+            rate=sum(point.rate for point in group) / len(group),
+            fill=max(point.fill for point in group),
+            sections=max(point.sections for point in group),
+        )
+        for group in (points[first:end] for first, end in pairwise(edges))
+    ]
+
+
+def handle_text(key: SectionKey) -> str:
+    """Return what sections are counted by, in words: a handle, or the object where it has several."""
+    if key.handle is not None:
+        return str(decode_handle(key.handle))
+    if not key.kcov:
+        return "unknown"
+    return f"one of {handles_text(key.handles)}" if key.handles else name_kcov(key.kcov)
+
+
+def handles_text(handles: Sequence[int]) -> str:
+    """Return handles in words: ``usb:1, common:0x42``; runs of one subsystem are shortened: ``usb:1 to usb:5``."""
+    runs: list[list[int]] = []
+    for handle in handles:
+        if runs and handle == runs[-1][-1] + 1:
+            runs[-1].append(handle)
+        else:
+            runs.append([handle])
+    texts = []
+    for run in runs:
+        first, last = str(decode_handle(run[0])), str(decode_handle(run[-1]))
+        texts.append(first if len(run) == 1 else f"{first} to {last}" if len(run) > 2 else f"{first}, {last}")
+    return ", ".join(texts)
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time span: ``3.2 s``, ``12 min 05 s``."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 120:
+        return f"{minutes} min {rest:02} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min"
+
+
+def short_number(number: float) -> str:
+    """Return a number in at most five characters: ``999``, ``12.3k``, ``4.5M``."""
+    for unit in ("", "k", "M", "G"):
+        if abs(number) < 999.5:
+            return f"{number:.1f}{unit}" if unit and abs(number) < 99.95 else f"{number:.0f}{unit}"
+        number /= 1000
+    return f"{number:.0f}T"
+
+
+def syzkaller_size(words: int) -> str:
+    """Return a size as syzkaller writes its constant: ``512 << 10``."""
+    return f"{words // 1024} << 10" if words % 1024 == 0 else str(words)
+
+
+def _lost_text(buffer: BufferUse) -> str | None:
+    if not buffer.overflows:
+        return None
+    return f"{buffer.lost}" + ("" if buffer.lost_estimate is None else f" (about {short_number(buffer.lost_estimate)})")
+
+
+_BUFFER_COLUMNS: Final = (
+    Column("kind"),
+    Column("kcov", ADDRESS),
+    Column("tasks", LIST, text=lambda row: name_some(row.tasks, 1), elastic=14),
+    Column("mode", MODE),
+    Column("size", NUMBER),
+    Column("capacity", NUMBER),
+    Column("looks", NUMBER, priority=4),
+    Column("rounds", NUMBER, priority=2),
+    Column("overflows", NUMBER, title="FULL", style=lambda row: "warning" if row.overflows else ""),
+    Column(
+        "full_seconds",
+        SECONDS,
+        title="FULL FOR",
+        value=lambda row: round(row.full_seconds, 3),
+        text=lambda row: seconds_text(row.full_seconds) if row.overflows else None,
+        priority=2,
+    ),
+    Column("records", NUMBER, priority=1),
+    Column(
+        "rate",
+        SECONDS,
+        title="RECORDS/S",
+        value=lambda row: None if row.rate is None else round(row.rate, 3),
+        text=lambda row: None if row.rate is None else short_number(row.rate),
+        priority=2,
+    ),
+    Column("lost", NUMBER, title="LOST", text=_lost_text),
+    Column("lost_estimate", NUMBER, json_only=True),
+    Column("largest", NUMBER, priority=1),
+    Column("needed", NUMBER, json_only=True),
+    Column(
+        "needed_size", NUMBER, title="SIZE FOR 99%", text=lambda row: None if row.needed_size is None else f"{row.needed_size}"
+    ),
+)
+_SHOWN: Final = tuple("kcov tasks mode kind size rounds overflows full_seconds lost rate largest needed_size".split())
+_SECTION_COLUMNS: Final = (
+    Column("handle", HANDLE, value=lambda row: row.key.handle, text=lambda row: handle_text(row.key)),
+    Column("kcov", ADDRESS, value=lambda row: row.key.kcov, json_only=True),
+    Column("handles", ADDRESSES, value=lambda row: row.key.handles, json_only=True),
+    Column("begun", NUMBER, title="BEGUN"),
+)
+_PLACE_COLUMNS: Final = (
+    Column("records", NUMBER, value=lambda row: round(row.records), title="RECORDS"),
+    Column("share", SHARE),
+    Column("function", SYMBOL, elastic=16),
+    Column("file", PATH, elastic=16, elide_start=True),
+    Column("makefile", PATH, value=lambda row: exclusion(row.file)[0], elastic=12, elide_start=True, priority=2),
+    Column("line", title="TO EXCLUDE IT", value=lambda row: exclusion(row.file)[1], priority=1),
+)
+SUMMARY_COLUMNS: Final = (
+    Column("target", value=lambda row: row.facts.get("target")),
+    Column("release", value=lambda row: row.facts.get("release")),
+    Column("build_id", value=lambda row: row.facts.get("build_id")),
+    Column("start", SECONDS),
+    Column("seconds", SECONDS, value=lambda row: round(row.seconds, 3)),
+    Column("looks", NUMBER),
+    Column("interval", SECONDS),
+    Column("overflows", NUMBER),
+    Column("buffers", items=_BUFFER_COLUMNS),
+    Column("sections", items=_SECTION_COLUMNS),
+    Column("functions", items=_PLACE_COLUMNS),
+    Column("files", items=_PLACE_COLUMNS),
+    Column("directories", items=_PLACE_COLUMNS),
+    Column("came", NUMBER),
+    Column("went", NUMBER),
+    Column("findings", items=FINDING_COLUMNS),
+    Column("cpu_share", SHARE),
+    Column("reads", NUMBER),
+    Column("errors", LIST),
+)
+_PLACE_MEANINGS: Final = {
+    "records": Meaning("records that went there, estimated from samples", unit="records"),
+    "share": Meaning("share of all sampled records, from 0 to 1"),
+    "function": Meaning("innermost function", "grouped by file or directory, or unknown"),
+    "file": Meaning("source file or directory, relative to the build root", "the debug info does not tell"),
+    "makefile": Meaning("Makefile where a line excludes it from KCOV", "it is a header or not in the kernel's tree"),
+    "line": Meaning("the line that excludes it from KCOV", "it is a header or not in the kernel's tree"),
+}
+SUMMARY_MEANINGS: Final[Mapping[str, Meaning]] = {
+    "start": Meaning("time of the first look", unit="seconds since 1970"),
+    "seconds": Meaning("time from the first look to the last", unit="seconds"),
+    "looks": Meaning("number of looks at the kernel", unit="looks"),
+    "interval": Meaning("median time from look to look", "there is only one", "seconds"),
+    "overflows": Meaning("how often any buffer became full, at least"),
+    "buffers": Meaning("the buffers and areas, those that overflowed most often first"),
+    "buffers[].kind": Meaning("`buffer`, or `area` for the areas of the object's sections"),
+    "buffers[].kcov": Meaning("address of the `struct kcov`", "it could not be read"),
+    "buffers[].tasks": Meaning("names of the tasks that collected into it, with their thread ids"),
+    "buffers[].looks": Meaning("looks in which it was seen", unit="looks"),
+    "buffers[].rounds": Meaning("how often it was emptied or used anew, at least, and the last use"),
+    "buffers[].overflows": Meaning("how often it became full, at least"),
+    "buffers[].full_seconds": Meaning("time for which it was seen full", unit="seconds"),
+    "buffers[].records": Meaning("records that were written to it, at least", unit="records"),
+    "buffers[].rate": Meaning(
+        "records a second while it was not full", "it did not grow while it was seen", "records per second"
+    ),
+    "buffers[].lost": Meaning("records that were lost, at least", unit="records"),
+    "buffers[].lost_estimate": Meaning(
+        "records that were lost if they came as fast while it was full as before", "how fast is unknown", "records"
+    ),
+    "buffers[].largest": Meaning("records of the fullest round that was seen", unit="records"),
+    "buffers[].needed": Meaning("records that 99 % of the rounds need", "overflows hide it", "records"),
+    "buffers[].needed_size": Meaning(
+        "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the `area_size` of "
+        "KCOV_REMOTE_ENABLE",
+        "overflows hide it, or its size is unknown",
+        "words",
+    ),
+    "sections": Meaning("remote and softirq sections by handle"),
+    "sections[].handle": Meaning("handle, the whole word", "the object has several, or it is unknown"),
+    "sections[].kcov": Meaning("address of the `struct kcov`", "it could not be read"),
+    "sections[].handles": Meaning("handles of the object, one of which it is"),
+    "sections[].begun": Meaning("sections that began, at least", unit="sections"),
+    **{
+        f"{group}{path}": meaning
+        for group in ("functions", "files", "directories")
+        for path, meaning in (
+            ("", Meaning("where records went, the largest share first")),
+            *((f"[].{key}", meaning) for key, meaning in _PLACE_MEANINGS.items()),
+        )
+    },
+    "came": Meaning("objects that appeared after the first look", unit="objects"),
+    "went": Meaning("objects that disappeared", unit="objects"),
+    "findings": Meaning("findings that two looks in a row had"),
+    "findings[].rule": Meaning("name of the rule"),
+    "findings[].severity": Meaning("`error`, `warning` or `transient`"),
+    "findings[].object": Meaning("what the finding is about"),
+    "findings[].message": Meaning("what is wrong with it"),
+    "cpu_share": Meaning("share of one core's time that looking took"),
+    "reads": Meaning("reads of the kernel's memory", "they were not counted", "reads"),
+    "errors": Meaning("what could not be read, one sentence each"),
+}
+
+
+def heading_lines(summary: Summary) -> Iterator[Line]:
+    """Yield what the summary is of."""
+    facts = summary.facts
+    release = f", Linux {facts['release']}" if facts.get("release") else ""
+    yield (("header", f"{facts.get('target') or 'unknown target'}{release}"),)
+    start = datetime.fromtimestamp(summary.start, timezone.utc)
+    interval = "" if summary.interval is None else f", one every {summary.interval:.2f} s"
+    yield (("", f"{start:%Y-%m-%d %H:%M:%S} UTC, {seconds_text(summary.seconds)}, {summary.looks} looks{interval}"),)
+    reads = "" if summary.reads is None else f", {summary.reads} reads"
+    yield (("remark", f"looking took {summary.cpu_share:.1%} of one core{reads}; counts are lower bounds"),)
+
+
+def buffer_table(summary: Summary, limit: int | None = None) -> Table:
+    """Return the table of buffers."""
+    shown = summary.buffers[:limit]
+    more = len(summary.buffers) - len(shown)
+    remarks = [f"{more} more buffers; --json has them"] if more else []
+    return Table(_BUFFER_COLUMNS, shown, show=_SHOWN, empty="no buffer was seen", remarks=remarks, piped_width=PIPED_WIDTH)
+
+
+def advice_lines(summary: Summary) -> Iterator[Line]:
+    """Yield which sizes would hold 99 % of what was collected."""
+    full = [buffer for buffer in summary.buffers if buffer.overflows]
+    if not summary.buffers:
+        return
+    if not full:
+        yield (("good", "no buffer became full"),)
+    for kind, call, constant in (
+        ("buffer", "ioctl(fd, KCOV_INIT_TRACE, {words})", "kCoverSize"),
+        ("area", "kcov_remote_arg.area_size = {words}", "kExtraCoverSize"),
+    ):
+        of_kind = [buffer for buffer in full if buffer.kind == kind]
+        if not of_kind:
+            continue
+        sizes = [buffer.needed_size for buffer in of_kind if buffer.needed_size is not None]
+        if len(sizes) < len(of_kind):
+            hidden = len(of_kind) - len(sizes)
+            yield (("warning", f"size for 99 % of the rounds of {hidden} {kind}s unknown: it was full in every round"),)
+        if sizes:
+            words = max(sizes)
+            yield (
+                ("header", f"for 99 % of the rounds of the {kind}s that became full: "),
+                ("", f"{call.format(words=words)}; in syzkaller {constant} = {syzkaller_size(words)}"),
+            )
+
+
+def section_table(sections: Sequence[SectionActivity]) -> Table:
+    """Return the table of sections."""
+    return Table(_SECTION_COLUMNS, sections, empty="no section was seen")
+
+
+def place_table(places: Sequence[PlacedShare], *, by: str, limit: int = 15) -> Table:
+    """Return the table of places that records went to.
+
+    :param by: ``function``, ``file`` or ``directory``.
+    """
+    show = ["records", "share", *(("function",) if by == "function" else ()), "file"]
+    if by == "directory":
+        show += ["makefile", "line"]
+    elif by == "file":
+        show += ["line"]
+    remarks = [f"{len(places) - limit} more; --json has them"] if len(places) > limit else []
+    return Table(
+        _PLACE_COLUMNS, places[:limit], show=show, empty="no records were sampled", remarks=remarks, piped_width=PIPED_WIDTH
+    )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -17,7 +18,6 @@ from kcovdbg.console.runner import INTERRUPTED, answer, find_command, find_forma
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import UsageError
-from kcovdbg.monitor.events import BufferLook, OverflowCounts
 
 # The key of the columns by which tasks and objects say that their buffer is full.
 _FULL: Final = "full"
@@ -32,24 +32,40 @@ def _keep_rows(renderable: Renderable) -> Renderable:
     return renderable
 
 
-def _look_at_buffers(shown: Iterable[Renderable]) -> Iterator[BufferLook]:
-    """Yield the buffers in an answer."""
-    for part in shown:
-        if not isinstance(part, Table) or part.label is None:
-            continue
-        for column in part.columns:
-            if column.key == _FULL:
-                full = column.reader()
-                yield from (BufferLook(part.label(row), full(row)) for row in part.rows)
+class OverflowCounts:
+    """How often buffers became full, over several looks at a kernel that runs: lower bounds."""
 
+    def __init__(self) -> None:
+        self.times: Counter[str] = Counter()
+        self._full: dict[str, bool] = {}
+        self._looks = 0
 
-def _describe_overflows(counts: OverflowCounts, looks: int) -> Lines:
-    times = counts.times
-    named = ", ".join(f"{name} ({count}×)" for name, count in list(times.items())[:_NAMED])
-    more = f", {len(times) - _NAMED} more" if len(times) > _NAMED else ""
-    seen = "1 look" if looks == 1 else f"{looks} looks"
-    text = f"in {seen}, buffers that became full: {named}{more}" if named else f"in {seen}, no buffer became full"
-    return Lines(((("remark", text),),), is_prose=True)
+    def add(self, shown: Iterable[Renderable]) -> bool:
+        """Add the buffers that an answer shows; return whether it shows any.
+
+        A buffer that is not in it, or whose state is unknown, stays as it was seen last.
+        """
+        self._looks += 1
+        has_any = False
+        for part in shown:
+            if not isinstance(part, Table) or part.label is None:
+                continue
+            for read in (column.reader() for column in part.columns if column.key == _FULL):
+                for row in part.rows:
+                    has_any, name, full = True, part.label(row), read(row)
+                    if full is not None:
+                        self.times[name] += full and not self._full.get(name)
+                        self._full[name] = full
+        return has_any
+
+    def lines(self) -> Lines:
+        """Return the counts in words."""
+        times = (+self.times).most_common()
+        named = ", ".join(f"{name} ({count}×)" for name, count in times[:_NAMED])
+        more = f", {len(times) - _NAMED} more" if len(times) > _NAMED else ""
+        seen = "1 look" if self._looks == 1 else f"{self._looks} looks"
+        text = f"in {seen}, buffers that became full: {named}{more}" if named else f"in {seen}, no buffer became full"
+        return Lines(((("remark", text),),), is_prose=True)
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
@@ -69,14 +85,13 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
             its_context = Context(context.workspace, command, context.terminal, context.format)
             # The last answer stays on the screen until the next one is complete.
             shown = [_keep_rows(part) for part in answer(its_context, its_args)]
-            buffers = list(_look_at_buffers(shown))
-            overflows, looks = overflows.after(buffers), looks + 1
+            has_buffers, looks = overflows.add(shown), looks + 1
             yield Clear()
             if context.terminal.is_terminal:
                 yield Lines(((("remark", title),), ()))
             yield from shown
-            if buffers:
-                yield _describe_overflows(overflows, looks)
+            if has_buffers:
+                yield overflows.lines()
             context.status = max(context.status, its_context.status)
             if looks != args.count and (still := _find_still(context, its_context)) is not None:
                 write_remarks(context.terminal, [still])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcovdbg.monitor.sample_file import read_run
+from kcovdbg.monitor.samples import read_run
 from tests.lab import kernel as kernels
 from tests.lab import requirements
 from tests.lab.collect_guest import SHARED, Lab, put_programs

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kcovdbg.monitor.sample_file import read_run
-from kcovdbg.monitor.sample_summary import summarize
+from kcovdbg.monitor.samples import read_run
+from kcovdbg.monitor.summary import summarize
 from tests.lab.collect_guest import SHARED, put_programs
 from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import ROOT

@@ -3,12 +3,10 @@
 
 import pytest
 
-from kcovdbg.monitor.activity import Activity, EventKind
+from kcovdbg.monitor.activity import Activity, EventKind, SectionKey
 from kcovdbg.monitor.rows import Tab, make_rows, totals_line
-from kcovdbg.monitor.sample_summary import exclusion, summarize
-from kcovdbg.monitor.sample_summary_rows import syzkaller_size
 from kcovdbg.monitor.samples import FindingSample, ObjectSample, RecordShare
-from kcovdbg.monitor.summary import SectionKey
+from kcovdbg.monitor.summary import exclusion, summarize, syzkaller_size
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 
 
@@ -73,7 +71,7 @@ def test_sections_are_told_apart_by_their_counts():
     samples = [sample(number, *([] if count is None else [section(count)])) for number, count in enumerate(counts)]
     activity = run(samples[0]._replace(objects=objects), *samples[1:])
     (found,) = activity.sections
-    assert (found.key, found.begun, found.in_flight) == (SectionKey(KCOV, USB, (USB,)), 3, 1)
+    assert (found.key, found.begun, found.in_flight) == (SectionKey(KCOV, (USB,)), 3, 1)
     assert found.rate is not None
     assert found.rate.is_least
 
@@ -182,20 +180,18 @@ def test_summary_adds_shares_up():
     )
     summary = summarize([sample(0, shares=shares), sample(1, shares=shares[:1])], {})
     assert [(place.function, place.records) for place in summary.functions] == [("f", 120), ("g", 30), ("h", 10)]
-    assert [(place.file, place.line) for place in summary.files] == [
-        ("kernel/fork.c", "KCOV_INSTRUMENT_fork.o := n"),
-        ("kernel/exit.c", "KCOV_INSTRUMENT_exit.o := n"),
-        ("include/linux/list.h", None),
+    assert [(place.file, place.records) for place in summary.files] == [
+        ("kernel/fork.c", 120),
+        ("kernel/exit.c", 30),
+        ("include/linux/list.h", 10),
     ]
-    assert [(place.file, place.makefile) for place in summary.directories] == [
-        ("kernel/", "kernel/Makefile"),
-        ("include/linux/*.h", None),
-    ]
+    assert [(place.file, place.records) for place in summary.directories] == [("kernel/", 150), ("include/linux/*.h", 10)]
 
 
 def test_exclusion():
     assert exclusion("mm/slub.c") == ("mm/Makefile", "KCOV_INSTRUMENT_slub.o := n")
     assert exclusion("mm/") == ("mm/Makefile", "KCOV_INSTRUMENT := n")
+    assert exclusion("include/linux/*.h") == exclusion("include/linux/list.h") == (None, None)
     assert exclusion("/usr/src/module.c") == exclusion(None) == (None, None)
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from kcovdbg.abi.record import CMP, PC, RecordKind
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.monitor.events import BufferLook, OverflowCounts
 from kcovdbg.records.alignment import align
 from kcovdbg.records.call_tree import CallKind, Event, build_calls, find_events
 from kcovdbg.records.compact_buffer import decode_ascending, encode_ascending, keep, restore
@@ -315,16 +314,6 @@ def test_filtered_and_grouped_rows(words, function):
     assert [(groups.row(number).left, groups.row(number).rounds) for number in range(len(groups))] == expected
     for run_number, (first, length) in enumerate(expected):
         assert all(groups.find(index) == run_number for index in range(first, first + length))
-
-
-def test_overflows_are_counted_at_their_start():
-    counts = OverflowCounts()
-    for first, second in ((False, True), (True, True), (True, None), (False, True), (True, False)):
-        counts = counts.after([BufferLook("task 1", first), BufferLook("task 2", second)])
-    assert counts.times == {"task 1": 2, "task 2": 1}
-    # A buffer that is gone keeps its count.
-    assert counts.after([]).times == counts.times
-    assert OverflowCounts().after([BufferLook("task 1", False)]).times == {}
 
 
 def test_recorded_system_calls():

@@ -18,7 +18,7 @@ from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import GoneError, KcovdbgError
 from kcovdbg.frontends.cli import main
 from kcovdbg.monitor import command, monitor_source
-from kcovdbg.monitor.sample_file import read_run
+from kcovdbg.monitor.samples import read_run
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock

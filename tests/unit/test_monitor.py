@@ -19,12 +19,11 @@ from kcovdbg.monitor import monitor_source
 from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource
 from kcovdbg.monitor.rows import Tab, bar_text
-from kcovdbg.monitor.sample_file import open_recording, read_run
-from kcovdbg.monitor.sample_summary_rows import handles_text, short_number
 from kcovdbg.monitor.sampler import find_interval, make_task_sample
-from kcovdbg.monitor.samples import AreaSample, FindingSample, RecordedRun, RecordShare
+from kcovdbg.monitor.samples import AreaSample, FindingSample, RecordedRun, RecordShare, open_recording, read_run
 from kcovdbg.monitor.screen import MonitorScreen
 from kcovdbg.monitor.screen_state import KEYS, PLAYBACK_KEYS, MonitorState
+from kcovdbg.monitor.summary import handles_text, short_number
 from tests.support.clock import Clock
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 from tests.support.state import make_task
@@ -165,7 +164,7 @@ def test_screens_of_all_sizes(columns, rows):
         assert "3 tracing" not in frame[1]
         heading = next(line for line in frame if "PID" in line)
         assert heading.index("PID") < heading.index("COMM") < heading.index("MODE") < heading.index("FILL")
-        row = next(line for line in frame if " 41 syz-executor" in line)
+        row = next(line for line in frame if " 41  syz-executor" in line)
         assert "FULL" in row
         assert "TRACE_PC" in row
         assert "F1Help" in frame[-1]
@@ -197,12 +196,11 @@ def test_sorting(keys, column, inverted):
     terminal = Terminal(paused(at=9))
     (frame,) = terminal.run(keys)
     state = terminal.state
-    sort = state._sorts[Tab.TASKS]
-    assert (state.columns[sort.column].title, sort.inverted) == (column, inverted)
-    orders = [state.columns[sort.column].order(row.item) for row in state.rows]
+    assert (state.sort_column.heading, state.sort.inverted) == (column, inverted)
+    orders = [state.sort_column.reader()(row.item) for row in state.rows]
     known = [order for order in orders if order is not None]
     assert orders == known + [None] * (len(orders) - len(known))
-    assert known == sorted(known, reverse=state.columns[sort.column].is_descending is not inverted)
+    assert known == sorted(known, reverse=(column in ("REC/S", "FILL")) is not inverted)
     assert "▽" in text(frame) or "△" in text(frame)
 
 
@@ -219,8 +217,7 @@ def test_a_click_on_a_title_sorts_and_another_one_inverts():
     for clicks, inverted in ((1, False), (2, True)):
         terminal = Terminal(paused(at=9))
         terminal.run(*[click(x, y)] * clicks)
-        sort = terminal.state._sorts[Tab.TASKS]
-        assert (terminal.state.columns[sort.column].title, sort.inverted) == ("COMM", inverted)
+        assert terminal.state.sort == ("comm", inverted)
 
 
 def test_clicks_choose_rows_lists_and_keys():
@@ -271,7 +268,7 @@ def test_lists():
 
 def test_the_cursor_stays_with_its_row():
     state = paused(at=1)
-    state.sort_tasks("REC/S")
+    state.sort_tasks("rate")
     state.go_to(next(number for number, row in enumerate(state.rows) if row.item.task.comm == "idle"))
     for index in range(2, 30):
         state.playback.go_to(index)
@@ -287,7 +284,7 @@ def test_moving():
         (frame,) = terminal.run(keys)
         if cursor is not None:
             assert state.cursor == cursor
-        assert f" {state.selected.item.task.pid} syz-executor" in text(frame)
+        assert f" {state.selected.item.task.pid}  syz-executor" in text(frame)
 
 
 def test_help_names_every_key_and_any_key_closes_it():
@@ -300,7 +297,7 @@ def test_help_names_every_key_and_any_key_closes_it():
     assert "show this help" in text(frames[2])
     assert "show this help" not in text(frames[3])
     # The key that closed help did nothing else.
-    assert terminal.state.columns[terminal.state._sorts[Tab.TASKS].column].title == "REC/S"
+    assert terminal.state.sort.key == "rate"
 
 
 def test_help_fits_the_smallest_usual_screen():
@@ -451,7 +448,7 @@ def test_errors_of_the_recording_end_the_screen():
 def test_enter_names_the_buffer_to_view():
     first, *_ = sequence(2)
     state = MonitorState(live(first, interval=60), 0.04)
-    state.sort_tasks("PID")
+    state.sort_tasks("pid")
     terminal = Terminal(state)
     terminal.run("g\r")
     assert terminal.result == "41"
