@@ -12,6 +12,7 @@ from docs.generate.command_pages import write_commands
 from docs.generate.completions import complete_in
 from docs.generate.gdb_commands import write_gdb_commands
 from docs.generate.generation_pages import write_generations
+from docs.generate.glossary_page import write_glossary
 from docs.generate.json_page import write_json_page, write_json_schema
 from docs.generate.manpage import write_manpage
 from docs.generate.rule_pages import write_rules
@@ -24,6 +25,7 @@ FILES: Mapping[str, Callable[[], str]] = {
     "completions/_kcovdbg": lambda: complete_in("zsh"),
     "completions/kcovdbg.fish": lambda: complete_in("fish"),
     "commands.md": write_commands,
+    "glossary.md": write_glossary,
     "json.md": write_json_page,
     "json-schema.json": write_json_schema,
     "check-rules.md": write_rules,

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
 
 from docs.generate.manpage import sentence
 from kcovdbg.commands import COMMANDS
@@ -24,6 +26,7 @@ def _lines() -> Iterator[str]:
     yield "Use this page to look up a command and its options. Commands are the same in the shell, after `kcovdbg TARGET`,"
     yield "as `%kcov` in drgn and as `kcov-show` in GDB."
     yield ""
+    yield from _contents()
     yield f"`WHAT` is {EXPLANATIONS[Value.BUFFER]}. `HANDLE` is {EXPLANATIONS[Value.HANDLE]}."
     yield ""
     yield "Every command that has rows takes these options, every other one the last:"
@@ -31,6 +34,16 @@ def _lines() -> Iterator[str]:
     yield from _arguments((*OUTPUT_OPTIONS, HELP_OPTION))
     for command in COMMANDS:
         yield from _command(command)
+
+
+def _contents() -> Iterator[str]:
+    """Yield a table of all commands by topic."""
+    for topic, members in groupby(COMMANDS, key=attrgetter("topic")):
+        yield f"| {topic.value} | |"
+        yield "|---|---|"
+        for command in members:
+            yield f"| [`{command.name}`](#{command.name}) | {escape(command.summary)} |"
+        yield ""
 
 
 def _command(command: Command) -> Iterator[str]:

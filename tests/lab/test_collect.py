@@ -109,6 +109,48 @@ def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
     lab.assert_nothing_is_left()
 
 
+def test_coverage_of_a_kernel_test(lab: Lab, tmp_path: Path) -> None:
+    """A kselftest with some 200 children, most of which live for a moment; its lines in lcov's format are addr2line's."""
+    recipe = lab.guest.kernel.recipe
+    tests = "tools/testing/selftests"
+    wanted = [f"*/{tests}/{name}" for name in ("core/close_range_test.c", "clone3/*.h", "*.h")]
+    extract = ["tar", "-xf", recipe.tarball, "-C", tmp_path, "--strip-components=1", "--wildcards", *wanted]
+    subprocess.run(extract, check=True)
+    source = tmp_path / tests / "core/close_range_test.c"
+    subprocess.run(["gcc", "-static", "-O2", "-o", lab.exchange / source.stem, source], check=True)
+    done = lab.collect(f"--buffer-size 4M -o {SHARED}/test.kcov -- {SHARED}/{source.stem}", 600)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^# Totals: pass:[1-9]\d* fail:0 .* error:0$", done.stdout, re.MULTILINE)
+    assert "was full" not in done.stderr
+
+    info = tmp_path / "test.info"
+    words = ("export", "lcov", f"file:{lab.exchange}/test.kcov", "--function", "__close_range", "-o", info)
+    made = run_kcovdbg("-s", lab.guest.kernel.vmlinux, "--source-dir", lab.guest.kernel.tree, *words)
+    assert made.returncode == 0, made.stderr
+    lines = dict(map(int, match.groups()) for match in re.finditer(r"^DA:(\d+),(\d+)$", info.read_text(), re.MULTILINE))
+    buffer = lab.trace("test.kcov")
+    # Records by tail calls of functions that the function calls are not its points.
+    listing = subprocess.run(
+        ["objdump", "-d", "--disassemble=__close_range", "--no-show-raw-insn", lab.guest.kernel.vmlinux],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    points = {int(pc, 16) for pc in re.findall(r"call +\w+ <__sanitizer_cov_trace_pc>\n *(\w+):", listing)}
+    pcs = points.intersection(record.pc_words(buffer.words, buffer.encoding))
+    frames = subprocess.run(
+        ["addr2line", "-f", "-i", "-e", lab.guest.kernel.vmlinux, *(f"{pc - 1:#x}" for pc in pcs)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    places = zip(frames[::2], frames[1::2], strict=True)
+    expected = {int(re.split("[: ]", place)[1]) for function, place in places if function == "__close_range"}
+    # dup_fd() did not fail.
+    assert 5 < len(pcs) < len(points)
+    assert {line for line, hits in lines.items() if hits} == expected
+
+
 def test_system_calls(lab: Lab) -> None:
     done = lab.collect("--syscall --json -- cat /etc/hostname")
     assert done.returncode == 0, done.stderr
