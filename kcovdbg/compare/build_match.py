@@ -231,9 +231,8 @@ class _Keys:
 
     def _pair_lines(self, pairs: FunctionPairs) -> Iterator[tuple[FunctionPair, LinePairs]]:
         old, new = (build.functions for build in self._builds)
-        stale = pairs.find_stale_files()
         for pair in pairs:
-            yield pair, pair_lines(old, pair.left, new, pair.right, by_source=old.files[pair.left] not in stale)
+            yield pair, pair_lines(old, pair.left, new, pair.right)
 
     def _share(self, pair: FunctionPair, lines: LinePairs, numbers: array[int], functions: array[int]) -> bool:
         """Give a function of the right build, and its lines, the numbers of the left build.
@@ -309,33 +308,24 @@ class _Points(NamedTuple):
         return self.bodies.index(bodies.pop()) if len(bodies) == 1 else None
 
 
-class _Nearest:
-    """The points of a build by their innermost functions and lines."""
+class _Copies:
+    """The lowest PCs of a build by their innermost functions and lines, and by the functions that those are inlined into."""
 
     def __init__(self) -> None:
-        self._by_outer: dict[tuple[tuple[int, int], int], dict[int, int]] = defaultdict(dict)
-        self._by_any: dict[tuple[tuple[int, int], int], dict[int, int]] = defaultdict(dict)
+        self._by_outermost: dict[tuple[tuple[int, int], int], int] = {}
+        self._by_any: dict[tuple[tuple[int, int], int], int] = {}
 
     def add(self, pc: int, innermost: tuple[int, int], functions: Sequence[int]) -> None:
-        """Add a point; of several with the same number of frames the lowest counts."""
-        depth = len(functions)
-        for function in {*functions}:
-            _keep_lowest(self._by_any[innermost, function], depth, pc)
-        _keep_lowest(self._by_outer[innermost, functions[-1]], depth, pc)
+        """Add a point, after all those with lower PCs."""
+        self._by_outermost.setdefault((innermost, functions[-1]), pc)
+        for function in functions:
+            self._by_any.setdefault((innermost, function), pc)
 
     def find(self, innermost: tuple[int, int], functions: Sequence[int]) -> int | None:
-        """Return the PC of the point with the most similar depth that is inlined into one of some functions.
-
-        Points that the outermost of the functions is inlined into count as well.
-        """
-        depth = len(functions)
-        found = [self._by_any.get((innermost, functions[-1]), {})]
-        found += [self._by_outer.get((innermost, function), {}) for function in functions]
-        return min(((abs(other - depth), pc) for pcs in found for other, pc in pcs.items()), default=(0, None))[1]
-
-
-def _keep_lowest(pcs: dict[int, int], depth: int, pc: int) -> None:
-    pcs[depth] = min(pc, pcs.get(depth, pc))
+        """Return the PC of a point that is inlined into the same outermost function, or whose outermost one is among these."""
+        inlined = self._by_any.get((innermost, functions[-1]))
+        others = (self._by_outermost.get((innermost, function)) for function in functions)
+        return inlined if inlined is not None else next((pc for pc in others if pc is not None), None)
 
 
 class _Matcher:
@@ -506,17 +496,17 @@ class _Matcher:
             return
         chains = dict.fromkeys(chain for _, chain in alone)
         lines = {keys.innermost(chain, is_left=is_left) for chain in chains}
-        nearest = _Nearest()
+        copies = _Copies()
         inner_places = gather(find_innermost(foreign.columns.frames, foreign.rows), foreign.columns.places.of_frame, NO_ID)
         # Of points with the same frames, the first one is as good as any.
         candidates = *foreign.select(inner_places, wanted, self._kinds), *foreign.select_outside(wanted)
         first = {chain: pc for pc, chain in reversed(candidates)}
-        for chain, pc in first.items():
+        for chain, pc in sorted(first.items(), key=operator.itemgetter(1)):
             innermost = keys.innermost(chain, is_left=not is_left)
             if innermost in lines:
-                nearest.add(pc, innermost, keys.functions_of(chain, is_left=not is_left))
+                copies.add(pc, innermost, keys.functions_of(chain, is_left=not is_left))
         found = {
-            chain: nearest.find(keys.innermost(chain, is_left=is_left), keys.functions_of(chain, is_left=is_left))
+            chain: copies.find(keys.innermost(chain, is_left=is_left), keys.functions_of(chain, is_left=is_left))
             for chain in chains
         }
         for pc, chain in alone:

@@ -18,8 +18,6 @@ from kcovdbg.records.alignment import align
 from kcovdbg.records.native_loops import Block, Numbering
 from kcovdbg.records.pc_columns import PcColumns, low_halves, pair_words
 
-# The pattern of fewer lines recurs everywhere.
-_PATTERN_LINES: Final = 4
 # A function that was moved keeps at least this share of its lines with points.
 _MOVED_LINES: Final = 0.5
 # Stubs of system calls that a configuration lacks.
@@ -123,11 +121,6 @@ class BuildFunctions:
         span = self.line_span(place)
         return self._lines[span.start : span.stop]
 
-    def pattern(self, place: int) -> tuple[int, ...]:
-        """Return the lines of a function, counted from the first one."""
-        lines = self.lines(place)
-        return tuple(line - lines[0] for line in lines)
-
     def text(self, place: int) -> list[str]:
         """Return the text from a function's first line with a point to the last one.
 
@@ -166,24 +159,6 @@ class FunctionPairs:
         """Iterate over the pairs."""
         return iter(self._to_right.values())
 
-    def find_stale_files(self) -> set[str]:
-        """Return the files of the left build whose text is the same in both builds although it cannot belong to both.
-
-        Builds in one directory find the same sources, which at best are those of the later build. A function with the same
-        lines at another place in the file shows that.
-        """
-        found: set[str] = set()
-        for pair in self._to_right.values():
-            file = self._left.files[pair.left]
-            lines = self._left.lines(pair.left), self._right.lines(pair.right)
-            if file in found or len(lines[0]) < _PATTERN_LINES or lines[0] == lines[1]:
-                continue
-            if self._left.pattern(pair.left) == self._right.pattern(pair.right):
-                text = self._left.read_text(file) if file else ()
-                if text and text == self._right.read_text(self._right.files[pair.right]):
-                    found.add(file)
-        return found
-
     def add(self, left: Iterable[int], right: Iterable[int]) -> None:
         """Find the counterparts of some functions of both builds."""
         for places, is_left in ((left, True), (right, False)):
@@ -210,13 +185,6 @@ def _find_moved(own: BuildFunctions, other: BuildFunctions, place: int) -> int |
     name = own.names[place]
     mine = [one for one in own.by_name[name] if own.keys[one] not in other.by_key]
     found = [one for one in other.by_name.get(name, ()) if other.keys[one] not in own.by_key]
-    if not len(mine) == len(found) == 1:
-        # Static functions of one name: the file has moved to another directory.
-        base = posixpath.basename(own.files[place])
-        mine, found = (
-            [one for one in places if posixpath.basename(build.files[one]) == base]
-            for build, places in ((own, mine), (other, found))
-        )
     return found[0] if len(mine) == len(found) == 1 and _may_be_same(own, place, other, found[0]) else None
 
 
@@ -252,18 +220,14 @@ class LinePairs(NamedTuple):
     """Whether the sources of both were compared."""
 
 
-def pair_lines(left: BuildFunctions, left_place: int, right: BuildFunctions, right_place: int, *, by_source: bool) -> LinePairs:
-    """Return the lines that a function has in two builds.
-
-    :param by_source: whether to compare its text, where both have it.
-    """
+def pair_lines(left: BuildFunctions, left_place: int, right: BuildFunctions, right_place: int) -> LinePairs:
+    """Return the lines that a function has in two builds."""
     lines = left.lines(left_place), right.lines(right_place)
     if not lines[0] or not lines[1]:
         return LinePairs({}, False)
-    if by_source:
-        texts = left.text(left_place), right.text(right_place)
-        if texts[0] and texts[1]:
-            return LinePairs(_pair_by_text(lines, texts), True)
+    texts = left.text(left_place), right.text(right_place)
+    if texts[0] and texts[1]:
+        return LinePairs(_pair_by_text(lines, texts), True)
     return LinePairs(_pair_by_order(*lines), False)
 
 
