@@ -53,6 +53,8 @@ class CursorPlace(Enum):
     """After ``>``."""
     SHELL = "shell"
     """In a shell command."""
+    PROGRAM = "program"
+    """The name of a program in a shell command."""
     COMMENT = "comment"
 
 
@@ -96,7 +98,7 @@ def find_cursor(text: str) -> Cursor:
         if piece.kind == "redirect":
             place = CursorPlace.FILE
         elif piece.kind in ("pipe", "shell"):
-            return Cursor(CursorPlace.SHELL, tuple(words), *_last_word(piece))
+            return _find_in_shell(piece, tuple(words))
         elif piece.kind == "comment":
             return Cursor(CursorPlace.COMMENT, tuple(words), "", len(text))
         last = piece
@@ -105,11 +107,12 @@ def find_cursor(text: str) -> Cursor:
     return Cursor(place, tuple(words), "", len(text))
 
 
-def _last_word(piece: Piece) -> tuple[str, int]:
-    """Return the last word of a shell command, and where it begins."""
-    typed = re.search(r"[^\s|!]*$", piece.text)
+def _find_in_shell(piece: Piece, words: tuple[str, ...]) -> Cursor:
+    """Return the last word of a shell command."""
+    typed = re.search(r"[^\s|!;&]*$", piece.text)
     assert typed is not None
-    return typed[0], piece.column + typed.start()
+    is_first = piece.text[: typed.start()].rstrip().endswith(("|", "!", ";", "&"))
+    return Cursor(CursorPlace.PROGRAM if is_first else CursorPlace.SHELL, words, typed[0], piece.column + typed.start())
 
 
 def unquote(text: str) -> str:
@@ -155,6 +158,8 @@ def find_candidates(
         return _limit(_files(cursor.prefix))
     if cursor.place is CursorPlace.SHELL:
         return _limit(_files(cursor.prefix)) if cursor.prefix else []
+    if cursor.place is CursorPlace.PROGRAM:
+        return _limit(_files(cursor.prefix) if "/" in cursor.prefix else _programs(cursor.prefix)) if cursor.prefix else []
     if cursor.place is CursorPlace.COMMENT:
         return []
     if cursor.words:
@@ -361,6 +366,15 @@ def _files(prefix: str) -> Iterator[Candidate]:
         # A name that cannot be typed cannot be completed.
         if escape(name) == name:
             yield Candidate(f"{head}{name}{'/' if is_directory else ''}", "directory" if is_directory else "")
+
+
+def _programs(prefix: str) -> Iterator[Candidate]:
+    """Iterate over the programs in PATH, for a shell's command."""
+    for folder in os.get_exec_path():
+        # The current directory is for those who type ./
+        for entry in _files(f"{folder}/{prefix}") if folder.startswith("/") else ():
+            if os.access(entry.text, os.X_OK) and not entry.text.endswith("/"):
+                yield Candidate(entry.text.rpartition("/")[2], folder)
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

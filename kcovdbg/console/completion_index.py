@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import islice, takewhile
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -30,6 +30,8 @@ from kcovdbg.walk.state import StateReader
 LIMIT: Final = 200
 """Limit for a menu: a longer one is not read, and slow to draw."""
 
+# A shorter part of a word is in too many words to be of use.
+_PART_LENGTH: Final = 3
 # Limit for a range that is put in its own order; of a longer one the first words in alphabetical order are offered.
 _SORTABLE: Final = 2000
 _LAST: Final = "\U0010ffff"
@@ -42,8 +44,13 @@ class Candidate(NamedTuple):
     meta: str = ""
 
 
+def _is_part(typed: str) -> bool:
+    """Return whether a typed text is looked for within words: a number is only the beginning of one."""
+    return len(typed) >= _PART_LENGTH and not typed.isdecimal()
+
+
 class Choices:
-    """Words in a given order, found by prefix; immutable.
+    """Words in a given order, found by their beginnings or other parts; immutable.
 
     :param entries: in the order in which they are offered; of equal words the first one counts.
     """
@@ -66,13 +73,17 @@ class Choices:
         return len(self._entries)
 
     def matching(self, prefix: str, limit: int = LIMIT) -> list[Candidate]:
-        """Return the words with a prefix, up to a limit."""
+        """Return the words that begin with a text, then those that have it elsewhere, up to a limit."""
         if not prefix:
             return list(self._entries[:limit])
         start = bisect.bisect_left(self._texts, prefix)
         end = bisect.bisect_right(self._texts, prefix + _LAST, lo=start)
         positions = self._positions[start : min(end, start + _SORTABLE)]
-        return [self._entries[position] for position in sorted(positions)[:limit]]
+        found = [self._entries[position] for position in sorted(positions)[:limit]]
+        if len(found) < limit and _is_part(prefix):
+            others = (entry for entry in self._entries if prefix in entry.text and not entry.text.startswith(prefix))
+            found += islice(others, limit - len(found))
+        return found
 
 
 class CodeIndex:
@@ -109,12 +120,16 @@ class CodeIndex:
             previous = name
 
     def named_files(self, prefix: str) -> Iterator[Candidate]:
-        """Iterate over the source files in any directory whose own names have a prefix."""
+        """Iterate over the source files in any directory whose own names have a text, those that begin with it first."""
         if not self._has_table():
             return
         start = bisect_left(self._base_names, (prefix, ""))
         for _, file in takewhile(lambda pair: pair[0].startswith(prefix), self._base_names[start:]):
             yield Candidate(file, "source file")
+        if _is_part(prefix):
+            for name, file in self._base_names:
+                if prefix in name and not name.startswith(prefix):
+                    yield Candidate(file, "source file")
 
     @cached_property
     def _functions(self) -> Choices:

@@ -63,8 +63,8 @@ def test_commands_with_their_summaries():
     assert texts("ta") == ["tasks"]
     assert complete("ta")[0].meta == COMMANDS.find("tasks").summary
     assert set(texts("")) == {command.name for command in COMMANDS}
-    assert texts("saved") == ["saved"]
-    assert "saved" not in texts("")
+    assert texts("percpu") == ["percpu"]
+    assert "percpu" not in texts("")
 
 
 def test_options_with_their_help():
@@ -136,6 +136,10 @@ def test_functions_and_source_files(code):
     assert texts("points net/ipv4/t", code) == ["net/ipv4/tcp.c"]
     assert texts("points tcp", code) == ["tcp_ack", "tcp_v6", "net/ipv4/tcp.c", "net/ipv6/tcp_ipv6.c"]
     assert texts("points tcp") == []
+    assert texts("points _ac", code) == ["tcp_ack"]
+    assert texts("points write", code) == ["fs/read_write.c"]
+    # A short part is in too many names.
+    assert texts("points ac", code) == []
 
 
 def test_a_table_that_is_still_being_built_is_asked_for_again():
@@ -168,6 +172,14 @@ def test_files(tmp_path, monkeypatch):
     assert texts("! cat run.") == ["run.kcov"]
 
 
+def test_programs_in_a_pipe(tmp_path, monkeypatch):
+    for name, mode in (("jq-here", 0o755), ("jq-text", 0o644), ("other", 0o755)):
+        (tmp_path / name).touch(mode)
+    monkeypatch.setenv("PATH", f"/nowhere:{tmp_path}")
+    assert texts("tasks --json | jq") == texts("! jq") == texts("tasks | cat | jq") == ["jq-here"]
+    assert texts("tasks | ") == []
+
+
 def test_hostile_names_are_never_inserted(index):
     for line in ("tasks ", "tasks e", "buffer ", "objects "):
         for entry in complete(line, index):
@@ -185,6 +197,8 @@ def test_menus_are_short_and_in_order():
     assert [entry.text for entry in many.matching("1999")][:3] == ["1999", "19990", "19991"]
     assert len(many.matching("1")) == LIMIT
     assert many.matching("x") == []
+    names = Choices(map(Candidate, ("do_sys_openat2", "openat2_x", "close")))
+    assert [entry.text for entry in names.matching("openat2")] == ["openat2_x", "do_sys_openat2"]
     assert len(Choices([Candidate("a", "first"), Candidate("a", "second")])) == 1
 
 
@@ -198,7 +212,9 @@ def test_menus_are_short_and_in_order():
         ('tasks "a\\"b', Cursor(CursorPlace.WORD, ("tasks",), 'a"b', 6)),
         ("tasks > out", Cursor(CursorPlace.FILE, ("tasks",), "out", 8)),
         ("tasks >out -", Cursor(CursorPlace.WORD, ("tasks",), "-", 11)),
-        ("tasks | gr", Cursor(CursorPlace.SHELL, ("tasks",), "gr", 8)),
+        ("tasks | gr", Cursor(CursorPlace.PROGRAM, ("tasks",), "gr", 8)),
+        ("tasks | grep a |so", Cursor(CursorPlace.PROGRAM, ("tasks",), "so", 16)),
+        ("tasks | grep fi", Cursor(CursorPlace.SHELL, ("tasks",), "fi", 13)),
         ("! ls x", Cursor(CursorPlace.SHELL, (), "x", 5)),
         ("tasks # x", Cursor(CursorPlace.COMMENT, ("tasks",), "", 9)),
     ],
