@@ -24,6 +24,8 @@ _FIRST_EXAMPLES: Final = 2
 OUTPUT_TOPIC: Final = "output"
 """What ``help`` takes beside commands: the options that most of them share."""
 _ARGUMENT_WIDTH = 20
+_FIRST: Final = ("tasks", "objects", "buffer", "top", "view", "points", "why", "check", "last", "collect")
+"""The commands that help lists first: what there is, what was covered, what is wrong, and how to collect."""
 
 _ARGUMENT_COLUMNS: Final = (
     Column("names", LIST),
@@ -76,12 +78,15 @@ def command_list(commands: CommandTable) -> Lines:
 
 
 def command_list_lines(commands: CommandTable) -> Iterator[Line]:
-    """Yield the names and summaries of all commands, by topic."""
+    """Yield the names and summaries of all commands: ten to begin with, then the others by topic."""
     width = max(len(", ".join(command.names)) for command in commands)
-    for number, (topic, members) in enumerate(groupby(commands, key=attrgetter("topic"))):
+    first = sorted((command for command in commands if command.name in _FIRST), key=lambda command: _FIRST.index(command.name))
+    rest = (command for command in commands if command.name not in _FIRST)
+    groups = [("First of all", first), *((topic.value, [*group]) for topic, group in groupby(rest, key=attrgetter("topic")))]
+    for number, (title, members) in enumerate(groups):
         if number:
             yield ()
-        yield (("header", f"{topic.value}:"),)
+        yield (("header", f"{title}:"),)
         for command in members:
             yield (("command", f"  {', '.join(command.names):<{width}}"), ("", f"  {command.summary}"))
 

@@ -61,7 +61,7 @@ _STATE: Final = (
     ("objects", "Every struct kcov and the references to it"),
     ("remote", "Remote handles"),
     ("areas", "Remote areas"),
-    ("percpu", "Interrupted sessions"),
+    ("saved", "Interrupted sessions"),
 )
 _TRACE_COLUMNS: Final = (
     Column("trace", title="Trace", value=lambda buffer: buffer.name),

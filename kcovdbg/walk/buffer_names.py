@@ -307,7 +307,7 @@ def _place_of_saved(layout: Layout, source: StateSource, name: str, which: str) 
         if (saved.pid if by_task else saved.cpu) == number and saved.area:
             return _place_of_session(layout, source, name, saved)
     whose = f"task {number}" if by_task else f"CPU {number}"
-    raise KcovdbgError(f"{whose} has no saved session with a buffer", hint="percpu lists saved sessions")
+    raise KcovdbgError(f"{whose} has no saved session with a buffer", hint="saved lists saved sessions")
 
 
 def _place_of_session(layout: Layout, source: StateSource, name: str, saved: SavedState) -> Place:

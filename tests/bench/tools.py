@@ -36,7 +36,7 @@ CALLS: Final[Sequence[tuple[str, dict[str, Any], str]]] = (
     ("objects", {}, "objects"),
     ("remote", {}, "remote"),
     ("areas", {}, "areas"),
-    ("percpu", {}, "percpu"),
+    ("saved", {}, "saved"),
     ("buffer", {"what": "kc-full"}, "buffer kc-full"),
     ("trace", {"what": "kc-full"}, "trace kc-full"),
     ("top", {"what": "kc-full"}, "top kc-full"),

@@ -48,9 +48,9 @@ STATE = {
     "objects": ("tasks", "remote", "files"),
     "remote": ("remote",),
     "areas": ("areas",),
-    "percpu": ("tasks",),
+    "saved": ("tasks",),
 }
-TEXTS = ("info", "tasks -a", "tasks", "objects", "remote", "areas", "percpu", "tasks -a --csv", "objects --csv", "remote --csv")
+TEXTS = ("info", "tasks -a", "tasks", "objects", "remote", "areas", "saved", "tasks -a --csv", "objects --csv", "remote --csv")
 _RECORDS = 32
 
 
@@ -140,7 +140,7 @@ class Fuzzer:
     def run_line(self, workspace: Workspace, line: str, terminal: Terminal) -> int:
         """Run a command as a user does; repeated lines are parsed once."""
         if line not in self._parsed:
-            if line.split(" -")[0] not in ("info", "tasks", "objects", "remote", "areas", "percpu", "check"):
+            if line.split(" -")[0] not in ("info", "tasks", "objects", "remote", "areas", "saved", "check"):
                 return run_line(workspace, line, terminal)
             self._parsed[line] = find_command(workspace, line.split())
         return run_command(workspace, *self._parsed[line], terminal)

@@ -31,7 +31,7 @@ STATE_LINES = (
     "objects",
     "remote",
     "areas",
-    "percpu",
+    "saved",
     "config",
     "check -a",
     "last --all -n 5",

@@ -50,7 +50,7 @@ CALLS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("objects", {}, "objects"),
     ("remote", {}, "remote"),
     ("areas", {}, "areas"),
-    ("percpu", {}, "percpu"),
+    ("saved", {}, "saved"),
     ("buffer", {"what": 82}, "buffer 82"),
     ("buffer", {"what": "kc-full", "n": 7, "tail": True}, "buffer kc-full -n 7 --tail"),
     ("trace", {"what": 36}, "trace 36"),
@@ -222,7 +222,7 @@ def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["served.zst"]
     options = TargetOptions(core=str(folder / "served.zst"), symbols=[str(find_demo() / "vmlinux.zst")])
     opened = ToolBox(Workspace(COMMANDS, lambda: open_target(options)), FileConfinement())
-    for name in ("tasks", "objects", "percpu"):
+    for name in ("tasks", "objects", "saved"):
         assert opened.call(name, {}) == box.call(name, {})
 
 

@@ -28,7 +28,7 @@ LINES = {
     "info": "info",
     "last": "last 41",
     "objects": "objects",
-    "percpu": "percpu",
+    "saved": "saved",
     "points": "points vfs_read",
     "remote": "remote",
     "sites": "sites",

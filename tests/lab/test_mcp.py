@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 # Registers and the guest's time change; what its tasks wait for does not.
-STILL = ("objects", "remote", "areas", "percpu")
+STILL = ("objects", "remote", "areas", "saved")
 
 
 def test_a_guest_from_its_life_to_its_end(boot: Booter, tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_help(workspace, streams):
     run_line(workspace, "help --json")
     assert [entry["command"] for entry in json.loads(streams.take()[0])] == [command.name for command in workspace.commands]
     run_line(workspace, "saved? | head -1")
-    assert streams.take()[0].startswith("percpu - ")
+    assert streams.take()[0].startswith("saved - ")
 
 
 def test_help_has_examples_before_options_and_the_shared_options_in_one_place(workspace, streams):

@@ -44,7 +44,7 @@ def make_box(monkeypatch):
 
 def test_the_list_is_closed():
     assert set(TOOLS) == set(
-        "info tasks objects remote areas percpu buffer trace top diff source points sym last log why check".split()
+        "info tasks objects remote areas saved buffer trace top diff source points sym last log why check".split()
     )
     assert WRITERS == ("slice",)
 
@@ -174,7 +174,7 @@ def test_rows_are_those_of_json(make_box, monkeypatch):
     box = make_box(tasks=tasks)
     streams = Streams()
     workspace = make_workspace(streams, monkeypatch, reader=StubReader(all=tasks))
-    for name in ("tasks", "objects", "remote", "areas", "percpu"):
+    for name in ("tasks", "objects", "remote", "areas", "saved"):
         run_words(workspace, [name, "--json"])
         answer = box.call(name, {})
         assert answer.content["rows"] == json.loads(streams.take()[0]), name

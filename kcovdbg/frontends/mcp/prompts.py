@@ -46,7 +46,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
             "1. info: which kernel and generation of KCOV this is.\n"
             "2. why with this subject, and with the function if one is given: the reasons, with evidence.\n"
             "3. tasks and objects: the mode, role and fill of the task's buffer. A full buffer drops what comes later; top "
-            "shows what fills it. For work in the background also remote, areas and percpu.\n"
+            "shows what fills it. For work in the background also remote, areas and saved.\n"
             "4. points with the function: code without coverage points is never recorded.\n"
             "5. check: a violated invariant may be the cause; explain its rule.\n\n"
             f"{_RULES}"
@@ -65,7 +65,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
             "first records, not the last ones.\n"
             "3. trace with the task's thread id: the functions in short, in order; page to the end. source for the lines "
             "around the last records.\n"
-            "4. percpu and tasks: was a session interrupted by a softirq, and what did other tasks do?\n"
+            "4. saved and tasks: was a session interrupted by a softirq, and what did other tasks do?\n"
             "5. check: is KCOV's state itself damaged?\n\n"
             f"{_RULES}"
         ),

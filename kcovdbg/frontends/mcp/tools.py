@@ -30,7 +30,7 @@ from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.target.protocol import Target
 
 TOOLS: Final = (
-    *("info", "tasks", "objects", "remote", "areas", "percpu"),
+    *("info", "tasks", "objects", "remote", "areas", "saved"),
     *("buffer", "trace", "top", "diff", "source", "points", "sym", "last", "log", "why", "check"),
 )
 """The commands that read; a command that is added later is no tool until it is added here."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``percpu``: saved state of sessions that a softirq section interrupted, wherever the kernel keeps it."""
+"""``saved``: saved state of sessions that a softirq section interrupted, wherever the kernel keeps it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
 
 
 COMMAND: Final = Command(
-    name="percpu",
+    name="saved",
     summary="list saved state of sessions that a softirq section interrupted",
     topic=Topic.STATE,
     run=_run,
@@ -60,6 +60,6 @@ COMMAND: Final = Command(
         "Kernels since August 2026, stable ones included, save it in the task (WHERE is task), older ones in the CPU's "
         "kcov_percpu_data (WHERE is cpu). State that is saved while no softirq section runs is lost."
     ),
-    examples=(Example("percpu", "is a task's coverage suspended while a softirq runs?"),),
-    aliases=("saved",),
+    examples=(Example("saved", "is a task's coverage suspended while a softirq runs?"),),
+    aliases=("percpu",),
 )
