@@ -53,7 +53,8 @@ class LineCompleter(Completer):
         """Yield completions of the word before the cursor."""
         text = document.text_before_cursor
         cursor = find_cursor(text)
-        if cursor.place in (CursorPlace.FILE, CursorPlace.SHELL, CursorPlace.PROGRAM) and not complete_event.completion_requested:
+        reads_folders = cursor.place in (CursorPlace.FILE, CursorPlace.SHELL, CursorPlace.PROGRAM)
+        if reads_folders and not complete_event.completion_requested:
             # Reading a directory can be slow: only on request.
             return
         for entry in find_candidates(cursor, self._commands, self._harvest.index, self._aliases):
