@@ -30,7 +30,7 @@ from kcovdbg.commands import COMMANDS  # noqa: E402
 from kcovdbg.console.file_confinement import FileConfinement  # noqa: E402
 from kcovdbg.console.json_schema import schema_of  # noqa: E402
 from kcovdbg.console.workspace import Workspace  # noqa: E402
-from kcovdbg.frontends.mcp.server import make_server  # noqa: E402
+from kcovdbg.frontends.mcp.server import ToolServer  # noqa: E402
 from kcovdbg.frontends.mcp.stdio import CallQueue  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
 from kcovdbg.target.demo_files import find_demo, find_demo_source  # noqa: E402
@@ -90,7 +90,7 @@ def ask(box: ToolBox, question: Callable[[Any], Awaitable[T]], mode: str = "auto
     """Return what a client learns from a server in this process."""
 
     async def run() -> T:
-        async with mcp.Client(make_server(box, Inline()), mode=mode) as client:
+        async with mcp.Client(ToolServer(box, Inline()), mode=mode) as client:
             return await question(client)
 
     return asyncio.run(run())
@@ -147,11 +147,15 @@ def test_lists(box: ToolBox, mode: str) -> None:
             assert tool.annotations.destructive_hint is False
         uris = [str(resource.uri) for resource in (await client.list_resources()).resources]
         assert uris == ["kcovdbg://vocabulary", "kcovdbg://generations", "kcovdbg://rules"]
-        for uri in uris:
-            assert json.loads((await client.read_resource(uri)).contents[0].text)
+        texts = [json.loads((await client.read_resource(uri)).contents[0].text) for uri in uris]
+        assert {"handle", "section", "saved state"} <= texts[0]["words"].keys()
+        assert {era["name"] for era in texts[1]} >= {"E1", "E9b"}
+        assert {rule["rule"] for rule in texts[2]} >= {"K1", "T4"}
         for prompt in (await client.list_prompts()).prompts:
-            given = {argument.name: "36" for argument in prompt.arguments}
-            assert "36" in (await client.get_prompt(prompt.name, given)).messages[0].content.text
+            given = {argument.name: "36\x1b" for argument in prompt.arguments}
+            text = (await client.get_prompt(prompt.name, given)).messages[0].content.text
+            assert "36" in text
+            assert "\x1b" not in text
         answer = await client.call_tool("tasks", {"fields": ["pid", "comm"], "limit": 3})
         assert [set(row) for row in answer.structured_content["rows"]] == [{"pid", "comm"}] * 3
 
@@ -168,6 +172,7 @@ def test_what_does_not_exist_is_an_error_of_the_protocol(box: ToolBox, mode: str
             lambda: client.read_resource("kcovdbg://"),
             lambda: client.get_prompt("other", {}),
             lambda: client.get_prompt("missing-coverage", {}),
+            lambda: client.get_prompt("before-crash", {"x": "1"}),
         ):
             with pytest.raises(MCPError):
                 await request()

@@ -48,9 +48,10 @@ FOREIGN = {
     "gdb": (),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.console.", "kcovdbg.monitor.screen", "kcovdbg.buffers.view_screen"),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.console."),
-    "mcp": ("kcovdbg.frontends.mcp.server", "kcovdbg.frontends.mcp.stdio"),
+    "mcp": ("kcovdbg.frontends.mcp.server",),
     "mcp_types": ("kcovdbg.frontends.mcp.server",),
-    "anyio": ("kcovdbg.frontends.mcp.stdio",),
+    "anyio": ("kcovdbg.frontends.mcp.server", "kcovdbg.frontends.mcp.stdio"),
+    "pydantic": ("kcovdbg.frontends.mcp.server",),
     "jsonschema": ("kcovdbg.frontends.mcp.tools",),
     "kcovdbg._native": ("kcovdbg.compiled_module",),
 }

@@ -20,8 +20,6 @@ from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.console.runner import run_words
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.frontends.mcp.prompts import QUESTIONS, write_question
-from kcovdbg.frontends.mcp.resources import REFERENCE_TEXTS
 from kcovdbg.frontends.mcp.tools import MAX_BYTES, MAX_ROWS, NOTICE, TOOLS, WRITERS, ToolBox, UnknownToolError, make_tool
 from tests.support.state import Streams, StubReader, make_layout, make_target, make_task, make_workspace
 
@@ -411,23 +409,3 @@ def test_a_target_that_cannot_be_opened_is_tried_again(make_box):
     for _ in range(2):
         assert not box.call("info", {}).is_error
         assert len(tries) == 4
-
-
-def test_questions():
-    text = write_question("missing-coverage", {"subject": HOSTILE})
-    assert "\x1b" not in text
-    assert "{" not in text
-    for name, question in QUESTIONS.items():
-        filled = write_question(name, dict.fromkeys(question.arguments, "41"))
-        assert "41" in filled
-    for name, given in (("other", {}), ("missing-coverage", {}), ("before-crash", {"x": "1"})):
-        with pytest.raises(KcovdbgError):
-            write_question(name, given)
-
-
-def test_reference_texts(make_box):
-    box = make_box()
-    texts = {text.name: json.loads(text.write(box)) for text in REFERENCE_TEXTS.values()}
-    assert {rule["rule"] for rule in texts["rules"]} >= {"K1", "T4"}
-    assert {era["name"] for era in texts["generations"]} >= {"E1", "E9b"}
-    assert {"handle", "section", "saved state"} <= texts["vocabulary"]["words"].keys()

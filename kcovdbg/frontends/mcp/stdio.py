@@ -18,13 +18,12 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 import anyio
-from mcp.server.stdio import stdio_server
 
 from kcovdbg.console.file_confinement import FileConfinement
 from kcovdbg.console.runner import report
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.frontends.mcp.server import make_server
+from kcovdbg.frontends.mcp.server import ToolServer
 from kcovdbg.frontends.mcp.tools import ToolBox
 
 _T = TypeVar("_T")
@@ -102,7 +101,7 @@ def serve_stdio(workspace: Workspace, confinement: FileConfinement) -> None:
 
     def speak() -> None:
         try:
-            anyio.run(_serve, box, calls, _ReplyStream(replies, calls.end))
+            anyio.run(ToolServer(box, calls.call).serve, _ReplyStream(replies, calls.end))
         except Exception as error:  # noqa: BLE001 - a reader that is gone is no error, and what is one was answered
             if workspace.debug:
                 report(workspace, error)
@@ -117,9 +116,3 @@ def serve_stdio(workspace: Workspace, confinement: FileConfinement) -> None:
         # Each call tries again: a guest may not be up yet.
         report(workspace, error)
     calls.run(box.warm_up())
-
-
-async def _serve(box: ToolBox, calls: CallQueue, replies: io.TextIOWrapper) -> None:
-    server = make_server(box, calls.call)
-    async with stdio_server(stdout=anyio.wrap_file(replies)) as (read_stream, write_stream):
-        await server.run(read_stream, write_stream, server.create_initialization_options())
