@@ -25,7 +25,7 @@ _ADVICE: Final = """
 help COMMAND, or COMMAND?, shows help for a command; help output, for the options that most commands share.
 Unique prefixes of names work: obj for objects.
 Every answer can be piped and redirected: tasks | grep syz, objects > file.
-! runs a shell command.
+; separates commands, < FILE runs those in a file, ! runs a shell command.
 """
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The language of command lines: words with quotes, a pipeline to the shell, redirection, comments.
+"""The language of command lines: words with quotes, several commands, a pipeline to the shell, redirection, comments.
 
 ::
 
@@ -7,6 +7,8 @@
     buffer 41 | grep ext4       the rest of the line goes to sh as it is
     objects --json > state.json
     collect -- sleep 60 &       in the background
+    tasks; objects              one after the other; an error ends the line
+    < look.kcovdbg              the commands in a file, as in crash
     ! dmesg | tail              a shell command
     tasks?                      help tasks, as is ?tasks
 """
@@ -49,6 +51,8 @@ class CommandLine:
     """Whether the line ends with ``&``."""
     shell: str | None = None
     """A shell command to run instead of one of ours."""
+    script: Word | None = None
+    """A file whose lines to run."""
 
 
 _TOKEN = re.compile(
@@ -67,20 +71,38 @@ _PIECE = re.compile(
     r"""\\(?P<escaped>.) | "(?P<double>(?:[^"\\]|\\.)*)" | '(?P<single>[^']*)' | (?P<plain>.)""", re.VERBOSE | re.DOTALL
 )
 _REFUSALS = {
-    "<": "input cannot be redirected",
-    ";": "only one command per line",
+    "<": "< FILE stands alone: it runs the commands in a file",
+    ";": "only one command here",
     "&": "& must end the line: collect -- COMMAND &",
 }
 
 
+def split_commands(source: str) -> list[str]:
+    """Return the commands of a line, which semicolons separate; a shell command or pipeline is the rest of the line."""
+    commands: list[str] = []
+    start = 0
+    for match in _TOKEN.finditer(source):
+        if match.lastgroup in ("comment", "pipe") or source[start:].lstrip().startswith("!"):
+            break
+        if match[0] == ";":
+            commands.append(source[start : match.start()])
+            start = match.end()
+    return [*commands, source[start:]]
+
+
 def parse_line(source: str) -> CommandLine:
-    """Parse one line.
+    """Parse one command of a line.
 
     :raises LineError: when it is wrong.
     """
     stripped = source.lstrip()
     if stripped.startswith("!"):
         return CommandLine(source, shell=stripped[1:].strip())
+    if stripped.startswith("<"):
+        (path, *others) = parse_line(source.replace("<", " ", 1)).words or (None,)
+        if path is None or others:
+            raise LineError("missing file after '<'" if path is None else _REFUSALS["<"], source, len(source) - len(stripped))
+        return CommandLine(source, script=path)
     if stripped.startswith("?"):
         # Parse the rest as that of any other command.
         line = parse_line(source.replace("?", " ", 1))

@@ -95,8 +95,10 @@ def find_cursor(text: str) -> Cursor:
             if place is CursorPlace.WORD:
                 words.append(unquote(last.text))
             place = CursorPlace.WORD
-        if piece.kind == "redirect":
+        if piece.kind == "redirect" or (piece.text == "<" and not words):
             place = CursorPlace.FILE
+        elif piece.text == ";":
+            words, place = [], CursorPlace.WORD
         elif piece.kind in ("pipe", "shell"):
             return _find_in_shell(piece, tuple(words))
         elif piece.kind == "comment":

@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from kcovdbg.console.argument import Value, WordError
@@ -17,7 +18,7 @@ from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.buffer_arguments import find_reading
 from kcovdbg.console.column_choice import read_choice
 from kcovdbg.console.command import Command, CommandResult
-from kcovdbg.console.command_line import CommandLine, parse_line
+from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context
 from kcovdbg.console.help_text import command_help
 from kcovdbg.console.input_files import find_input_files
@@ -38,16 +39,53 @@ _END_INTERVAL: Final = 0.01
 
 
 def run_line(workspace: Workspace, source: str, terminal: Terminal | None = None) -> int:
-    """Run one line.
+    """Run the commands of a line, up to one that fails.
 
-    :param terminal: where the answer goes; by default the process's current streams.
-    :return: the exit status.
-    :raises KcovdbgError: when the line is wrong or the command fails.
+    :param terminal: where the answers go; by default the process's current streams.
+    :return: the highest exit status.
+    :raises KcovdbgError: when a command is wrong or fails.
     """
+    return max(_run_one(workspace, parse_line(command), terminal) for command in split_commands(source))
+
+
+def run_script(workspace: Workspace, lines: Iterable[str], name: str, terminal: Terminal | None = None) -> int:
+    """Run all lines of a file, including those after one that fails, and report their errors.
+
+    :return: the highest exit status.
+    """
+    status = 0
+    for number, line in enumerate(lines, 1):
+        # The first line of an executable script.
+        if number == 1 and line.startswith("#!"):
+            continue
+        status = max(status, run_reporting(workspace, line.rstrip("\n"), f"{name}:{number}", terminal))
+        shown = workspace.terminal() if terminal is None else terminal
+        for told in workspace.announce():
+            shown.stdout.write(f"{shown.painter.paint(told)}\n")
+    return status
+
+
+def _run_file(workspace: Workspace, path: str, terminal: Terminal) -> int:
+    """Run the commands in a file.
+
+    :raises KcovdbgError: when the file is being run already.
+    """
+    if path in workspace.scripts:
+        raise UsageError(f"'{path}' runs itself")
+    with Path(path).expanduser().open(encoding="utf-8", errors="surrogateescape") as script:
+        workspace.scripts.append(path)
+        try:
+            return run_script(workspace, script, path, terminal)
+        finally:
+            workspace.scripts.pop()
+
+
+def _run_one(workspace: Workspace, line: CommandLine, terminal: Terminal | None) -> int:
     terminal = workspace.terminal() if terminal is None else terminal
-    line = parse_line(source)
     if line.shell is not None:
         return FAILED if run_shell(line.shell, terminal.stdout) else 0
+    if line.script is not None:
+        return _run_file(workspace, line.script.text, terminal)
     if not line.words:
         return 0
     with _pointing_at_words(line):
@@ -247,22 +285,22 @@ def _find_column(line: CommandLine, wrong: str | None) -> int:
     return line.words[0].column
 
 
-def run_reporting(workspace: Workspace, source: str, where: str | None = None) -> int:
+def run_reporting(workspace: Workspace, source: str, where: str | None = None, terminal: Terminal | None = None) -> int:
     """Run one line, and report its error.
 
     :param where: file and line, for the message.
     :return: the exit status.
     """
     try:
-        return run_line(workspace, source)
+        return run_line(workspace, source, terminal)
     except Exception as error:  # noqa: BLE001 - continue with the next line
-        report(workspace, error, where)
+        report(workspace, error, where, terminal)
         return explain(error).status
 
 
-def report(workspace: Workspace, error: Exception, where: str | None = None) -> None:
+def report(workspace: Workspace, error: Exception, where: str | None = None, terminal: Terminal | None = None) -> None:
     """Write an error and its hint; with ``--debug``, also where it comes from."""
-    terminal = workspace.terminal()
+    terminal = workspace.terminal() if terminal is None else terminal
     if workspace.debug:
         import traceback
 

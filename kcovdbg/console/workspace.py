@@ -99,6 +99,8 @@ class Workspace:
     """Kept buffers, by their ``@name``."""
     stop_reason: str | None = None
     """Where a command stopped the kernel for the user to look at it there: "at the write …"; None where none did."""
+    scripts: list[str] = field(default_factory=list)
+    """The files of commands that are being run, the outermost first."""
     latest: StateReader | None = field(default=None, init=False)
     """The reader of the latest command, for completion."""
 

@@ -9,9 +9,10 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -24,7 +25,7 @@ from kcovdbg.console.file_confinement import FileConfinement
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.help_text import command_list_lines
 from kcovdbg.console.renderable import Line
-from kcovdbg.console.runner import INTERRUPTED, explain, report, run_reporting, run_words
+from kcovdbg.console.runner import INTERRUPTED, explain, report, run_reporting, run_script, run_words
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.symbol_sources import find_symbolizer
 from kcovdbg.console.terminal import find_terminal, write_remarks
@@ -239,13 +240,19 @@ def _run(workspace: Workspace, options: Options) -> int:
         return _go_on_where_stopped(workspace, options, status)
     if options.script is not None:
         with Path(options.script).open(encoding="utf-8", errors="surrogateescape") as script:
-            return _go_on_where_stopped(workspace, options, _run_script(workspace, script, options.script)[0])
+            return _go_on_where_stopped(workspace, options, run_script(workspace, script, options.script))
     if options.traces and not (sys.stdin.isatty() and sys.stdout.isatty()):
         return max(run_words(workspace, ["top", f"file:{path}"]) for path in options.traces)
     if not sys.stdin.isatty():
-        status, is_empty = _run_script(workspace, sys.stdin, "standard input")
+        head: list[str] = []
+        for line in sys.stdin:
+            head.append(line)
+            if line.strip():
+                break
+        # Further lines are run as they come.
+        status = run_script(workspace, chain(head, sys.stdin), "standard input")
         target = options.target
-        if is_empty and (target.core or target.qemu or target.gdb_remote or target.files):
+        if not any(map(str.strip, head)) and (target.core or target.qemu or target.gdb_remote or target.files):
             # Nothing else reports a named target that cannot be opened.
             _ = workspace.target
         return _go_on_where_stopped(workspace, options, status)
@@ -276,21 +283,6 @@ def _go_on_where_stopped(workspace: Workspace, options: Options, status: int) ->
     if note is not None:
         write_remarks(workspace.terminal(), [note])
     return status
-
-
-def _run_script(workspace: Workspace, lines: Iterable[str], name: str) -> tuple[int, bool]:
-    """Run all lines, including those after one that fails; return the exit status and whether there was none."""
-    status = 0
-    is_empty = True
-    for number, line in enumerate(lines, 1):
-        is_empty = is_empty and not line.strip()
-        # The first line of an executable script.
-        if number == 1 and line.startswith("#!"):
-            continue
-        status = max(status, run_reporting(workspace, line.rstrip("\n"), f"{name}:{number}"))
-        for told in workspace.announce():
-            sys.stdout.write(f"{workspace.terminal().painter.paint(told)}\n")
-    return status, is_empty
 
 
 def _start_shell(workspace: Workspace, options: Options) -> int:

@@ -75,6 +75,30 @@ def test_enter_takes_what_is_selected_and_then_runs(shell):
     shell.wait("usb:1")
 
 
+def test_commands_from_a_file_and_a_transcript(shell, tmp_path):
+    (tmp_path / "look.k").write_text("info | grep release\nremote -n 1 --json; saved\n")
+    shell.type(f"transcript {tmp_path}/written; pager off\r")
+    shell.wait(at_prompt)
+    shell.type(f"< {tmp_path}/lo")
+    shell.type("\t")
+    shell.wait("look.k")
+    shell.type("\r")
+    shell.wait("bucket")
+    shell.wait(at_prompt)
+    shell.type("transcript --off\r")
+    shell.wait(at_prompt)
+    written = (tmp_path / "written").read_text()
+    assert "\x1b" not in written
+    assert next(line for line in written.splitlines() if line.startswith(PROMPT)).endswith("look.k")
+    assert all(part in written for part in ("release", '"bucket"'))
+
+
+def test_parts_of_names_and_programs_complete(shell):
+    shell.type("remote | gre")
+    shell.type("\t")
+    shell.wait("grep")
+
+
 def test_grey_suggestion(shell):
     shell.type("remote\r")
     shell.wait("usb:1")
@@ -220,14 +244,14 @@ def test_status_line_and_resize(tmp_path):
 
 
 def test_help_by_key_keeps_the_line(shell):
-    shell.type("remote --js")
+    shell.type("tasks --js")
     shell.wait("--json")
     shell.type("\x1bOP")
     shell.wait("Usage:")
     # The help of a command is longer than the screen, so the pager holds it.
     shell.wait(lambda screen: screen.lines[-1] == ":")
     shell.type("q")
-    shell.wait(f"{PROMPT} remote --js")
+    shell.wait(f"{PROMPT} tasks --js")
 
 
 def test_shell_commands_and_questions(shell):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.console.command_line import Redirection, parse_line
+from kcovdbg.console.command_line import Redirection, parse_line, split_commands
 from kcovdbg.errors import LineError
 
 
@@ -40,6 +40,30 @@ def test_words(source, expected):
     line = parse_line(source)
     assert [word.text for word in line.words] == expected
     assert line.pipeline is line.redirection is line.shell is None
+
+
+@pytest.mark.parametrize(
+    ("source", "commands"),
+    [
+        ("", [""]),
+        ("tasks; objects", ["tasks", "objects"]),
+        ("tasks 'a;b'; sym \"c;\" d\\;e", ["tasks 'a;b'", 'sym "c;" d\\;e']),
+        ("tasks > out; remote | cat; ls", ["tasks > out", "remote | cat; ls"]),
+        ("info; ! ls; pwd", ["info", "! ls; pwd"]),
+        ("! ls; pwd", ["! ls; pwd"]),
+        ("tasks # a; b", ["tasks # a; b"]),
+        ("collect -- true & ; jobs;", ["collect -- true &", "jobs", ""]),
+    ],
+)
+def test_semicolons_separate_commands(source, commands):
+    assert [command.strip() for command in split_commands(source)] == commands
+
+
+def test_a_script_stands_alone():
+    assert parse_line(" < 'a b'").script.text == "a b"
+    for wrong in ("<", "< a b", "tasks < a"):
+        with pytest.raises(LineError):
+            parse_line(wrong)
 
 
 def test_columns():

@@ -225,6 +225,31 @@ def test_hostile_words_are_escaped(workspace, streams):
     assert "\x1b" not in streams.take()[1]
 
 
+def test_several_commands_in_a_line(workspace, streams):
+    assert run_line(workspace, "help tasks --json; help remote --json") == 0
+    first, second = streams.take()[0].strip().split("]\n[")
+    assert ('"tasks"' in first, '"remote"' in second) == (True, True)
+    with pytest.raises(UsageError):
+        run_line(workspace, "taks; help remote")
+    assert streams.take()[0] == ""
+
+
+def test_commands_in_a_file(workspace, streams, tmp_path):
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    inner.write_text(f"help remote --json\n< {outer}\n")
+    outer.write_text(f"#!/usr/bin/env kcovdbg\n# a comment\n\ntaks\n< {inner}\nhelp tasks --json\n")
+    assert run_line(workspace, f"< {outer}") == 2
+    out, err = streams.take()
+    assert [name in out for name in ('"remote"', '"tasks"')] == [True, True]
+    # A line that fails does not end the file, which does not run itself.
+    assert f"{outer}:4: " in err
+    assert f"{inner}:2: " in err
+    assert workspace.scripts == []
+    assert run_line(workspace, f"help tasks > /dev/null; < {inner}") == 2
+    with pytest.raises(OSError, match="missing"):
+        run_line(workspace, f"< {tmp_path}/missing")
+
+
 def test_help(workspace, streams):
     for line in ("help", "?"):
         run_line(workspace, line)

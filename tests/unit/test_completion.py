@@ -216,6 +216,9 @@ def test_menus_are_short_and_in_order():
         ("tasks | grep a |so", Cursor(CursorPlace.PROGRAM, ("tasks",), "so", 16)),
         ("tasks | grep fi", Cursor(CursorPlace.SHELL, ("tasks",), "fi", 13)),
         ("! ls x", Cursor(CursorPlace.SHELL, (), "x", 5)),
+        ("tasks -a; rem", Cursor(CursorPlace.WORD, (), "rem", 10)),
+        ("remote; tasks -", Cursor(CursorPlace.WORD, ("tasks",), "-", 14)),
+        ("< lo", Cursor(CursorPlace.FILE, (), "lo", 2)),
         ("tasks # x", Cursor(CursorPlace.COMMENT, ("tasks",), "", 9)),
     ],
 )

@@ -12,9 +12,9 @@ from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.terminal import is_dumb
 from kcovdbg.console.theme import is_terminal
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.frontends.shell.exit_command import LEAVE
 from kcovdbg.frontends.shell.loop import LineReader, Loop
 from kcovdbg.frontends.shell.plain_input import PlainReader
+from kcovdbg.frontends.shell.session_commands import LEAVE, Transcript, make_pager_command
 from kcovdbg.frontends.shell.start import banner_lines, open_workspace
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def run_shell(
 ) -> int:
     """Run the shell until the user leaves it.
 
-    :param workspace: its target is opened at once, so that errors come before the prompt; it gets the command ``exit``.
+    :param workspace: its target is opened at once, so that errors come before the prompt; it gets the shell's own commands.
     :param quiet: whether to leave out the banner.
     :param input: where keys come from; by default the terminal.
     :param output: where the prompt goes; by default the terminal.
@@ -41,7 +41,8 @@ def run_shell(
     :raises KcovdbgError: when the target cannot be opened, or has no KCOV.
     """
     environment = os.environ if environment is None else environment
-    workspace.commands = workspace.commands.with_commands(LEAVE)
+    transcript = Transcript()
+    workspace.commands = workspace.commands.with_commands(LEAVE, make_pager_command(workspace), transcript.make_command())
     open_workspace(workspace)
     if not quiet:
         terminal = workspace.terminal()
@@ -49,12 +50,20 @@ def run_shell(
             terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
         terminal.stdout.flush()
     harvest = Harvest(workspace)
-    reader = _find_reader(workspace, harvest, environment, input, output)
-    return Loop(workspace, reader, harvest, environment).run()
+    reader = _find_reader(workspace, harvest, environment, transcript, input, output)
+    try:
+        return Loop(workspace, reader, harvest, environment, transcript).run()
+    finally:
+        transcript.close()
 
 
 def _find_reader(
-    workspace: Workspace, harvest: Harvest, environment: Mapping[str, str], keys: Input | None, screen: Output | None
+    workspace: Workspace,
+    harvest: Harvest,
+    environment: Mapping[str, str],
+    transcript: Transcript,
+    keys: Input | None,
+    screen: Output | None,
 ) -> LineReader:
     if keys is None and not is_terminal(sys.stdin):
         return PlainReader()
@@ -65,4 +74,4 @@ def _find_reader(
     # Imported here: it takes a tenth of a second, which scripts and single commands do not need.
     from kcovdbg.frontends.shell.prompt import make_reader
 
-    return make_reader(workspace, harvest, environment, keys, screen)
+    return make_reader(workspace, harvest, environment, transcript, keys, screen)

@@ -7,13 +7,13 @@ import contextlib
 from collections.abc import Mapping
 from typing import Protocol
 
-from kcovdbg.console.command_line import parse_line
+from kcovdbg.console.command_line import parse_line, split_commands
 from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.runner import report, run_line
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.frontends.shell.exit_command import LeaveShell
 from kcovdbg.frontends.shell.pager import find_pager, paged
+from kcovdbg.frontends.shell.session_commands import LeaveShell, Transcript
 
 
 class LineReader(Protocol):
@@ -34,9 +34,18 @@ class Loop:
     :param reader: the source of lines.
     :param harvest: updated after each of them.
     :param environment: names the pager.
+    :param transcript: records what is typed and shown.
     """
 
-    def __init__(self, workspace: Workspace, reader: LineReader, harvest: Harvest, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        reader: LineReader,
+        harvest: Harvest,
+        environment: Mapping[str, str],
+        transcript: Transcript,
+    ) -> None:
+        self._transcript = transcript
         self._workspace = workspace
         self._reader = reader
         self._harvest = harvest
@@ -59,17 +68,17 @@ class Loop:
                 return 0
             try:
                 for line in text.splitlines():
-                    run_in_shell(self._workspace, line, self._environment)
+                    run_in_shell(self._workspace, line, self._environment, self._transcript)
             except LeaveShell:
                 return 0
             except KeyboardInterrupt:
                 _end_line(self._workspace)
 
     def _announce(self) -> None:
-        terminal = self._workspace.terminal()
-        for line in self._workspace.announce():
-            terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
-        terminal.stdout.flush()
+        with self._transcript.recording(self._workspace.terminal()) as terminal:
+            for line in self._workspace.announce():
+                terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
+            terminal.stdout.flush()
 
     def _refresh(self) -> None:
         try:
@@ -79,15 +88,16 @@ class Loop:
                 report(self._workspace, error)
 
 
-def run_in_shell(workspace: Workspace, line: str, environment: Mapping[str, str]) -> None:
+def run_in_shell(workspace: Workspace, line: str, environment: Mapping[str, str], transcript: Transcript) -> None:
     """Run a line, with a pager if its answer is too large for the terminal, and report its error."""
     terminal = workspace.terminal()
     try:
         pager = None if _is_endless(workspace, line) else find_pager(environment, workspace.settings.pager)
-        with paged(terminal, pager, environment) as its_terminal:
-            run_line(workspace, line, its_terminal)
+        with paged(terminal, pager, environment) as its_terminal, transcript.recording(its_terminal, line) as recorded:
+            run_line(workspace, line, recorded)
     except Exception as error:  # noqa: BLE001 - continue with the next line
-        report(workspace, error)
+        with transcript.recording(terminal) as recorded:
+            report(workspace, error, terminal=recorded)
 
 
 def _end_line(workspace: Workspace) -> None:
@@ -100,8 +110,8 @@ def _end_line(workspace: Workspace) -> None:
 
 def _is_endless(workspace: Workspace, line: str) -> bool:
     try:
-        words = [word.text for word in parse_line(line).words]
-        return bool(words) and workspace.commands.find(workspace.settings.expand(words)[0]).endless
+        lines = [[word.text for word in parse_line(command).words] for command in split_commands(line)]
+        return any(words and workspace.commands.find(workspace.settings.expand(words)[0]).endless for words in lines)
     except KcovdbgError:
         # Running the line reports the error.
         return False

@@ -33,6 +33,7 @@ from kcovdbg.frontends.shell.history import make_history_command, open_history
 from kcovdbg.frontends.shell.keys import KEYS, key_lines, make_bindings
 from kcovdbg.frontends.shell.loop import run_in_shell
 from kcovdbg.frontends.shell.plain_input import PROMPT
+from kcovdbg.frontends.shell.session_commands import Transcript
 from kcovdbg.frontends.shell.start import status_words
 
 
@@ -103,7 +104,7 @@ class LineLexer(Lexer):
         is_first = True
         for piece in split_pieces(line):
             yield self._style(piece, is_first), piece.text
-            is_first = is_first and piece.kind == "blank"
+            is_first = piece.text == ";" or (is_first and piece.kind == "blank")
 
     def _style(self, piece: Piece, is_first: bool) -> str:
         if piece.kind != "word":
@@ -155,7 +156,12 @@ class PromptReader:
 
 
 def make_reader(
-    workspace: Workspace, harvest: Harvest, environment: Mapping[str, str], keys: Input | None, screen: Output | None
+    workspace: Workspace,
+    harvest: Harvest,
+    environment: Mapping[str, str],
+    transcript: Transcript,
+    keys: Input | None,
+    screen: Output | None,
 ) -> PromptReader:
     """Return the prompt.
 
@@ -168,7 +174,7 @@ def make_reader(
     colored = wants_color(workspace.color, terminal=True, environment=environment)
 
     def show_help(topic: str | None) -> None:
-        run_in_shell(workspace, "help" if topic is None else f"help {topic}", environment)
+        run_in_shell(workspace, "help" if topic is None else f"help {topic}", environment, transcript)
         if topic is None:
             terminal = workspace.terminal()
             terminal.stdout.writelines(f"{terminal.painter.paint(line)}\n" for line in key_lines())
