@@ -32,10 +32,10 @@ def _lines() -> Iterator[str]:
     yield "Every command that has rows takes these options, every other one the last:"
     yield ""
     yield from _arguments((*OUTPUT_OPTIONS, HELP_OPTION))
+    yield "In a line, `;` separates commands, `| PROGRAM` and `> FILE` take a command's answer, `< FILE` runs the commands"
+    yield "in a file, and `! COMMAND` runs a shell command. The shell also has `history`, `transcript FILE`, which writes what"
+    yield "is typed and shown to a file as well, `pager off`, `pager on`, and `exit`."
     yield ""
-    yield "In a line, `;` separates commands, `| PROGRAM` and `> FILE` take a command's answer, `< FILE` runs the commands in a file, and"
-    yield "`! COMMAND` runs a shell command. The shell also has `history`, `transcript FILE`, which writes what is typed and shown to a"
-    yield "file as well, `pager off`, `pager on`, and `exit`."
     for command in COMMANDS:
         yield from _command(command)
 
