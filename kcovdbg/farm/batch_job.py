@@ -10,8 +10,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
-import stat
 import subprocess
 import time
 from collections.abc import Mapping
@@ -23,6 +21,8 @@ from kcovdbg import __version__
 from kcovdbg.child_process import python_command
 from kcovdbg.console.output_files import open_text
 from kcovdbg.crash.crash_summary import CrashSummary
+from kcovdbg.errors import LimitError
+from kcovdbg.input_file import parse_json, read_input
 
 WORKER: Final = "kcovdbg.farm.batch_worker"
 RUNS: Final = "_runs"
@@ -38,8 +38,6 @@ REPORT: Final = "sym -"
 
 _MAX_ERROR: Final = 400
 """Limit for the length of an error message."""
-_MAX_OUTCOME: Final = 1 << 20
-"""Limit for the size of a file with an outcome, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +130,11 @@ class Outcome:
 def find_outcome(job: BatchJob) -> Outcome | None:
     """Return the outcome of an earlier run with the same file and commands; None where there is none, or an answer is gone."""
     try:
-        # Not through a link, and only what this user wrote.
-        descriptor = os.open(job.run_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-                return None
-            kept = json.loads(file.read(_MAX_OUTCOME))
+        kept = parse_json(read_input(job.run_file, owned=True))
         if kept["identity"] != job.identity():
             return None
         outcome = _decode(kept["outcome"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, LimitError, ValueError, LookupError, TypeError, AttributeError):
         return None
     is_whole = outcome.failed or all(Path(name).is_file() for name in job.files)
     return outcome if outcome.path == job.path and is_whole else None
@@ -190,7 +182,7 @@ def _read_told(text: bytes) -> dict[str, Any]:
     """Return what the process of a job said before it ended; an incomplete last line is ignored."""
     told: dict[str, Any] = {"lines": []}
     for line in text.split(b"\n")[:-1]:
-        said: dict[str, Any] = json.loads(line)
+        said: dict[str, Any] = parse_json(line)
         if "line" in said:
             told["lines"].append(said)
         else:

@@ -11,6 +11,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,16 +46,15 @@ def import_arrow() -> Any:
     return arrow
 
 
-def make_schema(columns: Sequence[Column], *, errors: bool, constants: Iterable[str] = ()) -> pa.Schema:
+def _make_schema(table: Table | Fields, constants: Iterable[str]) -> pa.Schema:
     """Return the schema of a table: addresses and words are text, as in JSON; values without a type are JSON in text.
 
-    :param errors: whether rows have errors.
     :param constants: text columns in front.
     """
     arrow = import_arrow()
     fields = [arrow.field(name, arrow.string()) for name in constants]
-    fields += [arrow.field(column.key, _find_type(arrow, column)) for column in columns if not column.text_only]
-    if errors:
+    fields += [arrow.field(column.key, _find_type(arrow, column)) for column in table.columns if not column.text_only]
+    if table.errors is not None:
         fields.append(arrow.field("errors", arrow.list_(arrow.string())))
     return arrow.schema(fields)
 
@@ -85,42 +85,30 @@ def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mappi
     number = 0
     with contextlib.ExitStack() as stack:
         for table in tables:
-            keys = [column for column in table.columns if not column.text_only]
-            schema = make_schema(keys, errors=table.errors is not None, constants=constants)
+            schema = _make_schema(table, constants)
             if writer is None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 stream = stack.enter_context(open_output(path))
                 writer = stack.enter_context(arrow.parquet.ParquetWriter(stream, schema, compression="zstd"))
-            rows: list[dict[str, object]] = []
-            for row in encode_rows(table):
-                rows.append({**constants, **_fit(row, schema)})
-                if len(rows) == _BATCH:
-                    writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
-                    number += len(rows)
-                    rows.clear()
-            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
-            number += len(rows)
+            rows = ({**constants, **_fit(row, schema)} for row in encode_rows(table))
+            while some := list(islice(rows, _BATCH)):
+                writer.write_table(arrow.Table.from_pylist(some, schema=schema))
+                number += len(some)
     return number
 
 
-def _fit(row: Mapping[str, object], schema: pa.Schema) -> dict[str, object]:
+def _fit(row: Mapping[str, object], schema: pa.Schema) -> dict[str, Any]:
     """Return a row with the types of the schema; a number that is too large is left out, and noted in the row's errors."""
     arrow = import_arrow()
-    fitted: dict[str, object] = {}
-    unfit: list[str] = []
-    for key, value in row.items():
-        fitted[key], problems = _convert(arrow, value, schema.field(key).type, key)
-        unfit += problems
+    found = {key: _convert(arrow, value, schema.field(key).type, key) for key, value in row.items()}
+    fitted = {key: value for key, (value, _) in found.items()}
+    unfit = [problem for _, problems in found.values() for problem in problems]
     if unfit and "errors" in fitted:
-        fitted["errors"] = [*_texts(fitted["errors"]), *unfit]
+        fitted["errors"] = [*(fitted["errors"] or ()), *unfit]
     return fitted
 
 
-def _texts(value: object) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else []
-
-
-def _convert(arrow: Any, value: object, kind: Any, path: str) -> tuple[object, Sequence[str]]:
+def _convert(arrow: Any, value: Any, kind: Any, path: str) -> tuple[Any, Sequence[str]]:
     """Return a value with a type of Arrow's, None for a number that does not fit, and what does not fit in it."""
     if value is None:
         return None, ()
@@ -128,20 +116,10 @@ def _convert(arrow: Any, value: object, kind: Any, path: str) -> tuple[object, S
         return None, (f"{path}: {value} does not fit a signed 64-bit number",)
     if arrow.types.is_string(kind):
         return value if isinstance(value, str) else json.dumps(value), ()
-    if not arrow.types.is_list(kind) or not isinstance(value, list):
-        return value, ()
-    if arrow.types.is_string(kind.value_type):
-        return [item if item is None or isinstance(item, str) else json.dumps(item) for item in value], ()
-    if arrow.types.is_struct(kind.value_type):
-        types = {member.name: member.type for member in kind.value_type}
-        items: list[object] = []
-        unfit: list[str] = []
-        for item in value:
-            if not isinstance(item, dict):
-                items.append(item)
-                continue
-            members = {key: _convert(arrow, member, types[key], f"{path}[].{key}") for key, member in item.items()}
-            items.append({key: member for key, (member, _) in members.items()})
-            unfit += (problem for _, problems in members.values() for problem in problems)
-        return items, unfit
+    if arrow.types.is_list(kind) and isinstance(value, list):
+        items = [_convert(arrow, item, kind.value_type, f"{path}[]") for item in value]
+        return [item for item, _ in items], [problem for _, problems in items for problem in problems]
+    if arrow.types.is_struct(kind) and isinstance(value, dict):
+        members = {one.name: _convert(arrow, value.get(one.name), one.type, f"{path}.{one.name}") for one in kind}
+        return {key: member for key, (member, _) in members.items()}, [one for _, some in members.values() for one in some]
     return value, ()

@@ -219,7 +219,7 @@ def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -
 def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
     job = BatchJob(str(DEMO / "demo.slice.zst"), ("tasks",), str(tmp_path / "out"), ((None, str(vmlinux)),), 60)
     code = (
-        "from kcovdbg.frontends import batch_worker; from kcovdbg.target import dump_file; batch_worker.main(); "
+        "from kcovdbg.farm import batch_worker; from kcovdbg.target import dump_file; batch_worker.main(); "
         "print(len(dump_file._KEPT))"
     )
     words = [sys.executable, "-c", code]
