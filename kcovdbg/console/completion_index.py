@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import bisect
 import re
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,9 +20,9 @@ from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.area import Area
 from kcovdbg.model.kcov import Kcov
-from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import SavedState, Task, TaskFields
+from kcovdbg.model.task import Task, TaskFields
+from kcovdbg.records.compact_buffer import Kept
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.walk.state import StateReader
 
@@ -76,8 +75,8 @@ class Choices:
         """Return the words that begin with a text, then those that have it elsewhere, up to a limit."""
         if not prefix:
             return list(self._entries[:limit])
-        start = bisect.bisect_left(self._texts, prefix)
-        end = bisect.bisect_right(self._texts, prefix + _LAST, lo=start)
+        start = bisect_left(self._texts, prefix)
+        end = bisect_right(self._texts, prefix + _LAST, lo=start)
         positions = self._positions[start : min(end, start + _SORTABLE)]
         found = [self._entries[position] for position in sorted(positions)[:limit]]
         if len(found) < limit and _is_part(prefix):
@@ -123,13 +122,10 @@ class CodeIndex:
         """Iterate over the source files in any directory whose own names have a text, those that begin with it first."""
         if not self._has_table():
             return
-        start = bisect_left(self._base_names, (prefix, ""))
-        for _, file in takewhile(lambda pair: pair[0].startswith(prefix), self._base_names[start:]):
-            yield Candidate(file, "source file")
-        if _is_part(prefix):
-            for name, file in self._base_names:
-                if prefix in name and not name.startswith(prefix):
-                    yield Candidate(file, "source file")
+        begin = [file for name, file in self._base_names if name.startswith(prefix)]
+        parts = self._base_names if _is_part(prefix) else ()
+        within = [file for name, file in parts if prefix in name and not name.startswith(prefix)]
+        yield from (Candidate(file, "source file") for file in (*begin, *within))
 
     @cached_property
     def _functions(self) -> Choices:
@@ -182,21 +178,34 @@ def index_state(state: State, modes: Iterable[str], objects: Sequence[Kcov] = ()
     :param objects: as far as they are known.
     :param areas: as far as they are known.
     """
-    tids, comms, collecting = index_tasks(state.task_fields, state.tasks)
+    tids, comms, collecting = _index_tasks(state.task_fields, state.tasks)
     return Index(
         tids=tids,
         comms=comms,
         collecting=collecting,
-        objects=index_objects(objects),
-        areas=index_areas(areas, objects, state.tasks),
-        handles=index_handles(state.handles),
-        descriptors=index_descriptors(objects),
-        saved=index_saved(state.saved),
-        modes=index_modes(modes),
+        objects=Choices(Candidate(f"{kcov.address:#x}", _object_meta(kcov)) for kcov in objects if kcov.address),
+        areas=_index_areas(areas, objects, state.tasks),
+        handles=Choices(
+            Candidate(str(decode_handle(entry.handle)), _task_text(entry.pid, entry.comm))
+            for entry in state.handles
+            if entry.handle is not None
+        ),
+        descriptors=Choices(
+            Candidate(f"{reference.pid}/{reference.fd}", f"{kcov.mode or '?'}  kcov {kcov.address:#x}")
+            for kcov in objects
+            if kcov.address
+            for reference in kcov.references
+            if reference.kind == "fd" and reference.fd is not None
+        ),
+        saved=Choices(
+            Candidate(f"t{one.pid}" if one.where == "task" else str(one.cpu), _task_text(one.pid, one.comm))
+            for one in state.saved
+        ),
+        modes=Choices(Candidate(mode.upper().removeprefix(PREFIX).lower().replace("_", "-"), escape(mode)) for mode in modes),
     )
 
 
-def index_tasks(fields: Iterable[TaskFields], tasks: Iterable[Task]) -> tuple[Choices, Choices, Choices]:
+def _index_tasks(fields: Iterable[TaskFields], tasks: Iterable[Task]) -> tuple[Choices, Choices, Choices]:
     """Return the thread ids and the names of all tasks, and the thread ids of those with a buffer."""
     tasks = tuple(tasks)
     tids = [Candidate(str(task.fields.pid), _task_meta(task)) for task in tasks]
@@ -239,40 +248,13 @@ def _task_text(pid: int | None, comm: str | None) -> str:
     return f"{'' if pid is None else pid} {escape(comm or '')}".strip()
 
 
-def index_objects(objects: Iterable[Kcov]) -> Choices:
-    """Return the addresses of objects."""
-    return Choices(Candidate(f"{kcov.address:#x}", _object_meta(kcov)) for kcov in objects if kcov.address)
-
-
 def _object_meta(kcov: Kcov) -> str:
     owner = "" if kcov.pid is None else f"  {kcov.pid} {escape(kcov.comm or '')}"
     count = "" if kcov.count is None else f"  {kcov.count}{' FULL' if kcov.full else ''}"
     return f"{kcov.mode or '?'}{count}{owner}"
 
 
-def index_descriptors(objects: Iterable[Kcov]) -> Choices:
-    """Return the descriptors of KCOV, as ``41/3``."""
-    return Choices(
-        Candidate(f"{reference.pid}/{reference.fd}", f"{kcov.mode or '?'}  kcov {kcov.address:#x}")
-        for kcov in objects
-        if kcov.address
-        for reference in kcov.references
-        if reference.kind == "fd" and reference.fd is not None
-    )
-
-
-def index_handles(entries: Iterable[RemoteHandle]) -> Choices:
-    """Return handles as they are written in commands."""
-    return Choices(
-        Candidate(
-            str(decode_handle(entry.handle)), f"{'' if entry.pid is None else entry.pid} {escape(entry.comm or '')}".strip()
-        )
-        for entry in entries
-        if entry.handle is not None
-    )
-
-
-def index_areas(areas: Iterable[Area], objects: Iterable[Kcov], tasks: Iterable[Task]) -> Choices:
+def _index_areas(areas: Iterable[Area], objects: Iterable[Kcov], tasks: Iterable[Task]) -> Choices:
     """Return the addresses of buffers: areas of sections, and buffers of objects and tasks."""
     entries = [Candidate(f"{area.address:#x}", f"{area.list} area, {area.state}") for area in areas]
     entries += [
@@ -288,23 +270,9 @@ def index_areas(areas: Iterable[Area], objects: Iterable[Kcov], tasks: Iterable[
     return Choices(entries)
 
 
-def index_saved(saved: Iterable[SavedState]) -> Choices:
-    """Return where saved state is: CPUs, and ``t41``."""
-    entries: list[Candidate] = []
-    for state in saved:
-        where = f"t{state.pid}" if state.where == "task" else str(state.cpu)
-        entries.append(Candidate(where, _task_text(state.pid, state.comm)))
-    return Choices(entries)
-
-
-def index_modes(modes: Iterable[str]) -> Choices:
-    """Return the kernel's modes as they are written in commands."""
-    return Choices(Candidate(mode.upper().removeprefix(PREFIX).lower().replace("_", "-"), escape(mode)) for mode in modes)
-
-
-def index_kept(kept: Mapping[str, object]) -> Choices:
+def _index_kept(kept: Mapping[str, Kept]) -> Choices:
     """Return the names of kept buffers."""
-    return Choices(Candidate(name, escape(f"kept from {getattr(buffer, 'source', '?')}")) for name, buffer in kept.items())
+    return Choices(Candidate(name, escape(f"kept from {buffer.source}")) for name, buffer in kept.items())
 
 
 # Objects that only a descriptor or a mapping refers to are found by searching every process, which takes milliseconds for
@@ -343,7 +311,7 @@ class Harvest:
         latest = self._workspace.latest
         kept = tuple(self._workspace.kept)
         if self._workspace.target.memory_problem is not None:
-            self._index = replace(self._index, kept=index_kept(self._workspace.kept))
+            self._index = replace(self._index, kept=_index_kept(self._workspace.kept))
             return
         stale = self._reader is None or (self._workspace.target.live and self._clock() >= self._not_before)
         if not stale and latest is self._seen and kept == self._kept:
@@ -366,7 +334,7 @@ class Harvest:
         objects = tuple(self._objects(reader, shown))
         areas = shown.areas if shown is not None and Part.AREAS in shown.parts else ()
         index = index_state(state, self._workspace.layout.modes, objects, areas)
-        return replace(index, kept=index_kept(self._workspace.kept), code=self._index.code)
+        return replace(index, kept=_index_kept(self._workspace.kept), code=self._index.code)
 
     def _find_table(self) -> LocationTable | None:
         try:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Completion of lines, from the command table and the index."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
@@ -44,7 +46,7 @@ def looks(monkeypatch):
 @pytest.fixture
 def index(looks, monkeypatch):
     workspace = make_workspace(Streams(), monkeypatch)
-    workspace.kept = {"@before": object()}
+    workspace.kept = {"@before": SimpleNamespace(source="41")}
     workspace.latest = Looks()
     harvest = Harvest(workspace)
     harvest.refresh()
