@@ -97,7 +97,7 @@ def _play_back(context: Context, args: Namespace) -> None:
     # Imported here, as in _show(): prompt_toolkit takes a tenth of a second.
     from kcovdbg.monitor.screen import show_monitor
 
-    show_monitor(PlaybackSource(read_run(args.file)), None, lambda _name: "a recording has no buffers to view")
+    show_monitor(PlaybackSource(read_run(args.file)), lambda _name: "a recording has no buffers to view")
 
 
 def _show(context: Context, args: Namespace) -> Iterator[Renderable]:
@@ -121,7 +121,7 @@ def _show(context: Context, args: Namespace) -> Iterator[Renderable]:
         source.advance()
         if source.activity.sample is None:
             raise KcovdbgError(f"monitor: {source.problem}")
-        show_monitor(source, args.cpu / 100, view)
+        show_monitor(source, view)
     if writer is not None:
         yield _describe_recording(args.record, source, writer)
 

@@ -44,7 +44,7 @@ class LiveSource:
         self._sampler = sampler
         self.facts = facts
         self._interval = interval
-        self._share = share
+        self.share = share
         self._writer = writer
         self.activity = Activity()
         self.problem: str | None = None
@@ -52,7 +52,7 @@ class LiveSource:
         self._started = time.monotonic()
         self._look_time = 0.0
         self._look_cost = 0.0
-        self._frame_cost = 0.0
+        self.frame_cost = 0.0
         self._let_run = let_run
         self._has_stopped = False
 
@@ -69,9 +69,9 @@ class LiveSource:
         if self.problem is not None:
             return max(self._started + _RETRY - time.monotonic(), 0.0)
         # Whole looks have a budget of their own.
-        used = self._look_cost + self._frame_cost
+        used = self._look_cost + self.frame_cost
         stopped = self._look_time if self.is_stepped else 0.0
-        due = self._started + find_interval(self._share, used, stopped, self._interval)
+        due = self._started + find_interval(self.share, used, stopped, self._interval)
         return max(due - time.monotonic(), 0.0)
 
     def wait(self, seconds: float) -> None:
@@ -102,7 +102,7 @@ class LiveSource:
 
         :param seconds: processor time of drawing one.
         """
-        self._frame_cost = _smooth(self._frame_cost, seconds)
+        self.frame_cost = _smooth(self.frame_cost, seconds)
 
     def advance(self) -> None:
         """Look at the kernel; what cannot be read becomes the problem."""
@@ -161,7 +161,9 @@ class PlaybackSource:
     """
 
     problem: str | None = None
-    """None: a recording is complete."""
+    share: float | None = None
+    frame_cost = 0.0
+    is_recording = is_stepped = False
 
     def __init__(self, recording: RecordedRun) -> None:
         self.samples, self.facts = recording
@@ -177,6 +179,13 @@ class PlaybackSource:
             return None
         gap = max(self.samples[self.index + 1].time - self.samples[self.index].time, 0.0) / self.speed
         return max(self._since + gap - time.monotonic(), 0.0)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for some seconds."""
+        time.sleep(seconds)
+
+    def note_frame(self, seconds: float) -> None:
+        """Do nothing: playing has no budget."""
 
     def advance(self) -> None:
         """Go to the next sample, if there is one."""

@@ -303,10 +303,10 @@ def sections_line(activity: Activity) -> list[Fragment]:
     return line
 
 
-def cost_line(activity: Activity, own_share: float | None, limit: float | None) -> list[Fragment]:
+def cost_line(activity: Activity, frame_cost: float, limit: float | None) -> list[Fragment]:
     """Return what looking costs.
 
-    :param own_share: of a core that the whole process took, drawing included; None where it is unknown.
+    :param frame_cost: seconds of processor time to draw a look.
     :param limit: of a core; None for a recording.
     """
     cost = activity.cost
@@ -314,7 +314,7 @@ def cost_line(activity: Activity, own_share: float | None, limit: float | None) 
         return [("remark", "cost: not yet known")]
     reads = "reads not counted" if cost.reads is None else f"{short_number(cost.reads)} reads/s"
     parts = [reads, f"{cost.looks:.1f} looks/s", f"{cost.share:.1%} of a core"]
-    if own_share is not None:
-        parts.append(f"{own_share:.1%} with drawing")
+    if frame_cost:
+        parts.append(f"{cost.share + frame_cost * cost.looks:.1%} with drawing")
     bound = "" if limit is None else f"; limit {limit:.0%}"
     return [("remark", f"cost: {', '.join(parts)}{bound}")]

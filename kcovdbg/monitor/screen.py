@@ -9,17 +9,17 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from prompt_toolkit.application import Application
-from prompt_toolkit.data_structures import Point
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, Float, FloatContainer, HSplit, Layout, Window
-from prompt_toolkit.layout.controls import FormattedTextControl, UIContent, UIControl
+from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
 from prompt_toolkit.output import Output
 
@@ -27,8 +27,8 @@ from kcovdbg.console.full_screen import make_style, redraw_when_continued, style
 from kcovdbg.console.side_by_side import fit
 from kcovdbg.console.terminal import find_terminal, is_dumb
 from kcovdbg.console.text import escape
-from kcovdbg.monitor.monitor_source import LiveSource, MonitorSource
-from kcovdbg.monitor.screen_state import KEYS, PLAYBACK_KEYS, MonitorState, Region, ScreenLine, help_lines
+from kcovdbg.monitor.monitor_source import MonitorSource
+from kcovdbg.monitor.screen_state import MonitorState, ScreenLine
 
 _ESCAPE_WAIT: Final = 0.05
 _WHEEL: Final = 3
@@ -40,67 +40,17 @@ _STEP: Final = 0.15
 _BREATH: Final = 0.01
 
 
-class MonitorControl(UIControl):
-    """Draws the screen but for its last line.
+class _Key(NamedTuple):
+    """The keys of one action."""
 
-    :param screen: whose state is drawn.
-    """
-
-    def __init__(self, screen: MonitorScreen) -> None:
-        self._screen = screen
-        self._lines: list[ScreenLine] = []
-
-    def preferred_height(self, width: int, max_available_height: int, wrap_lines: bool, get_line_prefix: object) -> int | None:  # noqa: ARG002
-        """Return all the available height."""
-        return max_available_height
-
-    def is_focusable(self) -> bool:
-        """Return True: keys go here."""
-        return True
-
-    def create_content(self, width: int, height: int | None) -> UIContent:
-        """Return the lines to draw."""
-        self._lines = self._screen.state.lines(width, (height or 1) + 1)
-
-        def get_line(number: int) -> StyleAndTextTuples:
-            if number >= len(self._lines):
-                return []
-            line = self._lines[number]
-            return style_line(line.fragments, f"class:{line.style}" if line.style else "")
-
-        return UIContent(get_line, line_count=max(len(self._lines), 1), cursor_position=Point(0, 0), show_cursor=False)
-
-    def mouse_handler(self, mouse_event: MouseEvent) -> object:
-        """Scroll with the wheel; a click sorts, chooses a list, or puts the cursor into a row."""
-        state = self._screen.state
-        position = mouse_event.position
-        if mouse_event.event_type is MouseEventType.SCROLL_DOWN:
-            state.scroll(_WHEEL)
-        elif mouse_event.event_type is MouseEventType.SCROLL_UP:
-            state.scroll(-_WHEEL)
-        elif mouse_event.event_type is MouseEventType.MOUSE_UP and position.y < len(self._lines):
-            self._click(self._lines[position.y], position.x)
-        else:
-            return NotImplemented
-        return None
-
-    def _click(self, line: ScreenLine, x: int) -> None:
-        state = self._screen.state
-        state.shows_help = False
-        if line.region is Region.HEADING:
-            for span in state.headings:
-                if span.start <= x < span.end:
-                    state.sort_by(span.key)
-                    return
-        elif line.region is Region.TABS:
-            start = 0
-            for tab, label in state.tab_labels().items():
-                if start <= x < start + len(label):
-                    state.show_tab(tab)
-                    return
-                start += len(label) + 1
-        elif line.row is not None:
-            state.go_to(line.row)
+    keys: tuple[str, ...]
+    """As prompt_toolkit names them."""
+    label: str
+    """The keys' names in help."""
+    help: str
+    action: Callable[[MonitorScreen], object]
+    footer: str = ""
+    """The action in the footer; empty where it is not shown."""
 
 
 class MonitorScreen:
@@ -115,10 +65,9 @@ class MonitorScreen:
         self, state: MonitorState, *, terminal_input: Input | None = None, terminal_output: Output | None = None
     ) -> None:
         self.state = state
-        self._control = MonitorControl(self)
-        self._actions = self._make_actions()
+        self._keys = (*KEYS[:-1], *(PLAYBACK_KEYS if state.playback is not None else ()), KEYS[-1])
         self.application: Application[str | None] = Application(
-            layout=Layout(self._make_layout(), focused_element=self._control),
+            layout=Layout(self._make_layout()),
             key_bindings=self._make_bindings(),
             style=make_style(),
             full_screen=True,
@@ -146,8 +95,7 @@ class MonitorScreen:
         self._frame_started = time.process_time()
 
     def _end_frame(self, _application: Application[str | None]) -> None:
-        if isinstance(self.state.source, LiveSource):
-            self.state.source.note_frame(time.process_time() - self._frame_started)
+        self.state.source.note_frame(time.process_time() - self._frame_started)
 
     def _start(self, _application: Application[str | None]) -> None:
         self.application.after_render -= self._start
@@ -161,7 +109,7 @@ class MonitorScreen:
                 pause = state.source.pause if state.is_advancing else _IDLE
                 # What is typed meanwhile is answered at once.
                 rest = _IDLE if pause is None else min(pause, _IDLE)
-                if isinstance(state.source, LiveSource) and state.source.is_stepped:
+                if state.source.is_stepped:
                     # The machine runs on while the screen is frozen.
                     state.source.wait(min(rest, _STEP))
                     rest = _BREATH
@@ -180,35 +128,63 @@ class MonitorScreen:
 
     def _make_layout(self) -> FloatContainer:
         state = self.state
-        footer = FormattedTextControl(self._footer)
-        body = HSplit([Window(self._control, wrap_lines=False), Window(footer, height=1, wrap_lines=False)])
+        body = HSplit(
+            [
+                Window(FormattedTextControl(self._body, focusable=True, show_cursor=False)),
+                Window(FormattedTextControl(self._footer), height=1),
+            ]
+        )
         help_window = Window(
             FormattedTextControl(self._help), style="class:help", dont_extend_width=True, dont_extend_height=True
         )
         return FloatContainer(body, [Float(ConditionalContainer(help_window, Condition(lambda: state.shows_help)))])
 
+    def _body(self) -> StyleAndTextTuples:
+        found: StyleAndTextTuples = []
+        size = self.application.output.get_size()
+        for line in self.state.lines(size.columns, size.rows):
+            if found:
+                found.append(("", "\n"))
+            for index, part in enumerate(style_line(line.fragments, f"class:{line.style}" if line.style else "")):
+                found.append((part[0], part[1], self._mouse_handler(partial(self._click, line, index))))
+        return found
+
+    def _click(self, line: ScreenLine, fragment: int) -> None:
+        self.state.shows_help = False
+        if line.click is not None:
+            line.click(fragment)
+
     def _footer(self) -> StyleAndTextTuples:
         state, width = self.state, self.application.output.get_size().columns
         if state.is_asking:
-            text = fit((("key", "Filter: "), ("", escape(state.filter))), max(width - 1, 1), fill=False)
-            return [*style_line(text), ("class:cursor", " ")]
+            line = fit((("key", "Filter: "), ("", escape(state.filter))), max(width - 1, 1), fill=False)
+            return [*style_line(line), ("class:cursor", " ")]
         found: StyleAndTextTuples = []
-        for label, word, action in state.footer(width):
-            handler = self._footer_handler(self._actions[action])
-            found += [("class:key", label, handler), ("class:bar", word, handler), ("", " ")]
+        taken = 0
+        for key in self._keys:
+            label = key.label.split()[0]
+            taken += len(label) + len(key.footer) + 1 if key.footer else 0
+            if key.footer and taken <= width + 1:
+                handler = self._mouse_handler(partial(key.action, self))
+                found += [("class:key", label, handler), ("class:bar", key.footer, handler), ("", " ")]
         return found
 
-    def _footer_handler(self, action: Callable[[], None]) -> Callable[[MouseEvent], object]:
-        def handle(mouse_event: MouseEvent) -> object:
-            if mouse_event.event_type is not MouseEventType.MOUSE_UP:
+    def _mouse_handler(self, action: Callable[[], object]) -> Callable[[MouseEvent], object]:
+        """Return the function that scrolls with the wheel, and calls an action for a click."""
+
+        def handle(event: MouseEvent) -> object:
+            if event.event_type in (MouseEventType.SCROLL_DOWN, MouseEventType.SCROLL_UP):
+                self.state.scroll(_WHEEL if event.event_type is MouseEventType.SCROLL_DOWN else -_WHEEL)
+            elif event.event_type is MouseEventType.MOUSE_UP:
+                action()
+            else:
                 return NotImplemented
-            action()
             return None
 
         return handle
 
     def _help(self) -> StyleAndTextTuples:
-        lines = help_lines(is_playback=self.state.playback is not None)
+        lines = [(key.label, key.help) for key in (*KEYS, *self._keys[len(KEYS) - 1 : -1]) if key.help]
         size = self.application.output.get_size()
         widest = max(len(label) for label, _ in lines)
         room = min(max(size.columns - 4, 10), 76)
@@ -221,10 +197,9 @@ class MonitorScreen:
     def _make_bindings(self) -> KeyBindings:
         bindings = KeyBindings()
         asking = Condition(lambda: self.state.is_asking)
-        keys = (*KEYS, *(PLAYBACK_KEYS if self.state.playback is not None else ()))
-        for key in keys:
+        for key in self._keys:
             for name in key.keys:
-                bindings.add(name, filter=~asking)(self._binding(self._actions[key.action]))
+                bindings.add(name, filter=~asking)(self._binding(partial(key.action, self)))
         for name in ("enter", "c-c", "c-g", "escape"):
             bindings.add(name, filter=asking, eager=name == "escape")(self._end_asking(keeps=name == "enter"))
 
@@ -256,7 +231,7 @@ class MonitorScreen:
 
         return bindings
 
-    def _binding(self, action: Callable[[], None]) -> Callable[[KeyPressEvent], None]:
+    def _binding(self, action: Callable[[], object]) -> Callable[[KeyPressEvent], None]:
         def run(_event: KeyPressEvent) -> None:
             if self.state.shows_help:
                 # Any key closes help and does nothing else.
@@ -275,46 +250,16 @@ class MonitorScreen:
 
         return run
 
-    def _make_actions(self) -> dict[str, Callable[[], None]]:
-        state = self.state
-        return {
-            "down": lambda: state.move(1),
-            "up": lambda: state.move(-1),
-            "page-down": lambda: state.page(1),
-            "page-up": lambda: state.page(-1),
-            "first": lambda: state.go_to(0),
-            "last": lambda: state.go_to(len(state.rows) - 1),
-            "next-tab": lambda: state.turn_tab(1),
-            "previous-tab": lambda: state.turn_tab(-1),
-            "sort-next": lambda: state.turn_sort(1),
-            "sort-previous": lambda: state.turn_sort(-1),
-            "sort-rate": lambda: state.sort_tasks("rate"),
-            "sort-fill": lambda: state.sort_tasks("fill"),
-            "sort-pid": lambda: state.sort_tasks("pid"),
-            "invert": state.invert,
-            "filter": self._ask,
-            "freeze": state.toggle_freeze,
-            "view": self._view,
-            "redraw": lambda: self.application.renderer.clear(),
-            "help": self._toggle_help,
-            "leave": lambda: self.application.exit(),
-            "back": lambda: state.seek(-_SEEK),
-            "forward": lambda: state.seek(_SEEK),
-            "look-back": lambda: state.step(-1),
-            "look-forward": lambda: state.step(1),
-            "start": lambda: state.go_to_end(last=False),
-            "end": lambda: state.go_to_end(last=True),
-            "faster": lambda: state.change_speed(2.0),
-            "slower": lambda: state.change_speed(0.5),
-        }
-
-    def _toggle_help(self) -> None:
+    def toggle_help(self) -> None:
+        """Show help, or hide it."""
         self.state.shows_help = not self.state.shows_help
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
+        """Ask for the filter."""
         self.state.is_asking = True
 
-    def _view(self) -> None:
+    def view(self) -> None:
+        """Leave the screen for the buffer of the row with the cursor."""
         row = self.state.selected
         if self.state.playback is not None:
             self.state.message = "a recording has no buffers to view"
@@ -324,14 +269,63 @@ class MonitorScreen:
             self.application.exit(result=row.buffer)
 
 
-def show_monitor(source: MonitorSource, share: float | None, view: Callable[[str], str | None]) -> None:
+_MOVING: Final = "↑ ↓ PgUp PgDn g G"
+# Those that htop has do the same.
+KEYS: Final[tuple[_Key, ...]] = (
+    _Key(("f1", "?", "h"), "F1 ?", "show this help", lambda screen: screen.toggle_help(), "Help"),
+    _Key(
+        ("f4", "/", "\\"), "F4 / \\", "show only rows with a text; Esc shows all again", lambda screen: screen.ask(), "Filter"
+    ),
+    _Key(
+        ("f6", ">", "."),
+        "F6 > <",
+        "sort by the next column or the one before, or click",
+        lambda screen: screen.state.turn_sort(1),
+        "Sort",
+    ),
+    _Key(("<", ","), "<", "", lambda screen: screen.state.turn_sort(-1)),
+    _Key(("I",), "I", "invert the order", lambda screen: screen.state.invert()),
+    _Key(("P",), "P", "sort tasks by records a second", lambda screen: screen.state.sort_tasks("rate")),
+    _Key(("M",), "M", "sort tasks by how full their buffers are", lambda screen: screen.state.sort_tasks("fill")),
+    _Key(("N",), "N", "sort tasks by thread id", lambda screen: screen.state.sort_tasks("pid")),
+    _Key(("tab",), "Tab S-Tab", "the next list or the one before, or click", lambda screen: screen.state.turn_tab(1), "List"),
+    _Key(("s-tab",), "S-Tab", "", lambda screen: screen.state.turn_tab(-1)),
+    _Key(
+        (" ", "z", "Z"),
+        "Space z",
+        "freeze the screen, or pause the playback; go on",
+        lambda screen: screen.state.toggle_freeze(),
+        "Freeze",
+    ),
+    _Key(("enter",), "Enter", "view the buffer of this row; q comes back", lambda screen: screen.view(), "View"),
+    _Key(("up", "k"), _MOVING, "move, as the wheel and a click do", lambda screen: screen.state.move(-1)),
+    _Key(("down", "j"), _MOVING, "", lambda screen: screen.state.move(1)),
+    _Key(("pageup", "c-b"), _MOVING, "", lambda screen: screen.state.page(-1)),
+    _Key(("pagedown", "c-f"), _MOVING, "", lambda screen: screen.state.page(1)),
+    _Key(("home", "g"), _MOVING, "", lambda screen: screen.state.go_to(0)),
+    _Key(("end", "G"), _MOVING, "", lambda screen: screen.state.go_to(len(screen.state.rows) - 1)),
+    _Key(("c-l",), "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()),
+    _Key(("q", "f10", "c-c", "c-q"), "q F10", "leave", lambda screen: screen.application.exit(), "Quit"),
+)
+PLAYBACK_KEYS: Final[tuple[_Key, ...]] = (
+    _Key(("left",), "←", "playback: 5 s back", lambda screen: screen.state.seek(-_SEEK), "Back"),
+    _Key(("right",), "→", "playback: 5 s on", lambda screen: screen.state.seek(_SEEK), "On"),
+    _Key(("[",), "[", "playback: one look back", lambda screen: screen.state.step(-1)),
+    _Key(("]",), "]", "playback: one look on", lambda screen: screen.state.step(1)),
+    _Key(("0",), "0", "playback: the start", lambda screen: screen.state.go_to_end(last=False)),
+    _Key(("$",), "$", "playback: the end", lambda screen: screen.state.go_to_end(last=True)),
+    _Key(("+",), "+", "playback: twice as fast", lambda screen: screen.state.change_speed(2.0)),
+    _Key(("-",), "-", "playback: half as fast", lambda screen: screen.state.change_speed(0.5)),
+)
+
+
+def show_monitor(source: MonitorSource, view: Callable[[str], str | None]) -> None:
     """Show a monitor on the process's terminal until the user leaves it.
 
     :param source: of what it shows.
-    :param share: of a core that looking and drawing may take; None for a recording.
     :param view: views a buffer until the user leaves that, and returns why it could not.
     """
-    state = MonitorState(source, share)
+    state = MonitorState(source)
     if is_dumb(os.environ):
         _print_looks(state)
         return
@@ -351,6 +345,5 @@ def _print_looks(state: MonitorState) -> None:
             terminal.stdout.flush()
             if source.pause is None:
                 return
-            wait = source.wait if isinstance(source, LiveSource) else time.sleep
-            wait(source.pause)
+            source.wait(source.pause)
             state.advance()

@@ -195,8 +195,8 @@ def test_the_screen_gets_the_source_and_what_views_a_buffer(kernel, tmp_path, mo
     made = kernel(*looks(), is_terminal=True)
     shown, viewed = [], []
 
-    def show(source, share, view):
-        shown.append((source.activity.looks, share))
+    def show(source, view):
+        shown.append((source.activity.looks, source.share))
         viewed.append(view("41"))
 
     made[0].has_screen = True

@@ -21,8 +21,8 @@ from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource
 from kcovdbg.monitor.rows import Tab, bar_text
 from kcovdbg.monitor.sampler import find_interval, make_task_sample
 from kcovdbg.monitor.samples import AreaSample, FindingSample, RecordedRun, RecordShare, open_recording, read_run
-from kcovdbg.monitor.screen import MonitorScreen
-from kcovdbg.monitor.screen_state import KEYS, PLAYBACK_KEYS, MonitorState
+from kcovdbg.monitor.screen import KEYS, PLAYBACK_KEYS, MonitorScreen
+from kcovdbg.monitor.screen_state import MonitorState
 from kcovdbg.monitor.summary import handles_text, short_number
 from tests.support.clock import Clock
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
@@ -381,22 +381,22 @@ def live(*answers, interval=0.01, share=1.0, **values):
 def test_live_screen_advances():
     samples = list(sequence(6))
     source = live(*samples)
-    terminal = Terminal(MonitorState(source, 0.04))
+    terminal = Terminal(MonitorState(source))
     frames = terminal.run("N", "N", "N")
     assert source.activity.looks > 3
-    assert "limit 4%" in text(frames[-1])
+    assert "limit 100%" in text(frames[-1])
 
 
 def test_frozen_screen_reads_nothing_unless_it_records(tmp_path):
     source = live(*sequence(3))
-    terminal = Terminal(MonitorState(source, 0.04))
+    terminal = Terminal(MonitorState(source))
     terminal.run(" ")
     looks = source._sampler.looks
     terminal.run("N", "N")
     assert source._sampler.looks == looks
     with open_recording(str(tmp_path / "a.jsonl"), FACTS) as writer:
         source = live(*sequence(3), writer=writer)
-        terminal = Terminal(MonitorState(source, 0.04))
+        terminal = Terminal(MonitorState(source))
         frames = terminal.run(" ", "N", "N")
         shown = terminal.state.activity.looks
         assert source.activity.looks > shown
@@ -407,7 +407,7 @@ def test_frozen_screen_reads_nothing_unless_it_records(tmp_path):
 def test_a_machine_that_ends_stays_on_the_screen():
     first, *_ = sequence(1)
     source = live(first, GoneError("QEMU guest at /run/qmp"))
-    terminal = Terminal(MonitorState(source, 0.04))
+    terminal = Terminal(MonitorState(source))
     frames = terminal.run("N", "N", "\t", "q")
     assert "GONE" in frames[1][0]
     assert "is gone" in text(frames[1])
@@ -418,7 +418,7 @@ def test_a_machine_that_ends_stays_on_the_screen():
 def test_a_look_that_fails_is_named_and_repeated():
     first, second = sequence(2)
     source = live(first, TargetError("could not read"), second)
-    terminal = Terminal(MonitorState(source, 0.04))
+    terminal = Terminal(MonitorState(source))
     frames = terminal.run("N")
     assert "could not read" in text(frames[0])
     source._started = 0
@@ -429,7 +429,7 @@ def test_a_look_that_fails_is_named_and_repeated():
 
 def test_a_machine_that_is_stopped_says_so():
     first, second = sequence(2)
-    frames = Terminal(MonitorState(live(first._replace(state="stopped"), second._replace(state="stopped")), 0.04)).run("N")
+    frames = Terminal(MonitorState(live(first._replace(state="stopped"), second._replace(state="stopped")))).run("N")
     assert "STOPPED" in frames[0][0]
     assert "the machine is stopped" in text(frames[0])
 
@@ -442,12 +442,12 @@ def test_errors_of_the_recording_end_the_screen():
     source = live(*sequence(2))
     source._writer = Full()
     with pytest.raises(OSError, match="No space left"):
-        Terminal(MonitorState(source, 0.04)).run("N", "N")
+        Terminal(MonitorState(source)).run("N", "N")
 
 
 def test_enter_names_the_buffer_to_view():
     first, *_ = sequence(2)
-    state = MonitorState(live(first, interval=60), 0.04)
+    state = MonitorState(live(first, interval=60))
     state.sort_tasks("pid")
     terminal = Terminal(state)
     terminal.run("g\r")
@@ -460,7 +460,7 @@ def test_enter_names_the_buffer_to_view():
 
 def test_names_from_the_kernel_are_escaped():
     evil = task(1, comm="evil\x1b[2J\u202e\n", syscall="x\x1b]0;y\x07")
-    state = MonitorState(live(sample(0, evil, objects=(kcov()._replace(comm="\x1b[31m"),)), interval=60), 0.04)
+    state = MonitorState(live(sample(0, evil, objects=(kcov()._replace(comm="\x1b[31m"),)), interval=60))
     terminal = Terminal(state, 140, 30)
     terminal.run("\t", "\t", "\t")
     assert "\x1b[2J\u202e" not in terminal.sink.raw
@@ -504,7 +504,7 @@ def test_a_machine_that_is_stopped_for_each_look_runs_between_them():
         return len(runs) < 5
 
     source = live(first, second, let_run=let_run)
-    terminal = Terminal(MonitorState(source, 0.04))
+    terminal = Terminal(MonitorState(source))
     # Also while the screen is frozen.
     frames = terminal.run(" ", "N", "N", " ", "N")
     assert len(runs) == 5
