@@ -22,7 +22,7 @@ from kcovdbg.records.trace_file import read_header
 from kcovdbg.series.kcov_dataflow import CODEC as DATAFLOW
 from tests.support.fake_kcov import FIOCLEX, FakeKcov
 from tests.support.screen import ROOT, Screen
-from tests.unit.test_collect_files import PCS, make
+from tests.unit.records.test_collect_files import PCS, make
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from kcovdbg.console.workspace import Workspace
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.state import Streams
-from tests.unit.test_export_formats import read_drcov
+from tests.unit.export.test_export_formats import read_drcov
 
 ROOT = Path(__file__).parents[2]
 

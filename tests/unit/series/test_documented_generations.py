@@ -16,7 +16,7 @@ from tests.lab.golden import DESTINATION, read_truth
 from tests.support.kernels import rows as in_memory
 
 VARIANTS = [variant for series in table.SERIES for variant in series.variants]
-PAGE = Path(__file__).parents[2] / "docs" / "generations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "generations.md"
 
 
 def read_tables() -> list[dict[str, dict[str, str]]]:

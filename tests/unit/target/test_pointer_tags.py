@@ -14,8 +14,8 @@ from tests.support.kernels.asker import Asker, ask_everything
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9B, ROWS
 from tests.support.memory_target import MemoryTarget, Structure
-from tests.unit import test_target_maple_tree as maple
-from tests.unit import test_target_slab_memory as slab
+from tests.unit.target import test_maple_tree as maple
+from tests.unit.target import test_slab_memory as slab
 
 SOFTWARE, HARDWARE = 0xFF << 56, 0x0F << 56
 # Without the array of struct page, whose addresses have no tags.

@@ -14,7 +14,7 @@ from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.socket_address import parse_address
-from tests.unit.test_target_rsp import Stub, frame
+from tests.unit.target.test_rsp import Stub, frame
 
 # Generous: the machine may be busy.
 PATIENCE = 20

@@ -25,7 +25,7 @@ from tests.support.speedscope_rules import check_file
 from tests.support.state import Streams, make_target, make_workspace
 from tests.support.stub import make_stub
 from tests.support.traces import BASE, locate, names, pc
-from tests.unit.test_export_formats import read_cobertura, read_drcov, read_folded, read_lcov
+from tests.unit.export.test_export_formats import read_cobertura, read_drcov, read_folded, read_lcov
 
 TREES = ("folded", "speedscope", "chrome")
 LOW = (1 << 56) - 1

@@ -27,7 +27,7 @@ from kcovdbg.frontends.shell.prompt import find_editing_mode
 from kcovdbg.frontends.shell.start import progress_word
 from kcovdbg.user_folder import find_user_folder
 from tests.support.state import Streams, make_target, make_workspace
-from tests.unit.test_completion import Looks
+from tests.unit.console.test_completion import Looks
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from tests.support.kernels.asker import Asker, ask_everything
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E7, E9B, ROWS, J
-from tests.unit.test_walk_missing_members import TELLING, members_of, without
+from tests.unit.walk.test_missing_members import TELLING, members_of, without
 
 
 def list_buffers(kernel):

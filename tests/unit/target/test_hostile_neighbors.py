@@ -23,7 +23,7 @@ from kcovdbg.target.slice_file import write_file
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stop_record import read_record, write_record
 from kcovdbg.user_folder import find_stranger, find_temporary_folder, find_user_folder
-from tests.unit.test_collect_files import make
+from tests.unit.records.test_collect_files import make
 
 ROOT, OTHER, USER = 0, 65534, 65533
 pytestmark = pytest.mark.skipif(os.geteuid() != ROOT, reason="makes files of other users")

@@ -17,7 +17,7 @@ from kcovdbg.walk.state import StateReader, read_state
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E6, E7, E9A
-from tests.unit.test_check_rules import descriptor
+from tests.unit.check.test_check_rules import descriptor
 
 
 @pytest.fixture

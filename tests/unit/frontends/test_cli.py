@@ -21,7 +21,7 @@ from kcovdbg.frontends.options import parse_options
 from kcovdbg.target.opener import TargetOptions
 from tests.support.state import make_layout, make_target
 
-ROOT = Path(kcovdbg.__file__).parent.parent
+ROOT = Path(kcovdbg.__file__).parents[1]
 
 
 def _exit(context, args):

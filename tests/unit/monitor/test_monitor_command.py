@@ -25,7 +25,7 @@ from tests.support.clock import Clock
 from tests.support.samples import kcov, sample, task
 from tests.support.state import make_layout, make_target
 
-EXAMPLE = str(Path(__file__).parents[2] / "examples/fuzz.jsonl")
+EXAMPLE = str(Path(__file__).parents[3] / "examples/fuzz.jsonl")
 
 
 class FakeSampler:
