@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import textwrap
 import time
 from collections.abc import Callable
 from typing import Final
@@ -232,7 +233,9 @@ class ViewScreen:
         help_window = Window(
             FormattedTextControl(self._help), style="class:help", dont_extend_width=True, dont_extend_height=True
         )
-        return FloatContainer(body, [Float(ConditionalContainer(help_window, Condition(lambda: state.shows_help)))])
+        return FloatContainer(
+            body, [Float(ConditionalContainer(help_window, Condition(lambda: state.shows_help or state.shows_notes)))]
+        )
 
     def _source_height(self) -> Dimension:
         available = max(int(self.application.output.get_size().rows * _SOURCE_SHARE), 3)
@@ -249,8 +252,12 @@ class ViewScreen:
         return found
 
     def _help(self) -> StyleAndTextTuples:
-        lines = help_lines()
         size = self.application.output.get_size()
+        if self.state.shows_notes:
+            notes = self.state.view.remarks or ("no notes",)
+            wrapped = [line for note in notes for line in textwrap.wrap(note, max(min(size.columns, 100) - 4, 10))]
+            return [("", "\n".join(f" {line} " for line in wrapped[: max(size.rows - 1, 1)]))]
+        lines = help_lines()
         widest = max(len(label) for label, _ in lines)
         room = max(size.columns - 4, 10)
         texts = [fit((("", f" {label:<{widest}}  {text} "),), min(room, 80)) for label, text in lines[: max(size.rows - 1, 1)]]
@@ -262,7 +269,7 @@ class ViewScreen:
             return f"{state.position()}  {state.message}"
         remarks = state.view.remarks
         return (
-            f"{state.position()}  {remarks[0]}{f' (and {len(remarks) - 1} more notes)' if len(remarks) > 1 else ''}"
+            f"{state.position()}  {remarks[0]}{f' (i: all {len(remarks)} notes)' if len(remarks) > 1 else ''}"
             if remarks
             else state.position()
         )
@@ -295,9 +302,9 @@ class ViewScreen:
 
     def _binding(self, action: Callable[[], None]) -> Callable[[KeyPressEvent], None]:
         def run(_event: KeyPressEvent) -> None:
-            if self.state.shows_help:
-                # Any key closes help and does nothing else.
-                self.state.shows_help = False
+            if self.state.shows_help or self.state.shows_notes:
+                # Any key closes help and notes, and does nothing else.
+                self.state.shows_help = self.state.shows_notes = False
                 return
             action()
 
@@ -328,6 +335,7 @@ class ViewScreen:
             "mouse": self._toggle("follows_mouse"),
             "redraw": lambda: self.application.renderer.clear(),
             "help": self._toggle("shows_help"),
+            "notes": self._toggle("shows_notes"),
             "leave": lambda: self.application.exit(),
         }
 

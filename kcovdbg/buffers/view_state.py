@@ -38,6 +38,7 @@ class ViewState:
         self.shows_source = False
         self.shows_detail = False
         self.shows_help = False
+        self.shows_notes = False
         self.follows_mouse = True
         self.is_folded = False
         self.filter = ""

@@ -172,6 +172,19 @@ document.addEventListener("toggle", async ({target: file}) => {
     return element;
   }
 
+  /** A place whose path may be cut at its beginning, and whose line number stays. */
+  function makePlace(text) {
+    const element = cell("where", "");
+    const colon = text.lastIndexOf(":");
+    const path = document.createElement("span"), inner = document.createElement("bdi"), line = document.createElement("span");
+    path.className = "file";
+    inner.textContent = colon < 0 ? text : text.slice(0, colon);
+    line.textContent = colon < 0 ? "" : text.slice(colon);
+    path.append(inner);
+    element.append(path, line);
+    return element;
+  }
+
   function makeRow(side, segment, row) {
     const element = document.createElement("div");
     element.setAttribute("role", "row");
@@ -193,7 +206,7 @@ document.addEventListener("toggle", async ({target: file}) => {
         if (mark) sign.setAttribute("aria-label", WORDS[mark]);
         element.append(sign);
       }
-      element.append(cell("function", point[0]), cell("where", point[1]));
+      element.append(cell("function", point[0]), makePlace(point[1]));
     }
     element.addEventListener("click", () => select(row));
     return element;
@@ -315,9 +328,6 @@ document.addEventListener("toggle", async ({target: file}) => {
   panes.forEach(({box}, side) => {
     box.setAttribute("aria-rowcount", count);
     box.addEventListener("scroll", () => {
-      panes.forEach((other, number) => {
-        if (number !== side && other.box.scrollLeft !== box.scrollLeft) other.box.scrollLeft = box.scrollLeft;
-      });
       if (Math.abs(box.scrollTop - put[side]) < 1) return;
       const range = height() - box.clientHeight;
       top = range > 0 ? Math.min(Math.round((box.scrollTop / range) * lastTop()), lastTop()) : 0;
@@ -366,12 +376,6 @@ document.addEventListener("toggle", async ({target: file}) => {
     });
     goTo(top);
   }
-  // Places may be wider than the pane, and rows come and go: the width is that of the widest.
-  const widest = data.widest
-    ?? data.points.reduce((most, point) => Math.max(most, Math.max(point[0].length, 22) + point[1].length), 0);
-  panes.forEach(({height: box}) => {
-    box.style.minWidth = `max(100%, ${Math.min(widest, 300) + 14}ch)`;
-  });
   new ResizeObserver(resize).observe(panes[0].box);
   resize();
 })();

@@ -38,6 +38,7 @@ KEYS: Final = (
     ViewKey(("f",), "f", "fold", "fold equal records of two traces, or runs of one function", "fold"),
     ViewKey(("s",), "s", "source", "show the source of the current record", "source"),
     ViewKey(("d",), "d", "detail", "show all frames and operands of the current record", "frames"),
+    ViewKey(("i",), "i", "notes", "show all notes"),
     ViewKey(("y",), "y", "copy", "copy the current record to the terminal's clipboard"),
     ViewKey(("m",), "m", "mouse", "switch between mouse use here and in the terminal"),
     ViewKey(("c-l",), "C-l", "redraw", "redraw the screen"),

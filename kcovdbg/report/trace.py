@@ -8,7 +8,7 @@ from array import array
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from kcovdbg.abi.address import address_of
@@ -21,7 +21,6 @@ MAX_RECORDS: Final = 1 << 20
 """Limit for the records of a trace; further ones are left out."""
 _SMALL: Final = 1 << 16
 _IN_CHUNK: Final = 1 << 14
-_NARROWEST: Final = 22
 _ARROW: Final = " ← "
 MAX_INLINE: Final = 1 << 14
 """Limit for the points that are in the page as they are; more are in chunks."""
@@ -74,21 +73,6 @@ class PointChunk(NamedTuple):
             texts = [f"{self.functions[number]} {self.places[number]}" for number in chain]
             head = f"{pc:#x} at {address_of(pc, self.offset):#x}  " if self.offset else f"{pc:#x}  "
             yield Point(inlined_text(functions[0], functions[-1]), self.places[chain[0]], tuple(texts), head)
-
-    @property
-    def widest(self) -> int:
-        """Characters of the widest row."""
-        names, places = list(map(len, self.functions)), list(map(len, self.places))
-        ends = list(accumulate(self.lengths))
-        inner = [self.frames[end - length] for end, length in zip(ends, self.lengths, strict=True)]
-        outer = [self.frames[end - 1] for end in ends]
-        arrow = len(_ARROW)
-        widths = [
-            places[first] + max(names[first] if first == last else names[first] + arrow + names[last], _NARROWEST)
-            for first, last in zip(inner, outer, strict=True)
-        ]
-        widths += [max(len(point.function), _NARROWEST) + len(point.place) for point in self.words.values()]
-        return max(widths, default=0)
 
     def text(self) -> str:
         """Return the JSON that the page's script reads."""
@@ -176,38 +160,23 @@ def trace_markup(data: TraceData) -> Iterator[str]:
         "records": [_encode(records, len(data.points)) for records in data.records],
         "segments": [[int(part) for part in segment] for segment in data.segments],
     }
-    chunks = _Chunks(data.points)
     if len(data.points) <= MAX_INLINE:
-        content["points"] = [_shown(point) for chunk in chunks.parts() for point in chunk.points()]
+        content["points"] = [_shown(point) for chunk in _parts(data.points) for point in chunk.points()]
     else:
-        yield from chunk_lines("points", chunks)
-        content |= {"chunk": _IN_CHUNK, "arrow": _ARROW, "widest": chunks.widest}
+        yield from chunk_lines("points", (part.text() for part in _parts(data.points)))
+        content |= {"chunk": _IN_CHUNK, "arrow": _ARROW}
     yield f'<script type="application/json" id="trace">{json_text(content)}'
     yield "</script>"
 
 
-class _Chunks:
-    """Points in parts."""
-
-    def __init__(self, points: Collection[Point] | ChunkedPoints) -> None:
-        self._points = points
-        self.widest = 0
-        """Characters of the widest row, known after iterating."""
-
-    def parts(self) -> Iterator[PointChunk]:
-        """Iterate over the parts."""
-        if not isinstance(self._points, Collection):
-            yield from self._points.chunks(_IN_CHUNK)
-            return
-        points = iter(self._points)
-        while part := list(islice(points, _IN_CHUNK)):
-            yield PointChunk(words=dict(enumerate(part)))
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the parts as JSON."""
-        for part in self.parts():
-            self.widest = max(self.widest, part.widest)
-            yield part.text()
+def _parts(points: Collection[Point] | ChunkedPoints) -> Iterator[PointChunk]:
+    """Iterate over points in parts."""
+    if not isinstance(points, Collection):
+        yield from points.chunks(_IN_CHUNK)
+        return
+    left = iter(points)
+    while part := list(islice(left, _IN_CHUNK)):
+        yield PointChunk(words=dict(enumerate(part)))
 
 
 def _encode(records: array[int], points: int) -> dict[str, object]:

@@ -114,3 +114,15 @@ def test_text_has_the_width_of_the_terminal(traces):
     terminal = Terminal(["view", *traces, "--text", "--fold"], columns=90)
     terminal.wait(shows("equal records"))
     assert terminal.end() == 0
+
+
+def test_a_key_shows_all_notes():
+    terminal = Terminal(["--demo", "view", "41"])
+    first = terminal.wait(lambda lines: any("(i: " in line for line in lines))
+    assert not any("system calls in the records" in line for line in first)
+    terminal.send("i")
+    terminal.wait(lambda lines: any("system calls in the records" in line for line in lines))
+    terminal.send("x")
+    terminal.wait(lambda lines: not any("system calls in the records" in line for line in lines))
+    terminal.send("q")
+    assert terminal.end() == 0

@@ -329,7 +329,6 @@ def test_many_points_are_packed(monkeypatch):
         for number in range(len(chunk["words"]))
     ]
     assert read == [[point.function, point.place, point.head + " ← ".join(point.frames)] for point in points]
-    assert data["widest"] == 22 + len("a.c:8999")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
@@ -358,8 +357,6 @@ def test_points_of_plain_traces_are_those_of_their_records(words, offset):
         assert [point for chunk in chunks for point in chunk.points()] == expected
         assert all(len(chunk) == 7 for chunk in chunks[:-1])
         assert len(points) == len(words)
-        widths = [max(len(point.function), 22) + len(point.place) for point in expected]
-        assert max((chunk.widest for chunk in chunks), default=0) == max(widths, default=0)
 
 
 def test_standard_output_is_the_same_page(workspace, streams, trace, tmp_path):
