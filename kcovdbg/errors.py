@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class KcovdbgError(Exception):
-    """Anything that is told to the user in one line.
+    """An error that is shown to the user in one line.
 
     :param message: what went wrong, one line.
     :param hint: what to do next, one line, or None where the message already says it.

@@ -23,7 +23,7 @@ from kcovdbg.console.wording import NO_ADDRESS, buffer_title, span_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
 from kcovdbg.records.loop_folding import Fold, FunctionRun, find_runs, fold_runs, round_length
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 
 
 class _Piece(NamedTuple):
@@ -118,7 +118,9 @@ class _FoldedRecords:
     :param tail: whether to show the last ones.
     """
 
-    def __init__(self, sequence: Sequence[int], indices: Sequence[int], names: Names, limit: int | None, *, tail: bool) -> None:
+    def __init__(
+        self, sequence: Sequence[int], indices: Sequence[int], names: LocationCache, limit: int | None, *, tail: bool
+    ) -> None:
         self._sequence = sequence
         self._indices = indices
         self._names = names
@@ -162,7 +164,7 @@ class _FoldedRecords:
         while position < end:
             batch_end = min(end, position + size)
             size = BATCH
-            self._names.learn(pc for pc in set(self._sequence[position:batch_end]) if pc)
+            self._names.prefetch(pc for pc in set(self._sequence[position:batch_end]) if pc)
             for run in find_runs(self._sequence, self._group, position, batch_end):
                 if pending is None:
                     pending = run

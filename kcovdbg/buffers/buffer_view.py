@@ -24,7 +24,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.pc_counts import count_pcs
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 
 
 def make_view(
@@ -64,7 +64,7 @@ def make_view(
     )
 
 
-def _make_pane(buffer: Buffer, names: Names, not_function: Sequence[str]) -> TracePane:
+def _make_pane(buffer: Buffer, names: LocationCache, not_function: Sequence[str]) -> TracePane:
     return TracePane(buffer, names, PcFilter(names, None, None, not_function))
 
 

@@ -45,7 +45,7 @@ from kcovdbg.records.native_loops import Block
 from kcovdbg.records.pc_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs, count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import TraceKernel
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import group_runs
 
 _SEVERAL: Final = "diff A1 A2 A3 -- B1 B2 B3"
@@ -191,24 +191,24 @@ def _count_side(context: Context, words: Sequence[str], build: TraceBuild, side:
     :param side: 0 for the left one.
     """
     runs = RunCounts()
-    told: dict[str, Counter[str]] = {word: Counter() for word in words}
+    remark_counts: dict[str, Counter[str]] = {word: Counter() for word in words}
     traces: Counter[str] = Counter()
     for word, counted in _read_runs(context, words, build.kernel):
         runs.add(comparison.count(side, counted.counts))
-        told[word].update(counted.remarks)
+        remark_counts[word].update(counted.remarks)
         traces[word] += 1
     remarks: list[str] = []
-    for word, its in told.items():
+    for word, its in remark_counts.items():
         remarks += _sum_up_remarks(word, its, traces[word]) if word.startswith(FILE) else its
     return _SideRuns(runs, remarks)
 
 
-def _sum_up_remarks(word: str, told: Counter[str], traces: int) -> Iterator[str]:
+def _sum_up_remarks(word: str, remark_counts: Counter[str], traces: int) -> Iterator[str]:
     """Yield the most frequent remarks about the traces that a word names."""
-    for remark, times in told.most_common(_MAX_REMARKS):
+    for remark, times in remark_counts.most_common(_MAX_REMARKS):
         yield f"{word}: {remark}" if traces == 1 else f"{word}: {times} of {traces} traces: {remark}"
-    if len(told) > _MAX_REMARKS:
-        yield f"{word}: {len(told) - _MAX_REMARKS} more remarks about single traces"
+    if len(remark_counts) > _MAX_REMARKS:
+        yield f"{word}: {len(remark_counts) - _MAX_REMARKS} more remarks about single traces"
 
 
 def _compare(context: Context, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]) -> BuildComparison:
@@ -257,7 +257,7 @@ def _find_rows(
         assert pc is not None
         placed.append((one, side, pc))
     for side, names in enumerate(comparison.names):
-        names.learn(pc for _, its, pc in placed if its == side)
+        names.prefetch(pc for _, its, pc in placed if its == side)
     return [
         _DiffRow(
             one,
@@ -294,17 +294,17 @@ def _lines(
         groups = _group(chosen, comparison.names, difference if side is DiffSide.FLICKER else None)
         yield ()
         missing = sum(row.missing is not None for row in chosen)
-        told = f", {missing} of them without a counterpart in the other build" if missing else ""
-        yield ((style, f"{text}: {len(chosen)} points" + (f" in {len(groups)} functions" if groups else "") + told),)
+        suffix = f", {missing} of them without a counterpart in the other build" if missing else ""
+        yield ((style, f"{text}: {len(chosen)} points" + (f" in {len(groups)} functions" if groups else "") + suffix),)
         if groups:
             yield from table_lines(Table(_GROUP_COLUMNS, groups), context.width)
 
 
-def _group(rows: Sequence[_DiffRow], names: Sequence[Names], difference: RunDifference | None) -> list[_Group]:
+def _group(rows: Sequence[_DiffRow], names: Sequence[LocationCache], difference: RunDifference | None) -> list[_Group]:
     by_function: dict[object, list[_DiffRow]] = {}
     for row in rows:
         frame = names[row.build].frame(row.pc)
-        # An inlined function is told apart by its callers.
+        # An inlined function is identified by its callers.
         key = (function_text(row.location), frame.file) if frame.function else row.pc
         by_function.setdefault(key, []).append(row)
     groups = []
@@ -363,7 +363,7 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     filters = make_filters(args, *comparison.names)
     for side, (names, buffer, wanted) in enumerate(zip(comparison.names, buffers, filters, strict=True)):
         if not wanted.passes_all:
-            names.learn(pc for pc in set(sides[side]) if pc)
+            names.prefetch(pc for pc in set(sides[side]) if pc)
             numbers[side] = find_indices(buffer, wanted)
             sides[side] = array("Q", map(sides[side].__getitem__, numbers[side]))
     alignment = align(*(comparison.translate(side, pcs) for side, pcs in enumerate(sides)))
@@ -376,7 +376,7 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
         for side, start, end in _spans(alignment):
             place = 0 if side is DiffSide.LEFT else 1
             names = comparison.names[place]
-            names.learn(pc for pc in sides[place][start:end] if pc)
+            names.prefetch(pc for pc in sides[place][start:end] if pc)
             for index in range(start, end):
                 pc = sides[place][index]
                 yield _Change(
@@ -409,7 +409,7 @@ def _spans(alignment: Alignment) -> Iterator[tuple[DiffSide, int, int]]:
 
 
 def _ordered_lines(
-    alignment: Alignment, sides: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]], names_of: Sequence[Names]
+    alignment: Alignment, sides: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]], names_of: Sequence[LocationCache]
 ) -> Iterator[Sequence[tuple[str, str]]]:
     left, right = alignment.left - alignment.common, alignment.right - alignment.common
     yield (("header", f"{alignment.common} records in both, {left} only left, {right} only right"),)
@@ -424,7 +424,7 @@ def _ordered_lines(
             block = next(following, None)
         place, sign, style = (0, "<", "left") if side is DiffSide.LEFT else (1, ">", "right")
         names = names_of[place]
-        names.learn(pc for pc in sides[place][start:end] if pc)
+        names.prefetch(pc for pc in sides[place][start:end] if pc)
         for run in find_runs(sides[place], partial(_run_name, names), start, end):
             where = place_text(names.frame(sides[place][run.first]))
             text = f"{sign} {numbers[place][run.first]:>8}  {f'×{run.length}' if run.length > 1 else '':>6}  {run.group}"
@@ -439,7 +439,7 @@ def _equal_line(block: Block, numbers: Sequence[Sequence[int]]) -> Line:
     return (("remark", f"  {block.length} equal records from {left} and {right} on"),)
 
 
-def _run_name(names: Names, pc: int) -> str:
+def _run_name(names: LocationCache, pc: int) -> str:
     return (names[pc].symbol if pc else None) or f"{pc:#x}"
 
 

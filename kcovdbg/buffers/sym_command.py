@@ -81,7 +81,7 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
             raise WordError(f"'{wrong}' is neither an address nor a function", _find_word(args.pcs, wrong)) from None
     if args.exact:
         words = [word._replace(is_exact=True) for word in words]
-    context.workspace.names.learn(
+    context.workspace.names.prefetch(
         pc_of(word.address, context.target.kaslr_offset) if args.address else word.address
         for word in words
         if word.address is not None

@@ -84,7 +84,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     if shares.repeats:
         part = f"{shares.repeats} of {shares.records} records ({shares.repeats / shares.records:.0%})"
         remarks.append(f"{part} repeat a point within one run of a function")
-    names.learn(share.pc for share in shown)
+    names.prefetch(share.pc for share in shown)
     yield Lines(((("header", buffer_title(buffer)),),))
     yield Table(
         _make_columns(args.by),

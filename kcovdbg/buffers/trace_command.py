@@ -42,7 +42,7 @@ from kcovdbg.records.function_trace import (
 from kcovdbg.records.located_records import PcFilter, find_indices
 from kcovdbg.records.loop_folding import find_runs
 from kcovdbg.records.pc_counts import pc_sequence
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 
 _LINES: Final = 100
 """About two screens."""
@@ -155,7 +155,7 @@ class _Story(NamedTuple):
     """The functions of one trace."""
 
     buffer: Buffer
-    names: Names
+    names: LocationCache
     pcs: array[int]
     """Of the records that are not left out."""
     numbers: Sequence[int]
@@ -193,7 +193,7 @@ def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wante
     names = build.names
     remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer), *buffer.remarks]
     pcs = pc_sequence(buffer)
-    names.learn(pc for pc in set(pcs) if pc)
+    names.prefetch(pc for pc in set(pcs) if pc)
     numbers: Sequence[int] = range(len(pcs))
     if not wanted.passes_all:
         numbers = find_indices(buffer, wanted)
@@ -280,7 +280,7 @@ def _find_context(differs: Sequence[bool], depths: Sequence[int]) -> list[int]:
 
 
 def _leave_out(
-    pcs: Sequence[int], names: Names, included: frozenset[str], classify: _Classifier
+    pcs: Sequence[int], names: LocationCache, included: frozenset[str], classify: _Classifier
 ) -> tuple[array[int], Counter[str]]:
     """Return where the records outside the classes that are left out are, and the number of the others by class.
 
@@ -302,7 +302,7 @@ def _make_classifier() -> _Classifier:
     return lambda frame: classify(frame.function, frame.file)
 
 
-def _find_steps(pcs: Sequence[int], names: Names, *, in_chain: bool) -> list[TraceStep]:
+def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> list[TraceStep]:
     groups = group_by_function({pc: _outer_frame(names[pc]) for pc in set(pcs)})
     runs = find_runs(pcs, groups.__getitem__)
     if not in_chain:

@@ -68,8 +68,8 @@ def find_line_coverage(
     columns = names.columns(known.pcs)
     unknown = columns.approximate.count(1)
     if unknown:
-        told = f"{unknown} of {len(counts)} PCs are left out: recorded by tail calls from unknown functions"
-        remarks = (told, *remarks)
+        remark = f"{unknown} of {len(counts)} PCs are left out: recorded by tail calls from unknown functions"
+        remarks = (remark, *remarks)
     return CoveredLines(find_lines(columns, known.records, kinds, wanted), remarks)
 
 
@@ -169,7 +169,7 @@ def find_point_coverage(
     """
     names = context.workspace.names
     if has_frames:
-        names.learn(counts)
+        names.prefetch(counts)
     offsets = ModuleOffsets(context, starts)
     for pc, hits in counts.items():
         call = pc - length & WORD_MASK

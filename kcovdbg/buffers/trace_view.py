@@ -26,7 +26,7 @@ from kcovdbg.model.location import LocatedRecord, Location
 from kcovdbg.records.alignment import align
 from kcovdbg.records.located_records import PcFilter, find_indices, locate_record, select_records
 from kcovdbg.records.pc_counts import pc_sequence
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.view_rows import (
     ChosenRows,
     ContentRows,
@@ -53,13 +53,13 @@ class TracePane:
     :param wanted: leaves out the other records; None: all are shown.
     """
 
-    def __init__(self, buffer: Buffer, names: Names, wanted: PcFilter | None = None) -> None:
+    def __init__(self, buffer: Buffer, names: LocationCache, wanted: PcFilter | None = None) -> None:
         self.names = names
         self.title = buffer_title(buffer)
         self._digits = len(str(max(buffer.count - 1, 0)))
         self._numbers: Sequence[int] | None = None
         if wanted is not None and not wanted.passes_all:
-            names.learn(pc for pc in set(pc_sequence(buffer)) if pc)
+            names.prefetch(pc for pc in set(pc_sequence(buffer)) if pc)
             self._numbers = find_indices(buffer, wanted)
             self.title += f", {len(self._numbers)} shown"
             buffer = select_records(buffer, self._numbers)
@@ -241,7 +241,7 @@ class TraceView:
         if not isinstance(self.rows, SingleRows):
             return self.rows
         pcs = pc_sequence(self.left.buffer)
-        self.left.names.learn(pc for pc in set(pcs) if pc)
+        self.left.names.prefetch(pc for pc in set(pcs) if pc)
         numbers: dict[object, int] = {}
         groups: dict[int, int] = {}
         for pc in set(pcs):
@@ -263,7 +263,7 @@ class TraceView:
                 return lambda _index: False
             words = _words(side.buffer)
             pcs = record.pcs_of_words(set(words), side.buffer.encoding)
-            side.names.learn(pcs.values())
+            side.names.prefetch(pcs.values())
             chosen = {word for word, pc in pcs.items() if wanted(side.names[pc], pc)}
             return lambda index: words[index] in chosen
 

@@ -20,7 +20,7 @@ from kcovdbg.console.wording import buffer_title, place_text
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Location
 from kcovdbg.records.call_tree import Call, CallKind, build_calls, find_events
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.series.table import call_mode_hint
 
 
@@ -42,7 +42,7 @@ class _Row(NamedTuple):
         return "; ".join(filter(None, ("inlined, name unknown" if is_unnamed else "", _NOTES[self.call.kind])))
 
 
-def _make_rows(calls: Iterable[Call], names: Names) -> Iterator[_Row]:
+def _make_rows(calls: Iterable[Call], names: LocationCache) -> Iterator[_Row]:
     callers: list[_Row] = []
     for call in calls:
         location = names[call.pc]
@@ -100,7 +100,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     if args.depth is not None:
         calls = [call for call in calls if call.depth < args.depth]
     names = context.workspace.names
-    names.learn(call.pc for call in calls)
+    names.prefetch(call.pc for call in calls)
     yield Lines(((("header", buffer_title(buffer)),),))
     yield Table(
         _COLUMNS, _make_rows(calls, names), remarks=(*buffer.remarks, *name_remarks(context)), empty="no entry or exit record"

@@ -47,7 +47,7 @@ _COLUMNS: Final = (
     Column("memory", ADDRESS, meaning="address of what was written"),
     Column("old", WORD, meaning="its value before the write"),
     Column("new", WORD, meaning="its value after the write"),
-    Column("cpu", CPU, meaning="CPU that wrote", null="the machine does not tell"),
+    Column("cpu", CPU, meaning="CPU that wrote", null="the machine does not report it"),
     Column("pid", PID, meaning="thread id of the task on that CPU", null="it is unknown"),
     Column("comm", COMM, meaning="name of that task", null="it is unknown"),
     Column("function", SYMBOL, value=lambda caught: next((frame.function for frame in caught.stack), None)),

@@ -39,7 +39,7 @@ class WatchedField(NamedTuple):
     """Of the structure."""
     field: str
     pid: int | None = None
-    """Of a task: its thread id, which tells it from a later one at the same address."""
+    """Of a task: its thread id, which distinguishes it from a later one at the same address."""
     comm: str | None = None
 
     @property
@@ -156,7 +156,7 @@ class _Judge:
         try:
             heads = self._target.symbol("kcov_remote_areas")
         except MissingSymbolError as error:
-            raise KcovdbgError(f"cannot tell when the area is free: {error}") from None
+            raise KcovdbgError(f"cannot see when the area is free: {error}") from None
         size = self._target.word_size
         count = max(heads.size // (2 * size), 1)
         return tuple(MemorySpan(heads.address + index * 2 * size, size) for index in range(count))

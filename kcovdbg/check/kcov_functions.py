@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The functions of KCOV in which a task may hold what is not linked: a reference or an area that no list shows."""
+"""The functions of KCOV in which a task may hold a reference or an area that is not in a list yet."""
 
 from __future__ import annotations
 

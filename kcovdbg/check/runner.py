@@ -61,7 +61,7 @@ class Excuses:
                 return f"{self._name(address)} is inside {function}(), which may be changing it"
         if violation.anybody and len(self._busy) >= violation.most:
             address, function = self._busy[0]
-            return f"{self._name(address)} is inside {function}(), which may hold what is not linked"
+            return f"{self._name(address)} is inside {function}(), which may not have linked it yet"
         return None
 
     def find_doubtful_object(self, violation: Violation) -> str | None:
@@ -81,7 +81,7 @@ class Excuses:
 
     @cached_property
     def _busy(self) -> tuple[tuple[int, str], ...]:
-        """The tasks that are inside a function of KCOV and may hold what is not linked, each with that function."""
+        """The tasks inside a KCOV call that may not have linked a reference or an area yet, each with the function."""
         running = self._tasks.running
         order = [*running, *(fields.address for fields in self._tasks.task_fields if fields.address not in running)]
         stacks = ((address, self._stack(address)) for address in order[:_MAX_STACKS])
@@ -289,7 +289,7 @@ def _shorten(found: Iterable[_RuleFindings], findings: Iterable[Finding]) -> Ite
         more = Counter(left)
         doubts: dict[Severity, Finding] = {}
         for finding in of_rules.get(rule.name, ()):
-            # What is left out is as uncertain as the least certain of the findings shown.
+            # Omitted findings take the lowest certainty of those shown.
             doubt = doubts.setdefault(finding.severity, finding)
             if _DOUBTS.index(finding.certainty) > _DOUBTS.index(doubt.certainty):
                 doubts[finding.severity] = finding

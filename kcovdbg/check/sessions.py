@@ -64,7 +64,7 @@ def check_section(state: State, session: Session, kcov: Kcov, fields: KcovFields
         yield session_violation(state, session, "it is in a section for an object that it has enabled itself", shown)
     if session.sequence is None or fields.sequence is None:
         return
-    # Sequences wrap, so that only their difference tells the order.
+    # Sequences wrap, so that only their difference gives the order.
     ahead = (session.sequence - fields.sequence + (1 << 31)) % (1 << 32) - (1 << 31)
     shown += values(task_sequence=session.sequence, kcov_sequence=fields.sequence)
     if ahead > 0:

@@ -50,7 +50,7 @@ class BackgroundJob:
         self.kept: list[str] = []
         """Names under which its traces were kept after its end."""
         self.is_told = False
-        """Whether the user was told that it has ended."""
+        """Whether its end was reported."""
         self.started = time.monotonic()
         self.seconds: float | None = None
         """Time from start to end; None while it runs."""
@@ -304,7 +304,7 @@ def _announce(workspace: Workspace, job: BackgroundJob) -> Iterator[str]:
 
 def _keep(workspace: Workspace, job: BackgroundJob) -> list[str]:
     """Keep a job's traces: the first one under its name, others under that name and their label."""
-    told = []
+    messages = []
     files = job.files
     stem = files[0].stem
     for index, path in enumerate(files):
@@ -312,10 +312,10 @@ def _keep(workspace: Workspace, job: BackgroundJob) -> list[str]:
         try:
             buffer = read_trace_file(workspace, str(path))
         except KcovdbgError as error:
-            told.append(str(error))
+            messages.append(str(error))
             continue
         workspace.kept[name] = keep(buffer, name, f"collect -- {job.title}")
         job.kept.append(name)
-        told.append(f"kept as {name}: {buffer.count} records{', FULL' if buffer.full else ''}")
+        messages.append(f"kept as {name}: {buffer.count} records{', FULL' if buffer.full else ''}")
     job.forget_files()
-    return told
+    return messages

@@ -27,7 +27,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
 from kcovdbg.records.located_records import PcFilter, find_indices, locate_records
 from kcovdbg.records.pc_counts import Occurrence, RunCounts, count_pcs, find_occurrences
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import concatenate
 
 
@@ -161,7 +161,7 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
     functions = _Functions(names, wanted)
     # Without a table of locations each name is slow to find: skip those of calls that are not shown.
     shown = collected.calls[: args.n] if wanted.passes_all and args.n is not None else collected.calls
-    functions.learn(chain.from_iterable(_call_pcs(collected, call).values() for call in shown))
+    functions.prefetch(chain.from_iterable(_call_pcs(collected, call).values() for call in shown))
 
     def rows() -> Iterator[_CallRow]:
         for call in shown:
@@ -170,17 +170,17 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
             if wanted.passes_all or row.distinct:
                 yield row
 
-    told = [
+    notes = [
         *remarks,
         "records of ptrace's stops at a call's entry and exit are left out",
         *name_remarks(context),
     ]
     if collected.request.mode.request.records_once:
-        told.append("in this mode each point is recorded once per task: a call shows what no earlier call covered")
+        notes.append("in this mode each point is recorded once per task: a call shows what no earlier call covered")
     every: Iterable[_CallRow] = rows()
     if args.n is not None:
         every = islice(every, args.n)
-    return Table(_CALL_COLUMNS, every, remarks=told, empty="no system call")
+    return Table(_CALL_COLUMNS, every, remarks=notes, empty="no system call")
 
 
 def _call_pcs(collected: Collected, call: TracedSyscall) -> dict[int, int]:
@@ -196,16 +196,16 @@ class _Functions:
     :param wanted: which PCs count.
     """
 
-    def __init__(self, names: Names, wanted: PcFilter) -> None:
+    def __init__(self, names: LocationCache, wanted: PcFilter) -> None:
         self._names = names
         self._wanted = wanted
         self._known: dict[int, tuple[str, ...]] = {}
         self._is_wanted: dict[int, bool] = {}
 
-    def learn(self, pcs: Iterable[int]) -> None:
+    def prefetch(self, pcs: Iterable[int]) -> None:
         """Look up those that are not known yet, all at once."""
         missing = {pc for pc in pcs if pc not in self._known}
-        self._names.learn(missing)
+        self._names.prefetch(missing)
         for pc in missing:
             self._known[pc] = tuple(frame.function for frame in self._names[pc].frames if frame.function)
             self._is_wanted[pc] = self._wanted(pc)
@@ -215,7 +215,7 @@ class _Functions:
         words = record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]
         by_word = record.pcs_of_words(set(words), buffer.encoding)
         pcs = [pc for word in words if (pc := by_word.get(word)) is not None]
-        self.learn(by_word.values())
+        self.prefetch(by_word.values())
         own = [pc for index in own_records([*map(self._known.__getitem__, pcs)]) if self._is_wanted[pc := pcs[index]]]
         # All frames: users look for inlined functions as well.
         functions = dict.fromkeys(name for pc in dict.fromkeys(own) for name in reversed(self._known[pc]))
@@ -326,6 +326,6 @@ def stability_table(context: Context, runs: RunCounts, args: Namespace, remarks:
         summary += "; --raw also shows the stable ones"
     if args.n is not None:
         chosen = chosen[: args.n]
-    names.learn(one.pc for one in chosen)
+    names.prefetch(one.pc for one in chosen)
     rows = [_OccurrenceRow(one, runs.total, names[one.pc]) for one in chosen]
     return Table(_OCCURRENCE_COLUMNS, rows, remarks=[summary, *remarks, *name_remarks(context)], empty="nothing flickers")

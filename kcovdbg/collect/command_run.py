@@ -333,40 +333,40 @@ class _Run:
         encoding = record.make_encoding(mode.codec, self.word_size)
         return decode_buffer(name, data, encoding, size=size, word_size=self.word_size, mode=mode.name, pid=pid, comm=comm)
 
-    def _task(self, told: Any) -> TaskTrace:
+    def _task(self, raw: Any) -> TaskTrace:
         request, second = self.request, self.request.mode.second
-        comm = self.ffi.string(told.comm).decode("utf-8", "backslashreplace")
-        tid = int(told.tid)
+        comm = self.ffi.string(raw.comm).decode("utf-8", "backslashreplace")
+        tid = int(raw.tid)
 
         def buffer(name: str, copy: Any, mode: CollectMode, size: int) -> Buffer:
             return self._make_buffer(name, copy, mode, size, pid=tid, comm=comm)
 
         return TaskTrace(
             tid=tid,
-            pid=int(told.tgid),
-            parent=int(told.parent),
-            kind=TaskKind(told.kind),
+            pid=int(raw.tgid),
+            parent=int(raw.parent),
+            kind=TaskKind(raw.kind),
             comm=comm,
-            status=int(told.status),
-            stops=int(told.stops),
-            buffer=buffer(str(tid), told.trace, request.mode, request.size - request.mode.prefix_words(request.size)),
-            edges=buffer(f"{tid} edges", told.edges, second, request.size) if second is not None else None,
-            problem=explain_not_followed(told.step, told.error) if told.error else None,
-            uses_kcov=bool(told.uses_kcov),
+            status=int(raw.status),
+            stops=int(raw.stops),
+            buffer=buffer(str(tid), raw.trace, request.mode, request.size - request.mode.prefix_words(request.size)),
+            edges=buffer(f"{tid} edges", raw.edges, second, request.size) if second is not None else None,
+            problem=explain_not_followed(raw.step, raw.error) if raw.error else None,
+            uses_kcov=bool(raw.uses_kcov),
         )
 
-    def _call(self, told: Any, tasks: Sequence[TaskTrace]) -> TracedSyscall:
-        task = tasks[told.task]
-        first, end = self._record_index(task.buffer, told.first), self._record_index(task.buffer, told.end)
+    def _call(self, raw: Any, tasks: Sequence[TaskTrace]) -> TracedSyscall:
+        task = tasks[raw.task]
+        first, end = self._record_index(task.buffer, raw.first), self._record_index(task.buffer, raw.end)
         return TracedSyscall(
             tid=task.tid,
-            number=int(told.number),
-            is_compat=bool(told.compat),
-            arguments=tuple(told.arguments),
-            text_argument=told.text_argument - 1 if told.text_argument else None,
-            text=self.ffi.string(told.text),
-            result=int(told.result) if told.returned else None,
-            task=int(told.task),
+            number=int(raw.number),
+            is_compat=bool(raw.compat),
+            arguments=tuple(raw.arguments),
+            text_argument=raw.text_argument - 1 if raw.text_argument else None,
+            text=self.ffi.string(raw.text),
+            result=int(raw.result) if raw.returned else None,
+            task=int(raw.task),
             first=first,
             end=end,
         )

@@ -12,7 +12,7 @@ from kcovdbg.model.module_place import ModulePlace, is_code_section
 
 
 def find_loaded_modules(folder: str | Path = "/sys/module") -> tuple[ModulePlace, ...] | None:
-    """Return where the modules of the running kernel are; None if it does not tell: that takes CAP_SYSLOG."""
+    """Return where the modules of the running kernel are; None if it hides them: reading them takes CAP_SYSLOG."""
     try:
         found = tuple(_read_modules(Path(folder)))
     except OSError:

@@ -38,7 +38,7 @@ def make_header(
     :param modules: the loaded modules, of which those with records are named; None if they are unknown, as they are without
         the KASLR offset.
     """
-    # The kernel's mode may not tell the format of the records: a flag beside it may, or a guess.
+    # The kernel's mode may not determine the format of the records: a flag beside it may, or a guess.
     mode = buffer.mode
     if mode is not None and table.codec_of_trace(mode) != buffer.encoding.codec:
         mode = table.mode_of_codec(buffer.encoding.codec) or mode

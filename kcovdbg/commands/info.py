@@ -113,7 +113,7 @@ COMMAND: Final = Command(
             {
                 "features": Meaning("names of facilities that this generation has", "the kernel has no KCOV"),
                 "report": Meaning("first line of the report in the kernel's log that led to the crash", "there is none"),
-                "panic": Meaning("what panic() was told, in the kernel's log", "the kernel has not panicked"),
+                "panic": Meaning("the message of panic(), in the kernel's log", "the kernel has not panicked"),
                 "log": Meaning("last lines of the kernel's log"),
                 "state": Meaning("whether the machine runs, is stopped or is gone", "the target is not a live guest"),
             },

@@ -59,7 +59,7 @@ _COLUMNS: Final = (
 _SHOWN: Final = ("function", "subsystem", "context", "file", "line", "handle", "pid", "comm")
 _MEANINGS: Final = {
     "function": Meaning("function in whose source the handle is announced; it may be inlined"),
-    "context": Meaning("`task` or `softirq`: where the function runs", "the code does not tell"),
+    "context": Meaning("`task` or `softirq`: where the function runs", "the code does not say"),
     "file": Meaning("source file of the call, relative to the build root", "the debug info has no line for it"),
     "handle": Meaning("a registered handle of this subsystem; a row for each", "none is registered"),
     "registered": Meaning("whether a handle of this subsystem is registered", "the target has no memory"),

@@ -78,7 +78,7 @@ _SESSION_COLUMNS: Final = (
     Column("size", NUMBER, meaning="its size", null="tasks of this kernel have no such member", unit="words"),
     Column("sequence", NUMBER, meaning="sequence number of the last record", null="tasks of this kernel have no such member"),
     Column(
-        "role", TEXT, meaning="`local`, or `remote-section` inside a remote section", null="tasks of this kernel do not tell"
+        "role", TEXT, meaning="`local`, or `remote-section` inside a remote section", null="tasks of this kernel do not say"
     ),
     Column("enabled", BOOL, meaning="whether records are written", null="tasks of this kernel have no such member"),
     Column("count", NUMBER, meaning="words in use", null=UNREAD, unit="words"),

@@ -11,7 +11,7 @@ from kcovdbg.compare.build_match import BuildMatch, BuildPoints, Unmatched
 from kcovdbg.compare.function_pairs import PairKind
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import Frame
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 
 # Limit for functions in a remark.
 _NAMED: Final = 4
@@ -24,7 +24,7 @@ class BuildComparison:
     :param match: None where they are one build.
     """
 
-    def __init__(self, names: tuple[Names, Names], match: BuildMatch | None = None) -> None:
+    def __init__(self, names: tuple[LocationCache, LocationCache], match: BuildMatch | None = None) -> None:
         self.names = names
         self.match = match
 
@@ -94,5 +94,5 @@ def _match_remarks(match: BuildMatch) -> Iterator[str]:
     for side, points in (("left", match.left), ("right", match.right)):
         if points.unmatched:
             reasons = list(points.unmatched.values())
-            told = ", ".join(f"{reasons.count(reason)} {text}" for reason, text in _REASONS.items() if reason in reasons)
-            yield f"{len(reasons)} of {len(points.numbers)} points on the {side} have no counterpart in the other build: {told}"
+            why = ", ".join(f"{reasons.count(reason)} {text}" for reason, text in _REASONS.items() if reason in reasons)
+            yield f"{len(reasons)} of {len(points.numbers)} points on the {side} have no counterpart in the other build: {why}"

@@ -30,7 +30,7 @@ from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.records.pc_convention import table_points
 from kcovdbg.records.pc_list import TraceKernel
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import TraceHeader
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
@@ -48,7 +48,7 @@ class TraceBuild:
     """A build of a kernel that traces are of."""
 
     build_id: str | None
-    names: Names
+    names: LocationCache
     find_tree: Callable[[], SourceTree]
     """Returns the source files that there are."""
     image: str | None
@@ -182,7 +182,7 @@ def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Itera
     if not modules.places:
         return build
     symbolizer = Symbolizer(table=build.find_table(), fallback=modules.frames_at, modules=modules)
-    names = Names(symbolizer.locate_all, build.find_table, modules)
+    names = LocationCache(symbolizer.locate_all, build.find_table, modules)
     find_points = build.kernel.find_points
     kernel = build.kernel._replace(
         find_modules=lambda: modules.places, find_points=lambda: (*(find_points() or ()), *modules.find_sets())
@@ -259,7 +259,7 @@ def _make_foreign(context: Context, table: LocationTable, image: str | None, sou
     )
 
     symbolizer = Symbolizer(table=table)
-    names = Names(symbolizer.locate_all, lambda: table)
+    names = LocationCache(symbolizer.locate_all, lambda: table)
     points = table_points(table)
     kernel = TraceKernel(table.build_id, 0, machine, lambda: None if points is None else (points,))
     return TraceBuild(table.build_id, names, lambda: tree, image, source is not None, lambda: table, kernel)

@@ -12,7 +12,7 @@ from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.pc_convention import Convention
 from kcovdbg.records.pc_file import PcFormat
 from kcovdbg.records.pc_list import AUTO, ReadingOptions
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 
 TAIL: Final = 20
 """Records that ``--tail`` shows without ``-n``."""
@@ -82,7 +82,7 @@ def find_reading(args: Namespace) -> ReadingOptions:
     )
 
 
-def make_filters(args: Namespace, *names: Names) -> list[PcFilter]:
+def make_filters(args: Namespace, *names: LocationCache) -> list[PcFilter]:
     """Return the filters that :data:`FILTERS` ask for.
 
     :param names: of recorded PCs, for each filter.

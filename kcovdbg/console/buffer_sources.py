@@ -32,7 +32,7 @@ from kcovdbg.records.pc_convention import PointSet, table_points
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.pc_names import Names, is_pattern
+from kcovdbg.records.pc_names import LocationCache, is_pattern
 from kcovdbg.records.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_buffers, read_trace
 from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
@@ -150,7 +150,7 @@ def require_points(buffer: Buffer, command: str) -> None:
         )
 
 
-def require_names(context: Context, names: Names, pcs: Iterable[int], what: str) -> None:
+def require_names(context: Context, names: LocationCache, pcs: Iterable[int], what: str) -> None:
     """Make sure that an answer about PCs is not empty because none of them has a name.
 
     :param pcs: of a trace, which may have none.
@@ -160,7 +160,7 @@ def require_names(context: Context, names: Names, pcs: Iterable[int], what: str)
     rest = iter(pcs)
     count = 0
     while some := list(islice(rest, _LOOKED_UP)):
-        names.learn(some)
+        names.prefetch(some)
         if any(names[pc].frames for pc in some):
             return
         count += len(some)
@@ -394,10 +394,10 @@ def syscall_lines(context: Context, tasks: Collection[TaskFields]) -> tuple[str,
     return tuple(lines)
 
 
-def recorded_syscall_remarks(names: Names, buffer: Buffer) -> tuple[str, ...]:
+def recorded_syscall_remarks(names: LocationCache, buffer: Buffer) -> tuple[str, ...]:
     """Return a line that names the system calls that a buffer has records of: its task may have left them."""
     pcs = dict.fromkeys(pc for pc in pc_sequence(buffer) if pc)
-    names.learn(pcs)
+    names.prefetch(pcs)
     calls = find_recorded_syscalls(names[pc] for pc in pcs)
     if not calls:
         return ()

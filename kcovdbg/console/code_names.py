@@ -13,7 +13,7 @@ from kcovdbg.console.symbol_sources import LineSource
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.located_records import is_file_name, matches_path
-from kcovdbg.records.pc_names import Names, OtherCode, is_pattern
+from kcovdbg.records.pc_names import LocationCache, OtherCode, is_pattern
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.target.protocol import Target
 
@@ -79,7 +79,7 @@ def unknown_file(tables: Sequence[LocationTable], name: str) -> KcovdbgError:
 
 
 def _check(
-    names: Sequence[Names],
+    names: Sequence[LocationCache],
     wanted: Iterable[str],
     knows: Callable[[LocationTable, OtherCode | None, str], bool],
     unknown: Callable[[Sequence[LocationTable], str], KcovdbgError],
@@ -93,7 +93,7 @@ def _check(
             raise unknown(tables, name)
 
 
-def check_functions(names: Sequence[Names], functions: Iterable[str]) -> None:
+def check_functions(names: Sequence[LocationCache], functions: Iterable[str]) -> None:
     """Make sure that one of some kernels has each of some functions.
 
     :raises KcovdbgError: when none has one.
@@ -101,7 +101,7 @@ def check_functions(names: Sequence[Names], functions: Iterable[str]) -> None:
     _check(names, functions, knows_function, unknown_function)
 
 
-def check_files(names: Sequence[Names], files: Iterable[str]) -> None:
+def check_files(names: Sequence[LocationCache], files: Iterable[str]) -> None:
     """Make sure that one of some kernels has code of each of some files, directories or patterns.
 
     :raises KcovdbgError: when none has any of one.
@@ -109,7 +109,7 @@ def check_files(names: Sequence[Names], files: Iterable[str]) -> None:
     _check(names, files, _knows_file, unknown_file)
 
 
-def check_place(names: Names, place: str) -> None:
+def check_place(names: LocationCache, place: str) -> None:
     """Make sure that a kernel has a function or file.
 
     :raises KcovdbgError: when it does not.

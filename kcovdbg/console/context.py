@@ -39,7 +39,7 @@ class Context:
     inputs: Inputs = no_inputs
     """Returns the files that the run reads, which its output must not overwrite."""
     uses_target: bool = False
-    """Whether the run has read the kernel so far, or was about to."""
+    """True once the target is accessed."""
     shows_target: bool = False
     """Whether the run has shown what is known of the kernel, whose machine may have ended."""
     _reader: StateReader | None = field(default=None, repr=False)

@@ -160,10 +160,10 @@ def fields_markup(fields: Fields, caption: str) -> Iterator[str]:
 
 def notes_markup(remarks: Iterable[str]) -> Iterator[str]:
     """Yield notes."""
-    told = list(dict.fromkeys(remarks))
-    if told:
+    distinct = list(dict.fromkeys(remarks))
+    if distinct:
         yield '<ul class="notes">'
-        for remark in told:
+        for remark in distinct:
             yield f"<li>{text(remark)}</li>"
         yield "</ul>"
 

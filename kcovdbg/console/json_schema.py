@@ -22,7 +22,7 @@ class Meaning(NamedTuple):
 
 
 UNREAD: Final = "this kernel has no such member, or it could not be read"
-NO_DEBUG_INFO: Final = "the debug info does not tell"
+NO_DEBUG_INFO: Final = "the debug info does not say"
 UNKNOWN_TASK: Final = "there is no such task, or it could not be read"
 NO_TARGET: Final = "it is unknown"
 
@@ -103,7 +103,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "remote_size": Meaning("size of the areas for its sections", UNREAD, "words"),
     "role": Meaning(
         "what collects into the task: `local`, `remote-section`, `softirq-section` or `none`; the owner of a "
-        "KCOV_REMOTE_ENABLE, whose sections run elsewhere, is told by `owns_remote`",
+        "KCOV_REMOTE_ENABLE, whose sections run elsewhere, is marked by `owns_remote`",
         "it is unclear",
     ),
     "saved_area": Meaning("saved address of the area or buffer", UNREAD),

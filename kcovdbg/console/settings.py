@@ -186,7 +186,7 @@ class _File:
         return [*self._parsed, *within]
 
     def _line(self, name: str) -> int:
-        """Return the line of a setting; TOML's parsers do not tell."""
+        """Return the line of a setting; TOML's parsers do not return it."""
         table, _, key = name.partition(".")
         current = ""
         for number, line in enumerate(self._text.splitlines(), 1):

@@ -22,7 +22,7 @@ from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
 from kcovdbg.model.point_proof import PointProof
 from kcovdbg.records.compact_buffer import Kept
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout, detect_layout
 from kcovdbg.walk.state import StateReader
@@ -146,11 +146,11 @@ class Workspace:
         return symbolizer
 
     @cached_property
-    def names(self) -> Names:
+    def names(self) -> LocationCache:
         """Names for recorded PCs; without a kernel, PCs have none."""
         symbolizer = self.symbolizer
         if symbolizer is None:
-            return Names(lambda pcs: [Location(pc, ()) for pc in pcs])
+            return LocationCache(lambda pcs: [Location(pc, ()) for pc in pcs])
         find_table = cache(partial(self._wait_for_table, symbolizer))
 
         def locate(pcs: Sequence[int]) -> Sequence[Location]:
@@ -158,7 +158,7 @@ class Workspace:
             return symbolizer.locate_all(pcs)
 
         target = self.optional_target
-        return Names(locate, lambda: find_table() or symbolizer.table, None if target is None else ModuleCode(target))
+        return LocationCache(locate, lambda: find_table() or symbolizer.table, None if target is None else ModuleCode(target))
 
     def _wait_for_table(self, symbolizer: Symbolizer) -> LocationTable | None:
         """Wait a moment for a table that is being built: without it, lines are less exact and tail calls are unknown."""
@@ -211,7 +211,7 @@ class Workspace:
 
     @cached_property
     def told_problems(self) -> Sequence[Problem]:
-        """What is wrong in the configuration file, told when first asked for."""
+        """What is wrong in the configuration file, returned at the first call."""
         problems = self.settings.problems
         write_remarks(self.terminal(), [f"not used: {problem.place}: {problem.text}" for problem in problems])
         return problems

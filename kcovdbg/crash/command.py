@@ -35,7 +35,7 @@ from kcovdbg.model.state import Part
 from kcovdbg.model.task import Task
 from kcovdbg.records.located_records import locate_records
 from kcovdbg.records.loop_folding import FunctionRun, find_runs
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.walk.buffers import read_buffer
 
 _LINES: Final = 30
@@ -174,7 +174,7 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
         distinct = record.pcs_of_words(set(words), buffer.encoding)
         pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
         names = context.workspace.names
-        names.learn(pc for pc in distinct.values() if pc)
+        names.prefetch(pc for pc in distinct.values() if pc)
         ending = find_crash_point(pcs, names.symbol, stack, is_crashed=is_crashed, is_stuck=is_stuck)
         part = _BufferPart(name, buffer, pcs, ending)
         parts.append(part)
@@ -213,7 +213,7 @@ def _part_remarks(part: _BufferPart, label: str) -> Iterator[_Remark]:
         yield _Remark(f"{part.what}: the buffer is empty: nothing was recorded since it was reset")
 
 
-def _steps(found: Sequence[_LastSteps], limit: int, names: Names) -> Iterator[_Step]:
+def _steps(found: Sequence[_LastSteps], limit: int, names: LocationCache) -> Iterator[_Step]:
     for last in found:
         for part in last.parts:
             end = part.ending.end
@@ -229,7 +229,7 @@ def _span(run: FunctionRun) -> range:
     return range(run.first, run.first + run.length)
 
 
-def _pieces(part: _BufferPart, last: _LastSteps, names: Names, limit: int) -> list[_Piece]:
+def _pieces(part: _BufferPart, last: _LastSteps, names: LocationCache, limit: int) -> list[_Piece]:
     end = part.ending.end
     start = max(0, end - _RECORDS)
 
@@ -253,7 +253,7 @@ def _pieces(part: _BufferPart, last: _LastSteps, names: Names, limit: int) -> li
     return pieces
 
 
-def _comparison_lines(part: _BufferPart, names: Names, limit: int) -> Iterator[Line]:
+def _comparison_lines(part: _BufferPart, names: LocationCache, limit: int) -> Iterator[Line]:
     end = part.ending.end
     for row in locate_records(part.buffer, names, range(max(0, end - limit), end)):
         text = record_text(row, big_endian=part.buffer.encoding.big_endian)

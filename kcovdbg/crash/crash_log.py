@@ -53,7 +53,7 @@ class CrashReport(NamedTuple):
     title: str | None = None
     """The first line of the report that led to it."""
     panic: str | None = None
-    """What panic() was told; None where the kernel has not panicked, or has started its crash kernel before."""
+    """The message of panic(); None where the kernel has not panicked, or has started its crash kernel before."""
     pid: int | None = None
     """The task that the report is about, where one task reports others."""
     cpu: int | None = None

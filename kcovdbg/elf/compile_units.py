@@ -63,7 +63,7 @@ class CompileUnit(NamedTuple):
     """A compilation unit: what the compiler was run on."""
 
     name: str
-    """``DW_AT_name``: the source file as the compiler was told it, relative to its directory or absolute."""
+    """``DW_AT_name``: the source file as given to the compiler, relative to its directory or absolute."""
     directory: str | None
     """``DW_AT_comp_dir``: where the compiler was run."""
     ranges: tuple[tuple[int, int], ...]

@@ -111,7 +111,7 @@ def speedscope_lines(name: str, edges: Iterable[Edge], end: int, frame_of: Calla
     comma = ""
     open_frames: list[int] = []
     for edge in edges:
-        # A call closes the frame that it opened: its entry and exit may be told apart by their PCs, its frame may not.
+        # A call closes the frame that it opened: its entry and exit may differ in their PCs, its frame may not.
         if edge.is_open:
             open_frames.append(index_of(edge.call.pc))
         number = open_frames[-1] if edge.is_open else open_frames.pop()

@@ -112,7 +112,7 @@ class ExportSource:
                 for group in some:
                     pcs = self.functions.points.pcs(group)
                     if not self.filter.passes_all:
-                        self.names.learn(pcs)
+                        self.names.prefetch(pcs)
                         pcs = [pc for pc in pcs if self.filter(pc)]
                     symbol = group.function.alias or group.function.name
                     wanted += [(pc, symbol) for pc in pcs]
@@ -147,7 +147,7 @@ class ExportSource:
         if not self.filter.passes_all:
             raise UsageError(f"export: {self.format} takes no filters, because calls span records")
         calls = build_calls(find_events(buffer))
-        self.names.learn(call.pc for call in calls)
+        self.names.prefetch(call.pc for call in calls)
         return buffer, calls
 
     def function(self, pc: int) -> Frame:

@@ -155,17 +155,17 @@ def run_job(job: BatchJob) -> Outcome:
             # C-c goes to the parent, which ends this process.
             start_new_session=True,
         )
-        told = done.stdout
+        output = done.stdout
         if done.returncode < 0:
             error = f"ended by signal {-done.returncode}"
         elif done.returncode > 0:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
             error = said[-1][:_MAX_ERROR] if said else f"ended with status {done.returncode}"
     except subprocess.TimeoutExpired as expired:
-        told, error = expired.stdout or b"", f"timed out after {job.timeout:g} s"
+        output, error = expired.stdout or b"", f"timed out after {job.timeout:g} s"
     found: dict[str, Any] = {"path": job.path, "seconds": time.monotonic() - start, "error": error}
     try:
-        outcome = _decode({**_read_told(told), **found})
+        outcome = _decode({**_read_output(output), **found})
     except (ValueError, TypeError):
         # A dump that makes its reader do anything at all.
         outcome = Outcome(job.path, found["seconds"], error)
@@ -178,16 +178,16 @@ def run_job(job: BatchJob) -> Outcome:
     return outcome
 
 
-def _read_told(text: bytes) -> dict[str, Any]:
+def _read_output(text: bytes) -> dict[str, Any]:
     """Return what the process of a job said before it ended; an incomplete last line is ignored."""
-    told: dict[str, Any] = {"lines": []}
+    output: dict[str, Any] = {"lines": []}
     for line in text.split(b"\n")[:-1]:
         said: dict[str, Any] = parse_json(line)
         if "line" in said:
-            told["lines"].append(said)
+            output["lines"].append(said)
         else:
-            told |= said
-    return told
+            output |= said
+    return output
 
 
 def _decode(kept: Mapping[str, Any]) -> Outcome:

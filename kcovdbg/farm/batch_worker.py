@@ -60,24 +60,25 @@ def main() -> int:
         is_trace = any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump
         open_job = _open_report if REPORT in job.lines else _open_trace if is_trace else _open_dump
         opened = open_job(job)
-        _say({"build_id": opened.build_id, "damage": opened.damage})
+        _emit({"build_id": opened.build_id, "damage": opened.damage})
         if REPORT in job.lines:
-            _say(_run_to_file(opened, REPORT, REPORT, job.files[0]))
+            _emit(_run_to_file(opened, REPORT, REPORT, job.files[0]))
         elif job.files:
             _run_to_files(opened, job)
         else:
             for line in job.lines:
-                _say(_run(opened, job, line))
+                _emit(_run(opened, job, line))
     except Exception as error:  # noqa: BLE001 - any error means that this file failed
-        told = explain(error)
-        hint = f"; {told.hint}" if told.hint else ""
-        print(f"{told}{hint}", file=sys.stderr)  # noqa: T201 - the parent reads it
+        problem = explain(error)
+        hint = f"; {problem.hint}" if problem.hint else ""
+        print(f"{problem}{hint}", file=sys.stderr)  # noqa: T201 - the parent reads it
         return 2
     return 0
 
 
-def _say(said: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(said) + "\n")
+def _emit(message: dict[str, object]) -> None:
+    """Write one line for the parent process."""
+    sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
@@ -144,8 +145,8 @@ def _run(opened: _Opened, job: BatchJob, line: str) -> dict[str, object]:
 def _outcome(line: str, error: Exception | None = None, *, status: int = 0, rows: int = 0) -> dict[str, object]:
     """Return what the parent makes a LineOutcome of."""
     if error is not None:
-        told = explain(error)
-        return {"line": line, "status": told.status, "rows": 0, "error": str(told)}
+        problem = explain(error)
+        return {"line": line, "status": problem.status, "rows": 0, "error": str(problem)}
     return {"line": line, "status": status, "rows": rows, "error": None}
 
 
@@ -154,7 +155,7 @@ def _run_to_files(opened: _Opened, job: BatchJob) -> None:
     workspace = opened.workspace
     command, _ = find_command(workspace, ["last"])
     context = Context(workspace, command, workspace.terminal())
-    _say({"crash": dataclasses.asdict(summarize_crash(context))})
+    _emit({"crash": dataclasses.asdict(summarize_crash(context))})
     crashed = find_crashed_task(context.target, context.reader)
     tid = "" if crashed.task is None else str(crashed.task.fields.pid)
     for line, path in zip(job.lines, job.files, strict=True):
@@ -163,7 +164,7 @@ def _run_to_files(opened: _Opened, job: BatchJob) -> None:
             missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
         elif crashed.task is not None and COVERED in line and not has_buffer(crashed.task):
             missing = f"{name_task(crashed.task.fields)} had no coverage"
-        _say(_run_to_file(opened, line, line.replace(CRASHED, tid).replace(COVERED, tid), path, missing))
+        _emit(_run_to_file(opened, line, line.replace(CRASHED, tid).replace(COVERED, tid), path, missing))
 
 
 def _run_to_file(opened: _Opened, line: str, source: str, path: str, missing: str | None = None) -> dict[str, object]:

@@ -178,7 +178,7 @@ def _refuse_folders() -> Iterator[str]:
 
 
 def _tell_condition(target: Target, options: Options, color: Color) -> Target:
-    """Tell users of single commands that the dump is damaged or the machine stopped; the shell and info show it themselves."""
+    """Warn users of single commands that the dump is damaged or the machine stopped; the shell and info show it themselves."""
     is_shell = not options.words and not options.commands and options.script is None and sys.stdin.isatty()
     if not is_shell and options.words[:1] not in (("info",), ("resume",)):
         terminal = find_terminal(color)

@@ -40,7 +40,7 @@ class DeviceSession:
 
     @property
     def role(self) -> Role | None:
-        """What collects into the task; None where tasks of this kernel do not tell."""
+        """What collects into the task; None if unknown in this kernel."""
         if self.depth is None:
             return None
         return Role.REMOTE_SECTION if self.depth else Role.LOCAL

@@ -25,7 +25,7 @@ class ModulePlace(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str | None]:
-        """What tells it from others."""
+        """Unique key: name and build ID."""
         return self.name, self.build_id
 
     @property

@@ -13,7 +13,7 @@ class Verdict(NamedTuple):
     """The result of comparing some PCs with the code."""
 
     wrong: Mapping[int, str]
-    """Those that no callback can have recorded, and what is there instead."""
+    """Impossible PCs, with the reason: what is there instead of a callback."""
     unjudged: Collection[int]
     """Those whose code cannot be read."""
     comparisons: Collection[int]

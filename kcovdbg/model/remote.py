@@ -74,7 +74,7 @@ class RemoteSite(NamedTuple):
 
     @property
     def context(self) -> str | None:
-        """``task`` or ``softirq``: where it runs; None where the code does not tell."""
+        """``task`` or ``softirq``: where it runs; None if unknown."""
         if self.wrapper.endswith("_softirq"):
             return SOFTIRQ
         # USB has a wrapper of its own for softirqs; the workers of io_uring are threads of a process.

@@ -48,7 +48,7 @@ class Violation:
     remote_lock: bool = False
     """Whether ``kcov_remote_lock`` protects it."""
     anybody: bool = False
-    """Whether any task inside a function of KCOV may be about to resolve it, because that task may hold what is not linked."""
+    """Whether a KCOV call in flight, in any task, may still resolve it."""
     most: int = 1
     """How many such tasks are needed to resolve it."""
     severity: Severity | None = None

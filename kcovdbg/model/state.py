@@ -398,7 +398,7 @@ def _group(items: Any, key: Callable[[Any], int | None]) -> Mapping[int, tuple[A
 
 
 class StateSource(Protocol):
-    """What reads a State for analysis: one look at a kernel."""
+    """Reads the State of a kernel, once."""
 
     def read(self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()) -> State:
         """Return a State with some parts, each read once, and the stacks and system calls of some tasks.

@@ -100,7 +100,7 @@ class TaskFields(NamedTuple):
 
     @property
     def is_worker(self) -> bool:
-        """Whether it may be a thread of a process that does background work, of io_uring or vhost; its stack tells."""
+        """Whether it may be a thread of a process that does background work, of io_uring or vhost; decided by its stack."""
         return bool((self.flags or 0) & _PF_WORKERS)
 
 

@@ -24,7 +24,7 @@ from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Task, TaskFields
 from kcovdbg.monitor.activity import BufferKey, buffer_key, compare_looks
 from kcovdbg.monitor.samples import AreaSample, FindingSample, ObjectSample, RecordShare, Sample, TaskSample
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
@@ -79,7 +79,7 @@ class Sampler:
     """
 
     def __init__(
-        self, target: Target, layout: Layout, names: Names | None, share: float = SHARE, *, is_stepped: bool = False
+        self, target: Target, layout: Layout, names: LocationCache | None, share: float = SHARE, *, is_stepped: bool = False
     ) -> None:
         self.target = target
         self._layout = layout
@@ -193,7 +193,7 @@ class Sampler:
             reader = StateReader(self.target, self._layout, known_tasks=(task.fields,), is_brief=True)
             try:
                 window = read_window(self.target, self._layout, reader, str(sample.pid), first, taken)
-                self._names.learn(window.pcs)
+                self._names.prefetch(window.pcs)
             except GoneError:
                 raise
             except KcovdbgError:

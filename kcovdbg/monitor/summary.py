@@ -501,7 +501,7 @@ _PLACE_MEANINGS: Final = {
     "records": Meaning("records that went there, estimated from samples", unit="records"),
     "share": Meaning("share of all sampled records, from 0 to 1"),
     "function": Meaning("innermost function", "grouped by file or directory, or unknown"),
-    "file": Meaning("source file or directory, relative to the build root", "the debug info does not tell"),
+    "file": Meaning("source file or directory, relative to the build root", "the debug info does not say"),
     "makefile": Meaning("Makefile where a line excludes it from KCOV", "it is a header or not in the kernel's tree"),
     "line": Meaning("the line that excludes it from KCOV", "it is a header or not in the kernel's tree"),
 }

@@ -17,7 +17,7 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, LocatedRecord
 from kcovdbg.records.pc_columns import PcColumns
-from kcovdbg.records.pc_names import Names, is_pattern
+from kcovdbg.records.pc_names import LocationCache, is_pattern
 
 FIRST_BATCH: Final = 64
 """Records that are looked up before the first line is written: few, so that it comes at once."""
@@ -28,7 +28,7 @@ _IN_FILE: Final = 2
 _EXCLUDED: Final = 4
 
 
-def locate_records(buffer: Buffer, names: Names, indices: Iterable[int]) -> Iterator[LocatedRecord]:
+def locate_records(buffer: Buffer, names: LocationCache, indices: Iterable[int]) -> Iterator[LocatedRecord]:
     """Iterate over records with their locations, looking up names in batches.
 
     :param indices: of the records.
@@ -37,12 +37,12 @@ def locate_records(buffer: Buffer, names: Names, indices: Iterable[int]) -> Iter
     size = FIRST_BATCH
     while batch := [record.decode_record(buffer.words, index, buffer.encoding) for index in islice(remaining, size)]:
         size = BATCH
-        names.learn(found.pc for found in batch if found.pc is not None and found.kind is not record.RecordKind.EDGE)
+        names.prefetch(found.pc for found in batch if found.pc is not None and found.kind is not record.RecordKind.EDGE)
         for found in batch:
             yield locate_record(buffer, names, found)
 
 
-def locate_record(buffer: Buffer, names: Names, found: record.Record) -> LocatedRecord:
+def locate_record(buffer: Buffer, names: LocationCache, found: record.Record) -> LocatedRecord:
     """Return a record with its location."""
     if found.pc is None:
         return LocatedRecord(found, None, None)
@@ -131,7 +131,7 @@ class PcFilter:
 
     def __init__(
         self,
-        names: Names,
+        names: LocationCache,
         functions: Iterable[str] | None,
         files: Iterable[str] | None = None,
         not_functions: Iterable[str] | None = None,

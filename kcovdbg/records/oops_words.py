@@ -18,7 +18,7 @@ class CodeWord(NamedTuple):
     offset: int = 0
     """In the function, in bytes."""
     size: int | None = None
-    """Of the function; None where the text does not tell."""
+    """Of the function; None where the text has none."""
     module: str | None = None
     """None where the text names none."""
     address: int | None = None
@@ -47,7 +47,7 @@ _WORD: Final = re.compile(
 )
 _ADDRESS: Final = re.compile(r"\[<[0-9a-fA-F]+>\]|0x[0-9a-fA-F]+|[0-9a-fA-F]{8,16}|-?\d{9,20}")
 _SEPARATOR: Final = re.compile(r"[\s,]+")
-# Characters before a place that tell what it is.
+# Characters before a place that say which kind it is.
 _BEFORE: Final = 200
 _WORD_MASK: Final = (1 << 64) - 1
 

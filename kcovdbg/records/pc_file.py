@@ -100,7 +100,7 @@ class NotATraceError(KcovdbgError):
 
     :param path: of the file.
     :param found: what it is: ``an lcov file``.
-    :param detail: why, if that does not tell.
+    :param detail: why, if the message does not say.
     """
 
     def __init__(self, path: object, found: str, *, detail: str = "", hint: str | None = None) -> None:

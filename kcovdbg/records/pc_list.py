@@ -132,10 +132,10 @@ def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOption
     if not points or kernel is None:
         if is_buffer:
             return buffer
-        told = (
+        remark = (
             "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for syzkaller's rawcover use --pc call"
         )
-        return replace(buffer, remarks=(told, *buffer.remarks))
+        return replace(buffer, remarks=(remark, *buffer.remarks))
     modules = [(place.name, *place.span) for place in kernel.find_modules() or () if place.sections]
     found = find_convention(
         buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words),
@@ -189,8 +189,8 @@ def _shift(buffer: Buffer, correction: int) -> Buffer:
     limit = WORD_MASK if buffer.words.typecode == "Q" else WORD_MASK >> 32
     words = array(buffer.words.typecode, (word + correction for word in buffer.words if 0 <= word + correction <= limit))
     lost = len(buffer.words) - len(words)
-    told = (f"{lost} addresses at the end of the address space skipped: no call can be there",) if lost else ()
-    return replace(buffer, words=words, count=len(words), remarks=(*buffer.remarks, *told))
+    remark = (f"{lost} addresses at the end of the address space skipped: no call can be there",) if lost else ()
+    return replace(buffer, words=words, count=len(words), remarks=(*buffer.remarks, *remark))
 
 
 def _percent(share: float) -> str:
@@ -224,8 +224,8 @@ def _find_remarks(
     if damaged:
         indexes = ", ".join(map(str, islice(damaged, _NAMED)))
         more = ", …" if len(damaged) > _NAMED else ""
-        told = f"{len(damaged)} of {len(found.words)} PCs are no coverage points in any convention and left as they are"
-        yield f"{told}: records {indexes}{more}"
+        remark = f"{len(damaged)} of {len(found.words)} PCs are no coverage points in any convention and left as they are"
+        yield f"{remark}: records {indexes}{more}"
 
 
 def _is_as_recorded(reading: WordReading) -> bool:

@@ -42,7 +42,7 @@ class OtherCode(Protocol):
         """Return whether a module has code of a file or directory, or of one that matches a pattern."""
 
 
-class Names:
+class LocationCache:
     """Cached locations of recorded PCs.
 
     :param locate: looks up locations.
@@ -76,7 +76,7 @@ class Names:
         found = None if self.other is None else self.other.find_code(name)
         return [] if found is None else [found]
 
-    def learn(self, pcs: Iterable[int]) -> None:
+    def prefetch(self, pcs: Iterable[int]) -> None:
         """Look up all PCs that are not cached, in one batch."""
         known = self._known
         # Lookups in debug info are fastest in ascending order.
@@ -95,7 +95,7 @@ class Names:
         """Return the location of a PC."""
         found = self._known.get(pc)
         if found is None:
-            self.learn((pc,))
+            self.prefetch((pc,))
             found = self._known[pc]
         return found
 

@@ -205,13 +205,15 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
         raise KcovdbgError(f"{name.removeprefix('file:')}: traces of several modes", hint="name those of one mode by a pattern")
     buffers = [buffer for buffer in buffers if buffer.count] or buffers[:1]
     count = len(buffers)
-    told = Counter(remark for buffer in buffers for remark in buffer.remarks)
+    remark_counts = Counter(remark for buffer in buffers for remark in buffer.remarks)
     builds = {buffer.build_id for buffer in buffers}
     noun = "traces" if name.startswith("file:") else "buffers"
     remarks = [f"{count} {noun}, one after another"] if count > 1 else []
-    remarks += [f"{times} of {count} {noun}: {remark}" if count > 1 else remark for remark, times in told.most_common(_NAMED)]
-    if len(told) > _NAMED:
-        remarks.append(f"{len(told) - _NAMED} more remarks about single {noun}")
+    remarks += [
+        f"{times} of {count} {noun}: {remark}" if count > 1 else remark for remark, times in remark_counts.most_common(_NAMED)
+    ]
+    if len(remark_counts) > _NAMED:
+        remarks.append(f"{len(remark_counts) - _NAMED} more remarks about single {noun}")
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         remarks.append(f"left out: {others[0]}{more}")
@@ -360,8 +362,8 @@ def _read_buffer(name: str, found: PcFile) -> Buffer:
     mode = None if found.codec == PC else table.mode_of_codec(found.codec)
     header = TraceHeader(mode=mode, word_size=found.word_size, byteorder="big" if found.big_endian else "little")
     buffer = _read_binary(name, found.data, header)
-    told = f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit words"
-    return replace(buffer, remarks=(told, *buffer.remarks), facts=make_facts(found))
+    remark = f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit words"
+    return replace(buffer, remarks=(remark, *buffer.remarks), facts=make_facts(found))
 
 
 def _move_modules(buffer: Buffer, old: Sequence[ModulePlace], new: Sequence[ModulePlace] | None) -> Buffer:
@@ -398,5 +400,5 @@ def _read_binary(name: str, data: bytes, header: TraceHeader) -> Buffer:
     )
     if header.count is None or header.count == buffer.stored_count:
         return buffer
-    told = f"the side file has {header.count} records, the count word {buffer.stored_count}"
-    return replace(buffer, remarks=(*buffer.remarks, told))
+    remark = f"the side file has {header.count} records, the count word {buffer.stored_count}"
+    return replace(buffer, remarks=(*buffer.remarks, remark))

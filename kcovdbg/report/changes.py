@@ -15,7 +15,7 @@ _COMMON: Final[dict[tuple[bool | None, bool | None], tuple[str, str]]] = {
     (True, False): ("left", "covered before, not after"),
     (False, True): ("right", "covered after, not before"),
     (False, False): ("none", "never covered"),
-    # A build without a point on the line does not tell.
+    # A build without a point on the line does not count.
     (True, None): ("left", "covered before, no point after"),
     (False, None): ("none", "not covered before, no point after"),
     (None, True): ("right", "covered after, no point before"),

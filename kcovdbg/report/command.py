@@ -212,7 +212,7 @@ def _number_records(traces: Sequence[_Trace]) -> tuple[list[array[int]], Collect
     if not is_plain(buffers) or any(trace.build is not traces[0].build for trace in traces):
         points = RecordPoints()
         for trace in traces:
-            trace.build.names.learn(trace.counts)
+            trace.build.names.prefetch(trace.counts)
         return [points.records(trace.buffer, trace.build.names, MAX_RECORDS) for trace in traces], points
     words = [pc_sequence(buffer)[: min(buffer.count, MAX_RECORDS)] for buffer in buffers]
     numbering = make_numbering(words[0])

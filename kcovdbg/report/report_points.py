@@ -12,7 +12,7 @@ from kcovdbg.console.wording import UNREADABLE, place_text, record_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.located_records import locate_record
-from kcovdbg.records.pc_names import UNKNOWN, Names
+from kcovdbg.records.pc_names import UNKNOWN, LocationCache
 from kcovdbg.report.trace import Point, PointChunk
 
 
@@ -22,7 +22,7 @@ class RecordPoints:
     def __init__(self) -> None:
         self._known: dict[Point, int] = {}
 
-    def records(self, buffer: Buffer, names: Names, limit: int) -> array[int]:
+    def records(self, buffer: Buffer, names: LocationCache, limit: int) -> array[int]:
         """Return the number of each record's point.
 
         :param names: of the PCs.
@@ -66,7 +66,7 @@ class PlainPoints:
     :param words: distinct address words, ascending. Type code Q.
     """
 
-    def __init__(self, names: Names, buffer: Buffer, words: array[int]) -> None:
+    def __init__(self, names: LocationCache, buffer: Buffer, words: array[int]) -> None:
         self._names = names
         self._buffer = buffer
         self._words = words
@@ -81,7 +81,7 @@ class PlainPoints:
         columns = self._names.columns(words)
         # A word without an address is no PC, even if something is there.
         exact = bytes(1) + columns.exact[1:] if words and not words[0] else columns.exact
-        self._names.learn(pc for pc, located in zip(words, exact, strict=True) if pc and not located)
+        self._names.prefetch(pc for pc, located in zip(words, exact, strict=True) if pc and not located)
         for start in range(0, len(words), size):
             part, is_located = words[start : start + size], exact[start : start + size]
             in_words = {
@@ -111,7 +111,7 @@ def _frame_text(frame: Frame) -> str:
     return f"{frame.function or UNKNOWN} {place_text(frame)}"
 
 
-def make_point(names: Names, buffer: Buffer, found: record.Record) -> Point:
+def make_point(names: LocationCache, buffer: Buffer, found: record.Record) -> Point:
     """Return a record as the page shows it."""
     row = locate_record(buffer, names, found)
     text = record_text(row, big_endian=buffer.encoding.big_endian)

@@ -57,7 +57,7 @@ class ModeFlag(NamedTuple):
     remark: str | None = None
     """What to say if it is set."""
     effect: str | None = None
-    """What it means for a task that is not switched out: why its coverage is not recorded."""
+    """Why a running task with this flag records nothing."""
     stays_when_switched_out: bool = False
     """Whether every task keeps it while switched out. Such a task gets the remark only if most others lack the flag."""
 
@@ -214,7 +214,7 @@ class Series:
     layout_by_mode: bool = False
     """Whether the place of a buffer's count depends on the mode: then no format is guessed."""
     prefix_feature: str | None = None
-    """Feature of kernels in which a prefix, whose size only members tell, may come before the count."""
+    """Feature of kernels in which a prefix may come before the count; its size is in members only."""
     prefix_modes: frozenset[str] = frozenset()
     """Modes in which there is one."""
     second_buffer: SecondBuffer | None = None

@@ -144,7 +144,7 @@ class Traits:
 
     @property
     def has_prefix(self) -> bool:
-        """Whether words may come before a buffer's count, so that only members tell where it is."""
+        """Whether words may come before a buffer's count, so that its position is in members only."""
         return any(series.prefix_feature in self.features for series in self.series)
 
     def must_have_prefix(self, mode: str | None) -> bool:

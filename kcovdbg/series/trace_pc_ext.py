@@ -277,7 +277,7 @@ SERIES: Final = Series(
     detect=_detect,
     members=tuple(SeriesMember(type_name, (path,)) for type_name, path in _PATHS.items()),
     modes=(
-        # The kernel's mode is TRACE_PC; the flag tells the two apart.
+        # The kernel's mode is TRACE_PC; the flag distinguishes the two.
         Mode("TRACE_PC_EXT", PC_EXT, EnableRequest(2, EXT_RECORDS, "the extended-record series of 2026")),
     ),
     encode=_encode,

@@ -403,7 +403,7 @@ def check_guards(state: State) -> Iterator[Violation]:
         ((number, times),) = Counter(numbered).most_common(1)
         yield Violation(
             "guards",
-            f"{shared} edges share their number with another one, so a bitmap does not tell them apart: {times} have {number}",
+            f"{shared} edges share their number with another one, so a bitmap cannot distinguish them: {times} have {number}",
             values(number=number, numbered=len(numbered)),
         )
 

@@ -43,7 +43,7 @@ from kcovdbg.symbols.symbolizer import Modules
 _CHUNK: Final = 1 << 17
 # Modules of x86-64, arm64 and riscv64 are within 2 GiB of the kernel's text.
 _REACH: Final = 1 << 31
-# In place of the target of a jump through a register or memory: an address without a function.
+# Marks an indirect jump (through a register or memory): no function is at this address.
 _ANYWHERE: Final = 0
 # The longest call: of x86 through memory, with a prefix.
 _BEFORE: Final = 8

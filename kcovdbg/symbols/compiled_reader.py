@@ -144,7 +144,7 @@ class DwarfReader:
                 yield CompileUnit(name, text(unit.directory), tuple((ranges[2 * at], ranges[2 * at + 1]) for at in first))
 
     def unit_sizes(self) -> list[int]:
-        """Return the size of each unit's entries in bytes, which tells how long it takes to read."""
+        """Return the size of each unit's entries in bytes, a measure of the time to read it."""
         return [self._units[index].size for index in range(self._count)]
 
     def find_units(self, addresses: array[int]) -> array[int]:

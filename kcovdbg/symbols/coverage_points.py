@@ -62,7 +62,7 @@ def recorded_kinds(codec: Codec) -> frozenset[PointKind]:
     """Return which kinds of points a buffer of this format can have records of."""
     if codec.has_operands:
         return frozenset({PointKind.CMP})
-    # An exit is recorded only where it can be told from other records.
+    # An exit is recorded only where it can be distinguished from other records.
     return frozenset({PointKind.PC, PointKind.ENTRY, *((PointKind.EXIT,) if codec.has_calls else ())})
 
 

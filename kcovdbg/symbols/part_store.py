@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The finished parts of a location table that is being built: an interrupted build resumes with them.
 
-Each part is a file in a directory beside the table. Its name tells its number and how many parts there will be, so that others
-can tell how far the build is. It holds the chain of each of its addresses, and the chains.
+Each part is a file in a directory beside the table. Its name has its number and the number of parts, so that others
+see how far the build is. It holds the chain of each of its addresses, and the chains.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class Symbolizer:
             return
         if table is not None:
             self._adopt(table)
-            # Locations remain the same, but only the table tells which PCs are not points.
+            # Locations remain the same, but only the table knows which PCs are not points.
             self._known.clear()
 
     def locate(self, pc: int) -> Location:

@@ -280,7 +280,7 @@ def _add_functions(
         last = first
         if others:
             same = (first, *others)
-            # A symbol without a size tells the least.
+            # A symbol without a size is the least useful.
             first = next((symbol for symbol in same if symbol.size), first)
             last = max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
         index = bisect_right(starts, address) - 1
@@ -437,12 +437,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         build_table(options.image, code=options.code, folder=options.folder)
     except (KcovdbgError, OSError) as error:
-        told, hint = str(error), CACHE_HINT
+        message, hint = str(error), CACHE_HINT
         if isinstance(error, KcovdbgError):
             hint = error.hint or ""
         elif error.filename:
-            told = f"{error.filename}: {error.strerror}"
-        sys.stderr.write(f"{told}\n  {hint}\n")
+            message = f"{error.filename}: {error.strerror}"
+        sys.stderr.write(f"{message}\n  {hint}\n")
         return 1
     return 0
 

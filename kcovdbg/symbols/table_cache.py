@@ -180,7 +180,7 @@ class TableBuild:
         self._code = code
         self._nice = nice
         self._store = PartStore(table_path(build_id, folder))
-        # In memory: nobody need read it, and no disk need have space for it.
+        # Kept in memory, so that no disk space is needed.
         self._errors = os.fdopen(os.memfd_create("kcovdbg-table-errors"), "rb")
         self._process = self._start()
         self._restarts = 0
@@ -221,8 +221,8 @@ class TableBuild:
             raise CapabilityError("the image was changed while it was read", hint="try again when nothing writes it")
         if not lines:
             raise CapabilityError(f"its process ended early, with status {status}", hint=CACHE_HINT)
-        told, hint = (lines[-2], lines[-1].strip()) if lines[-1].startswith("  ") and len(lines) > 1 else (lines[-1], "")
-        raise CapabilityError(told, hint=hint or None)
+        message, hint = (lines[-2], lines[-1].strip()) if lines[-1].startswith("  ") and len(lines) > 1 else (lines[-1], "")
+        raise CapabilityError(message, hint=hint or None)
 
     def _is_locked(self) -> bool:
         """Return whether some process is building the table."""

@@ -2,7 +2,7 @@
 """A kernel in the memory of an arm64 machine, by the registers that its CPUs translate addresses with.
 
 The page tables of the kernel are variables of its image, which is contiguous in physical memory: the table that a CPU uses
-tells where the image is, whether the CPU was stopped in the kernel or in user space, where page-table isolation unmaps nearly
+says where the image is, whether the CPU was stopped in the kernel or in user space, where page-table isolation unmaps nearly
 all of it.
 """
 

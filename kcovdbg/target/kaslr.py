@@ -25,7 +25,7 @@ DIVIDE_ERROR: Final = ("asm_exc_divide_error", "divide_error")
 """The handler of gate 0, newest name first; renamed by "x86/entry: Convert Divide Error to IDTENTRY" (in v5.8)."""
 IDT_GATE_SIZE: Final = 16
 BANNER: Final = b"Linux version "
-# Enough to tell the banner from other memory; all of it is compared later.
+# Enough to recognize the banner; all of it is compared later.
 _BANNER_START: Final = 32
 
 

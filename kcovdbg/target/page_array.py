@@ -17,7 +17,7 @@ from kcovdbg.target.struct_layout import find_member, read_partly
 def find_page_size(target: Target) -> int:
     """Return the size of a page in bytes: arm64 has kernels with 4, 16 and 64 KiB.
 
-    :raises MissingSymbolError: when the kernel does not tell it.
+    :raises MissingSymbolError: when the page size is unknown.
     :raises MissingTypeError: when it is not the size of a page.
     """
     if target.machine != "aarch64":

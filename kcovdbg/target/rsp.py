@@ -47,9 +47,9 @@ class StopReply(NamedTuple):
 
     has_ended: bool
     thread: int | None
-    """The stub's number of the CPU, from 1; None when it does not tell."""
+    """The stub's number of the CPU, from 1; None if not reported."""
     watch: int | None
-    """An address in the memory of the watchpoint that was hit; None when none was, or the stub does not tell."""
+    """An address in the memory of the watchpoint that was hit; None if none was, or if not reported."""
     signal: int
     """The signal that the stub gives as the reason; 5, SIGTRAP, for breakpoints and watchpoints."""
 
@@ -364,7 +364,7 @@ class RspClient:
                         return text.decode(errors="replace")
 
     def step(self, thread: int, seconds: float | None = None) -> StopReply:
-        """Let one CPU execute one instruction, while the others stand still; return how it stopped.
+        """Let one CPU execute one instruction, while the others are stopped; return how it stopped.
 
         :param thread: the stub's number of the CPU, from 1.
         :param seconds: after which it is stopped anyway, as one that waits for an interrupt executes nothing; None: never.

@@ -494,7 +494,7 @@ def _choose_general(caches: Iterable[_Cache], size: int) -> list[_Cache]:
 
 
 def _find_slab_test(target: Target) -> Callable[[bytes], bool]:
-    """Return a function that tells whether a ``struct page`` is a slab's first one.
+    """Return a function that returns whether a ``struct page`` is a slab's first one.
 
     A word that refers to a cache is almost a proof, but may be left over in a page that was freed.
     """

@@ -29,7 +29,7 @@ class StopRecord(NamedTuple):
 
     pid: int
     started: str
-    """Start time of the process, which tells it from later ones with its number."""
+    """Start time of the process, which distinguishes it from later ones with its number."""
     command: str
     stopped_at: str
     reason: str = ""

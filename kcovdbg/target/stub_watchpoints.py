@@ -179,7 +179,7 @@ class StubWatchpoints:
 
 
 def _is_hit(reply: StopReply, spans: Sequence[MemorySpan]) -> bool:
-    """Return whether a watchpoint was hit, as far as the stub tells."""
+    """Return whether a watchpoint was hit, as far as the stub reports it."""
     # Two CPUs may hit watchpoints at once: the second hit is reported when the machine goes on, as a trap, and perhaps of a
     # watchpoint that is removed by then.
     is_span = reply.watch is not None and any(span.address <= reply.watch < span.address + span.size for span in spans)

@@ -42,7 +42,7 @@ class _Area(NamedTuple):
 
     @property
     def page_size(self) -> int:
-        """In bytes; 0 where the area does not tell: it has no pages of its own."""
+        """In bytes; 0 for an area without pages of its own."""
         size, rest = divmod(self.size, self.page_count + self.guard_pages) if self.page_count else (0, 0)
         return 0 if rest else size
 

@@ -173,7 +173,7 @@ class Layout:
     late_task: BlockLayout | None = None
     """``flags``, ``cpu`` and ``on_cpu``, in this order."""
     stack_cpu: tuple[int, int] | None = None
-    """In kernels whose tasks do not tell their CPU: offsets of the stack, and of the CPU in the thread_info at its base."""
+    """Where tasks have no member for their CPU: offsets of the stack, and of the CPU in the thread_info at its base."""
 
     def mode_name(self, word: int) -> str:
         """Return the name of the mode in a task's mode word, or a saved one, without flags."""
@@ -293,7 +293,7 @@ def _has_member(target: Target, type_name: str, path: str) -> bool:
 
 
 def _find_stack_cpu(target: Target, task: BlockLayout) -> tuple[int, int] | None:
-    """Find the CPU of a task that does not tell it: before v4.9, and longer on some architectures."""
+    """Find the CPU of a task without a member for it: before v4.9, and longer on some architectures."""
     if task.has("cpu"):
         return None
     try:
@@ -327,7 +327,7 @@ def _detect_generation(
     if own_era is not None:
         era = own_era.name
     elif not has_remote and not names:
-        # The enumeration alone tells them apart.
+        # They differ in the enumeration alone.
         era = "E1-E2"
     elif not has_remote and not names & {"INIT", "TRACE_PC", "TRACE_CMP"}:
         era = "E1"
@@ -463,7 +463,7 @@ def _area_list_count(target: Target) -> int:
         _, length = target.variable_type("kcov_remote_areas")
     except MissingSymbolError:
         try:
-            # Without a type the symbol's size tells one list head from two.
+            # Without a type the symbol's size says whether it is one list head or two.
             return target.symbol("kcov_remote_areas").size // (2 * target.word_size)
         except MissingSymbolError:
             return 0

@@ -2,7 +2,7 @@
 """The kernel's log: printk()'s ring buffer.
 
 Since Linux kernel commit 896fbe20b4e2 ("printk: use the lockless ringbuffer") (in v5.10) that is ``struct printk_ringbuffer``
-with rings of descriptors, of their details and of text; before, ``struct printk_log`` records one after another. Symbols tell
+with rings of descriptors, of their details and of text; before, ``struct printk_log`` records one after another. Symbols say
 which one a kernel has.
 """
 

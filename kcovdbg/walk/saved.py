@@ -48,7 +48,7 @@ def find_saved(
     found: list[SavedState] = []
     for instance in per_cpu:
         saved = instance.saved
-        # If the saved mode stays when a session is restored, the object tells whether one is saved.
+        # If the saved mode stays when a session is restored, the object says whether one is saved.
         stale = layout.traits.leaves_saved_state and not saved.kcov
         if saved.is_empty or stale:
             continue

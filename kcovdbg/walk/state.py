@@ -269,7 +269,7 @@ class StateReader:
         self._cache.lacking[Source.BUFFERS] = _say_unread(unread)
         return found
 
-    def _read_contents(self, wanted: Iterable[_Wanted], held: int) -> tuple[tuple[BufferContents, ...], Sequence[str]]:
+    def _read_contents(self, wanted: Iterable[_BufferRequest], held: int) -> tuple[tuple[BufferContents, ...], Sequence[str]]:
         """Read the contents of buffers; also return the names of those that do not fit the budget.
 
         :param held: words that are read already.
@@ -332,7 +332,7 @@ class StateReader:
         self._cache.lacking[Source.SERIES] = (*notes, *_say_unread(unread))
         return {feature: of_series.data for feature, of_series in found.items()}
 
-    def _user_buffers(self, *, is_reused: bool = False) -> Iterator[_Wanted]:
+    def _user_buffers(self, *, is_reused: bool = False) -> Iterator[_BufferRequest]:
         """Yield the buffers of objects in their first session, which hold nothing of an earlier mode.
 
         :param is_reused: yield those of objects in a later session instead.
@@ -344,9 +344,9 @@ class StateReader:
                 continue
             if (fields.sequence == 1) is is_reused:
                 continue
-            yield _Wanted(f"kcov:{address:#x}", min(fields.size, _most_words(kcov.count)), fields.area, address, None)
+            yield _BufferRequest(f"kcov:{address:#x}", min(fields.size, _most_words(kcov.count)), fields.area, address, None)
 
-    def _section_buffers(self) -> Iterator[_Wanted]:
+    def _section_buffers(self) -> Iterator[_BufferRequest]:
         """Yield the areas that sections collect into."""
         for task in self._sessions.with_state:
             for session in (task.session, task.interrupted):
@@ -358,7 +358,7 @@ class StateReader:
                     name = f"saved:t{task.fields.pid}" if in_task else f"saved:{task.fields.cpu}"
                 elif task.count is not None:
                     words = min(words, _most_words(task.count))
-                yield _Wanted(name, words, session.area, session.kcov, task.fields)
+                yield _BufferRequest(name, words, session.area, session.kcov, task.fields)
 
     def _read_syscall(self, fields: TaskFields) -> TaskSyscall:
         found = self._syscalls.get(fields.address)
@@ -390,7 +390,7 @@ class StateReader:
         return self._stacks[task]
 
 
-class _Wanted(NamedTuple):
+class _BufferRequest(NamedTuple):
     """A buffer whose contents are wanted."""
 
     name: str

@@ -44,7 +44,7 @@ class StructureCache:
 
     @cached_property
     def page_size(self) -> int:
-        """The size of a page in bytes; of a kernel that does not tell it, the smallest, to whose multiples it aligns."""
+        """Page size in bytes; 4096 if unknown."""
         try:
             return find_page_size(self.target)
         except (MissingSymbolError, MissingTypeError):

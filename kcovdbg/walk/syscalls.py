@@ -173,7 +173,7 @@ class SyscallWalk:
         return self._target.symbol(f"__end_init_{name}").address - self._target.symbol(f"__start_init_{name}").address
 
     def _find_mapped_size(self, task: int, stack: int) -> int | None:
-        """Return the size of a task's stack by its vmalloc area (CONFIG_VMAP_STACK), None where that does not tell it."""
+        """Return the size of a task's stack by its vmalloc area (CONFIG_VMAP_STACK), None where it has none."""
         try:
             of_task = BlockLayout(self._target, "struct task_struct", {"area": ("stack_vm_area",)})
             of_area = BlockLayout(self._target, "struct vm_struct", {name: (name,) for name in ("addr", "size", "nr_pages")})

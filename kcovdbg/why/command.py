@@ -233,7 +233,7 @@ def _explain_work(context: Context, state: State, subject: str, question: str) -
             yield from explain_background(state, task, find_remote_sites(context).sites)
     elif question.endswith("()?"):
         state = context.state(NEEDS | Part.ALL_TASKS)
-        # Threads of a process that do background work have no mark that all kernels share: their stacks tell.
+        # Threads of a process that do background work have no mark that all kernels share: their stacks decide.
         workers = [task.fields.address for task in state.all_tasks if task.fields.is_kernel_thread or task.fields.is_worker]
         state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
         yield from explain_function_work(state, subject, find_remote_sites(context).sites)

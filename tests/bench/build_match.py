@@ -21,7 +21,7 @@ from typing import TypeAlias
 from kcovdbg.compare.build_match import match_builds
 from kcovdbg.compare.function_pairs import BuildFunctions
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -41,8 +41,8 @@ def _open_table(image: str) -> LocationTable:
     return table
 
 
-def _names(table: LocationTable) -> Names:
-    return Names(Symbolizer(table=table).locate_all, lambda: table)
+def _names(table: LocationTable) -> LocationCache:
+    return LocationCache(Symbolizer(table=table).locate_all, lambda: table)
 
 
 def _match(sides: Sequence[_Side]) -> None:
@@ -51,7 +51,7 @@ def _match(sides: Sequence[_Side]) -> None:
 
 def _name(sides: Sequence[_Side]) -> None:
     for table, pcs in sides:
-        _names(table).learn(pcs)
+        _names(table).prefetch(pcs)
 
 
 def _processor_time(run: Callable[[Sequence[_Side]], None], sides: Sequence[_Side]) -> float:

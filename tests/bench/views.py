@@ -21,7 +21,7 @@ from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.buffers.trace_view import TracePane, TraceView
 from kcovdbg.buffers.view_screen import ViewScreen
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.bench.measure import Result, at_most, bounded
@@ -95,7 +95,7 @@ def _stretch(trace: Sequence[int]) -> array[int]:
 
 
 def run(table: LocationTable, traces: dict[str, array[int]], rounds: int) -> Iterator[Result]:
-    names = Names(Symbolizer(table=table).locate_all)
+    names = LocationCache(Symbolizer(table=table).locate_all)
     encoding = Encoding(PC, 8)
     sides = [TracePane(Buffer(name, encoding, _stretch(traces[name]), RECORDS), names) for name in ("vfs-a", "vfs-b")]
     count = 20 * rounds

@@ -8,7 +8,7 @@ from kcovdbg.abi import record
 from kcovdbg.abi.record import PC
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 
 if TYPE_CHECKING:
     WordArray = array[int]
@@ -40,7 +40,7 @@ def locate(pcs):
 
 
 def names():
-    return Names(locate)
+    return LocationCache(locate)
 
 
 class CountingWords(WordArray):

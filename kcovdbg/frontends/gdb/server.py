@@ -95,7 +95,7 @@ class Server:
         self._generation = -1
 
     def greet(self, version: int) -> None:
-        """Tell GDB that the process is up, and the user's aliases."""
+        """Report to GDB that the process is up, and the user's aliases."""
         try:
             aliases = {name: words[0] for name, words in read_settings(COMMANDS, os.environ).aliases.items()}
         except KcovdbgError:

@@ -229,7 +229,7 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
 def _stopped_program(prog: drgn.Program, qmp: Qmp) -> Iterator[drgn.Program]:
     """Stop a guest for a block; yields a Program that has the registers of its CPUs, as a dump has.
 
-    :raises CapabilityError: when QEMU does not tell the registers.
+    :raises CapabilityError: when QEMU does not return the registers.
     """
     platform = prog.platform
     assert platform is not None
@@ -374,8 +374,8 @@ def _describe_run(client: RspClient) -> str:
     if not client.was_running:
         return "the machine was stopped before kcovdbg attached, and remains so"
     note = "the machine is stopped while kcovdbg is attached"
-    # QEMU tells this by QMP.
-    return f"{note}; its stub does not tell whether it ran before, and it runs afterwards" if client.is_run_assumed else note
+    # QMP answers this.
+    return f"{note}; its stub does not report whether it was running; it runs afterwards" if client.is_run_assumed else note
 
 
 def _find_kernel(
@@ -467,7 +467,7 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
 
 
 def _with_kaslr_offset(vmcoreinfo: bytes, files: Sequence[DebugFile], directory: Path | None = None) -> bytes:
-    """Return the VMCOREINFO of a RISC-V kernel with its KASLR offset, which only the vmlinux tells.
+    """Return the VMCOREINFO of a RISC-V kernel with its KASLR offset, which is in the vmlinux only.
 
     :param directory: one to look for a vmlinux in.
     """
@@ -602,7 +602,7 @@ class StubMachine:
         return prog
 
     def _find_physical(self) -> stub_kernel.FoundKernel | None:
-        """Find the kernel in physical memory; return None where the stub does not tell what finds it.
+        """Find the kernel in physical memory; return None where the stub lacks the registers for that.
 
         :raises TargetError: when it cannot be found.
         """

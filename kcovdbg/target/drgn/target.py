@@ -120,7 +120,12 @@ class DrgnTarget(ProgramTypes):
         self.build_id = _find_build_id(prog)
         unwinder = FramePointerUnwinder(self.connection.read_notes, self.symbol_name) if is_walked(prog) else None
         self.stacks = DrgnStacks(
-            prog, self.symbol_name, lambda task: strip_tag(self, task), self.kernel_range, self._stopped_for_good, unwinder
+            prog,
+            self.symbol_name,
+            lambda task: strip_tag(self, task),
+            self.kernel_range,
+            self._program_with_registers,
+            unwinder,
         )
         self.lines = DrgnLines(prog)
         self.watchpoints: Watchpoints | None = None
@@ -166,7 +171,7 @@ class DrgnTarget(ProgramTypes):
         """Ask what the machine does at the moment; None for a dump."""
         return self.connection.state()
 
-    def _stopped_for_good(self) -> AbstractContextManager[drgn.Program] | None:
+    def _program_with_registers(self) -> AbstractContextManager[drgn.Program] | None:
         """Return what yields a Program with the CPUs' registers, None for a machine that runs and has not panicked."""
         if self._stopped is None or (self.state() is not MachineState.STOPPED and find_panic_cpu(self.prog) is None):
             return None

@@ -9,7 +9,7 @@ import pytest
 from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Frame
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import side_path
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.support.state import Streams, make_workspace
@@ -484,7 +484,7 @@ def _named(functions, files=()):
             found.append(location._replace(frames=(Frame(functions[number], file, 1, 1),)))
         return found
 
-    return Names(locate_named)
+    return LocationCache(locate_named)
 
 
 def test_not_function(trace, ask):

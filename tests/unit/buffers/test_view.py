@@ -369,9 +369,9 @@ def test_what_is_hostile_is_escaped():
 
         return [Location(value, (Frame("evil\x1b[2J\n", "a\x07b.c", 1, 1),)) for value in pcs]
 
-    from kcovdbg.records.pc_names import Names
+    from kcovdbg.records.pc_names import LocationCache
 
-    view = TraceView(TracePane(make_buffer([pc(1)], comm="x\x1b]0;y\x07", pid=3), Names(locate)))
+    view = TraceView(TracePane(make_buffer([pc(1)], comm="x\x1b]0;y\x07", pid=3), LocationCache(locate)))
     terminal = Terminal(view)
     (frame,) = terminal.run("k")
     assert "evil\\x1b[2J\\x0a" in text(frame)

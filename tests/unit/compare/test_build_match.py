@@ -11,7 +11,7 @@ from kcovdbg.compare.build_changes import find_changes
 from kcovdbg.compare.build_match import Unmatched, match_builds
 from kcovdbg.compare.function_pairs import BuildFunctions, PairKind
 from kcovdbg.model.location import Frame
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -45,7 +45,7 @@ class Image:
     def functions(self, recorded, text=None):
         self.path.write_bytes(self.writer.to_bytes())
         table = LocationTable(self.path)
-        names = Names(Symbolizer(table=table).locate_all, lambda: table)
+        names = LocationCache(Symbolizer(table=table).locate_all, lambda: table)
         texts = {} if text is None else text
         return BuildFunctions(names.columns(array("Q", sorted(recorded))), lambda file: texts.get(file, ()))
 

@@ -12,7 +12,7 @@ from kcovdbg.model.location import Frame, Location
 from kcovdbg.model.state import Part
 from kcovdbg.monitor import sampler as sampler_module
 from kcovdbg.monitor.sampler import Sampler
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
 from tests.support.clock import Clock
@@ -33,7 +33,7 @@ def locate(pcs):
 
 
 def make_sampler(kernel, **options):
-    return Sampler(kernel.target, detect_layout(kernel.target), Names(locate), **options)
+    return Sampler(kernel.target, detect_layout(kernel.target), LocationCache(locate), **options)
 
 
 @pytest.fixture(autouse=True)

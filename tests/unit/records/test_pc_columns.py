@@ -18,7 +18,7 @@ from kcovdbg.records.coverage import PointRows, count_functions, find_lines
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import PcCounts, as_counts
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.top import count_repeats, rank
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
@@ -54,7 +54,7 @@ def make_names(folder, rows):
 
     if rows is None:
         symbolizer = Symbolizer(fallback=lambda address: (Frame(f"f{address % 3}", "a.c", address % 5 or None, None),))
-        return Names(symbolizer.locate_all, lambda: symbolizer.table)
+        return LocationCache(symbolizer.locate_all, lambda: symbolizer.table)
     writer = TableWriter("00" * 20, [TEXT])
     for pc, (kind, frames) in rows.items():
         writer.add_frames(pc, kind, frames)
@@ -62,7 +62,7 @@ def make_names(folder, rows):
         writer.add_function(FunctionSymbol(f"s{number}", BASE + 10 * number, 8, unit="a.c" if number else None))
     writer.write(folder / "table")
     symbolizer = Symbolizer(table=LocationTable(folder / "table"), fallback=fallback)
-    return Names(symbolizer.locate_all, lambda: symbolizer.table)
+    return LocationCache(symbolizer.locate_all, lambda: symbolizer.table)
 
 
 def random_traces(test):

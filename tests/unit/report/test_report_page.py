@@ -24,7 +24,7 @@ from kcovdbg.console.runner import run_line
 from kcovdbg.errors import KcovdbgError, TargetError, UsageError
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.records.coverage import LineCoverage
-from kcovdbg.records.pc_names import Names
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import side_path
 from kcovdbg.report import command as report_command
 from kcovdbg.report.listing import Bar, Listing, chart_markup, findings_markup, listing_markup
@@ -347,7 +347,7 @@ def test_points_of_plain_traces_are_those_of_their_records(words, offset):
     with tempfile.TemporaryDirectory() as folder:
         writer.write(Path(folder) / "table")
         symbolizer = Symbolizer(offset, table=LocationTable(Path(folder) / "table"))
-        known = Names(symbolizer.locate_all, lambda: symbolizer.table)
+        known = LocationCache(symbolizer.locate_all, lambda: symbolizer.table)
         buffer = make_buffer(sorted(words), kaslr_offset=offset)
         points = PlainPoints(known, buffer, buffer.words)
         expected = [
