@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
+#include <endian.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,220 +51,117 @@ static inline bool is_target(const struct kcovdbg_targets *targets, uint64_t add
 	return offset < targets->size && targets->bits[offset >> 6] >> (offset & 63) & 1;
 }
 
-static inline uint32_t load(const unsigned char *at)
+/* The next 8 bytes as a word in the order of the architecture, of which a form has the first ones; those beyond the end are 0. */
+static inline uint64_t load(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size, size_t i)
 {
-	return at[0] | at[1] << 8 | at[2] << 16 | (uint32_t)at[3] << 24;
+	uint64_t word = 0;
+
+	memcpy(&word, text + i, size - i < sizeof(word) ? size - i : sizeof(word));
+	return architecture->is_big_endian ? be64toh(word) : le64toh(word);
 }
 
-static size_t find_calls(const unsigned char *text, size_t size, uint64_t address, const struct kcovdbg_targets *targets,
-			 size_t *start, size_t stop, uint64_t *backs, uint64_t *led, size_t room)
+static inline bool fits(const struct kcovdbg_architecture *architecture, const struct kcovdbg_form *form, uint64_t *word)
 {
-	size_t i, count = 0;
+	if (architecture->is_big_endian)
+		*word >>= 64 - 8 * form->length;
+	return (*word & form->mask) == form->value;
+}
 
-	if (stop + 4 > size)
-		stop = size > 4 ? size - 4 : 0;
-	for (i = *start; i < stop && count < room; i++) {
-		const unsigned char *next = memchr(text + i, 0xe8, stop - i);
-		uint64_t back, target;
+static uint64_t displacement(const struct kcovdbg_form *form, uint64_t word)
+{
+	uint64_t sum = 0;
+	size_t i;
 
-		if (!next)
-			break;
-		i = next - text;
-		back = address + i + 5;
-		target = back + (int64_t)(int32_t)load(text + i + 1);
-		if (is_target(targets, target)) {
-			backs[count] = back;
-			led[count++] = target;
-		}
+	for (i = 0; i < form->piece_count; i++) {
+		const struct kcovdbg_piece *piece = &form->pieces[i];
+		uint64_t part = word << (64 - piece->shift - piece->width);
+
+		part = piece->is_signed ? (uint64_t)((int64_t)part >> (64 - piece->width)) : part >> (64 - piece->width);
+		sum += part << piece->place;
 	}
-	*start = count == room ? i : SIZE_MAX;
-	return count;
+	return sum;
 }
 
-/* The first byte in a range, the end of the range where there is none. */
-static inline size_t find_byte(const unsigned char *text, unsigned char byte, size_t start, size_t end)
+/* Whether an instruction is the last one of a longer form. */
+static bool is_part(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size, size_t i,
+		    size_t length)
 {
-	const unsigned char *found = start < end ? memchr(text + start, byte, end - start) : NULL;
+	const struct kcovdbg_form *form = architecture->forms, *end = form + architecture->form_count;
 
-	return found ? (size_t)(found - text) : end;
-}
+	for (; form < end; form++)
+		if (form->before && form->before <= i && (size_t)(form->length - form->before) == length) {
+			uint64_t word = load(architecture, text, size, i - form->before);
 
-static size_t find_jumps(const unsigned char *text, size_t size, uint64_t address, const struct kcovdbg_targets *targets,
-			 size_t *start, size_t stop, uint64_t *backs, uint64_t *led, size_t room)
-{
-	size_t i, plain, conditional, count = 0;
-
-	if (stop + 4 > size)
-		stop = size > 4 ? size - 4 : 0;
-	/* e9, and 0f 80 to 0f 8f. */
-	plain = find_byte(text, 0xe9, *start, stop);
-	conditional = find_byte(text, 0x0f, *start, stop);
-	while ((i = plain < conditional ? plain : conditional) < stop && count < room) {
-		size_t length = 5;
-		uint64_t back, target;
-
-		if (i == plain) {
-			plain = find_byte(text, 0xe9, i + 1, stop);
-		} else {
-			conditional = find_byte(text, 0x0f, i + 1, stop);
-			length = 6;
-			if ((text[i + 1] & 0xf0) != 0x80 || i + length > size)
-				continue;
+			if (fits(architecture, form, &word))
+				return true;
 		}
-		back = address + i + length;
-		target = back + (int64_t)(int32_t)load(text + i + length - 4);
-		if (is_target(targets, target)) {
-			backs[count] = back;
-			led[count++] = target;
-		}
-	}
-	*start = count == room ? i : SIZE_MAX;
-	return count;
-}
-
-/* Whether a range has a target, or there is one within 63 bytes of it. */
-static inline bool may_have_targets(const struct kcovdbg_targets *targets, uint64_t first, uint64_t last)
-{
-	uint64_t low = first > targets->base ? first - targets->base : 0;
-	uint64_t high = last - targets->base, word;
-
-	if (last < targets->base || low >= targets->size)
-		return false;
-	high = high < targets->size ? high : targets->size - 1;
-	for (word = low >> 6; word <= high >> 6; word++)
-		if (targets->bits[word])
-			return true;
 	return false;
 }
 
-static const bool is_short_jump[256] = { [0x70 ... 0x7f] = true, [0xeb] = true };
-
-static size_t find_short_jumps(const unsigned char *text, size_t size, uint64_t address, const struct kcovdbg_targets *targets,
-			       size_t *start, size_t stop, uint64_t *backs, uint64_t *led, size_t room)
+/* The form at a place, NULL where there is none of these kinds. */
+static const struct kcovdbg_form *form_at(const struct kcovdbg_architecture *architecture, uint64_t candidates,
+					  const unsigned char *text, size_t size, size_t i, uint32_t kinds, uint64_t *word)
 {
-	size_t i, end, count = 0;
+	uint64_t loaded = load(architecture, text, size, i);
 
-	if (stop + 1 > size)
-		stop = size ? size - 1 : 0;
-	for (i = *start; i < stop && count < room; i = end) {
-		uint64_t at = address + i;
+	for (; candidates; candidates &= candidates - 1) {
+		const struct kcovdbg_form *form = &architecture->forms[__builtin_ctzll(candidates)];
 
-		end = i + 64 < stop ? i + 64 : stop;
-		/* Half of the code is far from any target. */
-		if (!may_have_targets(targets, at > 126 ? at - 126 : 0, address + end + 128))
+		*word = loaded;
+		if (form->length > size - i || !fits(architecture, form, word))
 			continue;
-		for (; i < end && count < room; i++) {
-			uint64_t back = address + i + 2;
+		return form->kind & kinds && (form->piece_count || !is_part(architecture, text, size, i, form->length)) ? form
+															: NULL;
+	}
+	return NULL;
+}
 
-			if (is_short_jump[text[i]] && is_target(targets, back + (int64_t)(int8_t)text[i + 1])) {
-				backs[count] = back;
-				led[count++] = back + (int64_t)(int8_t)text[i + 1];
+size_t kcovdbg_branches(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size,
+			uint64_t address, uint32_t kinds, const struct kcovdbg_targets *targets, size_t *start, size_t stop,
+			uint64_t *backs, uint64_t *led, size_t room)
+{
+	size_t step = architecture->step, i, form, byte, count = 0;
+	/* By the first byte: the forms that it can begin, unless none is of these kinds, and the bits that all of these kinds share. */
+	uint64_t candidates[256], masks[256], values[256] = { 0 };
+
+	for (byte = 0; byte < 256; byte++) {
+		bool found = false;
+
+		candidates[byte] = 0;
+		masks[byte] = architecture->is_big_endian ? 0 : UINT64_MAX;
+		for (form = 0; form < architecture->form_count && form < 64; form++) {
+			const struct kcovdbg_form *of = &architecture->forms[form];
+			unsigned int shift = architecture->is_big_endian ? 8 * (of->length - 1) : 0;
+
+			if ((byte & of->mask >> shift & 0xff) == (of->value >> shift & 0xff)) {
+				candidates[byte] |= 1ULL << form;
+				if (!(of->kind & kinds))
+					continue;
+				masks[byte] &= of->mask & ~(found ? values[byte] ^ of->value : 0);
+				values[byte] = of->value & masks[byte];
+				found = true;
 			}
 		}
-		end = i;
+		if (!found)
+			candidates[byte] = 0;
 	}
-	*start = count == room ? i : SIZE_MAX;
-	return count;
-}
-
-/* The length of an indirect call or jump by its ModRM byte, 0 for one with a displacement alone, or with a SIB byte. */
-static inline size_t indirect_length(unsigned char modrm)
-{
-	switch (modrm & 0xc7) {
-	case 0x04:
-	case 0x05:
-	case 0x44:
-	case 0x84:
-		return 0;
-	}
-	switch (modrm >> 6) {
-	case 1:
-		return 3;
-	case 2:
-		return 6;
-	default:
-		return 2;
-	}
-}
-
-static size_t find_indirect(const unsigned char *text, size_t size, uint64_t address, int kind,
-			    const struct kcovdbg_targets *targets, size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
-			    size_t room)
-{
-	/* In the ModRM byte: call is /2, jump is /4. */
-	unsigned char operation = kind == KCOVDBG_INDIRECT_CALLS ? 0x10 : 0x20;
-	size_t i, count = 0;
-
-	if (stop + 1 > size)
-		stop = size ? size - 1 : 0;
-	for (i = *start; i < stop && count < room; i++) {
-		const unsigned char *next = memchr(text + i, 0xff, stop - i);
-		size_t length, end;
-
-		if (!next)
-			break;
-		i = next - text;
-		if ((next[1] & 0x38) != operation)
-			continue;
-		end = i;
-		if (kind == KCOVDBG_INDIRECT_CALLS) {
-			length = indirect_length(next[1]);
-			end += length;
-			if (!length || (end >= 5 && end <= size && text[end - 5] == 0xe8 &&
-					is_target(targets, address + end + (int64_t)(int32_t)load(text + end - 4))))
-				continue;
-		}
-		backs[count] = address + end;
-		led[count++] = 0;
-	}
-	*start = count == room ? i : SIZE_MAX;
-	return count;
-}
-
-size_t kcovdbg_x86_branches(const unsigned char *text, size_t size, uint64_t address, int kind,
-			    const struct kcovdbg_targets *targets, size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
-			    size_t room)
-{
-	/* So that the end of an instruction can be computed. */
 	stop = stop < size ? stop : size;
-	switch (kind) {
-	case KCOVDBG_CALLS:
-		return find_calls(text, size, address, targets, start, stop, backs, led, room);
-	case KCOVDBG_JUMPS:
-		return find_jumps(text, size, address, targets, start, stop, backs, led, room);
-	case KCOVDBG_SHORT_JUMPS:
-		return find_short_jumps(text, size, address, targets, start, stop, backs, led, room);
-	default:
-		return find_indirect(text, size, address, kind, targets, start, stop, backs, led, room);
-	}
-}
+	for (i = (*start + step - 1) / step * step; i < stop && count < room; i += step) {
+		const struct kcovdbg_form *found;
+		uint64_t word, target = 0;
 
-size_t kcovdbg_arm64_branches(const unsigned char *text, size_t size, uint64_t address, int kind,
-			      const struct kcovdbg_targets *targets, size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
-			      size_t room)
-{
-	/* BL, B; BLR and BR without authentication. */
-	bool is_call = kind == KCOVDBG_CALLS || kind == KCOVDBG_INDIRECT_CALLS;
-	bool is_direct = kind == KCOVDBG_CALLS || kind == KCOVDBG_JUMPS;
-	uint32_t mask = is_direct ? 0xfc000000 : 0xfffffc1f;
-	uint32_t opcode = is_direct ? (is_call ? 0x94000000 : 0x14000000) : (is_call ? 0xd63f0000 : 0xd61f0000);
-	size_t i, count = 0;
-
-	stop = kind == KCOVDBG_SHORT_JUMPS ? 0 : stop < size ? stop : size;
-	for (i = (*start + 3) & ~(size_t)3; i < stop && size - i >= 4 && count < room; i += 4) {
-		uint32_t word = load(text + i);
-		uint64_t at = address + i, target = 0;
-
-		if ((word & mask) != opcode)
+		byte = text[i];
+		if (!candidates[byte] || (load(architecture, text, size, i) & masks[byte]) != values[byte] ||
+		    !(found = form_at(architecture, candidates[byte], text, size, i, kinds, &word)))
 			continue;
-		if (is_direct) {
-			target = at + ((int64_t)((uint64_t)word << 38) >> 36);
-			if (!is_target(targets, target))
+		if (found->piece_count) {
+			target = address + i + (architecture->is_from_end ? found->length : 0) + displacement(found, word);
+			if (targets && !is_target(targets, target))
 				continue;
 		}
-		backs[count] = is_direct || is_call ? at + 4 : at;
+		backs[count] = address + i + found->length;
 		led[count++] = target;
 	}
-	*start = count == room ? i : SIZE_MAX;
+	*start = i < stop ? i : SIZE_MAX;
 	return count;
 }

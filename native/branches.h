@@ -14,21 +14,29 @@ struct kcovdbg_targets;
 struct kcovdbg_targets *kcovdbg_targets_new(const uint64_t *addresses, size_t count);
 void kcovdbg_targets_free(struct kcovdbg_targets *targets);
 
-/* On x86: e8; e9 and 0f 80 to 0f 8f; eb and 70 to 7f; and through registers or memory, calls without those with a SIB byte or a
-   fixed address. On arm64: BL; B; none; BLR; BR. */
-enum { KCOVDBG_CALLS, KCOVDBG_JUMPS, KCOVDBG_SHORT_JUMPS, KCOVDBG_INDIRECT_CALLS, KCOVDBG_INDIRECT_JUMPS };
+/* What branches of an architecture look like: symbols/arch.py documents the members, and has the numbers. There are
+   64 forms at most. */
+struct kcovdbg_piece {
+	uint8_t shift, width, place, is_signed;
+};
+struct kcovdbg_form {
+	uint64_t mask, value;
+	uint32_t kind;
+	uint8_t length, before, piece_count;
+	struct kcovdbg_piece pieces[8];
+};
+struct kcovdbg_architecture {
+	const struct kcovdbg_form *forms;
+	size_t form_count;
+	uint8_t step, is_big_endian, is_from_end;
+};
 
-/* What looks like a branch of x86 is one if it leads to a target: other bytes rarely do. Put the address after each such branch that
-   begins before stop, and the target that it leads to, up to room of them, and return their number; start becomes where to continue,
-   SIZE_MAX at the end. Of indirect calls the target is 0; those are left out that end where a call of a target does. Of indirect
-   jumps the address of the jump itself is put. */
-size_t kcovdbg_x86_branches(const unsigned char *text, size_t size, uint64_t address, int kind,
-			    const struct kcovdbg_targets *targets, size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
-			    size_t room);
-/* The same for arm64, whose instructions are in whole words. */
-size_t kcovdbg_arm64_branches(const unsigned char *text, size_t size, uint64_t address, int kind,
-			      const struct kcovdbg_targets *targets, size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
-			      size_t room);
+/* Put the address after each branch of these kinds that begins at start or later and before stop, and the target that it leads to,
+   up to room of them, and return their number; start becomes where to continue, SIZE_MAX at the end. Of branches through registers
+   or memory the target is 0. Only those are put whose target is one of targets, unless that is NULL. */
+size_t kcovdbg_branches(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size,
+			uint64_t address, uint32_t kinds, const struct kcovdbg_targets *targets, size_t *start, size_t stop,
+			uint64_t *backs, uint64_t *led, size_t room);
 /* cdef end */
 
 #endif

@@ -12,115 +12,33 @@ memory decides. What cannot be read is never called wrong.
 from __future__ import annotations
 
 import os
-import re
-import struct
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.abi.address import PAGE_SIZE, address_of, page_align_down
 from kcovdbg.abi.record import Codec
 from kcovdbg.elf.file import ElfFile, open_image
-from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
+from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.model.point_proof import Verdict
-from kcovdbg.symbols.coverage_points import (
-    SCANNERS,
-    THUNKS,
-    X86_SHORT,
-    PointKind,
-    can_find_points,
-    find_callbacks,
-    recorded_kinds,
-    riscv_displacement,
-    riscv_far_displacement,
-)
+from kcovdbg.symbols.arch import THUNKS, BranchKind, can_find_branches
+from kcovdbg.symbols.compiled_reader import find_branches
+from kcovdbg.symbols.coverage_points import PointKind, find_callbacks, recorded_kinds
 from kcovdbg.symbols.symbolizer import Modules
 
-# Bytes of text that are searched at a time.
-_CHUNK: Final = 1 << 17
 # Modules of x86-64, arm64 and riscv64 are within 2 GiB of the kernel's text.
 _REACH: Final = 1 << 31
+_ADDRESSES: Final = (1 << 64) - 1
+_FAR: Final = 1 << 40
 # Marks an indirect jump (through a register or memory): no function is at this address.
 _ANYWHERE: Final = 0
-# The longest call: of x86 through memory, with a prefix.
+# The longest call: auipc with jalr.
 _BEFORE: Final = 8
-# Jumps through registers or memory, but for those through a table of a switch: ff 24 with a base of none.
-_X86_JUMP_ELSEWHERE: Final = re.compile(
-    rb"\xff(?:[\xe0-\xe7\x20-\x23\x25-\x27\x60-\x67\xa0-\xa7]|\x24(?![\x05\x0d\x15\x1d\x25\x2d\x35\x3d\x85\x8d\x95\x9d\xa5\xad\xb5\xbd\xc5\xcd\xd5\xdd\xe5\xed\xf5\xfd]))"
-)
-
-
-class _Call(NamedTuple):
-    """The call before a return address."""
-
-    target: int | None
-    """None for one through a register or memory."""
-
-
-def _x86_indirect_length(modrm: int, sib: int) -> int:
-    """Return the length of a ``call *`` without prefixes from its ModRM and SIB bytes."""
-    mode, register = modrm >> 6, modrm & 7
-    if mode == 3:
-        return 2
-    length = 2 + (register == 4)
-    if mode == 0 and (register == 5 or (register == 4 and sib & 7 == 5)):
-        return length + 4
-    return length + (0, 1, 4)[mode]
-
-
-def _calls_x86(code: bytes, pc: int) -> Iterator[_Call]:
-    """Yield the calls that end at an address: bytes of other instructions may look like one."""
-    if code[-5] == 0xE8:
-        yield _Call(pc + struct.unpack("<i", code[-4:])[0])
-    for length in (2, 3, 4, 6, 7):
-        at = len(code) - length
-        if code[at] == 0xFF and code[at + 1] & 0x38 == 0x10:
-            sib = code[at + 2] if length > 2 else 0
-            if _x86_indirect_length(code[at + 1], sib) == length:
-                yield _Call(None)
-
-
-def _calls_arm64(code: bytes, pc: int) -> Iterator[_Call]:
-    (word,) = struct.unpack("<I", code[-4:])
-    if word >> 26 == 0x25:
-        yield _Call(pc - 4 + 4 * (((word & 0x3FFFFFF) ^ 0x2000000) - 0x2000000))
-    # BLR, and BLRAA and BLRAB, which authenticate the pointer.
-    elif word & 0xFFFFFC1F == 0xD63F0000 or word & 0xFEFFF800 == 0xD63F0800:
-        yield _Call(None)
-
-
-def _calls_s390(code: bytes, pc: int) -> Iterator[_Call]:
-    if code[-6] == 0xC0 and code[-5] == 0xE5:
-        yield _Call(pc - 6 + 2 * struct.unpack(">i", code[-4:])[0])
-    if code[-4] == 0xA7 and code[-3] == 0xE5:
-        yield _Call(pc - 4 + 2 * struct.unpack(">h", code[-2:])[0])
-    if code[-2] == 0x0D and code[-1] >> 4 == 0xE:
-        yield _Call(None)
-
-
-def _calls_riscv(code: bytes, pc: int) -> Iterator[_Call]:
-    first, second = struct.unpack("<II", code[-8:])
-    if second & 0xFFF == 0xEF:
-        yield _Call(pc - 4 + riscv_displacement(second))
-    elif second & 0x7FFF == 0xE7:
-        displacement = riscv_far_displacement(first, second)
-        yield _Call(None if displacement is None else pc - 8 + displacement)
-    # c.jalr; without a register it is c.ebreak.
-    half = second >> 16
-    if half & 0xF07F == 0x9002 and half != 0x9002:
-        yield _Call(None)
-
-
-_CALLS: Final[Mapping[int, Callable[[bytes, int], Iterator[_Call]]]] = {
-    EM_X86_64: _calls_x86,
-    EM_386: _calls_x86,
-    EM_AARCH64: _calls_arm64,
-    EM_S390: _calls_s390,
-    EM_RISCV: _calls_riscv,
-}
+_CALLS: Final = BranchKind.CALL | BranchKind.INDIRECT_CALL
+_JUMPS: Final = BranchKind.JUMP | BranchKind.SHORT_JUMP | BranchKind.INDIRECT_JUMP
 
 
 class _Pages:
@@ -174,17 +92,8 @@ class _TailCalls:
     @cached_property
     def exist(self) -> bool:
         """Whether any function of the image has a jump to a callback."""
-        scan = SCANNERS[self._elf.header.machine]
-        callbacks = self._callbacks
-        for section in self._elf.text_sections():
-            text = self._elf.read_section(section)
-            for start in range(0, len(text), _CHUNK):
-                # A jump across the end of a chunk is found in the next one.
-                first = max(start - _BEFORE, 0)
-                jumps = scan(text[first : start + _CHUNK], section.address + first, self._elf.header.big_endian).jumps
-                if any(target in callbacks for target in jumps.target):
-                    return True
-        return False
+        texts = [(section.address, self._elf.map_section(section)) for section in self._elf.text_sections()]
+        return bool(find_branches(texts, self._elf.header.machine, BranchKind.JUMP, self._callbacks).back)
 
     def may_follow(self, target: int) -> bool:
         """Return whether a call of an address may return by way of a callback."""
@@ -214,21 +123,9 @@ class _TailCalls:
 
     def _jumps_of(self, function: ElfSymbol) -> Iterator[int]:
         """Yield the targets of a function's jumps out of it."""
-        machine, start = self._elf.header.machine, function.address
-        text = self._elf.read(start, function.size)
-        code = SCANNERS[machine](text, start, self._elf.header.big_endian)
-        is_x86 = machine in (EM_X86_64, EM_386)
-        short = X86_SHORT.finditer(text, 0, len(text) - 1) if is_x86 else ()
-        yield from (
-            target
-            for target in (
-                *code.jumps.target,
-                *(start + match.end() + 1 + (text[match.end()] ^ 0x80) - 0x80 for match in short),
-            )
-            if not start < target < start + function.size
-        )
-        if code.indirect_jumps or (is_x86 and _X86_JUMP_ELSEWHERE.search(text)):
-            yield _ANYWHERE
+        start = function.address
+        jumps = find_branches([(start, self._elf.read(start, function.size))], self._elf.header.machine, _JUMPS)
+        yield from (target for target in jumps.target if not start < target < start + function.size)
 
 
 # Every callback that gcc and clang have.
@@ -256,7 +153,6 @@ class _Image:
         self.low = min((section.address for section in placed if section.address >= self._starts[0]), default=0)
         self.high = max((section.address + section.size for section in placed), default=0)
         self.pages = _Pages(self._read)
-        self.calls = _CALLS[elf.header.machine]
         # How far from it modules can be.
         self.reach = _REACH if elf.header.machine in (EM_X86_64, EM_AARCH64, EM_RISCV) else 1 << 64
 
@@ -273,6 +169,22 @@ class _Image:
                 stop = min(end, self._starts[index + 1]) if index + 1 < len(self._starts) else end
                 yield bytes(stop - at)
             at = stop
+
+    def calls(self, codes: Mapping[int, bytes]) -> Mapping[int, list[int]]:
+        """Return the targets of the calls that end at addresses: bytes of other instructions may look like one.
+
+        :param codes: the bytes before each address.
+        """
+        pcs = list(codes)
+        # One after the other, at an address from which none of them leads to _ANYWHERE.
+        found = find_branches([(_FAR, b"".join(codes.values()))], self.elf.header.machine, _CALLS)
+        calls: dict[int, list[int]] = {pc: [] for pc in pcs}
+        for back, target in zip(*found, strict=True):
+            index, rest = divmod(back - _FAR, _BEFORE)
+            if not rest:
+                pc = pcs[index - 1]
+                calls[pc].append(target if target == _ANYWHERE else target - back + pc & _ADDRESSES)
+        return calls
 
     def has_code(self, address: int) -> bool:
         """Return whether an address as linked is in code."""
@@ -332,7 +244,7 @@ class CodeProof:
             elf = open_image(self._path, self._code)
             if self._build_id is not None and elf.build_id != self._build_id:
                 return "the kernel image is of another build"
-            if elf.is_relocatable or not can_find_points(elf.header.machine):
+            if elf.is_relocatable or not can_find_branches(elf.header.machine):
                 return "calls of this machine are not recognized"
             if not elf.text_sections():
                 return "the kernel image has no code"
@@ -367,10 +279,12 @@ class CodeProof:
         wrong: dict[int, str] = {}
         unjudged: set[int] = set()
         comparisons: set[int] = set()
+        codes = {pc: code for pc in pcs if image.has_code(pc - 1) and (code := image.pages.before(pc)) is not None}
+        calls = image.calls(codes)
         for pc in pcs:
-            code = image.pages.before(pc) if image.has_code(pc - 1) else None
+            code, targets = codes.get(pc), calls.get(pc, [])
             if code is not None:
-                problem = self._explain(image, pc, code, wanted)
+                problem = self._explain(image, pc, targets, wanted)
                 if problem is None:
                     continue
                 # The kernel may have patched a call into it, or another one.
@@ -378,7 +292,8 @@ class CodeProof:
                 if patched is None:
                     unjudged.add(pc)
                     continue
-                problem = problem if patched == code else self._explain(image, pc, patched, wanted)
+                if patched != code:
+                    problem = self._explain(image, pc, image.calls({pc: patched})[pc], wanted)
             elif image.low <= pc < image.high:
                 problem = f"{image.name_of(pc)} is not code"
             elif not pc or abs(pc - image.low) >= image.reach:
@@ -391,41 +306,40 @@ class CodeProof:
                 if code is None:
                     unjudged.add(pc)
                     continue
-                problem = self._explain(image, pc, code, wanted)
+                targets = image.calls({pc: code})[pc]
+                problem = self._explain(image, pc, targets, wanted)
             if problem is not None:
                 wrong[pc] = problem
-                if code is not None and any(
-                    image.callbacks.get(call.target or 0) is PointKind.CMP for call in image.calls(code, pc)
-                ):
+                if any(image.callbacks.get(target) is PointKind.CMP for target in targets):
                     comparisons.add(pc)
         return Verdict(wrong, unjudged, comparisons)
 
     def _is_in_module(self, pc: int) -> bool:
         return self._modules is not None and self._modules.name_at(address_of(pc, self._offset) - 1) is not None
 
-    def _explain(self, image: _Image, pc: int, code: bytes, wanted: Collection[PointKind]) -> str | None:
+    def _explain(self, image: _Image, pc: int, targets: Iterable[int], wanted: Collection[PointKind]) -> str | None:
         """Return why an address cannot be recorded, None when it can.
 
-        :param code: the bytes before it.
+        :param targets: of the calls that end there.
         """
         problem = "no call ends there"
-        for call in image.calls(code, pc):
-            if call.target is None:
+        for target in targets:
+            if target == _ANYWHERE:
                 if image.tail_calls.exist:
                     return None
                 problem = "the call before it leads to no callback"
                 continue
-            kind = image.callbacks.get(call.target)
+            kind = image.callbacks.get(target)
             if kind in wanted:
                 return None
             if kind is not None:
                 problem = f"the call before it is of kind {kind.name.lower()}, which this mode does not record"
-            elif not image.has_code(call.target):
-                if not image.low <= call.target < image.high and not image.has_code(pc - 1):
+            elif not image.has_code(target):
+                if not image.low <= target < image.high and not image.has_code(pc - 1):
                     # Another function of the module, whose end is unknown.
                     return None
-            elif image.tail_calls.may_follow(call.target):
+            elif image.tail_calls.may_follow(target):
                 return None
             else:
-                problem = f"the call before it is one of {image.name_of(call.target)}"
+                problem = f"the call before it is one of {image.name_of(target)}"
         return problem if not image.has_code(pc - 1) else f"{image.name_of(pc)}: {problem}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Reading of an image's code and debug info in C: branches to functions, and source locations from DWARF.
 
-Callers have something slower for installations without the compiled module. The headers in native/ document the C functions.
+The headers in native/ document the C functions.
 """
 
 from __future__ import annotations
@@ -12,28 +12,22 @@ import sys
 from array import array
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from enum import IntEnum
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.compile_units import CompileUnit
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_X86_64
 from kcovdbg.errors import CapabilityError
+from kcovdbg.symbols.arch import ARCHITECTURES, BranchKind
 from kcovdbg.symbols.numbered_locations import LocationArrays, Locations, check_status
 
 NO_UNIT: Final = 0xFFFFFFFF
 """The number of the unit of an address that is in none; of the chain of one whose unit cannot be read."""
 
-SEARCHED: Final = {
-    EM_X86_64: "kcovdbg_x86_branches",
-    EM_386: "kcovdbg_x86_branches",
-    EM_AARCH64: "kcovdbg_arm64_branches",
-}
-"""The machines whose branches the compiled module finds, each with the function that does."""
 # BranchColumns in one call.
 _BRANCHES: Final = 1 << 12
-# Bytes of text for a thread; in whole instructions of arm64.
+# Bytes of text for a thread, in whole instructions.
 _SEARCHED_BYTES: Final = 1 << 20
 SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "str_offsets", "addr", "ranges", "rnglists")
 
@@ -46,46 +40,56 @@ class BranchColumns(NamedTuple):
     target: array[int]
 
 
-class BranchKind(IntEnum):
-    """The kinds of branches, as native/branches.h numbers them."""
-
-    CALL = 0
-    JUMP = 1
-    SHORT_JUMP = 2
-    INDIRECT_CALL = 3
-    INDIRECT_JUMP = 4
-
-
 def core_count() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def find_branches(
-    texts: Sequence[tuple[int, bytes | memoryview]], machine: int, targets: Collection[int], kind: BranchKind
-) -> BranchColumns:
-    """Return the branches of a kind in some texts that lead to targets; all cores search.
+@cache
+def _description(machine: int) -> Any:
+    """Return an architecture for C, which it and all that it points at live as long as."""
+    ffi, _ = load_native()
+    described = ARCHITECTURES[machine]
+    forms = ffi.new(
+        "struct kcovdbg_form[]",
+        [
+            (form.mask, form.value, form.kind, form.length, form.before, len(form.pieces), form.pieces)
+            for form in described.forms
+        ],
+    )
+    given = (forms, len(forms), described.step, described.is_big_endian, described.is_from_end)
+    pointer = ffi.new("struct kcovdbg_architecture *", given)
+    # The destructor keeps the forms.
+    return ffi.gc(pointer, lambda _pointer, _forms=forms: None)
 
-    Of indirect calls, all are returned but those that end where a call of a target does.
+
+def find_branches(
+    texts: Sequence[tuple[int, bytes | memoryview]], machine: int, kinds: BranchKind, targets: Collection[int] | None = None
+) -> BranchColumns:
+    """Return the branches of some kinds in texts that lead to targets; all cores search.
 
     :param texts: addresses and contents.
-    :param machine: a key of :data:`SEARCHED`.
+    :param machine: a key of :data:`~kcovdbg.symbols.arch.ARCHITECTURES`.
+    :param targets: None for any. Branches through registers or memory are returned in any case, with a target of 0.
     """
     ffi, lib = load_native()
-    search = getattr(lib, SEARCHED[machine])
-    wanted = lib.kcovdbg_targets_new(column("Q", array("Q", targets), len(targets)), len(targets))
-    if wanted == ffi.NULL:
-        raise MemoryError
-    wanted = ffi.gc(wanted, lib.kcovdbg_targets_free)
+    architecture = _description(machine)
+    wanted = ffi.NULL
+    if targets is not None:
+        wanted = lib.kcovdbg_targets_new(column("Q", array("Q", targets), len(targets)), len(targets))
+        if wanted == ffi.NULL:
+            raise MemoryError
+        wanted = ffi.gc(wanted, lib.kcovdbg_targets_free)
 
     def find(part: tuple[int, Any, int]) -> BranchColumns:
         address, text, first = part
+        room = min(_BRANCHES, len(text))
         found = BranchColumns(array("Q"), array("Q"))
-        columns = [zeros("Q", _BRANCHES) for _ in found]
-        pointers = [column("Q", part, _BRANCHES) for part in columns]
+        columns = [zeros("Q", room) for _ in found]
+        pointers = [column("Q", part, room) for part in columns]
         start, stop = ffi.new("size_t *", first), first + _SEARCHED_BYTES
         while start[0] < stop:
-            count = search(text, len(text), address, kind, wanted, start, stop, *pointers, _BRANCHES)
+            count = lib.kcovdbg_branches(architecture, text, len(text), address, kinds, wanted, start, stop, *pointers, room)
             for whole, piece in zip(found, columns, strict=True):
                 whole.extend(piece[:count])
         return found
@@ -93,6 +97,8 @@ def find_branches(
     parts = [
         (address, ffi.from_buffer(text), first) for address, text in texts for first in range(0, len(text), _SEARCHED_BYTES)
     ]
+    if len(parts) == 1:
+        return find(parts[0])
     found = BranchColumns(array("Q"), array("Q"))
     with ThreadPoolExecutor(core_count()) as pool:
         # C code runs in parallel.

@@ -25,8 +25,9 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
+from kcovdbg.symbols.arch import can_find_branches
 from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, core_count
-from kcovdbg.symbols.coverage_points import PointKind, Points, can_find_points, find_points
+from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.gc_pause import without_collection
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
 from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError, Locations
@@ -325,7 +326,7 @@ def make_table(
     points = find_points(code, symbols)
     rows = _merge(points)
     if not rows.pcs:
-        known = "" if can_find_points(code.header.machine) else f" for {code.header.machine_name}, whose calls are unknown"
+        known = "" if can_find_branches(code.header.machine) else f" for {code.header.machine_name}, whose calls are unknown"
         raise CapabilityError(f"{code.name}: no coverage points{known}", hint="build the kernel with CONFIG_KCOV")
     locator = _Locator(reader, symbols, store)
     chains = _locate_rows(rows, points.jumps, locator)

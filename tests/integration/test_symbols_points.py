@@ -14,15 +14,13 @@ import pytest
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
+from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.symbols import coverage_points as points
+from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.code_proof import CodeProof
-from kcovdbg.symbols.compiled_reader import DwarfReader
+from kcovdbg.symbols.compiled_reader import DwarfReader, find_branches
 from kcovdbg.symbols.coverage_points import find_points, find_points_between
 
-X86_INDIRECT_CALL = re.compile(rb"\xff(?=[\xd0-\xd7\x10-\x13\x16\x17\x50-\x53\x55-\x57\x90-\x93\x95-\x97])")
-X86_INDIRECT_JUMP = re.compile(rb"\xff(?=[\xe0-\xe7\x20-\x27\x60-\x67\xa0-\xa7])")
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
 
 SOURCE = """
@@ -224,23 +222,29 @@ def test_what_is_no_elf_file(tmp_path, content):
         ElfFile(path)
 
 
+def branches_in(text, machine, kinds, address=0x1000, targets=None):
+    return list(zip(*find_branches([(address, text)], machine, kinds, targets), strict=True))
+
+
 def test_arm64_branches():
     def branch(opcode, words):
         return struct.pack("<I", opcode | words & 0x3FFFFFF)
 
-    text = branch(0x94000000, 4) + branch(0x14000000, -1) + struct.pack("<II", 0xD63F0000 | 3 << 5, 0xD65F03C0)
-    code = points._scan_arm64(text, 0x1000, False)
-    assert code.calls == ([0x1004], [0x1010])
-    assert code.jumps == ([0x1008], [0x1000])
-    assert code.indirect == [0x100C]
+    # blr x3, ret, and blraa x8, x9 of a kernel with authenticated pointers.
+    text = branch(0x94000000, 4) + branch(0x14000000, -1) + struct.pack("<III", 0xD63F0060, 0xD65F03C0, 0xD73F0909)
+    assert branches_in(text, EM_AARCH64, BranchKind.CALL) == [(0x1004, 0x1010)]
+    assert branches_in(text, EM_AARCH64, BranchKind.JUMP) == [(0x1008, 0x1000)]
+    assert branches_in(text, EM_AARCH64, BranchKind.INDIRECT_CALL) == [(0x100C, 0), (0x1014, 0)]
 
 
 def test_s390_branches():
+    # brasl, jg, basr; a jump on no condition, and a return.
     text = b"\xc0\xe5" + struct.pack(">i", 8) + b"\xc0\xf4" + struct.pack(">i", -3) + b"\x0d\xe1"
-    code = points._scan_s390(text, 0x1000, True)
-    assert code.calls == ([0x1006], [0x1010])
-    assert code.jumps == ([0x100C], [0x1000])
-    assert code.indirect == [0x100E]
+    text += b"\xc0\x04" + struct.pack(">i", 8) + b"\x07\xfe" + b"\x07\xf1"
+    assert branches_in(text, EM_S390, BranchKind.CALL) == [(0x1006, 0x1010)]
+    assert branches_in(text, EM_S390, BranchKind.JUMP) == [(0x100C, 0x1000)]
+    assert branches_in(text, EM_S390, BranchKind.INDIRECT_CALL) == [(0x100E, 0)]
+    assert branches_in(text, EM_S390, BranchKind.INDIRECT_JUMP) == [(0x1018, 0)]
 
 
 def test_riscv_branches():
@@ -261,57 +265,75 @@ def test_riscv_branches():
         "9002",  # 1026: c.ebreak
     ]
     text = b"".join(bytes.fromhex(word)[::-1] for word in words)
-    code = points._scan_riscv(text, 0x1000, False)
-    assert list(zip(*code.calls, strict=True)) == [(0x1004, 0x1016), (0x100E, 0x1FFE)]
-    assert sorted(zip(*code.jumps, strict=True)) == [(0x1006, 0x1000), (0x1016, 0x16), (0x1018, 0xFFE), (0x1026, 0xFFE)]
-    assert sorted(code.indirect) == [0x101A, 0x1022]
-    assert code.indirect_jumps == [0x101A]
+    assert branches_in(text, EM_RISCV, BranchKind.CALL) == [(0x1004, 0x1016), (0x100E, 0x1FFE)]
+    jumps = [(0x1006, 0x1000), (0x1016, 0x16), (0x1018, 0xFFE), (0x1026, 0xFFE)]
+    assert branches_in(text, EM_RISCV, BranchKind.JUMP) == jumps
+    assert branches_in(text, EM_RISCV, BranchKind.INDIRECT_CALL) == [(0x101A, 0), (0x1022, 0)]
+    assert branches_in(text, EM_RISCV, BranchKind.INDIRECT_JUMP) == [(0x101C, 0)]
 
 
-@pytest.mark.parametrize("machine", [EM_X86_64, EM_AARCH64])
-def test_compiled_search_finds_what_python_finds(machine):
-    """Random code with many branches, in several parts for the threads; some branches cross the borders of parts."""
-    random = Random(machine)
+# By how objdump writes them. What follows a prefix is the branch; that of a name is its address.
+X86_LINE = re.compile(r"^ *([0-9a-f]+):\t(?:(?:notrack|bnd|ds|cs) )*(call|jmp|j\w+) +(\*?)(\S+)", re.MULTILINE)
+X86_KINDS = {
+    ("call", ""): BranchKind.CALL,
+    ("call", "*"): BranchKind.INDIRECT_CALL,
+    ("jmp", "*"): BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP,
+}
+X86_SOURCE = """
+.globl _start
+_start:
+    call near; jmp far; jne far; call *%rax; call *%r9; call *(%rbx); call *8(%rbx); call *800(%rbx)
+    call *(%rsp); call *8(%rsp,%rax,4); call *800(%r12); call *table(%rip); call *table(,%rax,8); call *(%rbp); call *(%r13)
+    jmp *%rdx; jmp *(%rcx); jmp *8(%rcx); jmp *800(%rcx); jmp *table(%rip); jmp *table(,%rax,8); jmp *8(%rsp,%rax,8)
+near: je near; jmp near; ret
+    .skip 300
+far: jmp _start; ret
+table: .quad 0
+"""
+
+
+@needs_gcc
+def test_x86_branches_against_objdump(tmp_path):
+    """All forms that the assembler makes are found; other bytes may look like one as well."""
+    (tmp_path / "a.s").write_text(X86_SOURCE)
+    subprocess.run(["gcc", "-nostdlib", "-static", "-no-pie", "-o", "a", "a.s"], cwd=tmp_path, check=True)
+    command = ["objdump", "-d", "--no-show-raw-insn", "a"]
+    text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    starts = [int(at, 16) for at in re.findall(r"^ *([0-9a-f]+):\t", text, re.MULTILINE)]
+    with ElfFile(tmp_path / "a") as elf:
+        (section,) = elf.text_sections()
+        code, address = elf.read_section(section), section.address
+    count = 0
+    for at, word, star, operand in X86_LINE.findall(text):
+        end = starts[starts.index(int(at, 16)) + 1]
+        is_short = not star and end - int(at, 16) == 2
+        kind = BranchKind.SHORT_JUMP if is_short else X86_KINDS.get((word, star), BranchKind.JUMP)
+        assert (end, 0 if star else int(operand, 16)) in branches_in(code, EM_X86_64, kind, address), (word, operand)
+        assert (kind is BranchKind.JUMP or is_short) == (word not in ("call", "jmp") or (not star and word == "jmp"))
+        count += 1
+    assert count == 25
+    assert len(branches_in(code, EM_X86_64, BranchKind.SWITCH_JUMP, address)) == 1
+
+
+def test_search_in_parts():
+    """Random code with many calls, in several parts for the threads; some cross the borders of parts."""
+    random = Random(5)
     size, address = (1 << 21) + 77, 0x1000000
     text = bytearray(random.randbytes(size))
-    for at in [random.randrange(size - 8) & ~3 for _ in range(60000)] + [(1 << 20) - back for back in (1, 3, 4, 6)]:
-        displacement = struct.pack("<i", random.randrange(-at, size - at))
-        words = struct.pack("<I", random.choice((0x94000000, 0x14000000)) | (random.randrange(-at, size - at) // 4 & 0x3FFFFFF))
-        register = struct.pack("<I", random.choice((0xD63F0000, 0xD61F0000)) | random.randrange(32) << 5)
-        x86 = (
-            b"\xe8" + displacement,
-            b"\xe9" + displacement,
-            b"\x0f\x84" + displacement,
-            b"\xff\xd0",
-            b"\xff\x50\x08",
-            b"\xff\xe2",
-        )
-        branch = random.choice(x86 if machine == EM_X86_64 else (words, register))
-        text[at : at + len(branch)] = branch
-    targets = {address + random.randrange(size) & ~3 for _ in range(200000)}
-    code = points.SCANNERS[machine](bytes(text), address, False)
-    compiled = points._CompiledCode([(address, bytes(text))], machine, True)
-    assert compiled.calls_to(targets) == code.calls_to(targets)
-    assert compiled.jumps_to(targets) == code.jumps_to(targets)
-    if machine == EM_X86_64:
-        lengths = {0x10: 2, 0x50: 3, 0x90: 6, 0xD0: 2}
-        code.indirect.extend(
-            address + match.start() + lengths[text[match.end()] & 0xF0] for match in X86_INDIRECT_CALL.finditer(text)
-        )
-        code.indirect_jumps.extend(address + match.start() for match in X86_INDIRECT_JUMP.finditer(text))
-        short = compiled.short_jumps_to(targets)
-        found = [match.end() for match in points.X86_SHORT.finditer(text, 0, size - 1)]
-        ends = {at: address + at + 1 + (text[at] ^ 0x80) - 0x80 for at in found}
-        assert {at for target in targets for at in short(target)} == {address + at for at, to in ends.items() if to in targets}
-    assert set(compiled.indirect_beside(targets)) == set(code.indirect_beside(targets))
-    assert list(compiled.indirect_jumps) == code.indirect_jumps
-    assert min(len(compiled.calls_to(targets).back), len(code.indirect), len(code.indirect_jumps)) > 500
+    for at in [random.randrange(size - 8) for _ in range(60000)] + [(1 << 20) - back for back in (1, 3, 4, 6)]:
+        text[at : at + 5] = b"\xe8" + struct.pack("<i", random.randrange(-at, size - at))
+    targets = {address + random.randrange(size) for _ in range(200000)}
+    ends = (address + match.start() + 5 for match in re.finditer(rb"\xe8(?=....)", text, re.DOTALL))
+    calls = ((end, end + struct.unpack_from("<i", text, end - address - 4)[0]) for end in ends)
+    expected = [call for call in calls if call[1] in targets]
+    assert branches_in(bytes(text), EM_X86_64, BranchKind.CALL, address, targets) == expected
+    assert len(expected) > 500
 
 
 def test_x86_calls_within_another_calls_bytes():
     # The second one starts in the displacement of the first: both are looked at.
     text = b"\xe8\xe8\x01\x00\x00\x00\x00"
-    assert points._scan_x86(text, 0, False).calls.back == [5, 6]
+    assert [back for back, _ in branches_in(text, EM_X86_64, BranchKind.CALL, 0)] == [5, 6]
 
 
 @needs_gcc

@@ -373,13 +373,23 @@ static void try_locations(void)
 /* What is found does not depend on how much room there is at a time, or on where the search is cut in two. */
 static void try_branches(void)
 {
+	static const struct kcovdbg_form forms[] = {
+		{ 0xff, 0xe8, 1, 5, 0, 1, { { 8, 32, 0, 1 } } },
+		{ 0xf0ff, 0x800f, 2, 6, 0, 1, { { 16, 32, 0, 1 } } },
+		{ 0xf0, 0x70, 4, 2, 0, 1, { { 8, 8, 0, 1 } } },
+		{ 0xfffff00000fff, 0x1400ff000ff, 2, 8, 4, 2, { { 12, 20, 12, 1 }, { 52, 12, 0, 1 } } },
+		{ 0xffff, 0xd0ff, 0, 2, 0, 0, { { 0 } } },
+		{ 0xff, 0xff, 8, 7, 0, 0, { { 0 } } },
+		{ 0xff, 0x14, 8, 4, 0, 0, { { 0 } } },
+	};
+	struct kcovdbg_architecture architecture = { forms, sizeof(forms) / sizeof(*forms), 1 << below(3), below(2), below(2) };
 	static const unsigned char likely[] = { 0xe8, 0xe9, 0x0f, 0x84, 0xeb, 0x74, 0xff, 0xd0,
 						0xe0, 0x94, 0x14, 0xd6, 0x1f, 0,    1,	  0xff };
 	enum { ROOM = 200 };
 	size_t size = below(ROOM), i, count, start, stop = below(4) ? SIZE_MAX : below(size + 9), cut = below(size + 1) & -4,
 	       all = 0;
-	int kind = below(5);
-	bool is_arm = below(2);
+	uint32_t kinds = below(16);
+	bool is_any = !below(4);
 	unsigned char *text = malloc(size);
 	uint64_t address = below(8) ? random_word() : UINT64_MAX - below(300), targets[8], backs[ROOM], led[ROOM];
 	uint64_t more_backs[ROOM], more_led[ROOM];
@@ -392,7 +402,7 @@ static void try_branches(void)
 		targets[i] = below(200) ? address + below(2 * ROOM) - ROOM / 2 : random_word();
 	wanted = kcovdbg_targets_new(targets, below(9));
 	CHECK(wanted);
-#define FIND(...) (is_arm ? kcovdbg_arm64_branches : kcovdbg_x86_branches)(text, size, address, kind, wanted, __VA_ARGS__)
+#define FIND(...) kcovdbg_branches(&architecture, text, size, address, kinds, is_any ? NULL : wanted, __VA_ARGS__)
 	for (start = 0; start != SIZE_MAX && start < stop;) {
 		size_t before = start;
 

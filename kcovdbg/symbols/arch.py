@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What calls and jumps look like on each architecture. native/branches.c searches for them by these descriptions.
+
+Encodings are those of the architectures' manuals, as words in the order of bytes of the machine's instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntFlag
+from typing import Final, NamedTuple
+
+from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
+
+THUNKS: Final = ("__x86_indirect_thunk_", "__s390_indirect_jump_", "__SCT__")
+"""Prefixes of functions that lead to others: thunks against Spectre, and trampolines of static calls."""
+
+
+class BranchKind(IntFlag):
+    """The kinds of branches."""
+
+    CALL = 1
+    JUMP = 2
+    SHORT_JUMP = 4
+    """Of x86, within 128 bytes: what looks like one is often something else."""
+    INDIRECT_CALL = 8
+    """Through a register or memory."""
+    INDIRECT_JUMP = 16
+    SWITCH_JUMP = 32
+    """Through a table at a fixed address, which stays in its function."""
+
+
+class DisplacementPart(NamedTuple):
+    """A part of a displacement."""
+
+    shift: int
+    """Of its lowest bit in the word."""
+    width: int
+    place: int
+    """Of its lowest bit in the displacement."""
+    is_signed: bool = False
+
+
+class Form(NamedTuple):
+    """One encoding of a branch."""
+
+    kind: BranchKind
+    """None of them for what only looks like a branch."""
+    length: int
+    """In bytes."""
+    mask: int
+    value: int
+    pieces: tuple[DisplacementPart, ...] = ()
+    """Those of the displacement; none for a branch through a register or memory."""
+    before: int = 0
+    """Bytes before its last instruction, which alone is an indirect branch."""
+
+
+class Architecture(NamedTuple):
+    """The branches of an architecture."""
+
+    step: int
+    """Instructions are at multiples of this many bytes."""
+    forms: tuple[Form, ...]
+    """Of several that fit, the first is meant."""
+    relocations: Mapping[int, int]
+    """The types of relocations that calls have, with the bytes from there to the call's end."""
+    is_big_endian: bool = False
+    is_from_end: bool = False
+    """Displacements count from the end of a branch, not from its start."""
+
+
+_NONE: Final = BranchKind(0)
+
+
+def _x86() -> Iterator[Form]:
+    near = (DisplacementPart(8, 32, 0, True),)
+    yield Form(BranchKind.CALL, 5, 0xFF, 0xE8, near)
+    yield Form(BranchKind.JUMP, 5, 0xFF, 0xE9, near)
+    yield Form(BranchKind.JUMP, 6, 0xF0FF, 0x800F, (DisplacementPart(16, 32, 0, True),))
+    for mask, value in ((0xFF, 0xEB), (0xF0, 0x70)):
+        yield Form(BranchKind.SHORT_JUMP, 2, mask, value, (DisplacementPart(8, 8, 0, True),))
+    for kind, table, operation in (
+        (BranchKind.INDIRECT_CALL, BranchKind.INDIRECT_CALL, 0x10),
+        (BranchKind.INDIRECT_JUMP, BranchKind.SWITCH_JUMP, 0x20),
+    ):
+        # By a ModRM byte's mode; the register 4 means a SIB byte, and 5 without a displacement one of 32 bits alone.
+        yield Form(table, 7, 0x07FFFF, 0x0504FF | operation << 8)
+        yield Form(kind, 3, 0xFFFF, 0x04FF | operation << 8)
+        yield Form(kind, 6, 0xFFFF, 0x05FF | operation << 8)
+        yield Form(kind, 2, 0xF8FF, 0x00FF | operation << 8)
+        yield Form(kind, 4, 0xFFFF, 0x44FF | operation << 8)
+        yield Form(kind, 3, 0xF8FF, 0x40FF | operation << 8)
+        yield Form(kind, 7, 0xFFFF, 0x84FF | operation << 8)
+        yield Form(kind, 6, 0xF8FF, 0x80FF | operation << 8)
+        yield Form(kind, 2, 0xF8FF, 0xC0FF | operation << 8)
+
+
+def _arm64() -> Iterator[Form]:
+    displacement = (DisplacementPart(0, 26, 2, True),)
+    yield Form(BranchKind.CALL, 4, 0xFC000000, 0x94000000, displacement)
+    yield Form(BranchKind.JUMP, 4, 0xFC000000, 0x14000000, displacement)
+    for kind, opcode in ((BranchKind.INDIRECT_CALL, 0xD63F0000), (BranchKind.INDIRECT_JUMP, 0xD61F0000)):
+        yield Form(kind, 4, 0xFFFFFC1F, opcode)
+        # With authentication of the pointer.
+        yield Form(kind, 4, 0xFEFFF800, opcode | 0x800)
+
+
+def _s390() -> Iterator[Form]:
+    far, near = (DisplacementPart(0, 32, 1, True),), (DisplacementPart(0, 16, 1, True),)
+    # brasl and bras with %r14; jg and its conditions, of which 0 is none.
+    yield Form(BranchKind.CALL, 6, 0xFFFF << 32, 0xC0E5 << 32, far)
+    yield Form(BranchKind.CALL, 4, 0xFFFF << 16, 0xA7E5 << 16, near)
+    yield Form(_NONE, 6, 0xFFFF << 32, 0xC004 << 32)
+    yield Form(BranchKind.JUMP, 6, 0xFF0F << 32, 0xC004 << 32, far)
+    # basr with %r14, and br; the register 0 is none, and a jump through %r14 is a return.
+    for kind, opcode, other in ((BranchKind.INDIRECT_CALL, 0x0DE0, 0x0DE0), (BranchKind.INDIRECT_JUMP, 0x07F0, 0x07FE)):
+        yield Form(_NONE, 2, 0xFFFF, opcode)
+        yield Form(_NONE, 2, 0xFFFF, other)
+        yield Form(kind, 2, 0xFFF0, opcode)
+
+
+# The registers that assemblers and linkers take for far calls and jumps.
+_RISCV_FAR: Final = (1, 5, 6, 7)
+
+
+def _riscv() -> Iterator[Form]:
+    near = (
+        DisplacementPart(21, 10, 1),
+        DisplacementPart(20, 1, 11),
+        DisplacementPart(12, 8, 12),
+        DisplacementPart(31, 1, 20, True),
+    )
+    far = (DisplacementPart(12, 20, 12, True), DisplacementPart(52, 12, 0, True))
+    short = tuple(
+        DisplacementPart(*piece) for piece in ((2, 1, 5), (3, 3, 1), (6, 1, 7), (7, 1, 6), (8, 1, 10), (9, 2, 8), (11, 1, 4))
+    )
+    # By the register that the return address is put into.
+    for direct, indirect, register in (
+        (BranchKind.CALL, BranchKind.INDIRECT_CALL, 1 << 7),
+        (BranchKind.JUMP, BranchKind.INDIRECT_JUMP, 0),
+    ):
+        # auipc with jalr, and jal.
+        for through in _RISCV_FAR:
+            yield Form(direct, 8, 0xFFFFF << 32 | 0xFFF, (through << 15 | 0x67 | register) << 32 | through << 7 | 0x17, far, 4)
+        yield Form(direct, 4, 0xFFF, 0x6F | register, near)
+        # jalr, c.jr and c.jalr. A jump through ra is a return, and without a register they are other instructions.
+        long, compressed = 0x67 | register, 0x9002 if register else 0x8002
+        for none in (0,) if register else (0, 1):
+            yield Form(_NONE, 4, 0xFFFFF, none << 15 | long)
+            yield Form(_NONE, 2, 0xFFFF, none << 7 | compressed)
+        yield Form(indirect, 4, 0x7FFF, long)
+        yield Form(indirect, 2, 0xF07F, compressed)
+    yield Form(BranchKind.JUMP, 2, 0xE003, 0xA001, (*short, DisplacementPart(12, 1, 11, True)))
+
+
+# R_X86_64_PC32 and R_X86_64_PLT32, which jumps have as well.
+_X86: Final = Architecture(1, tuple(_x86()), {2: 4, 4: 4}, is_from_end=True)
+ARCHITECTURES: Final = {
+    EM_X86_64: _X86,
+    EM_386: _X86,
+    # R_AARCH64_CALL26.
+    EM_AARCH64: Architecture(4, tuple(_arm64()), {283: 4}),
+    # R_390_PC32DBL and R_390_PLT32DBL.
+    EM_S390: Architecture(2, tuple(_s390()), {19: 4, 20: 4}, is_big_endian=True),
+    # R_RISCV_JAL, R_RISCV_CALL and R_RISCV_CALL_PLT.
+    EM_RISCV: Architecture(2, tuple(_riscv()), {17: 4, 18: 8, 19: 8}),
+}
+"""By the machine of an ELF file."""
+
+
+def can_find_branches(machine: int) -> bool:
+    """Return whether branches can be found in code of a machine."""
+    return machine in ARCHITECTURES
