@@ -39,7 +39,6 @@ from kcovdbg.monitor.samples import (
 from kcovdbg.monitor.summary import (
     SUMMARY_COLUMNS,
     SUMMARY_MEANINGS,
-    Summary,
     advice_lines,
     buffer_table,
     heading_lines,
@@ -58,14 +57,15 @@ _NO_SCREEN: Final = "no full-screen view here"
 
 
 def _run(context: Context, args: Namespace) -> CommandResult:
-    if args.summary or args.output is not None:
-        if args.file is None:
-            raise WordError("monitor: --summary needs a recording", None, hint="monitor FILE --summary")
-        if args.record is not None:
-            raise UsageError("monitor: a recording cannot be recorded", hint="leave out --record")
-        return _summarize(context, args)
+    summarizes = args.summary or args.output is not None
     if args.file is None:
+        if summarizes:
+            raise WordError("monitor: --summary needs a recording", None, hint="monitor FILE --summary")
         return _watch(context, args)
+    if args.record is not None:
+        raise UsageError("monitor: a recording cannot be recorded", hint="leave out --record")
+    if summarizes:
+        return _summarize(context, args)
     _play_back(context, args)
     return None
 
@@ -83,14 +83,11 @@ def _watch(context: Context, args: Namespace) -> CommandResult:
         raise CapabilityError(
             f"monitor needs a running kernel; {context.target.name} is not one", hint="tasks, objects and check show its state"
         )
-    if context.format is not Format.TEXT:
-        return _write_samples(context, args)
-    return _show(context, args) if has_screen else _record(context, args)
+    shows = has_screen and context.format is Format.TEXT
+    return _show(context, args) if shows else _write_samples(context, args)
 
 
 def _play_back(context: Context, args: Namespace) -> None:
-    if args.record is not None:
-        raise UsageError("monitor: a recording cannot be recorded", hint="leave out --record")
     has_screen = context.workspace.has_screen
     if not has_screen or not context.terminal.is_terminal or context.format is not Format.TEXT:
         raise CapabilityError(f"monitor: {_NO_TERMINAL if has_screen else _NO_SCREEN}", hint=f"monitor {args.file} --summary")
@@ -154,13 +151,8 @@ def _let_run(machine: Watchpoints, seconds: float) -> bool:
     return end is RunEnd.TIME
 
 
-@contextlib.contextmanager
-def _maybe_recording(context: Context, path: str | None) -> Iterator[RecordingWriter | None]:
-    if path is None:
-        yield None
-        return
-    with open_recording(path, _find_facts(context), context.inputs) as writer:
-        yield writer
+def _maybe_recording(context: Context, path: str | None) -> contextlib.AbstractContextManager[RecordingWriter | None]:
+    return contextlib.nullcontext() if path is None else open_recording(path, _find_facts(context), context.inputs)
 
 
 def _take_samples(context: Context, source: LiveSource, seconds: float | None) -> Iterator[Sample]:
@@ -182,23 +174,17 @@ def _take_samples(context: Context, source: LiveSource, seconds: float | None) -
         context.status = 0 if source.is_recording else INTERRUPTED
 
 
-def _record(context: Context, args: Namespace) -> Iterator[Renderable]:
-    """Record without a screen."""
-    with signals_as_exit(), open_recording(args.record, _find_facts(context), context.inputs) as writer:
-        source = _make_source(context, args, writer)
-        for _ in _take_samples(context, source, args.seconds):
-            pass
-    yield _describe_recording(args.record, source, writer)
-
-
 def _write_samples(context: Context, args: Namespace) -> Iterator[Renderable]:
-    """Write a row per look, as soon as it is known."""
+    """Record without a screen, and write a row per look, as soon as it is known, where rows are wanted."""
     facts = _find_facts(context)
     with signals_as_exit(), _maybe_recording(context, args.record) as writer:
         source = _make_source(context, args, writer)
         for sample in _take_samples(context, source, args.seconds):
-            yield Table(SAMPLE_COLUMNS, (make_row(sample, facts),))
-            yield Flush()
+            if context.format is not Format.TEXT:
+                yield Table(SAMPLE_COLUMNS, (make_row(sample, facts),))
+                yield Flush()
+    if writer is not None and context.format is Format.TEXT:
+        yield _describe_recording(args.record, source, writer)
 
 
 def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
@@ -216,12 +202,6 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
     if context.format is not Format.TEXT:
         yield Fields(SUMMARY_COLUMNS, summary)
         return
-    yield from _summary_parts(summary)
-    if args.output is not None:
-        yield Lines(((("remark", f"written: {args.output}"),),))
-
-
-def _summary_parts(summary: Summary) -> Iterator[Renderable]:
     yield Lines((*heading_lines(summary), ()))
     yield buffer_table(summary, _BUFFERS_SHOWN)
     yield Lines((*advice_lines(summary), ()), is_prose=True)
@@ -237,6 +217,8 @@ def _summary_parts(summary: Summary) -> Iterator[Renderable]:
         yield Lines((_heading("findings of two looks in a row"),))
         yield Table(FINDING_COLUMNS, summary.findings)
     yield Lines((_heading(f"objects: {summary.came} came, {summary.went} went"),), remarks=summary.errors)
+    if args.output is not None:
+        yield Lines(((("remark", f"written: {args.output}"),),))
 
 
 def _heading(text: str) -> Line:

@@ -41,8 +41,6 @@ class MonitorRow(NamedTuple):
     key: Hashable
     """What it is known by from look to look."""
     item: Any
-    search: str
-    """The text that a filter looks at."""
     buffer: str | None = None
     """The name of its buffer; None where it has none."""
 
@@ -194,27 +192,29 @@ def make_rows(activity: Activity, tab: Tab) -> Iterator[MonitorRow]:
     if tab is Tab.TASKS:
         for found in activity.tasks:
             task = found.task
-            parts = (task.pid, task.comm, task.kcov_mode, _role(found), task.syscall, f"{task.kcov or 0:#x}")
             # Others have nothing that could be viewed.
-            buffer = _buffer_name(task) if task.count is not None else None
-            yield MonitorRow((task.task, task.device), found, " ".join(map(str, parts)), buffer)
+            yield MonitorRow((task.task, task.device), found, _buffer_name(task) if task.count is not None else None)
     elif tab is Tab.SECTIONS:
         for section in activity.sections:
-            kcov = section.key.kcov
-            yield MonitorRow(
-                section.key, section, f"{handle_text(section.key)} {kcov or 0:#x}", _section_buffer(activity, kcov)
-            )
+            yield MonitorRow(section.key, section, _section_buffer(activity, section.key.kcov))
     elif tab is Tab.OBJECTS:
         for of in activity.objects.values():
-            known = (f"{of.kcov:#x}", of.mode, of.pid, of.comm, handles_text(of.handles))
-            name = f"{of.device or 'kcov'}:{of.kcov:#x}" if of.area else None
-            yield MonitorRow(of.kcov, of, " ".join(map(str, known)), name)
+            yield MonitorRow(of.kcov, of, f"{of.device or 'kcov'}:{of.kcov:#x}" if of.area else None)
     elif tab is Tab.EVENTS:
         for number, event in enumerate(activity.events):
-            yield MonitorRow((event.time, number), event, event_text(event))
+            yield MonitorRow((event.time, number), event)
     else:
         for finding in activity.findings:
-            yield MonitorRow(finding, finding, " ".join(finding))
+            yield MonitorRow(finding, finding)
+
+
+def filter_rows(rows: Iterable[MonitorRow], tab: Tab, text: str) -> list[MonitorRow]:
+    """Return the rows in whose columns a text occurs, in whichever case."""
+    if not text:
+        return list(rows)
+    formatters = [column.formatter() for column in COLUMNS[tab]]
+    wanted = text.casefold()
+    return [row for row in rows if wanted in " ".join(form(row.item) for form in formatters).casefold()]
 
 
 def _section_buffer(activity: Activity, kcov: int | None) -> str | None:

@@ -19,6 +19,7 @@ from kcovdbg.check.runner import check_briefly
 from kcovdbg.console.wording import syscall_text
 from kcovdbg.errors import GoneError, KcovdbgError, ReadError
 from kcovdbg.model.area import IRQ_LIST, TASK_LIST
+from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Task, TaskFields
@@ -212,10 +213,8 @@ class Sampler:
 def make_task_sample(task: Task, state: State) -> TaskSample:
     """Return a task as a sample has it."""
     fields = task.fields
-    call = state.syscall(fields.address).call if fields.address in state.syscalls else None
     count, full = task.count, task.full
-    if task.session.is_section and count is not None and task.capacity is not None and count > task.capacity:
-        # Only the kernel writes an area: the section ended between two reads, and this is a link of the list of free areas.
+    if task.session.is_section and _is_link(count, task.capacity):
         count = full = None
     return TaskSample(
         pid=fields.pid,
@@ -233,8 +232,21 @@ def make_task_sample(task: Task, state: State) -> TaskSample:
         count=count,
         capacity=task.capacity,
         full=full,
-        syscall=None if call is None else syscall_text(call),
+        syscall=_syscall_of(fields.address, state),
     )
+
+
+def _is_link(count: int | None, capacity: int | None) -> bool:
+    """Return whether an area's count, which only the kernel writes, is a link of the list of free areas.
+
+    The section ended between two reads.
+    """
+    return count is not None and capacity is not None and count > capacity
+
+
+def _syscall_of(task: int, state: State) -> str | None:
+    call = state.syscall(task).call if task in state.syscalls else None
+    return None if call is None else syscall_text(call)
 
 
 def find_device_tasks(state: State) -> tuple[TaskFields, ...]:
@@ -248,11 +260,7 @@ def make_device_samples(state: State) -> Iterator[TaskSample]:
     for device in state.device_use:
         for session in device.sessions:
             fields = state.task_by_address.get(session.task)
-            call = state.syscall(session.task).call if session.task in state.syscalls else None
-            count = session.count
-            if session.depth and count is not None and session.capacity is not None and count > session.capacity:
-                # Only the kernel writes an area: the section ended between two reads.
-                count = None
+            count = None if session.depth and _is_link(session.count, session.capacity) else session.count
             yield TaskSample(
                 pid=session.pid,
                 tgid=None if fields is None else fields.tgid,
@@ -269,24 +277,28 @@ def make_device_samples(state: State) -> Iterator[TaskSample]:
                 count=count,
                 capacity=session.capacity,
                 full=None if count is None else session.full,
-                syscall=None if call is None else syscall_text(call),
+                syscall=_syscall_of(session.task, state),
                 device=device.name,
             )
 
 
 def make_object_samples(state: State) -> tuple[ObjectSample, ...]:
     """Return the objects of a state."""
-    found = []
-    for address, kcov in sorted(state.objects.items()):
-        handles = tuple(sorted(handle.handle for handle in state.handles_of.get(address, ()) if handle.handle is not None))
+
+    def make(address: int, kcov: Kcov, handles: Iterable[int | None], device: str | None = None) -> ObjectSample:
         size, area = (None, None) if kcov.fields is None else (kcov.fields.size, kcov.fields.area)
-        found.append(ObjectSample(address, kcov.mode, size, area, kcov.pid, kcov.comm, handles))
+        known = tuple(sorted(handle for handle in handles if handle is not None))
+        return ObjectSample(address, kcov.mode, size, area, kcov.pid, kcov.comm, known, device)
+
+    found = [
+        make(address, kcov, (handle.handle for handle in state.handles_of.get(address, ())))
+        for address, kcov in sorted(state.objects.items())
+    ]
     for device in state.devices:
-        for address, kcov in sorted(device.objects.items()):
-            published = device.published.get(address)
-            size, area = (None, None) if kcov.fields is None else (kcov.fields.size, kcov.fields.area)
-            handles = (published,) if published else ()
-            found.append(ObjectSample(address, kcov.mode, size, area, kcov.pid, kcov.comm, handles, device.name))
+        found += [
+            make(address, kcov, (device.published.get(address) or None,), device.name)
+            for address, kcov in sorted(device.objects.items())
+        ]
     return tuple(found)
 
 

@@ -23,6 +23,7 @@ from kcovdbg.monitor.rows import (
     cost_line,
     event_style,
     event_text,
+    filter_rows,
     is_reversed,
     make_rows,
     sections_line,
@@ -119,8 +120,7 @@ class MonitorState:
     def _make_rows(self) -> None:
         """Find the rows of the list, in order, and the columns that may be shown."""
         self._shown_keys = [column.key for column in COLUMNS[self.tab]]
-        wanted = self.filter.casefold()
-        rows = [row for row in make_rows(self.activity, self.tab) if wanted in row.search.casefold()]
+        rows = filter_rows(make_rows(self.activity, self.tab), self.tab, self.filter)
         self.rows: list[MonitorRow] = sort_rows(rows, self.sort_column, inverted=self.sort.inverted)
         if self._key is not None:
             # The cursor stays with its row.
