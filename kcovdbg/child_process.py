@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The command lines of Python processes that run a part of kcovdbg."""
+"""The command lines of Python processes that run a part of kcovdbg, or install one."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,12 @@ def python_command(module: str, *arguments: str) -> list[str]:
     :param module: its name, as after ``python -m``.
     """
     return [sys.executable, "-I", "-c", _START, "\n".join(_search_path()), module, *arguments]
+
+
+def find_install_command(extra: str) -> str:
+    """Return the command that installs an extra beside this kcovdbg, be it a package or a checkout."""
+    options = ["-e", f"{ROOT}[{extra}]"] if (Path(ROOT) / "pyproject.toml").is_file() else [f"kcovdbg[{extra}]"]
+    return shlex.join([sys.executable, "-m", "pip", "install", *options])
 
 
 def _search_path() -> list[str]:

@@ -294,9 +294,10 @@ class ViewScreen:
         def _(_event: KeyPressEvent) -> None:
             self._stop_asking()
 
-        @bindings.add(Keys.Any, filter=moving)
-        def _(_event: KeyPressEvent) -> None:
+        def name_help() -> None:
             self.state.message = "? lists the keys"
+
+        bindings.add(Keys.Any, filter=moving)(self._binding(name_help))
 
         return bindings
 

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO, TypeAlias
 
+from kcovdbg.child_process import find_install_command
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.context import Context
 from kcovdbg.console.terminal import write_remarks
@@ -227,7 +228,7 @@ def _run_on_cluster(command: str, jobs: Sequence[BatchJob], address: str) -> Ite
     try:
         distributed: Any = import_module("distributed")
     except ImportError as error:
-        raise CapabilityError(f"{command}: --scheduler needs Dask", hint="pip install 'kcovdbg[farm]'") from error
+        raise CapabilityError(f"{command}: --scheduler needs Dask", hint=find_install_command("farm")) from error
     try:
         client = distributed.Client(address, timeout=10)
     except (OSError, ValueError, TimeoutError) as error:

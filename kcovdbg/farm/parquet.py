@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kcovdbg.child_process import find_install_command
 from kcovdbg.console.column import Column
 from kcovdbg.console.renderable import Fields, Table
 from kcovdbg.console.writer import encode_rows
@@ -41,7 +42,7 @@ def import_arrow() -> Any:
         import_module("pyarrow.parquet")
     except ImportError as error:
         raise CapabilityError(
-            "Parquet files need pyarrow, which is not installed", hint="pip install 'kcovdbg[farm]'"
+            "Parquet files need pyarrow, which is not installed", hint=find_install_command("farm")
         ) from error
     return arrow
 

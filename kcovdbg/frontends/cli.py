@@ -7,7 +7,6 @@ import contextlib
 import io
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from kcovdbg import __version__
-from kcovdbg.child_process import python_command
+from kcovdbg.child_process import find_install_command, python_command
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.command import CommandTable
@@ -90,15 +89,8 @@ def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
     try:
         server = import_module("kcovdbg.frontends.mcp.stdio")
     except ModuleNotFoundError as error:
-        raise CapabilityError(f"mcp needs {error.name}, which is not installed", hint=_find_install_command("mcp")) from error
+        raise CapabilityError(f"mcp needs {error.name}, which is not installed", hint=find_install_command("mcp")) from error
     server.serve_stdio(workspace, confinement)
-
-
-def _find_install_command(extra: str) -> str:
-    """Return the command that installs an extra beside this kcovdbg, be it a package or a checkout."""
-    root = Path(__file__).resolve().parents[2]
-    options = ["-e", f"{root}[{extra}]"] if (root / "pyproject.toml").is_file() else [f"kcovdbg[{extra}]"]
-    return shlex.join([sys.executable, "-m", "pip", "install", *options])
 
 
 def main(

@@ -3,15 +3,19 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kcovdbg.child_process import ROOT, python_command
+from kcovdbg import child_process
+from kcovdbg.child_process import ROOT, find_install_command, python_command
 from kcovdbg.collect.background_jobs import Jobs
+from kcovdbg.errors import CapabilityError
 from kcovdbg.farm.batch_job import WORKER
+from kcovdbg.farm.parquet import import_arrow
 from tests.unit.test_imports import MODULES
 
 MODULES_STARTED = ("kcovdbg.frontends.background_process", WORKER, "kcovdbg.symbols.table_builder")
@@ -70,3 +74,19 @@ def test_every_interpreter_is_started_in_one_place():
     found = {name for name, path in MODULES.items() if started.search(path.read_text())}
     # The second shows the user how to install a package; the third tells GDB which Python it is.
     assert found == {"kcovdbg.child_process", "kcovdbg.frontends.cli", "kcovdbg.commands.gdb"}
+
+
+def test_extras_are_installed_beside_this_kcovdbg(monkeypatch, tmp_path):
+    words = shlex.split(find_install_command("farm"))
+    assert words[:4] == [sys.executable, "-m", "pip", "install"]
+    assert words[4:] == ["-e", f"{ROOT}[farm]"]
+    monkeypatch.setattr(child_process, "ROOT", str(tmp_path))
+    assert shlex.split(find_install_command("farm"))[4:] == ["kcovdbg[farm]"]
+
+
+def test_hints_about_missing_packages_can_be_typed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(CapabilityError) as caught:
+        import_arrow()
+    assert caught.value.hint == find_install_command("farm")
