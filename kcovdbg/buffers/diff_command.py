@@ -456,13 +456,13 @@ COMMAND: Final = Command(
     ),
     description=(
         "Compares sets of PCs, by function; with --ordered, the sequences of records. Two runs of one workload never cover "
-        "the same set: given several runs per side, separated by --, diff separates what every run of one side and none of the "
-        "other covers from what flickers. file:DIR stands for all trace files in a directory, and file:DIR/PATTERN for those "
-        "that match; traces are read one at a time, so that thousands of them fit into memory.\n\n"
+        "the same set: given several runs per side, separated by --, points that every run of one side covers, and none of "
+        "the other, are listed apart from points that flicker. file:DIR stands for all trace files in a directory, and "
+        "file:DIR/PATTERN for those that match; traces are read one at a time, so that thousands of them fit into memory.\n\n"
         "Traces of two builds of a kernel are compared by function and line: the side file of a trace says which build it is "
         "of, and the program's option --other-vmlinux names the vmlinux of each build that is not the target's. Lines are "
         "paired by a diff of the sources where both are at hand, or else by their order in each function; functions that were "
-        "moved to another file are followed. What has no counterpart in the other build is counted.\n\n"
+        "moved to another file are followed. Points without a counterpart are counted.\n\n"
         "The exit status is 1 when there is a difference; flicker is not a difference."
     ),
     arguments=(
@@ -475,7 +475,7 @@ COMMAND: Final = Command(
         Example("diff file:a.kcov file:b.kcov", "functions that only one of two traces has"),
         Example("diff @a1 @a2 @a3 -- @b1 @b2 @b3", "differences that every run shows"),
         Example("diff file:before/ file:after/", "the same, for two directories of traces"),
-        Example("diff --ordered @a @b", "where two traces part"),
+        Example("diff --ordered @a @b", "where two traces diverge"),
     ),
     needs=frozenset(),
     keeps_separator=True,

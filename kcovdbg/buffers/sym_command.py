@@ -158,10 +158,10 @@ COMMAND: Final = Command(
     row_types=(RowType(_COLUMNS, errors=True),),
     description=(
         "A recorded PC is the return address of the compiler's call, minus the KASLR offset; the line shown is that of the "
-        "call before it. Hexadecimal, or decimal with all 20 digits or a sign.\n\n"
+        "call before it. PCs are hexadecimal; decimal ones need all 20 digits or a sign.\n\n"
         "The words of an oops are taken as they are: func+0x15/0x40, func [mod], RIP: 0010:func+0x15/0x40, "
-        "[<ffffffff8108cb35>]. Those of a call trace are return addresses, that after RIP is an instruction. Another size "
-        "behind the slash than this build's means that the vmlinux is another one.\n\n"
+        "[<ffffffff8108cb35>]. In a call trace they are return addresses, after RIP the address of an instruction. "
+        "If the size after the slash differs from this build's, the vmlinux is of another build.\n\n"
         "sym - reads a whole oops or console log from standard input and shows it with source lines, those of inlined "
         "functions first, as the kernel's scripts/decode_stacktrace.sh does."
     ),

@@ -112,8 +112,8 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "REPEATS counts the records of points that the same run of a function already had: what a loop in a helper adds to "
-        "the buffer without covering anything new. Inlined functions count separately."
+        "REPEATS counts the records of points that the same run of a function already had. "
+        "They fill the buffer and cover nothing new, as in a loop. Inlined functions count separately."
     ),
     arguments=(
         Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),

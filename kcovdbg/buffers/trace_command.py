@@ -390,8 +390,8 @@ COMMAND: Final = Command(
         "Functions of the kernel's infrastructure are left out by class; --classes lists the classes, and --include shows "
         "those of one. The functions of system calls always stay.\n\n"
         "With --against, the functions of two traces are aligned in their order: < marks those of the other trace alone, and > "
-        "those of WHAT alone. Text shows these and what they are below. Functions of two builds of a kernel are matched as by "
-        "diff. The exit status is 1 where there is a difference.\n\n"
+        "those of WHAT alone. Text shows only these, below the functions around them. Functions of two builds are matched as "
+        "by diff. The exit status is 1 where there is a difference.\n\n"
         f"A long trace is cut to the {_LINES} functions with the most records, those of functions below them included. -n N "
         "shows N lines in order, and --offset says from which line on. JSON has all lines."
     ),

@@ -106,9 +106,9 @@ COMMAND: Final = Command(
         "Two traces are aligned by the records that they have in common. With --by-index, or when both names are those of one "
         "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone shows the user's view of the "
         "buffer beside the kernel's, rereads both every second, and reports differences beyond the record in flight as "
-        "findings; user:PID/FD names the user's view. At the last record the view follows new ones. ? shows the keys.\n\n"
+        "findings; user:PID/FD names the user's view. From the last record on, it scrolls with new ones. ? shows the keys.\n\n"
         "Traces of two builds of a kernel are aligned by function and line, as diff compares them.\n\n"
-        "--text prints the two sides instead, as a dumb terminal gets them: as wide as the terminal, also in a pipe, or as "
+        "--text prints the two sides instead: as wide as the terminal, also in a pipe, or as "
         "--width says. < marks records only on the left, > only on the right, | a pair that differs."
     ),
     arguments=(

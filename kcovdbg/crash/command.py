@@ -360,8 +360,8 @@ COMMAND: Final = Command(
         "Shows the newest records of the task that crashed, of each CPU's current task if none did, or of the tasks named; for "
         "a task that a softirq interrupted, also the records before that. Records of panic() itself are left out: the stack "
         "says where the crash began. STACK is the frame of the stack that a line passed through last; '=' marks the frames "
-        "with such a line. A task that hangs or stalls is shown in place of the one that noticed it. The kernel's log "
-        "adds what it says about the crash, and its last lines.\n\n"
+        "with such a line. If the kernel reported a hang or stall, the task that hangs is shown, not the one that "
+        "reported it. Below are the last lines of the kernel's log and those about the crash.\n\n"
         "A full buffer holds the first records, not the last ones; a note says so."
     ),
     arguments=(
