@@ -22,10 +22,11 @@ from kcovdbg.collect.background_jobs import start_collect
 from kcovdbg.collect.loaded_modules import find_loaded_modules
 from kcovdbg.collect.requests import DEFAULT_SIZE, find_mode, mode_names
 from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
+from kcovdbg.compiled_module import load_native
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, LISTING
 from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, Column
-from kcovdbg.console.command import Command, Example, Need, Topic
+from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.machine import is_this_machine, running_kaslr_offset, running_release
@@ -158,6 +159,8 @@ def _collect(context: Context, args: Namespace, request: Request) -> tuple[Colle
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
+    # Before the kernel is opened, for nothing is collected without it.
+    load_native()
     request = _make_request(context, args)
     if args.repeat is not None and args.repeat < 1:
         raise WordError("collect: --repeat needs at least one run", str(args.repeat))
@@ -371,7 +374,7 @@ COMMAND: Final = Command(
         Example("collect -- sleep 60 &", "collect in the background; jobs lists its buffers"),
         Example("collect --repeat 10 -- ./test", "which points are stable, and which flicker?"),
     ),
-    needs=frozenset({Need.NATIVE}),
+    needs=frozenset(),
     failed=125,
     start=start_collect,
 )

@@ -28,7 +28,6 @@ class Need(str, Enum):
     CODE = "a kernel's code"
     MEMORY = "a kernel's memory"
     LIVE = "a running kernel"
-    NATIVE = "the native collector"
     TERMINAL = "a terminal"
 
 

@@ -21,8 +21,6 @@ from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
 
-_NATIVE_MODULE = "kcovdbg._native"
-
 
 @dataclass(slots=True)
 class Context:
@@ -116,11 +114,3 @@ class Context:
             raise CapabilityError(f"{name} needs {need.value}")
         if need is Need.LIVE and not self.target.live:
             raise CapabilityError(f"{name} needs {need.value}; {self.target.name} is not one")
-        if need is Need.NATIVE:
-            from importlib.util import find_spec
-
-            if find_spec(_NATIVE_MODULE) is None:
-                raise CapabilityError(
-                    f"{name} needs {need.value}, which this installation lacks",
-                    hint="install kcovdbg with a C compiler at hand",
-                )
