@@ -171,6 +171,25 @@ def find_candidates(
     return _limit(chain(_command_names(cursor.prefix, commands), named))
 
 
+def complete_word(
+    line: str, word: str, commands: CommandTable, index: Index, aliases: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return what may take the place of the end of a line, for programs that replace only that.
+
+    :param line: up to the cursor.
+    :param word: the end of it that is replaced, as the program splits lines.
+    """
+    cursor = find_cursor(line)
+    typed = line[cursor.column :]
+    if not typed.endswith(word):
+        return []
+    found = [entry.text for entry in find_candidates(cursor, commands, index, aliases)]
+    head = len(typed) - len(word)
+    # The program types what its words have in common: words that begin otherwise would shorten the line.
+    first = [text for text in found if text.startswith(cursor.prefix)]
+    return [quote(text)[head:] for text in first] or (found if len(found) == 1 and not head else [])
+
+
 def _limit(entries: Iterable[Candidate]) -> list[Candidate]:
     unique: dict[str, Candidate] = {}
     for entry in entries:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pexpect
 import pytest
 
 from kcovdbg.elf.file import ElfFile
@@ -51,3 +52,22 @@ def test_the_symbol_table_of_the_build_in_the_configuration(tmp_path):
         assert result.returncode == 0, result.stderr
         (row,) = json.loads(result.stdout)
         assert row["frames"][0]["function"] == "from_the_table"
+
+
+def test_lines_of_kcov_complete_at_drgns_prompt(tmp_path):
+    demo = tmp_path / "demo"
+    subprocess.run([sys.executable, "-m", "kcovdbg", "demo", str(demo)], check=True, stdout=subprocess.DEVNULL)
+    environment = {**os.environ, "TERM": "dumb", "XDG_STATE_HOME": str(tmp_path)}
+    drgn = [sys.executable, "-m", "drgn", "-q", "-c", f"{demo}/vmcore", "-s", f"{demo}/vmlinux"]
+    shell = pexpect.spawn(drgn[0], drgn[1:], env=environment, dimensions=(40, 200), encoding="utf-8", timeout=60)
+    shell.expect(r"linux import \*\s+>>> ")
+    for typed, whole in (
+        ("%kcov obj", "%kcov objects"),
+        ("%kcov tasks --mode trace-c", "trace-cmp"),
+        ("%kcov buffer fd:41/", r"fd:41/\d"),
+        ("prog.main_th", "main_thread"),
+    ):
+        shell.send(f"{typed}\t")
+        shell.expect(whole)
+        shell.sendcontrol("u")
+    shell.close(force=True)

@@ -73,7 +73,7 @@ def test_every_interpreter_is_started_in_one_place():
     started = re.compile(r"sys\.executable|[\"']python3?[\"']|[\"']-m[\"']")
     found = {name for name, path in MODULES.items() if started.search(path.read_text())}
     # The second shows the user how to install a package; the third tells GDB which Python it is.
-    assert found == {"kcovdbg.child_process", "kcovdbg.frontends.cli", "kcovdbg.commands.gdb"}
+    assert found == {"kcovdbg.child_process", "kcovdbg.commands.gdb"}
 
 
 def test_extras_are_installed_beside_this_kcovdbg(monkeypatch, tmp_path):

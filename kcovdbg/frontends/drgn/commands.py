@@ -24,6 +24,7 @@ from kcovdbg.helpers import program_target
 from kcovdbg.limits import set_limits
 
 _WORKSPACE = "kcovdbg_workspace"
+_HARVEST = "kcovdbg_completion"
 
 
 def _make_workspace(prog: Program) -> Workspace:
@@ -41,6 +42,34 @@ def _make_workspace(prog: Program) -> Workspace:
     )
 
 
+def _find_workspace(prog: Program) -> Workspace:
+    # Types and kept buffers last as long as the Program.
+    found: Workspace | None = prog.cache.get(_WORKSPACE)
+    if found is None:
+        found = prog.cache[_WORKSPACE] = _make_workspace(prog)
+    return found
+
+
+def complete_in_drgn(prog: Program, line: str, word: str) -> list[str]:
+    """Return what completes a line of kcovdbg, nothing where the Program has no kernel.
+
+    :param line: up to the cursor, after ``%kcov``.
+    :param word: the end of it that is replaced.
+    """
+    from kcovdbg.console.completion import complete_word
+    from kcovdbg.console.completion_index import Harvest
+
+    try:
+        workspace = _find_workspace(prog)
+        harvest = prog.cache.get(_HARVEST)
+        if harvest is None:
+            harvest = prog.cache[_HARVEST] = Harvest(workspace)
+        harvest.refresh()
+    except KcovdbgError:
+        return []
+    return complete_word(line, word, workspace.commands, harvest.index, workspace.settings.aliases)
+
+
 def run_in_drgn(prog: Program, source: str) -> int:
     """Run one line of kcovdbg on a Program.
 
@@ -48,12 +77,8 @@ def run_in_drgn(prog: Program, source: str) -> int:
     :return: the exit status.
     :raises drgn.commands.CommandError: when the line is wrong or the command fails.
     """
-    # Types and kept buffers last as long as the Program.
-    workspace = prog.cache.get(_WORKSPACE)
     try:
-        if workspace is None:
-            workspace = prog.cache[_WORKSPACE] = _make_workspace(prog)
-        return run_line(workspace, source if source.strip() else "help")
+        return run_line(_find_workspace(prog), source if source.strip() else "help")
     except KcovdbgError as error:
         paint = Painter().paint
         lines = [paint(line) for line in error_lines(error)]

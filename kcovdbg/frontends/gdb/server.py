@@ -202,15 +202,10 @@ class Server:
         return {"status": status, "symbols": places[-1] if places else None}
 
     def _complete(self, request: Fields) -> Fields:
-        from kcovdbg.console.completion import find_candidates, find_cursor, quote
+        from kcovdbg.console.completion import complete_word
         from kcovdbg.console.completion_index import Harvest
 
         os.chdir(request["cwd"])
-        line, word = request["line"], request["word"]
-        cursor = find_cursor(line)
-        typed = line[cursor.column :]
-        if not typed.endswith(word):
-            return {"words": []}
         workspace = self._prepare(request["state"])
         if self._harvest is None:
             self._harvest = Harvest(workspace)
@@ -220,9 +215,8 @@ class Server:
             with contextlib.suppress(KcovdbgError):
                 self._harvest.refresh()
         # GDB replaces the end of the word only, which begins after the last "-", "=", ":" or "/".
-        head = len(typed) - len(word)
-        found = find_candidates(cursor, INSIDE, self._harvest.index, workspace.settings.aliases)
-        return {"words": [quote(one.text)[head:] for one in found if one.text.startswith(cursor.prefix)]}
+        words = complete_word(request["line"], request["word"], INSIDE, self._harvest.index, workspace.settings.aliases)
+        return {"words": words}
 
     def _call(self, request: Fields) -> Fields:
         """Return a number or a name about a task, for ``$kcov(tid)`` and the like."""

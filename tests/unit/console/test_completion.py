@@ -11,7 +11,16 @@ from kcovdbg.check.runner import list_rules
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console import completion_index as harvesting
 from kcovdbg.console.command_line import parse_line
-from kcovdbg.console.completion import Cursor, CursorPlace, find_candidates, find_cursor, quote, split_pieces, unquote
+from kcovdbg.console.completion import (
+    Cursor,
+    CursorPlace,
+    complete_word,
+    find_candidates,
+    find_cursor,
+    quote,
+    split_pieces,
+    unquote,
+)
 from kcovdbg.console.completion_index import LIMIT, Candidate, Choices, CodeIndex, Harvest, Index
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.location import Frame
@@ -314,3 +323,15 @@ def test_aliases_of_the_user(index):
     assert "--mode" not in found("fuzzers --")
     assert "--wide" in found("fuzzers --")
     assert "@before" in found("b ")
+
+
+def test_programs_that_replace_only_the_end_of_a_word(code):
+    def complete_end(line, word):
+        return complete_word(line, word, COMMANDS, code, {})
+
+    assert complete_end("ta", "ta") == ["tasks"]
+    assert complete_end("tasks --js", "js") == ["json", "jsonl"]
+    # A word that begins otherwise replaces the typed one only if it is the only one.
+    assert complete_end("points write", "write") == ["fs/read_write.c"]
+    assert complete_end("points cp_", "cp_") == []
+    assert complete_end("tasks --js", "other") == []
