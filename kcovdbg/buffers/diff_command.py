@@ -67,7 +67,7 @@ class _DiffRow(NamedTuple):
     counterpart: int | None
     """The PC in the other build."""
     missing: str | None
-    """What the other build lacks."""
+    """The part that the other build lacks."""
 
 
 _COLUMNS: Final = (
@@ -140,7 +140,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
 
 
 class _SideRuns(NamedTuple):
-    """What was read of one side."""
+    """The data of one side."""
 
     runs: RunCounts
     remarks: Sequence[str]

@@ -38,7 +38,7 @@ class _Row(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What ``points`` was asked about."""
+    """The subject of ``points``."""
 
     pcs: Sequence[int]
     absence: str

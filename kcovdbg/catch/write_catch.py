@@ -44,7 +44,7 @@ class WatchedField(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         if self.type_name == TASK:
             return f"{self.field} of {name_task(self)}"
         return f"{self.field} of {name_kcov(self.address) if self.type_name == KCOV else f'area {self.address:#x}'}"

@@ -19,7 +19,7 @@ from kcovdbg.errors import CollectError
 
 
 class EnableRefusal(Enum):
-    """What KCOV_ENABLE refuses with EINVAL."""
+    """Reasons for EINVAL from KCOV_ENABLE."""
 
     MODE = "mode"
     """The mode: the kernel only knows PC."""

@@ -62,7 +62,7 @@ _MAX_FILES: Final = 200
 
 
 class BuildTrace(NamedTuple):
-    """What was executed of one build."""
+    """The executed points of one build."""
 
     build: TraceBuild
     counts: PcCounts

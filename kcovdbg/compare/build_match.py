@@ -86,7 +86,7 @@ class BuildPoints:
 
 @dataclass(frozen=True, slots=True)
 class BuildMatch:
-    """What two builds have in common, of what was recorded in either."""
+    """Matches between two builds, of the points recorded in either."""
 
     left: BuildPoints
     right: BuildPoints
@@ -121,7 +121,7 @@ class _Build:
         self.chain_of: dict[int, int] = dict(zip(self.columns.pcs, self.columns.chains, strict=True))
         """PC -> chain, of what was recorded and of the points that are looked at beside it."""
         self.pcs, self.chains = self.columns.pcs, self.columns.chains
-        """What was recorded."""
+        """The recorded points."""
         if functions.unrecorded:
             is_recorded = bytes(pc not in functions.unrecorded for pc in self.pcs)
             self.pcs, self.chains = (array("Q", compress(column, is_recorded)) for column in (self.pcs, self.chains))

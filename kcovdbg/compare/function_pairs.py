@@ -28,7 +28,7 @@ ReadText = Callable[[str], Sequence[str]]
 
 
 class PairKind(str, Enum):
-    """What makes two functions the same."""
+    """The criterion for two functions to be the same."""
 
     SAME = "same"
     """Name and file; the name alone where a build has no debug info of the function."""

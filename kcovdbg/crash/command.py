@@ -61,7 +61,7 @@ class _BufferPart(NamedTuple):
 
 
 class _LastSteps(NamedTuple):
-    """What is known of a task's last steps."""
+    """A task's last steps."""
 
     task: Task
     is_stuck: bool

@@ -48,7 +48,7 @@ _ROUND: Final = 5_000_000_000
 
 
 class CrashReport(NamedTuple):
-    """What the log says about a crash."""
+    """The log's account of a crash."""
 
     title: str | None = None
     """The first line of the report that led to it."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class CrashRole(Enum):
-    """What a function has to do with a crash."""
+    """The part of a function in a crash."""
 
     CRASH = "runs only in a crash"
     REPORT = "reports what its caller did"

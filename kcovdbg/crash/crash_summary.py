@@ -34,7 +34,7 @@ class CrashedTask(NamedTuple):
     error: str | None = None
     """Why it is unknown."""
     report: CrashReport = CrashReport()
-    """What the kernel's log says."""
+    """The kernel's log about it."""
     log: tuple[LogRecord, ...] = ()
     """Its last records, oldest first; none where no task crashed."""
     reporter: Task | None = None
@@ -43,7 +43,7 @@ class CrashedTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CrashSummary:
-    """What is known of a crash, in values that JSON has."""
+    """A crash in values that JSON has."""
 
     pid: int | None = None
     comm: str | None = None
@@ -58,7 +58,7 @@ class CrashSummary:
     call: str | None = None
     """The system call with its arguments."""
     errors: Sequence[str] = ()
-    """What is missing, each a sentence."""
+    """Missing parts, each a sentence."""
 
 
 def find_crashed_task(target: Target, reader: StateReader) -> CrashedTask:
@@ -131,7 +131,7 @@ def summarize_crash(context: Context) -> CrashSummary:
 
 
 class _Place(NamedTuple):
-    """Where a crash began."""
+    """The function and place where a crash began."""
 
     function: str | None = None
     """The function into which the code was compiled: the one that the kernel's own report names."""

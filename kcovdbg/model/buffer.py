@@ -34,7 +34,7 @@ class WordReading(NamedTuple):
 
 
 class FileFacts(NamedTuple):
-    """What was found out about a file of PCs that has no side file."""
+    """Findings about a file of PCs that has no side file."""
 
     format: str
     """A :class:`~kcovdbg.records.pc_file.PcFormat`."""

@@ -14,7 +14,7 @@ from kcovdbg.model.session import Role
 
 @dataclass(frozen=True, slots=True)
 class DeviceSession:
-    """What a device collects into a task."""
+    """A device's collection into a task."""
 
     device: str
     task: int

@@ -59,10 +59,10 @@ class Finding(NamedTuple):
     rule: str
     severity: Severity
     object: str
-    """What it is about: ``kcov 0xffff…``, ``task 41 (syz-executor)``."""
+    """The subject: ``kcov 0xffff…``, ``task 41 (syz-executor)``."""
     message: str
     values: tuple[tuple[str, str], ...] = ()
-    """What disagrees: names and values."""
+    """Names and values that disagree."""
     certainty: Certainty = Certainty.CERTAIN
     reason: str | None = None
     """Why it is not certain, or only transient."""

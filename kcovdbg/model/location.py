@@ -20,7 +20,7 @@ class Frame(NamedTuple):
 
 
 class Location(NamedTuple):
-    """What is at an address."""
+    """The code at an address."""
 
     address: int
     frames: tuple[Frame, ...]

@@ -40,4 +40,4 @@ class KernelLog(NamedTuple):
     records: tuple[LogRecord, ...] = ()
     """Oldest first."""
     remarks: tuple[str, ...] = ()
-    """What could not be read, each a line."""
+    """Lines on unreadable data."""

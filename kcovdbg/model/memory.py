@@ -46,7 +46,7 @@ class ListLink(NamedTuple):
     back: int | None
     """The element's link back."""
     expected: int
-    """What the link back should be."""
+    """The expected link back."""
     problem: str | None = None
     is_missing: bool = False
     """Whether the problem is unreadable memory at an address that may be right."""

@@ -13,7 +13,7 @@ def is_code_section(name: str) -> bool:
 
 
 class ModulePlace(NamedTuple):
-    """Where one module is loaded; modules of one name and build ID have the same code."""
+    """The address of one loaded module; modules of one name and build ID have the same code."""
 
     name: str
     build_id: str | None
@@ -71,12 +71,12 @@ class ModuleMap:
 
 
 class ModuleMoves(NamedTuple):
-    """What becomes of return addresses when modules are loaded elsewhere."""
+    """Return addresses, translated for modules that are loaded elsewhere."""
 
     moved: dict[int, int]
     """Old -> new, of those that change."""
     lacking: dict[int, str]
-    """Those in modules that are not there -> name of the module."""
+    """Addresses in modules that are not loaded -> name of the module."""
 
 
 def move_pcs(pcs: Iterable[int], old: Sequence[ModulePlace], new: Sequence[ModulePlace]) -> ModuleMoves:

@@ -11,7 +11,7 @@ _NAMED: Final = 20
 
 
 class HasTask(Protocol):
-    """What knows a task: the task's fields, saved state, a buffer, a remote handle."""
+    """Data that refers to a task: the task's fields, saved state, a buffer, a remote handle."""
 
     @property
     def pid(self) -> int | None:

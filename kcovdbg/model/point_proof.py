@@ -15,9 +15,9 @@ class Verdict(NamedTuple):
     wrong: Mapping[int, str]
     """Impossible PCs, with the reason: what is there instead of a callback."""
     unjudged: Collection[int]
-    """Those whose code cannot be read."""
+    """PCs whose code cannot be read."""
     comparisons: Collection[int]
-    """Those of ``wrong`` that callbacks for comparisons record."""
+    """PCs of ``wrong`` that callbacks for comparisons record."""
 
 
 class PointProof(Protocol):

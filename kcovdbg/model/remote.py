@@ -45,7 +45,7 @@ class Carrier(NamedTuple):
     handle: int
     """``kcov_handle``, never 0."""
     place: str
-    """Where it was found: ``the receive queue of descriptor 41/5``."""
+    """The place where it was found: ``the receive queue of descriptor 41/5``."""
     pid: int | None = None
     """Of a vhost device, the thread that works for it."""
 
@@ -60,7 +60,7 @@ class RemoteSite(NamedTuple):
     symbol: str | None
     """The function whose code has it."""
     wrapper: str
-    """What the source calls: ``kcov_remote_start_usb``."""
+    """The function that the source calls: ``kcov_remote_start_usb``."""
     file: str | None
     line: int | None
     module: str | None

@@ -32,10 +32,10 @@ from kcovdbg.model.state import BufferContents, Part, State
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What a rule's function reports."""
+    """The report of a rule's function."""
 
     object: str
-    """What it is about: ``kcov 0xffff…``, ``task 41 (syz-executor)``."""
+    """The subject: ``kcov 0xffff…``, ``task 41 (syz-executor)``."""
     message: str
     values: tuple[tuple[str, str], ...] = ()
     certainty: Certainty = Certainty.CERTAIN
@@ -86,14 +86,14 @@ class Rule:
     """``K1``; the letter stands for the group."""
     severity: Severity
     sentence: str
-    """What holds."""
+    """The invariant."""
     check: RuleFunction
     since: str
     """The kernels that keep it, for readers; ``features`` and ``excludes`` decide."""
     guaranteed_by: str
     """The kernel functions that maintain it."""
     needs: Part
-    """What ``check`` reads of the State."""
+    """The parts of the State that ``check`` reads."""
     features: frozenset[str] = frozenset()
     excludes: frozenset[str] = frozenset()
     stacks: StackFunction | None = None
@@ -103,9 +103,9 @@ class Rule:
     about_leaks: bool = False
     """Whether it detects leaks; then objects found only in slab memory count."""
     detail: str = ""
-    """What looks like a violation but is legal, and why."""
+    """Legal states that look like a violation, and why they are legal."""
     consequence: str = ""
-    """What a violation leads to."""
+    """The consequence of a violation."""
 
     def applies(self, generation: Generation) -> bool:
         """Return whether kernels of this generation keep the rule."""
@@ -170,7 +170,7 @@ class KnownBug:
     eras: Collection[str]
     """The generations that may have it."""
     marks: Collection[str] = ()
-    """Those of the rules that no other known bug violates on such a kernel."""
+    """The rules that no other known bug violates on such a kernel."""
     needs_rt: bool = False
     needs: str | None = None
     """The feature of the posted series that has the bug; None for mainline."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What collects into a task at one moment."""
+"""A task's session: the collection into it at one moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kcovdbg.abi import mode as modes
 
 
 class Role(str, Enum):
-    """What collects into a task."""
+    """The kinds of collection into a task."""
 
     NONE = "none"
     LOCAL = "local"
@@ -43,7 +43,7 @@ class Session(NamedTuple):
     is_certain: bool = True
     """Whether the role is certain: no member disagrees with it, and none that it depends on is unreadable."""
     errors: tuple[str, ...] = ()
-    """What was unreadable, or disagrees; each a line."""
+    """Lines on unreadable or inconsistent data."""
     is_owner_mark: bool = False
     """Whether it only marks the owner of a KCOV_REMOTE_ENABLE, as kernels before v7.2 do."""
 

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class Part(Flag):
-    """What a reader can be asked for. Asking for a part reads it, and what is needed to interpret it, once."""
+    """The parts that a reader can be asked for. Asking for a part reads it, and what is needed to interpret it, once."""
 
     NOTHING = 0
     TASKS = auto()
@@ -58,11 +58,11 @@ class Part(Flag):
     TASK_FACTS = auto()
     """Whether exiting tasks are dead, and whether the CPUs of softirq sections serve a softirq."""
     CARRIERS = auto()
-    """What carries a common handle besides tasks."""
+    """Carriers of common handles other than tasks."""
     BUFFERS = auto()
     """The contents of enabled objects' buffers and of sections' areas."""
     SERIES = auto()
-    """What the posted series in this kernel read for their rules."""
+    """Data of this kernel's posted series for their rules."""
     PROOF = auto()
     """The records in the contents of buffers that no callback can have written, and the mappings of such buffers."""
     DEVICES = auto()
@@ -90,14 +90,14 @@ class Source(str, Enum):
     PROOF = "proof"
     STACKS = "stacks"
     SERIES = "series"
-    """What posted series read for their rules."""
+    """Data of posted series for their rules."""
     DEVICES = "devices"
     """Devices of posted series."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What does not change while a kernel runs."""
+    """The facts that do not change while a kernel runs."""
 
     generation: Generation
     word_size: int
@@ -232,7 +232,7 @@ class State:
     read: Mapping[str, object] = field(default_factory=dict, repr=False)
     """The members that were asked for, by name."""
     lacking: Mapping[Source, tuple[str, ...]] = field(default_factory=dict)
-    """What could not be read, by where it was looked for; each a line."""
+    """Lines on unreadable data, by where it was looked for."""
     stacks: Mapping[int, tuple[StackFrame, ...] | None] = field(default_factory=dict, repr=False)
     """The stacks that were asked for, by task; None for one that cannot be unwound."""
     syscalls: Mapping[int, TaskSyscall] = field(default_factory=dict, repr=False)

@@ -110,7 +110,7 @@ class Task:
 
     fields: TaskFields
     session: Session
-    """What the task's own fields describe."""
+    """The session that the task's own fields describe."""
     in_ctxsw: bool | None
     """``KCOV_IN_CTXSW``."""
     owns_remote: bool | None
@@ -134,7 +134,7 @@ class Task:
 
     @property
     def role(self) -> Role | None:
-        """What collects into it now; None where that is not certain."""
+        """The role of the current session; None if uncertain."""
         return self.session.certain_role
 
     @property
@@ -154,7 +154,7 @@ class Syscall(NamedTuple):
 
 
 class TaskSyscall(NamedTuple):
-    """What is known of the system call that a task is in."""
+    """The system call that a task is in, as far as known."""
 
     call: Syscall | None
     """None where it is in none, or that is unknown."""

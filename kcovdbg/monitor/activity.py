@@ -194,7 +194,7 @@ class MonitorEvent(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What looking costs, over the last seconds."""
+    """The cost of looking, over the last seconds."""
 
     reads: float | None
     """A second; None where they are not counted."""
@@ -345,7 +345,7 @@ class Activity:
 
     @property
     def cost(self) -> Cost | None:
-        """What looking costs, None in the first look."""
+        """The cost of looking; None in the first look."""
         if len(self._costs) < 2 or (span := self._costs[-1].time - self._costs[0].time) <= 0:
             return None
         looks = self._costs[1:]

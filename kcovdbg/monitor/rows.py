@@ -39,7 +39,7 @@ class MonitorRow(NamedTuple):
     """One row."""
 
     key: Hashable
-    """What it is known by from look to look."""
+    """Its identity from look to look."""
     item: Any
     buffer: str | None = None
     """The name of its buffer; None where it has none."""

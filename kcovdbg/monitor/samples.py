@@ -138,7 +138,7 @@ class Sample(NamedTuple):
     seconds: float
     """Processor time that it took."""
     errors: tuple[str, ...] = ()
-    """What could not be read."""
+    """Unreadable data."""
 
 
 Facts = Mapping[str, str | None]

@@ -132,7 +132,7 @@ class PlacedShare(NamedTuple):
 
 
 class PlotPoint(NamedTuple):
-    """What a recording shows at one moment."""
+    """A recording at one moment."""
 
     seconds: float
     """Since its start."""

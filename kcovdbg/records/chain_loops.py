@@ -25,7 +25,7 @@ class FoundChains(NamedTuple):
 
 
 class LineSums(NamedTuple):
-    """What was counted for each line, by its number."""
+    """Counts for each line, by its number."""
 
     hits: array[int]
     points: array[int]
@@ -33,7 +33,7 @@ class LineSums(NamedTuple):
 
 
 class GroupSums(NamedTuple):
-    """What was counted for each group of PCs, by its number."""
+    """Counts for each group of PCs, by its number."""
 
     records: array[int]
     points: array[int]

@@ -38,7 +38,7 @@ class PointCoverage(NamedTuple):
 
 
 class LineCoverage(NamedTuple):
-    """What is known of one line of source."""
+    """Coverage of one line of source."""
 
     file: str
     line: int

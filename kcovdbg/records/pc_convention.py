@@ -29,7 +29,7 @@ from kcovdbg.symbols.location_table import LocationTable, TableColumns
 
 
 class Convention(str, Enum):
-    """What a tool subtracted from return addresses."""
+    """Subtractions that tools apply to return addresses."""
 
     RAW = "raw"
     """Nothing: as KCOV records them."""

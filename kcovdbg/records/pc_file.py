@@ -88,7 +88,7 @@ class PcFile(NamedTuple):
     count_line: int | None = None
     """What the first line says of the number of addresses that follow."""
     modules: tuple[ModuleBase, ...] = ()
-    """What words count from, for formats with offsets."""
+    """The base of offsets, for formats that have them."""
     module_of: array[int] = array("I")
     """Of each word, the index of its module."""
     lists_all_points: bool = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What fills a buffer: records by function, file or PC, and how many of them are repeats within loops."""
+"""The contents of a buffer in numbers: records by function, file or PC, and how many of them are repeats within loops."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class ChangeCounts(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What differs of one file."""
+    """The differences in one file."""
 
     file: str
     hunks: Sequence[Sequence[ChangeLine]]

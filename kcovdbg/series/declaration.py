@@ -28,7 +28,7 @@ class Variant(NamedTuple):
 
 
 class Detection(NamedTuple):
-    """What was recognized of a series in one kernel."""
+    """A series as recognized in one kernel."""
 
     features: frozenset[str]
     variant: Variant | None = None
@@ -55,7 +55,7 @@ class ModeFlag(NamedTuple):
 
     bit: int
     remark: str | None = None
-    """What to say if it is set."""
+    """A remark for when it is set."""
     effect: str | None = None
     """Why a running task with this flag records nothing."""
     stays_when_switched_out: bool = False
@@ -63,7 +63,7 @@ class ModeFlag(NamedTuple):
 
 
 class BufferPlace(NamedTuple):
-    """What is known of a buffer before it is read."""
+    """The facts about a buffer before it is read."""
 
     address: int
     size: int | None
@@ -160,12 +160,12 @@ READ_PARTS: Final = Part.TASKS | Part.OBJECTS | Part.SAVED | Part.CURRENT
 
 
 class SeriesState(NamedTuple):
-    """What a series reads for its rules."""
+    """The data of a series for its rules."""
 
     data: object
     """Immutable; ``state.series[feature]`` of the rules."""
     notes: tuple[str, ...] = ()
-    """What could not be read; each a line."""
+    """Lines on unreadable data."""
 
 
 def no_detection(target: Target, enumerators: Mapping[str, int]) -> Detection | None:

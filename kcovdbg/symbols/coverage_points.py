@@ -33,7 +33,7 @@ _X86_THUNKS: Final = "__x86_indirect_thunk_array"
 
 
 class PointKind(IntEnum):
-    """What a recorded return address belongs to."""
+    """Kinds of code that a recorded return address belongs to."""
 
     PC = 0
     """The call for a basic block."""

@@ -43,7 +43,7 @@ class MergedPoints(NamedTuple):
 
 
 class RowColumns(NamedTuple):
-    """What a table has of each PC."""
+    """A table's row for one PC."""
 
     offset: array[int]
     """From the table's base; 32-bit numbers."""

@@ -108,7 +108,7 @@ def _output_address(entry: int, page_bits: int, tcr: int) -> int:
 
 
 class _Image(NamedTuple):
-    """Where an image is."""
+    """Virtual and physical position of an image."""
 
     displacement: int
     """Of physical addresses from those in the vmlinux."""

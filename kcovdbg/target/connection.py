@@ -33,7 +33,7 @@ def _nothing() -> None:
 
 
 class MachineState(str, Enum):
-    """What a machine that can be read does at the moment."""
+    """The state of a machine that can be read."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -62,7 +62,7 @@ def _not_stopped_by_kcovdbg() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What an open target is read through."""
+    """The connection to an open target."""
 
     read_notes: Callable[[], bytes] = _no_notes
     """Return the ELF notes of a dump as they are, PRSTATUS and VMCOREINFO among them; empty when there are none."""

@@ -196,7 +196,7 @@ class UnpackedFile(NamedTuple):
     notes: tuple[str, ...] = ()
     """How it was unpacked and what is wrong with it, a line each."""
     damage: tuple[str, ...] = ()
-    """Those of the notes that say what is wrong with it."""
+    """The notes on its damage."""
     problem: str | None = None
     """Why it is not whole."""
 

@@ -37,7 +37,7 @@ _WAIT: Final = 0.005
 
 
 class _Process:
-    """What this process has received, and where its signals wait."""
+    """The signals that this process has received, and where they wait."""
 
     def __init__(self) -> None:
         self.received: int | None = None

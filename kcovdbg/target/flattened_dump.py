@@ -26,7 +26,7 @@ class FlattenedError(ValueError):
 
 
 class Reassembled(NamedTuple):
-    """What came of a stream."""
+    """The result of reading a stream."""
 
     size: int
     """Of the dump, in bytes."""

@@ -32,7 +32,7 @@ _LAST_RESERVED: Final = 4096
 
 
 class _NodeShape(NamedTuple):
-    """Where a type of node has its pivots and slots."""
+    """Offsets of the pivots and slots in a type of node."""
 
     pivots: int
     """Offset in bytes."""

@@ -121,7 +121,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """What the user opened, as given."""
+        """The target as the user named it."""
 
     @property
     def live(self) -> bool:
@@ -165,7 +165,7 @@ class Target(Protocol):
 
     @property
     def damage(self) -> Sequence[str]:
-        """What is wrong with a dump, a line each; the notes have these lines as well."""
+        """Damage of a dump, a line each; the notes have these lines as well."""
 
     @property
     def memory_problem(self) -> str | None:

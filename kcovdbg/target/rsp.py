@@ -59,7 +59,7 @@ class Stub(Protocol):
 
     @property
     def where(self) -> str:
-        """What messages call the place of the stub."""
+        """The stub's address in messages."""
 
     @property
     def block(self) -> int:

@@ -28,7 +28,7 @@ _FREE_LIST_REMARK: Final = "on the free list: list pointers overlay the count, a
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a buffer is, and what is known of it before it is read."""
+    """The position of a buffer, and the facts about it before it is read."""
 
     name: str
     address: int

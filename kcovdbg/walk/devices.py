@@ -43,7 +43,7 @@ class DeviceWalk:
         self._target = cache.target
         self._device = device
         self.remarks = Remarks()
-        """What could not be read; each a line."""
+        """Lines on unreadable data."""
         codec = table.codec_of_mode(device.mode, cache.layout.generation.features)
         self._encoding = record.make_encoding(codec, cache.target.word_size, cache.target.big_endian)
 

@@ -167,7 +167,7 @@ class Layout:
     in_ctxsw: int = 0
     """The KCOV_IN_CTXSW bit, 0 in kernels without it."""
     traits: Traits = _MAINLINE_TRAITS
-    """What the posted series in this kernel change."""
+    """Changes by the posted series in this kernel."""
     near_task: BlockLayout | None = None
     """``task`` without the fields of ``late_task``; None if one read of the target returns all of them anyway."""
     late_task: BlockLayout | None = None

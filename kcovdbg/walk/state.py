@@ -140,7 +140,7 @@ class StateReader:
 
     @cached_property
     def facts(self) -> KernelFacts:
-        """What does not change while the kernel runs."""
+        """The facts that do not change while the kernel runs."""
         target, layout, traits = self.target, self.layout, self.layout.traits
         return KernelFacts(
             generation=layout.generation,
@@ -391,7 +391,7 @@ class StateReader:
 
 
 class _BufferRequest(NamedTuple):
-    """A buffer whose contents are wanted."""
+    """A buffer to be read."""
 
     name: str
     words: int

@@ -38,7 +38,7 @@ class StructureCache:
         self.layout = layout
         self._known_tasks = known_tasks
         self.lacking: dict[Source, tuple[str, ...]] = {}
-        """What could not be read, by source."""
+        """Unreadable data, by source."""
         self._owners: dict[int, tuple[int | None, str | None, str | None]] = {}
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
 

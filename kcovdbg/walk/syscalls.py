@@ -43,7 +43,7 @@ class _Registers:
     fields: Mapping[str, tuple[str, ...]]
     """Their members of ``struct pt_regs``."""
     paddings: tuple[int, ...]
-    """What may be between them and the end of the stack, in bytes."""
+    """Possible gap between them and the end of the stack, in bytes."""
     decode: Callable[[Mapping[str, Any], str], tuple[bool, Syscall | None]]
     """Returns, by their values and the machine, whether they are those of user space, and the system call."""
 

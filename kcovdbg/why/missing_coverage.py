@@ -24,7 +24,7 @@ from kcovdbg.model.table_holders import TaskFiles
 from kcovdbg.model.task import Task
 
 NEEDS: Final = Part.TASKS | Part.CURRENT | Part.REMOTE | Part.CACHED_AREAS | Part.OBJECTS | Part.DEVICES
-"""What every answer reads; for a common handle, :func:`explain_handle` also reads ``Part.CARRIERS``."""
+"""The parts that every answer reads; for a common handle, :func:`explain_handle` also reads ``Part.CARRIERS``."""
 # The outermost functions of interrupts and softirqs on x86 and arm64.
 _INTERRUPT: Final = re.compile(
     r"(asm_sysvec_\w+|sysvec_\w+|asm_common_interrupt|common_interrupt|asm_exc_nmi|exc_nmi|do_IRQ|ret_from_intr|apic_timer_interrupt"
@@ -121,7 +121,7 @@ class Answer(NamedTuple):
     code: Reason
     answer: str
     values: Values = _NO_VALUES
-    """What the answer rests on."""
+    """The evidence: names and values."""
     named: Values = _NO_VALUES
     """What the sentence names: the tasks, objects, handles and functions that it is about."""
     notes: tuple[str, ...] = ()

@@ -85,7 +85,7 @@ class CommandTool:
 
     @property
     def description(self) -> str:
-        """What the command does."""
+        """The command's description."""
         text = self.command.summary
         return f"{text[0].upper()}{text[1:]}.\n\n{self.command.description}".strip()
 

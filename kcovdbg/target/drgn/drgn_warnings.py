@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What drgn warns of while it opens a kernel, as notes for the user."""
+"""Warnings of drgn while it opens a kernel, as notes for the user."""
 
 from __future__ import annotations
 

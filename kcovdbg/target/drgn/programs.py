@@ -63,7 +63,7 @@ class DebugFile(NamedTuple):
     """A file with debug info that the user gave, or that is in the directory of the dump."""
 
     name: str
-    """What messages call it."""
+    """Its name in messages."""
     path: Path
     """Of its contents: a temporary file if it is compressed."""
     is_kernel: bool
