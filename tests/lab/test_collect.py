@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,41 @@ def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
             assert points.pop(own) >= rounds
         # No records of other tasks.
         assert not any(points.values())
+    lab.assert_nothing_is_left()
+
+
+def test_two_hundred_children_and_sixteen_threads(lab: Lab, request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("exhaustive"):
+        pytest.skip("minutes: --exhaustive runs it")
+    done = lab.collect(f"--per-thread -o {SHARED}/many.kcov --json -- {SHARED}/crowd 20 16 200", 900)
+    assert done.returncode == 0, done.stderr
+    files = json.loads(done.stdout)
+    assert Counter(row["comm"] for row in files) == {
+        **dict.fromkeys(("t-getppid", "t-getpgrp", "t-getsid", "t-getuid"), 4),
+        **dict.fromkeys(("c-umask", "c-sync"), 100),
+        "crowd": 1,
+    }
+    calls = {"t-getppid": "__x64_sys_getppid", "t-getuid": "__x64_sys_getuid", "c-umask": "__x64_sys_umask"}
+    for row in files:
+        if row["comm"] in calls:
+            assert lab.entries(lab.trace(Path(row["file"]).name), calls[row["comm"]]) == 20
+    lab.assert_nothing_is_left()
+
+
+def test_a_setuid_program(lab: Lab) -> None:
+    prepare = "mkdir -p /run/suid && mount -t tmpfs none /run/suid && cp /usr/bin/id /run/suid/id && chmod 4755 /run/suid/id"
+    assert lab.guest.run(prepare, 60).returncode == 0
+    command = "setpriv --reuid 65534 --clear-groups /run/suid/id"
+    alone = lab.guest.run(command, 60)
+    assert "uid=65534" in alone.stdout
+    assert "euid=0" in alone.stdout
+    done = lab.collect(f"-o {SHARED}/suid.kcov -- {command}")
+    # It runs with the same rights, and its coverage goes on over the change.
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(alone.stdout)
+    found = lab.functions(lab.trace("suid.kcov"))
+    assert found["__x64_sys_setresuid"] or found["__x64_sys_setreuid"] or found["__x64_sys_setuid"]
+    assert found["__x64_sys_geteuid"]
     lab.assert_nothing_is_left()
 
 

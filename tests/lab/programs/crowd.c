@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* Four threads and two children, each with a system call that no other one makes. The argument says how often. */
+/*
+ * Threads and children, four and two unless told otherwise, whose system calls differ from those of their neighbors.
+ * crowd [ROUNDS [THREADS CHILDREN]]
+ */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -36,18 +39,20 @@ static void *work(void *arg)
 
 int main(int argc, char **argv)
 {
-	pthread_t threads[4];
+	pthread_t threads[64];
+	int thread_count = argc > 3 ? atoi(argv[2]) : 4;
+	int child_count = argc > 3 ? atoi(argv[3]) : 2;
 
 	rounds = argc > 1 ? atoi(argv[1]) : 100;
-	for (intptr_t i = 0; i < 4; i++)
-		pthread_create(&threads[i], NULL, work, (void *)i);
-	for (intptr_t i = 4; i < 6; i++) {
+	for (int i = 0; i < thread_count; i++)
+		pthread_create(&threads[i], NULL, work, (void *)(intptr_t)(i % 4));
+	for (int i = 0; i < child_count; i++) {
 		if (!fork()) {
-			work((void *)i);
+			work((void *)(intptr_t)(4 + i % 2));
 			_exit(0);
 		}
 	}
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < thread_count; i++)
 		pthread_join(threads[i], NULL);
 	while (wait(NULL) > 0)
 		;
