@@ -111,7 +111,7 @@ def test_filtered_records_keep_their_length(ask):
 
 
 @pytest.mark.parametrize(
-    "line", ["source 44", "report 44 -o -", "export lcov 44", "diff 44 dataflow:1", "diff --ordered 44 44", "top '44 | 44'"]
+    "line", ["source 44", "report 44 -o -", "export lcov 44", "diff 44 dataflow:1", "diff --ordered 44 44"]
 )
 def test_what_needs_coverage_points_refuses_in_one_line(kernel, line):
     out, said = Asker(kernel.target).ask(line)
