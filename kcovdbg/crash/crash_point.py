@@ -35,6 +35,8 @@ _HANDLING: Final = frozenset(
 )
 # The lockup detector's timer checks another CPU (kernel/watchdog_buddy.c, whose own functions end in tail calls).
 _REMOTE_CHECK: Final = frozenset({"watchdog_hardlockup_check", "watchdog_timer_fn"})
+# kernel/rcu/tree_stall.h: without another CPU to blame, print_other_cpu_stall() shows the task that it interrupted.
+_OWN_STALL: Final = frozenset({"sched_show_task", "print_other_cpu_stall"})
 
 
 @overload
@@ -64,10 +66,11 @@ def find_origin(names: Sequence[str | None]) -> int | None:
     # Before the first exception or interrupt, whatever a reporter calls is part of the report.
     entry = next((index for index in range(at, len(roles)) if roles[index] is CrashRole.ENTRY), len(roles))
     reporting = set(roles[at:entry])
-    if CrashRole.REMOTE_REPORT in reporting or {plain(name) for name in names[at:entry]} >= _REMOTE_CHECK:
+    reporters = {plain(name) for name in names[at:entry]}
+    if not reporters >= _OWN_STALL and (CrashRole.REMOTE_REPORT in reporting or reporters >= _REMOTE_CHECK):
         return None
     passed = _ALWAYS
-    if CrashRole.INTERRUPT_REPORT in reporting:
+    if CrashRole.INTERRUPT_REPORT in reporting or reporters >= _OWN_STALL:
         at, passed = entry, passed | {CrashRole.INTERRUPTED}
     elif CrashRole.REPORT in reporting:
         at = max(index for index in range(at, entry) if roles[index] is CrashRole.REPORT) + 1
@@ -78,8 +81,11 @@ def find_origin(names: Sequence[str | None]) -> int | None:
         role = roles[at]
         if role is CrashRole.REPORT or (at and roles[at - 1] is CrashRole.REPORT):
             passed |= {CrashRole.ALLOCATOR, CrashRole.WAIT}
-        if role not in passed and not (role in _HANDLING and before in _HANDLING):
-            return at
+        # An interrupt may have preempted the task.
+        is_handling = role in _HANDLING and (before in _HANDLING or (role is CrashRole.ENTRY and before is CrashRole.WAIT))
+        if role not in passed and not is_handling:
+            # The function that an entry called is missing.
+            return None if role in (CrashRole.ENTRY, CrashRole.OUTERMOST) else at
         before = role
         at += 1
     return None

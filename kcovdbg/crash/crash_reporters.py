@@ -18,6 +18,7 @@ class CrashRole(Enum):
     REMOTE_REPORT = "reports what another task or CPU did"
     EXCEPTION = "handles an exception"
     ENTRY = "entry point of an exception or interrupt"
+    OUTERMOST = "entry point of a system call or of a new task"
     INSTRUMENTATION = "called by code that the compiler or a macro adds"
     HELPER = "works for any caller"
     ALLOCATOR = "allocates or frees for its caller, and is passed over behind a report"
@@ -78,19 +79,28 @@ GROUPS: Final = (
     FunctionGroup(
         "entries",
         CrashRole.ENTRY,
-        r"asm_(exc|sysvec|common|spurious|fred)_\w+|(__|instr_)?sysvec_\w+|(smp_)?(apic_timer|reschedule|irq_work|call_function(_single)?"
-        r"|common|spurious|reboot)_interrupt|ret_from_intr|error_entry|(end_repeat_|repeat_)?nmi|page_fault|async_page_fault"
-        r"|general_protection|invalid_op|double_fault|divide_error|machine_check|int3|debug|stack_segment|xen_hvm_callback_vector"
+        r"asm_(exc|sysvec|common|spurious|fred|call)_\w+|(__|instr_)?sysvec_\w+|(smp_)?(trace_)?(apic_timer|reschedule|irq_work"
+        r"|call_function(_single)?|common|spurious|reboot)_interrupt\w*|ret_from_intr|error_entry|(end_repeat_|repeat_)?nmi"
+        r"|(async_)?page_fault|general_protection|invalid_op|double_fault|divide_error|machine_check|int3|debug|stack_segment|xen_hvm_callback_vector"
         r"|el1h?_\w+|handle_exception|ret_from_exception|(ext|io|mcck)_int_handler|pgm_check_handler"
-        r"|(decrementer|hardware_interrupt|system_reset)_common\w*|except_vec_\w+|handle_(vint|loongarch_irq)|__irq_svc|__dabt_svc",
+        r"|(decrementer|hardware_interrupt|system_reset|program_check|data_access(_slb)?)_common\w*|except_vec_\w+"
+        r"|handle_(vint|loongarch_irq)|__(irq|dabt|pabt|und|fiq)_(svc|usr)",
         "arch/x86/entry/entry_64.S, arch/x86/include/asm/idtentry.h; arch/arm64/kernel/entry.S, entry-common.c; "
         "arch/riscv/kernel/entry.S; arch/s390/kernel/entry.S; arch/powerpc/kernel/exceptions-64s.S; "
         "arch/loongarch/kernel/genex.S; arch/arm/kernel/entry-armv.S",
     ),
     FunctionGroup(
+        "system calls and new tasks",
+        CrashRole.OUTERMOST,
+        r"entry_(SYSCALL|SYSENTER|INT80|FRED)_?\w*|_*do_(fast_)?syscall_\w+|(x64|ia32)_sys_call|do_(int80|SYSENTER)\w*|tracesys\w*|sysenter_\w+|system_call\w*"
+        r"|int_ret_from_sys_call|ret_(from_fork|fast_syscall|to_user)\w*|el0t?_\w+|do_el0_svc|_*invoke_syscall",
+        "arch/x86/entry; arch/arm64/kernel/entry.S, syscall.c; arch/arm/kernel/entry-common.S",
+    ),
+    FunctionGroup(
         "backtraces",
         CrashRole.REPORT,
-        r"(__)?dump_stack(_lvl)?|show_(stack|trace|regs)\w*|dump_backtrace|sched_show_task|print_modules|__?show_regs",
+        r"(__)?dump_stack(_lvl)?|show_(stack|trace|regs)\w*|(dump|unwind|c)_backtrace|walk_stackframe|dump_cpu_task"
+        r"|sched_show_task|print_modules|__?show_regs",
         "lib/dump_stack.c; arch/*/kernel/dumpstack.c, stacktrace.c; kernel/sched/core.c: sched_show_task()",
     ),
     FunctionGroup(

@@ -121,6 +121,15 @@ BUG = "__warn report_bug handle_bug exc_invalid_op asm_exc_invalid_op"
         (f"panic {FAULT} strlen broken", "broken"),
         # Faults of a handler that happened to interrupt an instrumented access.
         (f"panic {FAULT} broken call_timer_fn asm_sysvec_x __asan_load8 other", "broken"),
+        # Preempted, and interrupted on another stack.
+        ("__schedule_bug __schedule preempt_schedule_irq asm_sysvec_apic_timer_interrupt broken outer", "broken"),
+        (f"dump_stack nmi_cpu_backtrace {TIMER.replace(' asm_', ' asm_call_irq_on_stack asm_')} __asan_load8 broken", "broken"),
+        ("rcu_sched_clock_irq smp_trace_apic_timer_interrupt trace_apic_timer_interrupt broken", "broken"),
+        # The CPU of a stall that no other CPU causes.
+        (f"sched_show_task print_other_cpu_stall rcu_sched_clock_irq {TIMER} broken", "broken"),
+        # The unwinder got as far as the entry alone.
+        ("dump_stack print_circular_bug check_prev_add lock_acquire entry_SYSENTER_compat", None),
+        ("dump_stack lock_acquire do_syscall_64 entry_SYSCALL_64_after_hwframe", None),
         # A panic of its own.
         ("panic sysrq_handle_crash __handle_sysrq", "sysrq_handle_crash"),
         # Backtraces of tasks.

@@ -38,9 +38,49 @@ KMSAN = (
     f" made_up+0x12/0x340 made/up.c:3\n __se_sys_read+0x1/0x2\n\nUninit was created at:\n other+0x1/0x2\n\n{TASK}"
 )
 
+ARM = (
+    f"8<--- cut here ---\n{TASK}Hardware name: made up\nPC is at memset+0x30/0xa8\nLR is at 0x0\nBacktrace: \n"
+    "[<8062ed24>] (memset) from [<80632588>] (made_up+0x88/0x334)\n r10:84e00c00 r9:20000000 r8:84e00c00\n r4:85363540\n"
+    "[<80632500>] (made_up) from [<80632c94>] (vfs_read+0x284/0x678)\n[<80632a10>] (vfs_read) from [<80633598>] "
+    "(__se_sys_read+0x1/0x2)\n[<80100000>] (__se_sys_read) from [<80100168>] (ret_fast_syscall+0x0/0x2c)\n"
+)
+ARM_WARNING = (
+    f"WARNING: CPU: 1 PID: 77 at made/up.c:3 made_up+0x1/0x2\n{TASK}Backtrace: \n dump_backtrace from show_stack+0x18/0x1c\n"
+    " r7:81d73900 r6:8190dcc8\n show_stack from dump_stack_lvl+0x48/0x54\n dump_stack_lvl from panic+0x1/0x2\n"
+    " panic from __warn+0x1/0x2\n __warn from warn_slowpath_fmt+0x1/0x2\n warn_slowpath_fmt from made_up+0x1/0x2\n"
+    " made_up from __se_sys_read+0x1/0x2\n"
+)
+POWERPC = (
+    f"WARNING: CPU: 1 PID: 77 at made/up.c:79 made_up+0x2c/0x70\n{TASK}Call Trace:\n"
+    "[c00000003ae5b800] [c00000000135c19c] dump_stack+0x128/0x1cc (unreliable)\n[c00000003ae5b860] [c00000000016ab98] "
+    "panic+0x1cc/0x534\n[c00000003ae5b9a0] [c00000000135a500] report_bug+0x150/0x270\n[c00000003ae5bac0] [c0000000000090a4] "
+    "program_check_common+0x184/0x190\n--- interrupt: 700 at made_up+0x2c/0x70\n    LR = lr+0x19c/0x2d0\n"
+    "[c00000003ae5bdc0] [0000000000000000]           (null) (unreliable)\n[c00000003ae5bdf0] [c00000000009651c] "
+    "__se_sys_read+0x10c/0x250\n"
+)
+FREED = (
+    f"BUG: KASAN: use-after-free in made_up+0x1/0x2 at addr ffff8801d0c6b080\n{TASK}Call Trace:\n"
+    " [<ffffffff81d91389>] dump_stack+0xc1/0x128\n [<ffffffff81d91388>] kasan_report+0x1/0x2\n made_up+0x1/0x2\n"
+    " __se_sys_read+0x1/0x2\nAllocated:\nPID = 3\n save_stack+0x1/0x2\n kasan_kmalloc+0x1/0x2\n allocating+0x1/0x2\n"
+)
+HARMLESS = (
+    "FAULT_INJECTION: forcing a failure.\nname failslab, interval 1, probability 0, space 0, times 0\n"
+    f"{TASK}Call Trace:\n should_failslab+0x1/0x2\n injected+0x1/0x2\n __se_sys_write+0x1/0x2\nRIP: 0033:0x7f67c7d5cfce\n"
+    f"syz: vmalloc: allocation failure: 17045651456 bytes\n{TASK}Call Trace:\n warn_alloc+0x1/0x2\n allocating+0x1/0x2\n"
+    "Mem-Info:\n"
+)
+ATOMIC = (
+    f"BUG: scheduling while atomic: kworker/1:2/77/0x2\nPreemption disabled at:\n[<ffffffff812b2934>] other+0x64/0x260\n{TASK}"
+    "Call Trace:\n __schedule_bug+0x1/0x2\n __schedule+0x1/0x2\n schedule+0x1/0x2\n made_up+0x1/0x2\n __se_sys_read+0x1/0x2\n"
+)
+
 
 @pytest.mark.parametrize("prefix", ["", "[  173.566032] ", "[  173.566032][   T77] ", "<4>[  173.566032][    C1] "])
-@pytest.mark.parametrize("report", [KASAN, OOPS, OLD, HUNG, KMSAN], ids=["kasan", "oops", "old", "hung", "kmsan"])
+@pytest.mark.parametrize(
+    "report",
+    [KASAN, OOPS, OLD, HUNG, KMSAN, ARM, ARM_WARNING, POWERPC, FREED, HARMLESS + OOPS, ATOMIC],
+    ids=["kasan", "oops", "old", "hung", "kmsan", "arm", "warning on arm", "powerpc", "freed", "harmless", "atomic"],
+)
 def test_where_it_began(report, prefix):
     text = "".join(f"{prefix}{line}\r\n" for line in report.splitlines())
     for given in (text, text.replace("\r", "")):
@@ -53,6 +93,25 @@ def test_places_in_a_report_that_was_symbolized():
     text = "Call Trace:\n inlined made/up.h:5 [inline]\n made_up+0x12/0x340 made/up.c:73\n vfs_read+0x1/0x2 fs/read_write.c:5\n"
     found = summarize_report(f"BUG: x\n{TASK}{text}")
     assert (found.function, found.file, found.line) == ("inlined", "made/up.h", 5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BUG: KASAN: use-after-free in made_up+0x670/0x690 at addr ffff8801d0c6b080\n",
+        "BUG: unable to handle kernel paging request at ffff8801\nIP: [<ffffffff82f1a5c1>] made_up+0x31/0x3b0\nPGD 0\n",
+        "IP: memcpy+0x1/0x2\nRIP: 0010:[<ffffffff82f1a5c1>]  [<ffffffff82f1a5c1>] made_up+0x31/0x3b0\n",
+        "WARNING: CPU: 0 PID: 4 at made/up.c:3 made_up+0x1/0x2\nCall Trace:\n dump_stack+0x1/0x2\n",
+        "Kernel panic - not syncing: stack-protector: Kernel stack is corrupted in: made_up+0x1/0x2\n",
+        "kworker/1:2/77 is trying to acquire lock:\n (kacpid){+.+.+.}, at: [<ffffffff8105bbd0>] made_up+0x0/0xb0\n",
+        # Some unwinders get as far as the entry alone.
+        "IP: made_up+0x1/0x2\nCall Trace:\n dump_stack+0x1/0x2\n lock_acquire+0x1/0x2\n entry_SYSENTER_compat+0x1/0x2\n",
+    ],
+)
+def test_headline_of_a_report_without_its_stack(text):
+    found = summarize_report(text)
+    assert found.function == "made_up"
+    assert found.errors
 
 
 @pytest.mark.parametrize("text", ["", "nothing\n", "Call Trace:\n", "Call Trace:\nnothing\n" * 3, f"BUG: x\n{TASK}"])
