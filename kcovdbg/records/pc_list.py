@@ -217,7 +217,7 @@ def _find_remarks(
                 "read from where its code is"
             )
     if found.restored:
-        yield f"{found.restored} PCs lack their upper 32 bits: restored from the kernel's base"
+        yield restored_remark(found.restored)
     if found.unjudged:
         yield f"{found.unjudged} PCs are in code whose coverage points are unknown: read as the others are"
     damaged = found.damaged
@@ -226,6 +226,11 @@ def _find_remarks(
         more = ", …" if len(damaged) > _NAMED else ""
         remark = f"{len(damaged)} of {len(found.words)} PCs are no coverage points in any convention and left as they are"
         yield f"{remark}: records {indexes}{more}"
+
+
+def restored_remark(count: int) -> str:
+    """Return the remark about PCs of which a file has the lower halves."""
+    return f"{count} PCs lack their upper 32 bits: restored from the kernel's base"
 
 
 def _is_as_recorded(reading: WordReading) -> bool:

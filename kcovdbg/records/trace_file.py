@@ -26,7 +26,15 @@ from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.module_place import ModulePlace, move_pcs
 from kcovdbg.records.pc_file import PcFile, PcFormat
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel, interpret, make_buffer, make_facts, read_pc_list
+from kcovdbg.records.pc_list import (
+    ReadingOptions,
+    TraceKernel,
+    interpret,
+    make_buffer,
+    make_facts,
+    read_pc_list,
+    restored_remark,
+)
 from kcovdbg.records.unpacked_data import unpack_data
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint
@@ -338,6 +346,8 @@ def read_trace(path: Path | str, kernel: TraceKernel | None = None, options: Rea
             buffer = replace(buffer, remarks=(*buffer.remarks, other))
         elif kernel is not None and header.recorded_modules:
             buffer = _move_modules(buffer, header.recorded_modules, kernel.find_modules())
+        if kernel is not None and buffer.encoding.word_size == 4:
+            buffer = _restore_upper_halves(buffer, kernel)
     else:
         found = read_pc_list(str(path), data, kernel, options)
         buffer = _read_buffer(name, found) if found.format is PcFormat.BINARY else make_buffer(name, found, kernel)
@@ -364,6 +374,16 @@ def _read_buffer(name: str, found: PcFile) -> Buffer:
     buffer = _read_binary(name, found.data, header)
     remark = f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit words"
     return replace(buffer, remarks=(remark, *buffer.remarks), facts=make_facts(found))
+
+
+def _restore_upper_halves(buffer: Buffer, kernel: TraceKernel) -> Buffer:
+    """Return a buffer of 32-bit words with whole PCs, if the kernel is a 64-bit one."""
+    points = kernel.find_points()
+    high = points[0].base & ~0xFFFFFFFF if points else 0
+    if not high or buffer.encoding.codec != record.PC:
+        return buffer
+    words = array("Q", (word | high for word in buffer.words))
+    return replace(buffer, words=words, remarks=(*buffer.remarks, restored_remark(len(words))))
 
 
 def _move_modules(buffer: Buffer, old: Sequence[ModulePlace], new: Sequence[ModulePlace] | None) -> Buffer:

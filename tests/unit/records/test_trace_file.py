@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import struct
+from array import array
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from kcovdbg.abi.record import CMP
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.pc_convention import PointSet
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.trace_file import read_header, read_trace, side_path
 from kcovdbg.series.trace_pc_ext import PC_EXT
@@ -51,6 +53,17 @@ def test_modes(tmp_path, mode, words, expected):
 def test_big_endian_32_bit(tmp_path):
     path = write(tmp_path / "a.kcov", [2, 0xC0000005, 0xC0000015], ">", "I", mode="TRACE_PC", word_size=4, byteorder="big")
     assert list(read_trace(path).words) == [0xC0000005, 0xC0000015]
+
+
+@pytest.mark.parametrize("has_side_file", [True, False])
+def test_32_bit_words_of_a_64_bit_kernel(tmp_path, has_side_file):
+    base = PCS[0] & ~0xFFFF
+    image = PointSet(base, array("I", (pc - base for pc in PCS)), (base, base + 0x4000))
+    header = {"mode": "TRACE_PC", "word_size": 4, "size": 8, "count": 5} if has_side_file else {}
+    path = write(tmp_path / "a.kcov", [5, *(pc & 0xFFFFFFFF for pc in PCS), 0, 0], code="I", **header)
+    buffer = read_trace(path, TraceKernel(machine="x86_64", find_points=lambda: [image]))
+    assert list(buffer.words) == PCS
+    assert any("5 PCs" in remark for remark in buffer.remarks)
 
 
 def test_raw_words_without_side_file(tmp_path):
