@@ -151,7 +151,7 @@ GROUPS: Final = (
         r"|check_(deadlock|prev_add|prevs_add|wait_context|irq_usage|lock_chain_key|chain_key)|mark_lock\w*|mark_(usage|held_locks)"
         r"|validate_chain|register_lock_class|lookup_chain_cache_add|valid_state|(__)?lock_acquire|(__)?lock_release"
         r"|lock_(acquired|contended|is_held_type|sync|pin_lock|unpin_lock|downgrade|set_class)|__lock_(pin|unpin)_lock"
-        r"|debug_check_no_locks_(freed|held)|lockdep_\w+|__?debug_locks_off\w*|reacquire_held_locks|lock_map_acquire\w*",
+        r"|debug_check_no_locks_(freed|held)|lockdep_\w+|__?debug_locks_off\w*|reacquire_held_locks|look_up_lock_class|hlock_class|lock_map_acquire\w*",
         "kernel/locking/lockdep.c",
     ),
     FunctionGroup(
@@ -168,6 +168,13 @@ GROUPS: Final = (
         r"bad_page|dump_page|__dump_(page|folio)|warn_alloc|(check_panic_on|mem_cgroup|__)?_?out_of_memory|oom_kill_process"
         r"|check_panic_on_oom|dump_header|slab_(err|bug|fix|pad_check)|object_err|print_trailer|slab_fix|print_bad_pte",
         "mm/page_alloc.c; mm/debug.c; mm/oom_kill.c; mm/slub.c; mm/memory.c",
+    ),
+    FunctionGroup("kmemleak", CrashRole.REPORT, r"kmemleak_\w+|create_object|__create_object", "mm/kmemleak.c"),
+    FunctionGroup(
+        "assertions",
+        CrashRole.REPORT,
+        r"skb_(over_|under_)?panic|__reiserfs_panic|(btrfs_)?assertfail|assfail|rust_helper_BUG|sysfs_warn_dup",
+        "net/core/skbuff.c; fs/reiserfs/prints.c; fs/btrfs/messages.h; fs/xfs; rust/helpers/bug.c; fs/sysfs/dir.c",
     ),
     FunctionGroup(
         "fault injection", CrashRole.REPORT, r"fail_dump|should_fail\w*|__should_fail\w*", "lib/fault-inject.c; mm/failslab.c"
@@ -233,7 +240,7 @@ GROUPS: Final = (
         CrashRole.HELPER,
         r"_?_?(raw_)?_?(spin|read|write)_(try)?(un)?lock\w*|do_raw_\w+|(native_)?queued_\w+_slowpath|pv_\w*queued_\w+"
         r"|__pv_queued_\w+|(virt|arch|ticket)_spin_\w+|_?_?mutex_(try)?(un)?lock\w*|__ww_mutex_lock\w*|ww_mutex_lock\w*"
-        r"|mutex_(optimistic_spin|spin_on_owner)|osq_(un)?lock|_?_?(down|up)(_read|_write)?(_trylock|_killable|_nested"
+        r"|call_rwsem_\w+|ldsem_\w+|mutex_(optimistic_spin|spin_on_owner)|osq_(un)?lock|_?_?(down|up)(_read|_write)?(_trylock|_killable|_nested"
         r"|_interruptible|_common|_failed)*|rwsem_\w+|percpu_(down|up)_\w+|_?_?percpu_(down|up)_\w+|rt_mutex_\w+|_?_?rt_mutex_\w+"
         r"|rt_(spin|read|write)_\w+|rtlock_\w+",
         "kernel/locking",
@@ -248,6 +255,30 @@ GROUPS: Final = (
         "lib/string.c; arch/x86/lib; include/linux/refcount.h, kref.h",
     ),
     FunctionGroup(
+        "data structures and text",
+        CrashRole.HELPER,
+        r"(__)?rb_\w+|xas?_\w+|(__)?list_(add|del)\w*|crc(16|32|_\w+|32_\w+)|v?sc?n?printf|string(_nocheck)?|hex_string|va_format|pointer"
+        r"|_?printk\w*|vprintk\w*|(_?dev|__dev)_\w*printk\w*|_dev_info|(print_)?hex_dump\w*|j?hash|test_and_\w+_bit"
+        r"|(raw_)?atomic_(read|inc|dec|add|sub|fetch)\w*|_?atomic_dec_and_lock\w*",
+        "lib/rbtree.c, xarray.c, crc16.c, vsprintf.c, hexdump.c, dec_and_lock.c; kernel/printk; include/asm-generic",
+    ),
+    FunctionGroup(
+        "timers, work and wake-ups",
+        CrashRole.HELPER,
+        r"lock_timer_base|(try_to_)?(del_timer|timer_delete)\w*|init_timer_key|try_to_grab_pending|__queue_work|queue_work_on"
+        r"|call_rcu\w*|__call_rcu\w*|__wake_up\w*|complete(_all)?|finish_wait|mutex_remove_waiter",
+        "kernel/time/timer.c; kernel/workqueue.c; kernel/rcu/tree.c; kernel/sched/wait.c, completion.c; kernel/locking/mutex.c",
+    ),
+    FunctionGroup(
+        "objects of devices, requests, buffers and sockets",
+        CrashRole.HELPER,
+        r"(__)?kobject_\w+|sysfs_(create|remove)_\w+|dpm_sysfs_remove|device_(add|del|destroy|unregister|remove_file)"
+        r"|get_device_parent|add_uevent_var|ref_tracker_(free|dir_exit)|skb_(put|push|pull)|usb_(submit_urb|start_wait_urb|(bulk|control|interrupt)_msg"
+        r"|kill_urb|kill_anchored_urbs)|lock_sock\w*|release_sock|proc_(create\w*|register)|console_lock",
+        "lib/kobject.c, kobject_uevent.c, ref_tracker.c; fs/sysfs; drivers/base/core.c; drivers/usb/core; net/core; "
+        "fs/proc/generic.c; kernel/printk/printk.c",
+    ),
+    FunctionGroup(
         "allocators",
         CrashRole.ALLOCATOR,
         r"(__|___)?(do_)?(slab|kmalloc|kzalloc|kcalloc|kmem_cache|kvmalloc|kvfree|krealloc|kfree|slub)\w*|\w*freelist_hook|new_slab"
@@ -259,10 +290,11 @@ GROUPS: Final = (
     FunctionGroup(
         "scheduler",
         CrashRole.WAIT,
-        r"context_switch|__switch_to(_asm)?|_?_?schedule\w*|preempt_schedule\w*|io_schedule\w*|(__)?cond_resched\w*"
+        r"context_switch|__switch_to(_asm)?|_?_?schedule\w*|_*preempt_schedule\w*|irqentry_exit"
+        r"|retint_kernel|io_schedule\w*|_{0,2}cond_resched\w*"
         r"|(__|___)?wait_(for|on|woken|event)\w*|do_wait_for_common|wait_woken|(__)?(out_of_line_)?wait_on_bit\w*|bit_wait\w*|folio_(wait|lock)\w*"
         r"|(__)?folio_(wait|lock)\w*|_?_?synchronize_\w+|__wait_rcu_gp|rcu_barrier\w*|_?_?flush_work\w*|cancel_(delayed_)?work_sync"
-        r"|__cancel_work_\w+|kthread_(stop|park)\w*|drain_workqueue|do_nanosleep|msleep\w*|usleep_range\w*",
+        r"|__cancel_work_\w+|(__)?filemap_fdatawait\w*|kthread_(stop|park)\w*|drain_workqueue|do_nanosleep|msleep\w*|usleep_range\w*",
         "kernel/sched/core.c, completion.c, wait.c, wait_bit.c; kernel/rcu; kernel/workqueue.c; mm/filemap.c",
     ),
 )

@@ -121,6 +121,21 @@ BUG = "__warn report_bug handle_bug exc_invalid_op asm_exc_invalid_op"
         (f"panic {FAULT} strlen broken", "broken"),
         # Faults of a handler that happened to interrupt an instrumented access.
         (f"panic {FAULT} broken call_timer_fn asm_sysvec_x __asan_load8 other", "broken"),
+        # Assertions, and functions that work for any caller.
+        (f"panic {BUG} skb_panic skb_put broken", "broken"),
+        (f"panic {BUG} usb_submit_urb usb_start_wait_urb usb_bulk_msg broken", "broken"),
+        (f"panic {FAULT} innermost usb_submit_urb broken", "innermost"),
+        (f"panic {FAULT} rb_erase broken", "broken"),
+        ("print_report kasan_report string vsnprintf vprintk_emit _printk broken", "broken"),
+        ("print_report kasan_report __lock_acquire lock_acquire _raw_spin_lock_irqsave finish_wait broken", "broken"),
+        (f"panic {BUG} debug_print_object debug_object_activate __call_rcu.constprop.67 call_rcu broken", "broken"),
+        (f"panic {BUG} refcount_warn_saturate kobject_get kobject_add_internal device_add broken", "broken"),
+        (f"panic {BUG} hlock_class mark_lock __lock_acquire lock_acquire lock_sock_nested broken", "broken"),
+        ("create_object kmemleak_alloc kmem_cache_alloc broken", "broken"),
+        ("schedule schedule_timeout ldsem_down_write broken", "broken"),
+        ("__schedule schedule io_schedule wait_on_page_bit_common filemap_fdatawait_range broken", "broken"),
+        ("panic __schedule preempt_schedule_irq retint_kernel __sanitizer_cov_trace_pc broken", "broken"),
+        ("__schedule preempt_schedule_irq irqentry_exit asm_sysvec_apic_timer_interrupt broken", "broken"),
         # Preempted, and interrupted on another stack.
         ("__schedule_bug __schedule preempt_schedule_irq asm_sysvec_apic_timer_interrupt broken outer", "broken"),
         (f"dump_stack nmi_cpu_backtrace {TIMER.replace(' asm_', ' asm_call_irq_on_stack asm_')} __asan_load8 broken", "broken"),
@@ -177,8 +192,8 @@ def test_registers_of_the_fault():
 
 
 def test_panic_passes_through_the_function_again():
-    ending = end_of("write printk panic printk console printk flush", "panic printk write")
-    assert (ending.end, ending.fault) == (2, "printk")
+    ending = end_of("write shared panic shared console shared flush", "panic shared write")
+    assert (ending.end, ending.fault) == (2, "shared")
 
 
 def test_function_without_points():
