@@ -35,6 +35,8 @@ SLICE, DEBUG_INFO, TRUTH = "slice.zst", "vmlinux.zst", "truth.json.zst"
 LIMIT_OF_ALL = 25 << 20
 # What is asked of each, in this order; what it answers is compared with the truth, but check's, which must be nothing.
 LINES = {**COMMANDS, "check": "check --json"}
+# What is rightly said of a kernel whose debug info is of few objects.
+_NO_LOG = re.compile("kcovdbg: note: the kernel's log is unreadable: the debug info has no struct printk_ringbuffer$")
 # What is rightly said of what is kept: it is a slice, it is compressed, and the module's debug info isn't there.
 _NOTES = re.compile(
     "kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |the kernel's log is unreadable: "
@@ -49,7 +51,7 @@ def ask_all(target: Sequence[str | Path], symbols: Sequence[str | Path]) -> dict
     if done.returncode not in (0, 1):
         raise LabError(f"kcovdbg failed with {done.returncode}: {done.stderr.strip()}")
     answers = parse_outputs(done.stdout, LINES)
-    answers["stderr"] = [{"line": line} for line in done.stderr.splitlines()]
+    answers["stderr"] = [{"line": line} for line in done.stderr.splitlines() if not _NO_LOG.match(line)]
     return answers
 
 

@@ -130,7 +130,7 @@ static void st_gone(struct slot *s)
 void states_modules(void)
 {
 	/* In this order: both use kcovlab_keep, and one of them has to load it. */
-	slot_wait(spawn_state("kc-keep", st_keep), 5000);
+	slot_wait(spawn_state("kc-keep", st_keep), 30000);
 	spawn_state("kc-keep-cmp", st_keep_cmp);
 	spawn_state("kc-gone", st_gone);
 }
