@@ -130,6 +130,17 @@ _OTHER_TEXTS: Final = (
     (re.compile(rb"#!"), "a script"),
     (re.compile(rb"\s*-:\s*0:Source:"), "a gcov file"),
 )
+# Lines of files whose addresses are not what a run executed.
+_LISTINGS: Final = (
+    (re.compile(rb"\s*[0-9a-fA-F]{8,16} [a-zA-Z?] \S+(\s+\[\S+\])?\s*"), "a list of symbols"),
+    (
+        re.compile(
+            rb".*:\s+file format \S+\s*|Disassembly of section .*|[0-9a-fA-F]{8,16} <.*>:\s*|"
+            rb"\s*[0-9a-fA-F]{8,16}:\t([0-9a-fA-F]{2,8} )+\s*\t.*"
+        ),
+        "a disassembly",
+    ),
+)
 _OTHER_JSON: Final = (
     (rb'"https://www.speedscope.app', "speedscope's JSON"),
     (rb'"traceEvents"', "Chrome's trace events"),
@@ -147,6 +158,9 @@ _OTHER_BINARIES: Final = (
     (b"SQLite format 3", "an SQLite database", None),
     (b"PERFILE2", "perf's data", None),
     (b"\x89PNG", "an image in PNG", None),
+    (b"\xd4\xc3\xb2\xa1", "packets of a network", None),
+    (b"\xa1\xb2\xc3\xd4", "packets of a network", None),
+    (b"\x0a\x0d\x0d\x0a", "packets of a network", None),
     (b"%PDF", "a PDF document", None),
     (b"\x81rforpl\xff", "a profile of LLVM", None),
     (b"\xfflprofr\x81", "a profile of LLVM", None),
@@ -255,6 +269,9 @@ def _refuse_other_texts(path: object, start: bytes) -> None:
     for pattern, found in _OTHER_TEXTS:
         if pattern.match(start):
             raise NotATraceError(path, found, hint="it has no PCs")
+    for pattern, found in _LISTINGS:
+        if _first_line(start, pattern):
+            raise NotATraceError(path, found, hint="--format text reads its addresses nevertheless")
     if start[:1] in (b"{", b"["):
         for text, found in _OTHER_JSON:
             if text in start:

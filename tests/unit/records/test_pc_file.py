@@ -242,6 +242,21 @@ OTHERS = {
     "user addresses": (b"0x7f0000001000\n0x7f0000002000\n", "text"),
     "Python": (b"import os\nprint(os.getppid())\n", "text"),
     "corpus": (struct.pack("<II", 0xBADDB, 4) + b"\1\2" * 50, "corpus"),
+    "kallsyms": (b"ffffffff81000000 T _stext\nffffffff81000010 t run_init_process\t[ext4]\n" * 4, "symbols"),
+    "kallsyms, hidden": (b"0000000000000000 T _stext\n0000000000000000 t run_init_process\n", "symbols"),
+    "nm of 32 bits": (b"c1000000 T _stext\nc1000010 t run_init_process\n", "symbols"),
+    "objdump": (
+        b"\nvmlinux:     file format elf64-x86-64\n\n\nDisassembly of section .text:\n\nffffffff81000000 <_stext>:\n"
+        b"ffffffff81000000:\te8 10 00 00 00       \tcall   ffffffff81000010 <__sanitizer_cov_trace_pc>\n",
+        "disassembly",
+    ),
+    "calls in objdump's output": (
+        b"ffffffff81000000:\te8 10 00 00 00       \tcall   ffffffff81000010 <__sanitizer_cov_trace_pc>\n" * 9,
+        "disassembly",
+    ),
+    "disassembly of arm64": (b"ffff800080010000:\td503245f \tbti\tc\n" * 9, "disassembly"),
+    "pcap": (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + bytes(range(200)), "packets"),
+    "pcapng": (struct.pack("<III", 0x0A0D0D0A, 28, 0x1A2B3C4D) + bytes(range(200)), "packets"),
     "symbols": (b"vfs_read+0x15/0x40\nksys_read+0x10/0x30\n", "text"),
 }
 
