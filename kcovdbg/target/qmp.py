@@ -11,18 +11,20 @@ import array
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import struct
 import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import GoneError, TargetError
 from kcovdbg.input_file import parse_json
-from kcovdbg.limits import REPLY_TIME, find_limit, over_limit
+from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, find_limit, over_limit
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.end_signals import holds_signals, signals_as_exit
 from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer, receive
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 _GREETING_TIMEOUT: Final = 5.0
 _MAX_GREETING: Final = 4096
+# drgn doubles its buffer for a reply, the old one beside the new one, and parses it: times the size of a reply.
+_ROOM: Final = 4
 _HINT: Final = "start QEMU with -qmp unix:PATH,server=on,wait=off and give PATH"
 
 
@@ -62,11 +66,14 @@ class Qmp:
 
     @contextlib.contextmanager
     def limited(self) -> Iterator[None]:
-        """Close the connection if a block, in which drgn talks to QEMU, takes longer than a reply may.
+        """Close the connection if a block, in which drgn talks to QEMU, takes longer than a reply may, and limit its memory.
 
         By another process: drgn waits without letting other threads of Python or handlers of signals run.
         """
         seconds = find_limit(REPLY_TIME)
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        room = pages * resource.getpagesize() + _ROOM * find_limit(REPLY_SIZE)
         # Before the other clock starts: when that one has ended the talk, the time is over by this one too.
         start = time.monotonic()
         watch = os.fork()
@@ -77,12 +84,17 @@ class Qmp:
                 self._socket.shutdown(socket.SHUT_RDWR)
             os._exit(0)
         try:
+            if soft == resource.RLIM_INFINITY or room < soft:
+                resource.setrlimit(resource.RLIMIT_AS, (room, hard))
             yield
+        except MemoryError as error:
+            raise over_limit(REPLY_SIZE, f"a reply of QEMU at {self.address.text}") from error
         except Exception as error:
             if time.monotonic() - start >= seconds:
                 raise over_limit(REPLY_TIME, f"waiting for QEMU at {self.address.text}") from error
             raise
         finally:
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
             os.kill(watch, signal.SIGKILL)
             os.waitpid(watch, 0)
 

@@ -3,11 +3,14 @@
 
 import contextlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from kcovdbg.child_process import python_command
 from kcovdbg.errors import KcovdbgError, LimitError
 from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, VARIABLE
 from kcovdbg.target.opener import TargetOptions, open_target
@@ -205,3 +208,34 @@ def test_drgn_s_own_talk_to_qmp_ends_in_time(tmp_path, piece):
     """It waits in C, where no signal is handled."""
     with serving(tmp_path / "qmp", trickle(GREETING, piece)) as address, in_time(), pytest.raises(LimitError, match=REPLY_TIME):
         open_target(TargetOptions(qemu=address.text))
+
+
+@pytest.mark.parametrize(("start", "piece"), [('"', "x"), ("", "[1,")])
+def test_drgn_s_own_talk_to_qmp_takes_no_more_memory_than_a_reply_may(tmp_path, monkeypatch, start, piece):
+    monkeypatch.setenv(VARIABLE, f"{REPLY_TIME}=20 {REPLY_SIZE}=1M")
+    path = str(tmp_path / "qmp")
+    reply = f'{GREETING.decode()}{{"return": {start}'
+    # Processes: drgn lets no other thread run, and has the memory that earlier tests of this one freed.
+    with subprocess.Popen([sys.executable, "-c", _ENDLESS, path, reply, piece], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        done = subprocess.run(
+            python_command("kcovdbg", "--qemu", path, "-e", "info"), capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 2
+    assert REPLY_SIZE in done.stderr
+    assert REPLY_TIME not in done.stderr
+
+
+_ENDLESS = """
+import contextlib, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(1)
+print("ready", flush=True)
+connection, _ = listener.accept()
+connection.sendall(sys.argv[2].encode())
+with contextlib.suppress(OSError):
+    while True:
+        connection.sendall(sys.argv[3].encode() * 10000)
+"""
