@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import stat
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +17,7 @@ import drgn
 import pytest
 
 from kcovdbg.abi import record
-from kcovdbg.records.trace_file import read_header
+from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.symbols.table_builder import build_table
 from tests.lab.collect_guest import SHARED, Lab, put_programs
 from tests.lab.guest import Guest, Machine
@@ -404,6 +406,57 @@ def test_doctor(lab: Lab) -> None:
     assert refused
     assert all(row["fix"] for row in refused)
     assert "Traceback" not in other.stderr
+
+
+NOBODY = 65534
+# Python and kcovdbg may lie in a home directory of root.
+AS_NOBODY = (
+    f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
+)
+
+
+@pytest.fixture(scope="module")
+def secret(lab: Lab) -> str:
+    """Make a file of root's, and a set-user-ID program; return the file's path."""
+    words = "echo secret > /tmp/secret; chmod 600 /tmp/secret; cp /tmp/exchange/rights /tmp/suid; chmod 4755 /tmp/suid"
+    assert lab.guest.run(words, 60).returncode == 0
+    return "/tmp/secret"
+
+
+def rights_of(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def test_a_set_user_id_program_gains_nothing_for_an_ordinary_user(lab: Lab, secret: str) -> None:
+    lines = (
+        "chmod o+x /sys/kernel/debug; chmod 666 /sys/kernel/debug/kcov",
+        f"mkdir /tmp/theirs && chown {NOBODY} /tmp/theirs",
+        f"{AS_NOBODY} /tmp/suid {secret}",
+        f"{AS_NOBODY} env {lab.kcovdbg(f'collect --per-thread -o /tmp/theirs/s.kcov -- /tmp/suid {secret}')}; status=$?",
+        "chmod 600 /sys/kernel/debug/kcov; chmod o-x /sys/kernel/debug; exit $status",
+    )
+    done = lab.guest.run("\n".join(lines), 300)
+    assert done.returncode == 0, done.stderr
+    alone, traced = (rights_of(done.stdout)[index : index + 2] for index in (0, 2))
+    assert [(row["user"], row["write"]) for row in alone] == [(0, 0)] * 2
+    assert [(row["user"], row["write"]) for row in traced] == [(NOBODY, errno.EACCES)] * 2
+    assert [(row["descriptors"], row["mappings"]) for row in traced] == [(0, 0)] * 2
+    written = lab.guest.run("stat -c '%u %a' /tmp/theirs/*", 60).stdout.splitlines()
+    assert written == [f"{NOBODY} 600"] * 4
+
+
+def test_a_command_that_gives_up_its_rights_keeps_no_way_to_kcov(lab: Lab, secret: str) -> None:
+    done = lab.collect(f"--per-thread -o {SHARED}/dropped.kcov -- {SHARED}/rights {secret} {NOBODY}")
+    assert done.returncode == 0, done.stderr
+    for row in rights_of(done.stdout):
+        assert (row["user"], row["write"], row["device"]) == (NOBODY, errno.EACCES, errno.EACCES)
+        assert (row["descriptors"], row["mappings"]) == (0, 0)
+    traces = sorted(lab.exchange.glob("dropped*.kcov"))
+    # The child is another user's from its start.
+    assert len(traces) == 2
+    assert all(lab.functions(read_trace(trace)) for trace in traces)
+    written = [path.stat() for path in lab.exchange.glob("dropped*")]
+    assert {(found.st_uid, stat.S_IMODE(found.st_mode)) for found in written} == {(0, 0o600)}
 
 
 def test_system_calls_are_as_the_guest_says(lab: Lab) -> None:
