@@ -38,6 +38,8 @@ _GREETING_TIMEOUT: Final = 5.0
 _MAX_GREETING: Final = 4096
 # drgn doubles its buffer for a reply, the old one beside the new one, and parses it: times the size of a reply.
 _ROOM: Final = 4
+# The monitor prints six characters and more for a byte.
+_LARGEST_READ: Final = 1 << 16
 _HINT: Final = "start QEMU with -qmp unix:PATH,server=on,wait=off and give PATH"
 
 
@@ -227,11 +229,12 @@ class Qmp:
         return str(self._execute("human-monitor-command", {"command-line": line}, None))
 
     def read_physical(self, address: int, size: int) -> bytes:
-        """Read physical memory through the monitor: slow, for what is read before drgn can.
+        """Read physical memory through the monitor: slow, for what drgn cannot read by itself.
 
         :raises StubReadError: when it cannot be read.
         """
-        return read_by_monitor(self.monitor, address, size)
+        starts = range(address, address + size, _LARGEST_READ)
+        return b"".join(read_by_monitor(self.monitor, at, min(address + size - at, _LARGEST_READ)) for at in starts)
 
     def read_notes(self) -> bytes:
         """Return the ELF notes of a dump by QEMU: registers of each CPU, VMCOREINFO.

@@ -6,16 +6,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import drgn
 import pytest
 
+from kcovdbg.child_process import python_command
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
+from kcovdbg.limits import REPLY_TIME
 from kcovdbg.target import stub_kernel
 from kcovdbg.target.drgn.page_recorder import record, record_stack, write_slice
 from kcovdbg.target.dump_file import unpack_dump
@@ -218,6 +223,32 @@ def test_a_busy_qmp_socket_says_so(standing_guest: Guest) -> None:
     assert time.monotonic() - started < 10
     assert "one client at a time" in str(caught.value.hint)
     first.close()
+
+
+def test_a_monitor_that_goes_silent_while_memory_is_read_through_it(standing_guest: Guest) -> None:
+    """Over TCP all memory is read through QEMU's monitor, long after the guest was opened."""
+
+    def relay(replies: int) -> None:
+        with listener.accept()[0] as client, socket.socket(socket.AF_UNIX) as server, contextlib.suppress(OSError):
+            server.connect(str(standing_guest.sockets.debugger_qmp))
+            while ready := select.select([client, server], [], [])[0]:
+                for near in ready:
+                    data = near.recv(65536)
+                    if not data:
+                        return
+                    replies -= data.count(b"\n") if near is server else 0
+                    if near is client or replies > 0:
+                        (client if near is server else server).sendall(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=relay, args=(250,), daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        words = ("--limit", f"{REPLY_TIME}=10", "--qemu", address, "-s", str(standing_guest.kernel.vmlinux), "-e", "objects")
+        done = subprocess.run(python_command("kcovdbg", *words), capture_output=True, text=True, timeout=120, check=False)
+        thread.join(20)
+    assert done.returncode == 2
+    assert REPLY_TIME in done.stderr
 
 
 def test_a_busy_stub_says_so_and_the_guest_goes_on(standing_guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:

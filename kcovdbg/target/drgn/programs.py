@@ -191,10 +191,14 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
                 raise
             except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions)
                 raise TargetError(f"could not open the guest at {address}: {_one_line(error)}") from None
+            is_direct = qmp.peer_memory_is_readable()
+            read = prog.read if is_direct else _make_monitor_reader(qmp)
             if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
-                prog = _make_found_program(prog, _find_vmcoreinfo(qmp, files))
+                prog = _make_found_program(prog.platform, read, _find_vmcoreinfo(qmp, files))
                 notes.append("QEMU has no VMCOREINFO; the kernel was found by its interrupt descriptor table")
-            if not qmp.peer_memory_is_readable():
+            elif not is_direct:
+                prog = _make_found_program(prog.platform, read, prog["VMCOREINFO"].string_())
+            if not is_direct:
                 notes.append(
                     "memory is read through QEMU's monitor, which is a thousand times slower: run kcovdbg as root or as QEMU's "
                     "user, on the same machine, with a unix socket, to read it directly"
@@ -257,19 +261,32 @@ def _stopped_program(prog: drgn.Program, qmp: Qmp) -> Iterator[drgn.Program]:
         yield found
 
 
-def _make_found_program(memory: drgn.Program, vmcoreinfo: bytes) -> drgn.Program:
-    """Return a Program of a kernel that was found in a guest's memory; a Program of a guest takes no VMCOREINFO.
+def _make_monitor_reader(qmp: Qmp) -> Callable[[int, int, bool], bytes]:
+    """Return a reader of a guest's memory that keeps the limits of replies, which drgn's own talk to the monitor does not."""
 
-    :param memory: the Program of the guest.
+    def read(address: int, count: int, physical: bool) -> bytes:
+        del physical
+        try:
+            return qmp.read_physical(address, count)
+        except StubReadError as error:
+            raise drgn.FaultError(str(error), address) from None
+
+    return read
+
+
+def _make_found_program(
+    platform: drgn.Platform | None, read: Callable[[int, int, bool], bytes], vmcoreinfo: bytes
+) -> drgn.Program:
+    """Return a Program of a kernel in a guest's memory; the Program that drgn makes of a guest takes no VMCOREINFO.
+
+    :param read: reads physical memory.
     """
-    prog = drgn.Program(memory.platform)
-    read = memory.read
+    prog = drgn.Program(platform)
 
     @holds_signals
     def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
         del offset, physical
-        data: bytes = read(address, count, True)
-        return data
+        return read(address, count, True)
 
     prog.add_memory_segment(0, PHYSICAL_SIZE, answer, physical=True)
     prog.set_linux_kernel_custom(vmcoreinfo, True)
