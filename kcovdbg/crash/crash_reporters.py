@@ -70,6 +70,13 @@ GROUPS: Final = (
         "arch/arm64/kernel/traps.c; arch/arm64/mm/fault.c; arch/arm64/kernel/entry-common.c",
     ),
     FunctionGroup(
+        "arm and powerpc exceptions",
+        CrashRole.EXCEPTION,
+        r"do_(DataAbort|PrefetchAbort)|__do_kernel_fault|(program_check|alignment|machine_check|unrecoverable|unknown)_exception"
+        r"|bad_page_fault|___do_page_fault",
+        "arch/arm/mm/fault.c; arch/powerpc/kernel/traps.c; arch/powerpc/mm/fault.c",
+    ),
+    FunctionGroup(
         "riscv64 and s390x exceptions",
         CrashRole.EXCEPTION,
         r"handle_break|handle_kernel_stack_overflow|__do_pgm_check|do_(dat|protection)_exception|do_exception"

@@ -53,7 +53,8 @@ ARM_WARNING = (
 POWERPC = (
     f"WARNING: CPU: 1 PID: 77 at made/up.c:79 made_up+0x2c/0x70\n{TASK}Call Trace:\n"
     "[c00000003ae5b800] [c00000000135c19c] dump_stack+0x128/0x1cc (unreliable)\n[c00000003ae5b860] [c00000000016ab98] "
-    "panic+0x1cc/0x534\n[c00000003ae5b9a0] [c00000000135a500] report_bug+0x150/0x270\n[c00000003ae5bac0] [c0000000000090a4] "
+    "panic+0x1cc/0x534\n[c00000003ae5b9a0] [c00000000135a500] report_bug+0x150/0x270\n"
+    "[c00000003ae5ba30] [c00000000002f9a8] program_check_exception+0x1f8/0x280\n[c00000003ae5bac0] [c0000000000090a4] "
     "program_check_common+0x184/0x190\n--- interrupt: 700 at made_up+0x2c/0x70\n    LR = lr+0x19c/0x2d0\n"
     "[c00000003ae5bdc0] [0000000000000000]           (null) (unreliable)\n[c00000003ae5bdf0] [c00000000009651c] "
     "__se_sys_read+0x10c/0x250\n"
