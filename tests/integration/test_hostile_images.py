@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Images and tables made to exhaust memory or time, or to lead C code outside of what it was given."""
 
+import random
 import resource
 import struct
 import subprocess
@@ -14,6 +15,9 @@ from kcovdbg.errors import CapabilityError, LimitError
 from kcovdbg.symbols.compiled_reader import DwarfReader
 from kcovdbg.symbols.location_table import LocationTable, TableError
 from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.target.demo_files import find_demo
+from kcovdbg.target.dump_file import unpack
+from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.support.compiled_image import compile_image
 
 FIELDS = "name type flags address offset size link info align entry".split()
@@ -150,3 +154,25 @@ def test_tables_with_a_right_checksum_are_checked(tmp_path, array):
     # Offsets, lines, columns, starts and sizes of functions may be any.
     may_be_any = array in (0, 6, 7, 10, 11)
     assert refused(whole[:at] + b"\xff" * size + whole[at + size :]) is not may_be_any
+
+
+@pytest.mark.parametrize("name", [".debug_info", ".debug_abbrev"])
+@pytest.mark.parametrize("with_dump", [True, False])
+def test_damaged_debug_info_is_refused_in_one_sentence(tmp_path, with_dump, name):
+    """drgn and libdw name what they found, in exceptions of their own."""
+    image = tmp_path / "vmlinux"
+    data = bytearray(unpack(find_demo() / "vmlinux.zst").path.read_bytes())
+    image.write_bytes(data)
+    with ElfFile(image) as elf:
+        section = elf.section(name)
+    chance = random.Random(1)
+    for _ in range(4000):
+        data[section.offset + chance.randrange(section.size)] = chance.randrange(256)
+    image.write_bytes(data)
+    target = ("-c", unpack(find_demo() / "demo.slice.zst").path) if with_dump else ()
+    done = run_kcovdbg(*target, "-s", image, "-q", "-e", "info")
+    # Of an image, the rest is shown.
+    assert done.returncode == (2 if with_dump else 0)
+    said = done.stderr if with_dump else done.stdout
+    assert "could not read debug info" in said
+    assert "internal error" not in said

@@ -4,14 +4,31 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import drgn
 
 from kcovdbg.elf.symbol_table import strip_clone_suffix
-from kcovdbg.errors import MissingSymbolError, MissingTypeError
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
 from kcovdbg.target.protocol import Member, Symbol
+
+
+@contextlib.contextmanager
+def reading_debug_info() -> Iterator[None]:
+    """Turn drgn's errors about damaged debug info into one for the user.
+
+    :raises TargetError: in place of them.
+    """
+    try:
+        yield
+    except Exception as error:
+        # libdw's errors are bare exceptions. drgn's own name the file and the section.
+        if type(error) is not Exception and not isinstance(error, drgn.BadDataError):
+            raise
+        message = f"could not read debug info: {(str(error).splitlines() or ['no reason given'])[0]}"
+        raise TargetError(message, hint="the file is damaged: copy or build it again") from error
 
 
 class ProgramTypes:
@@ -67,6 +84,7 @@ class ProgramTypes:
             found = self._members[type_name, path] = self._find_member(type_name, path)
             return found
 
+    @reading_debug_info()
     def member_names(self, type_name: str) -> Sequence[str]:
         """Return the names of the members of a structure, those of anonymous structures included.
 
@@ -74,6 +92,7 @@ class ProgramTypes:
         """
         return tuple(_for_each_member_name(_strip(self._type(type_name)), type_name))
 
+    @reading_debug_info()
     def enumerators(self, type_name: str) -> Mapping[str, int]:
         """Return the enumerators of a type.
 
@@ -88,6 +107,7 @@ class ProgramTypes:
             raise MissingTypeError(f"the debug info has only the name of {type_name}")
         return {enumerator.name: enumerator.value for enumerator in enumerators}
 
+    @reading_debug_info()
     def variable_type(self, name: str) -> tuple[str, int | None]:
         """Return the name of a variable's type, or of an array's elements, and the array's length or None.
 
@@ -101,6 +121,7 @@ class ProgramTypes:
             return kind.type.type_name(), kind.length
         return kind.type_name(), None
 
+    @reading_debug_info()
     def _type(self, type_name: str) -> drgn.Type:
         try:
             return self._types[type_name]
@@ -112,6 +133,7 @@ class ProgramTypes:
             raise MissingTypeError(f"the debug info has no {type_name}") from None
         return found
 
+    @reading_debug_info()
     def _find_member(self, type_name: str, path: str) -> Member:
         kind = self._type(type_name)
         bits = 0
@@ -150,6 +172,7 @@ class ProgramTypes:
             within = 8 * size - within - bit_size
         return Member(offset, size, kind.type_name(), _is_signed(_strip(kind)), None, within, bit_size)
 
+    @reading_debug_info()
     def _find_symbol(self, name: str) -> Symbol:
         # By the index of the debug info in microseconds; drgn searches the ELF symbol table linearly.
         try:

@@ -28,6 +28,7 @@ from kcovdbg.target.drgn.drgn_warnings import collect_warnings
 from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, SLICE_MACHINES, open_empty_program, platform_of
 from kcovdbg.target.drgn.image_target import ImageTarget
 from kcovdbg.target.drgn.kernel_memory import add_kernel_memory, exclude_per_cpu_data
+from kcovdbg.target.drgn.program_types import reading_debug_info
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import give_back_signals, holds_signals, take_signals
@@ -829,7 +830,7 @@ def _load_symbols(prog: drgn.Program, files: Sequence[DebugFile], *, directory: 
         if kernel is not None:
             files = [*files, kernel]
             notes.append(_beside_dump(kernel))
-    with contextlib.suppress(drgn.MissingDebugInfoError):
+    with reading_debug_info(), contextlib.suppress(drgn.MissingDebugInfoError):
         prog.load_debug_info([file.path for file in files], default=True)
     main = prog.main_module()
     if main.wants_debug_file() and kernel is not None:
