@@ -37,7 +37,7 @@ from kcovdbg.console.text import escape
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.code_proof import CodeProof
@@ -545,10 +545,14 @@ def _no_state(_context: Context) -> StateReader:
     raise KcovdbgError("no state")
 
 
+def _refuse_memory(address: int, _size: int) -> bytes:
+    raise ReadError("no memory", address)
+
+
 def _use_table(path: str, line: str) -> int:
     """Run a command for a kernel that has a location table alone."""
     start = SimpleNamespace(address=_KERNEL, size=0)
-    target = make_target(kaslr_offset=0, symbol=lambda _name: start)
+    target = make_target(kaslr_offset=0, symbol=lambda _name: start, read=_refuse_memory)
     workspace = Workspace(
         COMMANDS,
         lambda: target,
