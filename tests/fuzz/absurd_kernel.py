@@ -181,7 +181,7 @@ def claim_buffer(kernel: Kernel, number: int) -> Endless:
 
 
 CLAIMS: dict[str, tuple[Callable[[Kernel, int], Endless], int, tuple[str, ...]]] = {
-    "endless-tasks": (claim_tasks, 0, ("tasks", "tasks -a --json", "percpu", "check --json", "why 40")),
+    "endless-tasks": (claim_tasks, 0, ("tasks", "tasks -a --json", "saved", "check --json", "why 40")),
     "looped-tasks": (claim_tasks, 100_000, ("tasks", "check")),
     "many-tasks": (claim_whole_tasks, 20_000, ("tasks", "check")),
     "endless-threads": (claim_threads, 0, ("tasks", "check")),

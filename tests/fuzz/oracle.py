@@ -56,7 +56,7 @@ class Oracle:
         self.reader = Reader(
             ask_gdb(target.vmlinux), parse_vmcoreinfo(target.notes_of_dump), target.memory.page, lambda: self._damaged
         )
-        self.healthy = {name: ask(name) for name in ("tasks -a", "objects", "remote", "areas", "percpu")}
+        self.healthy = {name: ask(name) for name in ("tasks -a", "objects", "remote", "areas", "saved")}
         self._tasks = {int(row["task"], 16): row for row in self.healthy["tasks -a"]}
         self._objects = {int(row["kcov"], 16): row for row in self.healthy["objects"]}
         self._touched: dict[tuple[str, int], bool] = {}
@@ -90,7 +90,7 @@ class Oracle:
             "objects": self._judge_objects,
             "remote": self._judge_remote,
             "areas": self._judge_areas,
-            "percpu": self._judge_saved,
+            "saved": self._judge_saved,
         }[name]
         return [f"{name}: {problem}" for problem in judge(rows, remarks)]
 

@@ -28,7 +28,7 @@ def cost(claim, line, number=None):
 @pytest.mark.parametrize(
     ("claim", "command", "said"),
     [
-        ("endless-tasks", "percpu", "it has more than 131072 tasks"),
+        ("endless-tasks", "saved", "it has more than 131072 tasks"),
         ("endless-areas", "areas", "more than 65536 elements"),
         ("endless-chain", "remote", "more than 65536 elements"),
         ("huge-buffer", "buffer 40 -n 10", "size"),

@@ -102,7 +102,7 @@ LIES = {
         lambda rows: rows[0].update(area="0xffff888000000000"),
         lambda rows: next(row for row in rows if row["state"] == "in-use").update(pid=1),
     ],
-    "percpu": [lambda rows: rows[0].update(saved_size=1), lambda rows: rows.clear()],
+    "saved": [lambda rows: rows[0].update(saved_size=1), lambda rows: rows.clear()],
 }
 
 

@@ -318,6 +318,9 @@ def test_text_for_other_tools(lab: Lab) -> None:
     done = lab.collect(f"--format syzkaller -o {SHARED}/call.txt --json -- cat /etc/hostname")
     assert done.returncode == 0, done.stderr
     calls = [int(line, 16) for line in (lab.exchange / "call.txt").read_text().splitlines()]
+    # A function of a tail call alone is recorded as its caller's next call. Less 5, that is the record before it.
+    calls = [pc for pc in calls if pc not in {other + 5 for other in calls}]
+    (lab.exchange / "call.txt").write_text("".join(f"{pc:#x}\n" for pc in calls))
     (lab.exchange / "raw.txt").write_text("".join(f"{pc + 5:#x}\n" for pc in calls))
     for name, noun in (("raw.txt", "return addresses of"), ("call.txt", "calls of")):
         words = ("buffer", f"file:{lab.exchange / name}", "--raw", "--json")
