@@ -98,7 +98,7 @@ static bool is_part(const struct kcovdbg_architecture *architecture, const unsig
 	return false;
 }
 
-/* The form at a place, NULL where there is none of these kinds. */
+/* Return the form of these kinds that the code has at offset i, NULL if it has none. */
 static const struct kcovdbg_form *form_at(const struct kcovdbg_architecture *architecture, uint64_t candidates,
 					  const unsigned char *text, size_t size, size_t i, uint32_t kinds, uint64_t *word)
 {

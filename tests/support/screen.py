@@ -101,3 +101,25 @@ class Screen:
 def open_shell(state, *words, **options):
     """The shell on a kernel made by hand; its history is kept below this folder."""
     return Screen(sys.executable, "-m", "tests.support.shell_process", *words, XDG_STATE_HOME=str(state), **options)
+
+
+class Sink:
+    """What prompt_toolkit writes to, read by a terminal emulator."""
+
+    def __init__(self, columns, rows):
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.Stream(self.screen)
+        self.raw = ""
+
+    def write(self, data):
+        self.raw += data
+        # pyte knows no private OSC but titles.
+        self._stream.feed(data)
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return True
+
+    encoding = "utf-8"

@@ -4,7 +4,6 @@
 import asyncio
 import random
 
-import pyte
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.data_structures import Size
@@ -17,29 +16,8 @@ from kcovdbg.buffers.view_state import ViewState
 from kcovdbg.console.view_keys import KEYS, footer, help_lines
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.symbols.source_tree import SourceTree
+from tests.support.screen import Sink
 from tests.support.traces import CountingWords, make_buffer, names, pc
-
-
-class Sink:
-    """What prompt_toolkit writes to, read by a terminal emulator."""
-
-    def __init__(self, columns, rows):
-        self.screen = pyte.Screen(columns, rows)
-        self._stream = pyte.Stream(self.screen)
-        self.raw = ""
-
-    def write(self, data):
-        self.raw += data
-        # pyte knows no private OSC but titles.
-        self._stream.feed(data)
-
-    def flush(self):
-        pass
-
-    def isatty(self):
-        return True
-
-    encoding = "utf-8"
 
 
 class Terminal:

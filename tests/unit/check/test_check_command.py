@@ -20,16 +20,6 @@ from tests.support.kernels.rows import E6, E7, E9A
 from tests.unit.check.test_check_rules import descriptor
 
 
-@pytest.fixture
-def cli(capsys):
-    def cli(kernel, *words):
-        status = main(words, open_target=lambda _options: kernel.target)
-        out, err = capsys.readouterr()
-        return status, json.loads(out) if "--json" in words else out, err
-
-    return cli
-
-
 def leak(kernel, refcount=3):
     kernel.target.put(kernel.objects["local"], "struct kcov", {"refcount.refs.counter": refcount})
 

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The command `last`, on made-up kernels."""
 
-import json
-
 import pytest
 
-from kcovdbg.frontends.cli import main
 from kcovdbg.model.memory import StackFrame
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E7, E9A
@@ -19,16 +16,6 @@ def kernel():
     for number, name in enumerate(("do_write", "do_crash", "panic", "print_it")):
         made.add_symbol(name, 0x40, made.text + 0x40 * number)
     return made
-
-
-@pytest.fixture
-def cli(capsys):
-    def cli(kernel, *words):
-        status = main(words, open_target=lambda _options: kernel.target)
-        out, err = capsys.readouterr()
-        return status, json.loads(out) if "--json" in words else out, err
-
-    return cli
 
 
 def give_stack(kernel, pid, *functions, crashed=True):

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import json
 
-import pyte
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.data_structures import Size
@@ -26,6 +25,7 @@ from kcovdbg.monitor.screen_state import MonitorState
 from kcovdbg.monitor.summary import handles_text, short_number
 from tests.support.clock import Clock
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
+from tests.support.screen import Sink
 from tests.support.state import make_task
 
 FACTS = {"target": "QEMU guest at /run/qmp", "release": "6.12.0", "build_id": "ab" * 20}
@@ -71,25 +71,6 @@ class FakeSampler:
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-
-class Sink:
-    encoding = "utf-8"
-
-    def __init__(self, columns, rows):
-        self.screen = pyte.Screen(columns, rows)
-        self._stream = pyte.Stream(self.screen)
-        self.raw = ""
-
-    def write(self, data):
-        self.raw += data
-        self._stream.feed(data)
-
-    def flush(self):
-        pass
-
-    def isatty(self):
-        return True
 
 
 class Terminal:
