@@ -16,6 +16,7 @@
 #include <linux/virtio_ring.h>
 #include <linux/virtio_vsock.h>
 #include <net/if.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -267,6 +268,7 @@ static void stuck(struct slot *s, uint64_t instance, uint64_t words, uint32_t ar
 	struct uffdio_register reg = { 0 };
 	struct vhost v;
 	struct kc k;
+	struct pollfd fault = { .events = POLLIN };
 	int uffd;
 	unsigned char *q;
 
@@ -278,14 +280,13 @@ static void stuck(struct slot *s, uint64_t instance, uint64_t words, uint32_t ar
 		slot_missing(s, "%s", v.why);
 		return;
 	}
-	uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
+	/* poll() works on a non-blocking descriptor only. */
+	uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 	if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api)) {
 		slot_missing(s, "userfaultfd: %s", strerror(errno));
 		return;
 	}
 	q = queue(&v, v.queue);
-	/* The rings' first page is in use; drop it and have its next touch wait. */
-	madvise(q, PAGE, MADV_REMOVE);
 	reg.range.start = (uintptr_t)q;
 	reg.range.len = PAGE;
 	reg.mode = UFFDIO_REGISTER_MODE_MISSING;
@@ -293,10 +294,17 @@ static void stuck(struct slot *s, uint64_t instance, uint64_t words, uint32_t ar
 		slot_missing(s, "UFFDIO_REGISTER: %s", strerror(errno));
 		return;
 	}
+	/*
+	 * The rings' first page is in use; drop it and have its next touch wait. It is registered by
+	 * then: the worker may still run for the start of the device, and would bring the page back.
+	 */
+	madvise(q, PAGE, MADV_REMOVE);
 	slot_extra(s, ", \"vhost\": \"%s\", \"section_in_flight\": true", v.kind);
+	fault.fd = uffd;
 	if (write(v.kick[v.queue], &one, sizeof(one)) != sizeof(one))
 		slot_missing(s, "kick");
-	msleep(100);
+	if (poll(&fault, 1, 10000) != 1 || fault.revents != POLLIN)
+		slot_missing(s, "the worker met no page fault");
 	vhost_workers(s);
 	if (disable && !kc_disable(s, &k)) {
 		s->remote = false;
