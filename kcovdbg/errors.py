@@ -7,6 +7,11 @@ exceptions: a partial answer is an answer.
 
 from __future__ import annotations
 
+from typing import Final
+
+INTERRUPTED: Final = 130
+"""The exit status after C-c, as shells have it."""
+
 
 class KcovdbgError(Exception):
     """An error that is shown to the user in one line.

@@ -16,11 +16,10 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Flush, Line, Lines, Renderable, Table
-from kcovdbg.console.runner import INTERRUPTED
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import stack_frame_line
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.errors import INTERRUPTED, KcovdbgError
 from kcovdbg.model.finding import Finding
 from kcovdbg.model.state import Part
 from kcovdbg.target.pointer import strip_tag

@@ -32,7 +32,6 @@ from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
 from kcovdbg.target.protocol import Target
 
 FAILED = KcovdbgError.status
-INTERRUPTED = 130
 # Seconds to wait for a machine to end once its memory is gone, and between two checks.
 _END_SECONDS: Final = 1.0
 _END_INTERVAL: Final = 0.01

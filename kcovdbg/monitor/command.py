@@ -18,9 +18,8 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table
-from kcovdbg.console.runner import INTERRUPTED
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import CapabilityError, GoneError, KcovdbgError, UsageError
+from kcovdbg.errors import INTERRUPTED, CapabilityError, GoneError, KcovdbgError, UsageError
 from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource
 from kcovdbg.monitor.page import recording_page
 from kcovdbg.monitor.sampler import LEAST_INTERVAL, SHARE, Sampler

@@ -14,10 +14,10 @@ from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Clear, Flush, Lines, Renderable, Table
-from kcovdbg.console.runner import INTERRUPTED, answer, find_command, find_format
+from kcovdbg.console.runner import answer, find_command, find_format
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import UsageError
+from kcovdbg.errors import INTERRUPTED, UsageError
 
 # The key of the columns by which tasks and objects say that their buffer is full.
 _FULL: Final = "full"

@@ -196,6 +196,17 @@ def test_one_shot_commands_load_nothing_heavy():
     assert result.stderr == "[]\n"
 
 
+def test_the_version_loads_no_workspace():
+    code = """
+import sys
+from kcovdbg.frontends.cli import main
+assert main(["--version"]) == 0
+print([name for name in sys.modules if name.startswith(("kcovdbg.walk", "kcovdbg.model", "kcovdbg.records"))])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
+    assert result.stdout.splitlines()[-1:] == ["[]"]
+
+
 def test_a_command_is_loaded_alone():
     """The modules of all commands would take ten megabytes of each process."""
     for words in (["-e", "jobs"], ["jobs"]):

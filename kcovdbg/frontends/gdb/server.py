@@ -15,14 +15,14 @@ from kcovdbg.abi.mode import IN_CTXSW, mode_name
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command, CommandTable, Need
 from kcovdbg.console.messages import error_lines
-from kcovdbg.console.runner import INTERRUPTED, explain, run_line, run_words
+from kcovdbg.console.runner import explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
 from kcovdbg.console.symbol_sources import find_symbolizer
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.theme import Color, Painter, wants_color
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import KcovdbgError, ReadError
+from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
 from kcovdbg.frontends.gdb.kernel import OpenKernel, describe_place
 from kcovdbg.frontends.gdb.link import Fields, Link
 

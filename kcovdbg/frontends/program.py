@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the command line asks for, run: one command, several, a script, or the shell."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcovdbg.child_process import find_install_command, python_command
+from kcovdbg.console.argument import WordError
+from kcovdbg.console.command import CommandTable
+from kcovdbg.console.file_confinement import FileConfinement
+from kcovdbg.console.grid import remark_line
+from kcovdbg.console.runner import explain, report, run_reporting, run_script, run_words
+from kcovdbg.console.settings import Settings
+from kcovdbg.console.symbol_sources import find_symbolizer
+from kcovdbg.console.terminal import find_terminal, write_remarks
+from kcovdbg.console.theme import Color
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
+from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, Options
+from kcovdbg.target.local_kernel import running_build_id
+from kcovdbg.target.protocol import Target
+
+if TYPE_CHECKING:
+    from kcovdbg.target.opener import TargetOptions
+
+
+def run_program(
+    options: Options, settings: Settings, commands: CommandTable, color: Color, open_target: Callable[[TargetOptions], Target]
+) -> int:
+    """Run what the options ask for, and report its errors.
+
+    :param open_target: opens what the options name.
+    :return: the exit status.
+    :raises KeyboardInterrupt: on C-c.
+    :raises BrokenPipeError: when nobody reads the answer.
+    """
+    workspace = Workspace(
+        commands,
+        lambda: _tell_condition(_open_named_target(options, open_target), options, color),
+        is_target_named=options.target.is_named or options.target.kernel or options.symbol_table is not None,
+        color=color,
+        find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table, tables=settings.symbol_tables),
+        has_screen=True,
+        serve_tools=serve_tools,
+        program=_background_program(options),
+        source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
+        substitutions=(*options.substitutions, *settings.substitute_paths),
+        other_vmlinux=options.other_vmlinux,
+        other_sources=options.other_sources,
+        settings=settings,
+        named_files=_find_named_files(options),
+        find_gdb_arguments=lambda: _find_gdb_arguments(options),
+        debug=options.debug,
+    )
+    try:
+        try:
+            status = _run(workspace, options)
+        finally:
+            for line in workspace.end_background():
+                sys.stdout.write(f"{workspace.terminal().painter.paint(line)}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the user gets a line, not a traceback
+        report(workspace, error)
+        status = explain(error).status
+    return status
+
+
+def _open_named_target(options: Options, open_target: Callable[[TargetOptions], Target]) -> Target:
+    """Open what the options name; a location table alone unless it is the running kernel's.
+
+    :raises KcovdbgError: when it cannot be opened.
+    """
+    target = options.target
+    if options.symbol_table is None or target.is_named or target.kernel:
+        return open_target(target)
+    from kcovdbg.console.table_target import TableTarget
+    from kcovdbg.symbols.table_cache import open_table_file
+
+    table = open_table_file(options.symbol_table, None)
+    found = TableTarget(table, options.symbol_table)
+    if table.build_id == running_build_id():
+        try:
+            return open_target(target)
+        except TargetError as error:
+            found.notes = (f"the running kernel is not read: {error}",)
+    return found
+
+
+def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
+    """Serve commands as tools on standard input and output.
+
+    :raises CapabilityError: when a package that this needs is missing.
+    """
+    try:
+        server = import_module("kcovdbg.frontends.mcp.stdio")
+    except ModuleNotFoundError as error:
+        raise CapabilityError(f"mcp needs {error.name}, which is not installed", hint=find_install_command("mcp")) from error
+    server.serve_stdio(workspace, confinement)
+
+
+def _tell_condition(target: Target, options: Options, color: Color) -> Target:
+    """Warn users of single commands that the dump is damaged or the machine stopped; the shell and info show it themselves."""
+    is_shell = not options.words and not options.commands and options.script is None and sys.stdin.isatty()
+    if not is_shell and options.words[:1] not in (("info",), ("resume",)):
+        terminal = find_terminal(color)
+        for note in filter(None, (*target.damage, target.stop_note())):
+            terminal.stderr.write(f"{terminal.error_painter.paint(remark_line(note))}\n")
+        terminal.stderr.flush()
+    return target
+
+
+def _find_demo_source(options: Options) -> tuple[str, ...]:
+    """Return the folder with the source of the demo's module, for the demo."""
+    if not options.target.demo:
+        return ()
+    from kcovdbg.target.demo_files import find_demo_source
+
+    return (str(find_demo_source()),)
+
+
+def _find_gdb_arguments(options: Options) -> Sequence[str]:
+    from kcovdbg.target.opener import find_gdb_arguments
+
+    return find_gdb_arguments(options.target)
+
+
+def _find_named_files(options: Options) -> tuple[str, ...]:
+    """Return the files on the command line, which no output may overwrite; commands may also come from standard input."""
+    target = options.target
+    named = (target.core, *target.symbols, *target.files, *options.other_vmlinux)
+    named += (options.script, options.symbol_table, "/dev/stdin")
+    return tuple(path for path in named if path is not None)
+
+
+def _background_program(options: Options) -> tuple[str, ...]:
+    """Return the words that run kcovdbg in another process, on this machine's kernel with the symbols that the user named."""
+    target = options.target
+    program = tuple(python_command("kcovdbg.frontends.background_process", str(os.getpid())))
+    if target.core or target.qemu or target.gdb_remote or target.demo:
+        # The symbols are those of another kernel.
+        return program
+    return (*program, *(word for path in (*target.symbols, *target.files) for word in ("-s", path)))
+
+
+def _run(workspace: Workspace, options: Options) -> int:
+    if options.traces and (options.words or options.commands or options.script is not None or sys.stdin.isatty()):
+        _keep_traces(workspace, options)
+    if options.words:
+        try:
+            status = run_words(workspace, options.words)
+        except WordError as error:
+            raise _explain_misplaced(error) from error
+        return _go_on_where_stopped(workspace, options, status)
+    if options.commands:
+        status = max(run_reporting(workspace, line) for line in options.commands)
+        return _go_on_where_stopped(workspace, options, status)
+    if options.script is not None:
+        with Path(options.script).open(encoding="utf-8", errors="surrogateescape") as script:
+            return _go_on_where_stopped(workspace, options, run_script(workspace, script, options.script))
+    if options.traces and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return max(run_words(workspace, ["top", f"file:{path}"]) for path in options.traces)
+    if not sys.stdin.isatty():
+        head: list[str] = []
+        for line in sys.stdin:
+            head.append(line)
+            if line.strip():
+                break
+        # Further lines are run as they come.
+        status = run_script(workspace, chain(head, sys.stdin), "standard input")
+        target = options.target
+        if not any(map(str.strip, head)) and (target.core or target.qemu or target.gdb_remote or target.files):
+            # Nothing else reports a named target that cannot be opened.
+            _ = workspace.target
+        return _go_on_where_stopped(workspace, options, status)
+    return _start_shell(workspace, options)
+
+
+def _keep_traces(workspace: Workspace, options: Options) -> None:
+    """Keep the traces that were named beside the target under their names, for the shell and for commands."""
+    terminal = workspace.terminal()
+    if options.words or options.commands or options.script is not None:
+        terminal = terminal.with_stdout(io.StringIO())
+    for path in options.traces:
+        name = re.sub(r"\W", "_", Path(path).name.partition(".")[0])
+        run_words(workspace, ["keep", f"@{name}", f"file:{path}"], terminal)
+
+
+def _go_on_where_stopped(workspace: Workspace, options: Options, status: int) -> int:
+    """Open the shell where a command stopped the kernel; without a terminal, leave the kernel stopped there.
+
+    :param status: of the commands, returned as it is.
+    """
+    if workspace.stop_reason is None:
+        return status
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        _start_shell(workspace, options)
+        return status
+    note = workspace.target.leave_stopped(workspace.stop_reason)
+    if note is not None:
+        write_remarks(workspace.terminal(), [note])
+    return status
+
+
+def _start_shell(workspace: Workspace, options: Options) -> int:
+    try:
+        shell = import_module("kcovdbg.frontends.shell")
+    except ModuleNotFoundError as error:
+        raise KcovdbgError(
+            f"the shell needs {error.name}, which is not installed", hint="single commands work without it: kcovdbg tasks"
+        ) from error
+    status: int = shell.run_shell(workspace, quiet=options.quiet)
+    return status
+
+
+def _explain_misplaced(error: WordError) -> UsageError:
+    """Return the error with a hint where the program's options belong, if one comes after a command."""
+    name = (error.word or "").split("=", 1)[0]
+    is_ours = any(name in option.names for option in (*TARGET_OPTIONS, *GENERAL_OPTIONS))
+    explained = UsageError(str(error), hint=f"{name} comes before the command" if is_ours else error.hint)
+    explained.status = error.status
+    return explained
