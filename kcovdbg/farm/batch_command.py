@@ -19,7 +19,16 @@ from kcovdbg.console.runner import find_command
 from kcovdbg.console.text import escape
 from kcovdbg.errors import UsageError
 from kcovdbg.farm.batch_job import BatchJob, Outcome
-from kcovdbg.farm.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, find_debug_info, find_inputs, make_output, run_batch
+from kcovdbg.farm.batch_run import (
+    RUN_OPTIONS,
+    SYMBOLS,
+    TIMEOUT,
+    find_debug_info,
+    find_inputs,
+    find_symbols,
+    make_output,
+    run_batch,
+)
 from kcovdbg.farm.parquet import import_arrow
 
 # These act on the machine, or write a file that the next dump would overwrite.
@@ -57,7 +66,7 @@ def _check_lines(context: Context, lines: Sequence[str]) -> tuple[str, ...]:
 def _run(context: Context, args: Namespace) -> Lines:
     import_arrow()
     lines = _check_lines(context, args.execute or [])
-    symbols = find_debug_info(args.symbols or [], unpacked=args.scheduler is None)
+    symbols = find_debug_info(find_symbols(context, args.symbols), unpacked=args.scheduler is None)
     paths = find_inputs(args.dumps, traces=any("{}" in line for line in lines))
     if not paths:
         raise UsageError(f"batch: no dump in {', '.join(args.dumps)}", hint="give dumps, or directories with dumps")

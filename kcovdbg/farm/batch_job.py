@@ -68,7 +68,7 @@ class BatchJob:
         return Path(self.output, RUNS, f"{self.key}.json")
 
     def identity(self) -> dict[str, object]:
-        """Return what an outcome depends on: the state of the file, the commands and this program."""
+        """Return what an outcome depends on: the state of the file, the commands, the debug info and this program."""
         size = time_ns = None
         with contextlib.suppress(OSError):
             found = Path(self.path).stat()
@@ -80,6 +80,7 @@ class BatchJob:
             "mtime_ns": time_ns,
             "lines": [*self.lines],
             "files": [*self.files],
+            "symbols": sorted(build_id or Path(path).name for build_id, path in self.symbols),
         }
 
 

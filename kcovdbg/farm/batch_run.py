@@ -41,7 +41,13 @@ RUN_OPTIONS: Final = (
 )
 """Options of commands that run jobs."""
 
-SYMBOLS: Final = Argument(("-s", "--symbols"), Value.FILE, "a vmlinux, or a directory of them", metavar="PATH", count=Count.ANY)
+SYMBOLS: Final = Argument(
+    ("-s", "--symbols"),
+    Value.FILE,
+    "a vmlinux, or a directory of them; default: those kcovdbg was started with",
+    metavar="PATH",
+    count=Count.ANY,
+)
 """The option for debug info."""
 
 
@@ -180,6 +186,17 @@ def _find_link(folder: Path) -> str | None:
             if found is not None:
                 return found
     return None
+
+
+def find_symbols(context: Context, named: Sequence[str] | None) -> Sequence[str]:
+    """Return the files and folders of debug info that the command names, or else those that kcovdbg was started with."""
+    if named:
+        return named
+    return [name for name in context.workspace.named_files if Path(name).is_dir() or _is_debug_info(name)]
+
+
+def _is_debug_info(name: str) -> bool:
+    return Path(name).is_file() and dumpfile.identify(name) is dumpfile.FileKind.ELF
 
 
 def find_debug_info(places: Sequence[str], *, unpacked: bool) -> DebugInfo:

@@ -22,7 +22,16 @@ from kcovdbg.console.renderable import Table
 from kcovdbg.console.text import escape
 from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob, Outcome
-from kcovdbg.farm.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, DebugInfo, find_debug_info, make_output, run_batch
+from kcovdbg.farm.batch_run import (
+    RUN_OPTIONS,
+    SYMBOLS,
+    TIMEOUT,
+    DebugInfo,
+    find_debug_info,
+    find_symbols,
+    make_output,
+    run_batch,
+)
 from kcovdbg.farm.console_report import summarize_report
 from kcovdbg.farm.manager_workdir import Crash, Dump, Manager, find_manager, find_program, names_another_task, read_log
 
@@ -187,7 +196,7 @@ def _run(context: Context, args: Namespace) -> Table:
     output = make_output("syzkaller", _find_output(manager, args.output), [manager.workdir, *(crash.path for crash in crashes)])
     found = [(crash, dump, output / "crashes" / crash.path.name / dump.path.name) for crash in crashes for dump in crash.dumps]
     others = [(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
-    places = [*(args.symbols or []), *map(str, manager.images)]
+    places = [*find_symbols(context, args.symbols), *map(str, manager.images)]
     symbols = find_debug_info(places, unpacked=args.scheduler is None)
     timeout = args.timeout or TIMEOUT
     jobs = [_make_job(dump, answers, output, symbols, timeout) for _, dump, answers in found]
