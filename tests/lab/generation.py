@@ -268,7 +268,6 @@ GENERATIONS = {
                 memory_mib=256,
             ),
             era="E9b",
-            kept=False,
         ),
         Generation(
             recipe("7.3-gcc-rt", package="linux-source-7.3", fragments=("rt.config",), told="owner-member"),
