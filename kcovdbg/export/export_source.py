@@ -6,7 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat
 from typing import Final
 
 from kcovdbg.abi.record import RecordKind
@@ -103,22 +103,24 @@ class ExportSource:
 
     def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointCoverage]:
         """Iterate over the points of functions that pass the filter, then over those that were recorded in modules."""
-        table, length, counts = find_point_table(self.context), self.call_length, self.all_counts
+        table, points = find_point_table(self.context), self.functions.points
+        length, counts = self.call_length, self.all_counts
         groups = iter(functions)
         # For the writer of the file as well: what both make lives to the end, and collecting it takes a third of their time.
         with without_collection():
             while some := list(islice(groups, _LOOKED_UP)):
-                wanted: list[tuple[int, str]] = []
+                wanted: list[tuple[int, int, str]] = []
                 for group in some:
-                    pcs = self.functions.points.pcs(group)
-                    if not self.filter.passes_all:
-                        self.names.prefetch(pcs)
-                        pcs = [pc for pc in pcs if self.filter(pc)]
                     symbol = group.function.alias or group.function.name
-                    wanted += [(pc, symbol) for pc in pcs]
-                rows = table.get_rows([pc for pc, _ in wanted])
-                for (pc, symbol), row in zip(wanted, rows, strict=True):
-                    yield PointCoverage(pc, pc - length, None, None, counts.get(pc, 0), row[1] if row else (), symbol)
+                    rows = zip(points.pcs(group), points.chains(group), repeat(symbol))
+                    if self.filter.passes_all:
+                        wanted += rows
+                    else:
+                        self.names.prefetch(points.pcs(group))
+                        wanted += [row for row in rows if self.filter(row[0])]
+                found = table.get_frames([chain for _, chain, _ in wanted])
+                for (pc, _, symbol), frames in zip(wanted, found, strict=True):
+                    yield PointCoverage(pc, pc - length, None, None, counts.get(pc, 0), frames, symbol)
         yield from self.modules
 
     def seen(self, counts: PcCounts) -> bytearray:

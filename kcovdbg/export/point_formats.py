@@ -11,7 +11,7 @@ from functools import cache
 from io import StringIO
 from itertools import groupby
 from posixpath import dirname, normpath
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kcovdbg.console.text import escape
 from kcovdbg.model.location import Frame
@@ -49,33 +49,37 @@ def lcov_lines(name: str, coverage: Iterable[FileCoverage], path_of: Callable[[s
         yield "end_of_record"
 
 
-_Key = tuple[str | None, tuple[Frame, ...]]
+_Text = TypeVar("_Text", str, tuple[str, str])
 
 
-class SyzkallerFrames:
-    """Frames of points, put into syzkaller's form, each chain once.
+class _FrameTexts(dict[tuple[str | None, Frame], _Text | None]):
+    """Frames of points in syzkaller's form, each written once.
 
     It leaves out what has no function, file or line, writes paths without ``./``, and calls the function that the code was
     compiled into by its symbol, as llvm-addr2line does.
+
+    :param write: returns the text of a function, a file and a line.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[_Key, tuple[Frame, ...]] = {}
+    def __init__(self, write: Callable[[str, str, int], _Text]) -> None:
+        super().__init__()
+        self._write: Callable[[str, str, int], _Text] = write
 
-    def of(self, point: PointCoverage) -> tuple[Frame, ...]:
-        """Return a point's frames, innermost first."""
-        key = point.symbol, point.frames
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = tuple(_frames(*key))
-        return found
-
-
-def _frames(symbol: str | None, frames: tuple[Frame, ...]) -> Iterator[Frame]:
-    for number, frame in enumerate(frames, 1):
-        function = symbol if symbol and number == len(frames) else frame.function
+    def __missing__(self, key: tuple[str | None, Frame]) -> _Text | None:
+        symbol, frame = key
+        function = symbol or frame.function
+        text = None
         if function and frame.file and frame.line:
-            yield Frame(function, normpath(frame.file).lstrip("/"), frame.line, None)
+            text = self._write(function, normpath(frame.file).lstrip("/"), frame.line)
+        self[key] = text
+        return text
+
+    def of(self, point: PointCoverage) -> list[_Text]:
+        """Return the texts of a point's frames, innermost first."""
+        texts = [self[None, frame] for frame in point.frames]
+        if point.symbol and texts:
+            texts[-1] = self[point.symbol, point.frames[-1]]
+        return [text for text in texts if text is not None]
 
 
 _NO_BRANCHES = 'branch-rate="0" complexity="0"'
@@ -194,25 +198,20 @@ def drcov_lines(points: Iterable[PointCoverage], call_length: int, end_of: Calla
 
 def jsonl_lines(points: Iterable[PointCoverage]) -> Iterator[str]:
     """Yield the objects; ``hit_count``, which counts programs there, counts records."""
-    frames_of = SyzkallerFrames().of
     # Names recur, and quoting one takes longer than all else here.
     quote = cache(lambda text: json.dumps(escape(text)))
-    starts: dict[Frame, str] = {}
+
+    def write(function: str, file: str, line: int) -> str:
+        return f'{{"file_path":{quote(file)},"func_name":{quote(function)},"sl":{line},"sc":0,"el":{line},"ec":-1'
+
+    texts_of = _FrameTexts(write).of
     for point in points:
-        frames = frames_of(point)
-        last = len(frames) - 1
-        for number, frame in enumerate(frames):
-            start = starts.get(frame)
-            if start is None:
-                start = starts[frame] = _start(frame, quote)
-            inline = "false" if number == last else "true"
-            yield f'{start},"hit_count":{point.hits},"inline":{inline},"pc":{point.call}}}'
-
-
-def _start(frame: Frame, quote: Callable[[str], str]) -> str:
-    """Return the members that a frame decides, without the closing brace."""
-    names = f'"file_path":{quote(frame.file or "")},"func_name":{quote(frame.function or "")}'
-    return f'{{{names},"sl":{frame.line},"sc":0,"el":{frame.line},"ec":-1'
+        texts = texts_of(point)
+        if texts:
+            middle, end = f',"hit_count":{point.hits},"inline":', f',"pc":{point.call}}}'
+            for text in texts[:-1]:
+                yield f"{text}{middle}true{end}"
+            yield f"{texts[-1]}{middle}false{end}"
 
 
 RAWCOVERFILES_HEADER: Final = ("PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine")
@@ -221,17 +220,12 @@ RAWCOVERFILES_HEADER: Final = ("PC", "Module", "Offset", "Filename", "Inline", "
 def rawcoverfiles_lines(points: Iterable[PointCoverage]) -> Iterator[str]:
     """Yield the lines of the table."""
     yield csv_line(RAWCOVERFILES_HEADER)
-    frames_of = SyzkallerFrames().of
-    ends: dict[tuple[str, int, bool], str] = {}
+    texts_of = _FrameTexts(lambda _function, file, line: (csv_line((escape(file),)), f"{line},{line}")).of
     for point in sorted(points, key=lambda point: point.call):
         offset = point.call if point.module is None else point.offset
         start = csv_line((hex(point.call), escape(point.module or ""), "" if offset is None else hex(offset)))
-        for number, frame in enumerate(reversed(frames_of(point))):
-            key = frame.file or "", frame.line or 0, number > 0
-            end = ends.get(key)
-            if end is None:
-                end = ends[key] = csv_line((escape(key[0]), "true" if key[2] else "false", key[1], key[1]))
-            yield f"{start},{end}"
+        for number, (file, lines) in enumerate(reversed(texts_of(point))):
+            yield f"{start},{file},{'true' if number else 'false'},{lines}"
 
 
 def csv_line(values: Iterable[object]) -> str:

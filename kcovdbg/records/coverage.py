@@ -230,8 +230,13 @@ class PointRows:
 
     def pcs(self, group: FunctionPoints) -> list[int]:
         """Return the points of a function, as recorded."""
-        base, offsets, flags = self._table.base, self._table.offset, self.flags
-        return [base + offsets[row] for row in range(group.first, group.end) if flags[row]]
+        base, part = self._table.base, slice(group.first, group.end)
+        return [base + offset for offset in compress(self._table.offset[part], self.flags[part])]
+
+    def chains(self, group: FunctionPoints) -> list[int]:
+        """Return the chains of the points of a function, in the order of :meth:`pcs`."""
+        part = slice(group.first, group.end)
+        return list(compress(self._table.chain[part], self.flags[part]))
 
     def only(self, seen: bytes | bytearray) -> bytes:
         """Return of each row whether it is a point and one of some rows: 0 or 1.
