@@ -313,7 +313,9 @@ class _Search:
         left = self._missing(rest, best[1].correction)
         hits = words - len(left)
         is_certain = _is_certain(hits, words, self.density, tries * len(ways)) and hits >= _LEAST * words
-        return (best[1], left) if is_certain or (rest is None and hits * 2 >= words) else None
+        # An offset for which words voted suits some of them in any case.
+        is_likely = rest is None and tries == 1 and hits * 2 >= words
+        return (best[1], left) if is_certain or is_likely else None
 
     def _settle(self, chosen: list[tuple[_Way, array[int]]]) -> list[tuple[_Way, array[int]]]:
         """Read words that are points in several of the ways as points of basic blocks, which most are."""

@@ -111,9 +111,8 @@ class NotATraceError(KcovdbgError):
 AddressTest = Callable[[int], bool]
 
 _HALF: Final = 1 << 63
-_HALF_32: Final = 1 << 31
-# Error codes as pointers (include/linux/err.h).
-_ERRORS: Final = (1 << 64) - 4095
+# How many of the highest addresses are error codes (include/linux/err.h).
+_ERRORS: Final = 4095
 # The smallest share of lines or words that are addresses in a list of addresses.
 _LEAST: Final = 0.5
 # Characters of an offending line that are quoted.
@@ -140,6 +139,8 @@ _LISTINGS: Final = (
         ),
         "a disassembly",
     ),
+    (re.compile(rb"\S+ \d+ -?\d+ \S+ (Live|Loading|Unloading) (0x)?[0-9a-f]+.*"), "a list of modules"),
+    (re.compile(rb"\s*(0x)?[0-9a-fA-F]{8,16}-(0x)?[0-9a-fA-F]{8,16}\s.*"), "a list of address ranges"),
 )
 _OTHER_JSON: Final = (
     (rb'"https://www.speedscope.app', "speedscope's JSON"),
@@ -156,6 +157,7 @@ _OTHER_BINARIES: Final = (
     (b"\xdb\xad\x0b\0", "syzkaller's corpus, programs without coverage", "its manager serves PCs at /rawcover"),
     (b"PAR1", "a Parquet file", None),
     (b"SQLite format 3", "an SQLite database", None),
+    (b"\x93NUMPY", "an array of NumPy", "write its words alone: array.tofile(FILE)"),
     (b"PERFILE2", "perf's data", None),
     (b"\x89PNG", "an image in PNG", None),
     (b"\xd4\xc3\xb2\xa1", "packets of a network", None),
@@ -176,10 +178,15 @@ _START: Final = 4096
 # What lists of numbers consist of.
 _PLAIN: Final = b"0123456789abcdefABCDEFxX \t\r\n,;"
 _BLANK_MARKS: Final = bytes.maketrans(b",;", b"  ")
-_LINE: Final = re.compile(rb"\s*(-?(?:0[xX])?[0-9a-fA-F]{1,20})\s*[,;]?\s*(?:#.*)?")
+# A number may be a constant of C.
+_LINE: Final = re.compile(rb"\s*(-?(?:0[xX])?[0-9a-fA-F]{1,20})[uUlL]{0,3}\s*[,;]?\s*(?:#.*)?")
 _COMMENT: Final = re.compile(rb"\s*(#|//|;|\Z)")
 # Addresses among words: not the offsets and sizes of symbols.
-_TOKEN: Final = re.compile(rb"(?<![\w+/.-])(0[xX][0-9a-fA-F]{8,16}|[0-9a-fA-F]{16}|1844[0-9]{16}|-[0-9]{9,19})(?![\w.])")
+_TOKEN: Final = re.compile(
+    rb"(?<![\w+/.-])(0[xX][0-9a-fA-F]{8,16}|[0-9a-fA-F]{16}|1844[0-9]{16}|-[0-9]{9,19})[uUlL]{0,3}(?![\w.])"
+)
+# Where the words of a line are in memory, as GDB and crash print it.
+_PLACE: Final = re.compile(rb"\s*(0[xX])?[0-9a-fA-F]{8,16}( <[^>]*>)?:\s+(?=0[xX][0-9a-fA-F]{8}|[0-9a-fA-F]{16}\b)")
 _OFFSET: Final = re.compile(rb"\s*([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?")
 _JSON_PC: Final = re.compile(
     rb'"(?:(hit_count)"\s*:\s*(\d+)|pc"\s*:\s*"?(0[xX][0-9a-fA-F]+|-?\d+)|(?:pcs|cover|coverage)"\s*:\s*\[([^\[\]{}]*)\])',
@@ -206,7 +213,7 @@ def read_pc_file(path: object, data: bytes, wanted: PcFormat | None = None, code
     text, encoding = _decode_text(unpacked.data)
 
     def is_address(value: int) -> bool:
-        return _HALF <= value < _ERRORS or _HALF_32 <= value < 1 << 32 or code[0] <= value < code[1]
+        return _is_upper(value, 64) or _is_upper(value, 32) or code[0] <= value < code[1]
 
     if text is None:
         found = _read_binary(path, unpacked.data, wanted, code)
@@ -214,6 +221,11 @@ def read_pc_file(path: object, data: bytes, wanted: PcFormat | None = None, code
         packing += () if encoding is None else (encoding,)
         found = _read_text(path, text, wanted, is_address)
     return found._replace(packing=packing)
+
+
+def _is_upper(value: int, bits: int) -> bool:
+    """Return whether a number may be an address in the upper half of an address space."""
+    return 1 << bits - 1 <= value < (1 << bits) - _ERRORS
 
 
 def _decode_text(data: bytes) -> tuple[bytes | None, str | None]:
@@ -250,13 +262,20 @@ def _read_text(path: object, data: bytes, wanted: PcFormat | None, is_address: A
         return _read_drcov(path, data)
     if wanted is PcFormat.CSV or (wanted is None and _find_column(start) is not None):
         return _read_csv(path, data, is_address)
-    if wanted is PcFormat.JSON or (wanted is None and (start[:1] == b"{" or (start[:1] == b"[" and _JSON_PC.search(data)))):
+    if wanted is PcFormat.JSON or (wanted is None and _is_json(start, data)):
         return _read_json(path, data, is_address)
     if wanted is PcFormat.MODOFF or (wanted is None and _first_line(start, _OFFSET)):
         return _read_offsets(path, data)
     if wanted in (PcFormat.BINARY, PcFormat.WORDS, PcFormat.SANCOV):
         return _read_binary(path, data, wanted, (0, 0))
     return _read_numbers(path, data, wanted, is_address)
+
+
+def _is_json(start: bytes, data: bytes) -> bool:
+    """Return whether a text has objects, and is more than a list of numbers or a map of them to numbers."""
+    if start[:1] == b"{":
+        return not (_is_list(data) and _TOKEN.search(data))
+    return start[:1] == b"[" and _JSON_PC.search(data) is not None
 
 
 def _first_line(start: bytes, pattern: re.Pattern[bytes]) -> bool:
@@ -316,19 +335,18 @@ def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
     """Return the number in a word, None where it does not fit a word of the kernel."""
     sign = token.startswith(b"-")
     digits = token[sign:]
-    if digits[1:2] in (b"x", b"X"):
-        value = int(digits, 16)
-    elif digits.isdigit() and (
+    has_prefix = digits[1:2] in (b"x", b"X")
+    if digits.isdigit() and (
         wanted is PcFormat.DECIMAL or (wanted is not PcFormat.HEX and (sign or len(digits) > 16 or 8 < len(digits) < 16))
     ):
         value = int(digits)
-        if sign:
-            return -value & WORD_MASK if value <= _HALF else None
-    elif len(digits) <= 16 and not sign:
+    elif has_prefix or (len(digits) <= 16 and not sign):
         value = int(digits, 16)
     else:
         return None
-    return value if value <= WORD_MASK and not sign else None
+    if sign:
+        return -value & WORD_MASK if value <= _HALF else None
+    return value if value <= WORD_MASK else None
 
 
 def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address: AddressTest) -> PcFile:
@@ -350,7 +368,8 @@ def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address
             if lines.add(number, line, (value,)):
                 is_decimal += match[1].lstrip(b"-").isdigit()
         elif not _COMMENT.match(line):
-            tokens = _TOKEN.findall(line)
+            place = _PLACE.match(line)
+            tokens = _TOKEN.findall(line, 0 if place is None else place.end())
             is_loose |= bool(lines.add(number, line, (_parse(token, wanted) for token in tokens)) and not _is_list(line))
             is_decimal += sum(token.lstrip(b"-").isdigit() for token in tokens)
     first, skipped = lines.first, lines.skipped
@@ -367,7 +386,7 @@ def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address
 
 
 def _is_list(line: bytes) -> bool:
-    return not line.translate(None, _PLAIN + b"-[]\"'")
+    return not line.translate(None, _PLAIN + b"-[]{}:\"'")
 
 
 def _read_hexadecimal(data: bytes) -> PcFile | None:
@@ -540,8 +559,7 @@ def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float
     if not sample:
         return 0.0
     inside = sum(code[0] <= word < code[1] for word in sample)
-    shift, half = (32, _HALF) if word_size == 8 else (24, _HALF_32)
-    tops = Counter(word >> shift for word in sample if half <= word < _ERRORS)
+    tops = Counter(word >> (32 if word_size == 8 else 24) for word in sample if _is_upper(word, 8 * word_size))
     if word_size == 8:
         # Of x86-64, arm64 and riscv64; of powerpc64 and loongarch64.
         tops = Counter({top: count for top, count in tops.items() if top >> 24 == 0xFF or top >> 16 in (0xC000, 0x9000)})

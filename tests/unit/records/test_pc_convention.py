@@ -135,6 +135,15 @@ def test_a_trace_of_another_kernel_is_suspicious():
     assert list(found.words) == trace(4, 300, others)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_words_do_not_make_an_offset(count):
+    """Among 65,536 offsets, there is one for any word."""
+    words = [BASE + 0x40000 + 4096 * index for index in range(count)]
+    found = find(words, (list_points([pc for pc in POINTS if pc % 65536 not in {word % 65536 for word in words}] + [BASE]),))
+    assert list(found.words) == words
+    assert not any(one.kaslr_offset for one in found.readings)
+
+
 def test_modules_count():
     pcs = trace(1) + IN_MODULE
     for correction in CORRECTIONS.values():

@@ -36,6 +36,20 @@ TEXTS = {
     "decimal": ("".join(f"{pc}\n" for pc in PCS), PcFormat.DECIMAL),
     "negative": ("".join(f"{pc - (1 << 64)}\n" for pc in PCS), PcFormat.DECIMAL),
     "a list of Python": (repr(PCS), PcFormat.DECIMAL),
+    "a set of Python": ("{" + ", ".join(map(hex, PCS)) + "}", PcFormat.HEX),
+    "a map to counts": (json.dumps({hex(pc): pc & 7 for pc in PCS}), PcFormat.HEX),
+    "constants of C": ("".join(f"\t{pc:#x}UL,\n" for pc in PCS), PcFormat.HEX),
+    "negative, hexadecimal": ("".join(f"-{(1 << 64) - pc:#x}\n" for pc in PCS), PcFormat.HEX),
+    "memory in GDB": (
+        "".join(
+            f"{0xFFFFC90000000000 + 8 * at:#x} <area+{8 * at}>:\t{PCS[at]:#x}\t{PCS[at + 1]:#x}\n" for at in range(0, 12, 2)
+        ),
+        PcFormat.TEXT,
+    ),
+    "memory in crash": (
+        "".join(f"{0xFFFFC90000000000 + 8 * at:x}:  {PCS[at]:x} {PCS[at + 1]:x}   ...T....\n" for at in range(0, 12, 2)),
+        PcFormat.TEXT,
+    ),
     "a list of JSON": (json.dumps(list(map(hex, PCS))), PcFormat.HEX),
     "dmesg": ("".join(f"[   12.{index:06}] {pc:#x}\n" for index, pc in enumerate(PCS)), PcFormat.TEXT),
     "a console": ("".join(f"<6>[   12.3][ T{index}] kcov: {pc:016x}\n" for index, pc in enumerate(PCS)), PcFormat.TEXT),
@@ -257,6 +271,11 @@ OTHERS = {
     "disassembly of arm64": (b"ffff800080010000:\td503245f \tbti\tc\n" * 9, "disassembly"),
     "pcap": (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + bytes(range(200)), "packets"),
     "pcapng": (struct.pack("<III", 0x0A0D0D0A, 28, 0x1A2B3C4D) + bytes(range(200)), "packets"),
+    "modules": (b"ext4 999424 1 - Live 0xffffffffc0000000 (OE)\nmbcache 16384 1 ext4, Live 0xffffffffc0100000\n", "modules"),
+    "vmallocinfo": (b"0xffffc90000000000-0xffffc90000002000    8192 hpet_enable+0x36/0x4a0 ioremap\n" * 4, "ranges"),
+    "iomem": (b"ffffffff81000000-ffffffff82000000 : Kernel code\n", "ranges"),
+    "NumPy": (b"\x93NUMPY\1\0v\0" + b"{'descr': '<u8'}".ljust(118) + struct.pack("<12Q", *PCS), "NumPy"),
+    "erased memory": (b"\xff" * 4096, "binary"),
     "symbols": (b"vfs_read+0x15/0x40\nksys_read+0x10/0x30\n", "text"),
 }
 
