@@ -13,9 +13,8 @@ from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Fields, Lines, Renderable
-from kcovdbg.crash.crash_log import CrashReport, find_report
+from kcovdbg.crash.crash_log import CrashReport, end_lines, find_report
 from kcovdbg.crash.crash_summary import LOG_RECORDS
-from kcovdbg.crash.log_lines import end_lines
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.generation import Generation
 from kcovdbg.model.log_record import KernelLog, LogRecord

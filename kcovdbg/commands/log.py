@@ -12,7 +12,7 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Lines, Table
-from kcovdbg.crash.log_lines import log_lines
+from kcovdbg.crash.crash_log import log_lines
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.walk.printk_log import read_log
 

@@ -22,9 +22,9 @@ from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import NO_ADDRESS, function_text, place_text, record_text, stack_frame_line
+from kcovdbg.crash.crash_log import end_lines
 from kcovdbg.crash.crash_point import CrashPoint, find_crash_point
 from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task
-from kcovdbg.crash.log_lines import end_lines
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
+from kcovdbg.console.paragraph import wrap_line
+from kcovdbg.console.renderable import Line
+from kcovdbg.console.text import escape
 from kcovdbg.model.log_record import LogRecord
 
 # The first lines of reports, by what prints them.
@@ -106,3 +109,24 @@ def _find_subject(report: Sequence[str]) -> tuple[int | None, int | None]:
             if task is not None:
                 return int(task[2]), None
     return None, None
+
+
+# KERN_EMERG to KERN_ERR, and KERN_WARNING, of include/linux/kern_levels.h.
+_STYLES: Final[Mapping[int, str]] = {0: "error", 1: "error", 2: "error", 3: "error", 4: "warning"}
+_STAMP: Final = len("[12345.123456] ")
+
+
+def log_lines(records: Sequence[LogRecord], width: int | None, indent: str = "") -> Iterator[Line]:
+    """Yield records as dmesg shows them, each line with its time."""
+    for record in records:
+        style = _STYLES.get(record.level, "")
+        for text in record.text.split("\n"):
+            line = (("", indent), ("remark", f"[{record.stamp}] "), (style, escape(text)))
+            yield from wrap_line(line, width, len(indent) + _STAMP)
+
+
+def end_lines(records: Sequence[LogRecord], width: int | None) -> Iterator[Line]:
+    """Yield the last records under a heading; nothing for an empty log."""
+    if records:
+        yield (("key", "  end of the kernel's log"),)
+        yield from log_lines(records, width, "    ")
