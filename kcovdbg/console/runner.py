@@ -16,12 +16,12 @@ from typing import Final
 from kcovdbg.console.argument import Value, WordError
 from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.buffer_arguments import find_reading
+from kcovdbg.console.buffer_sources import find_trace_operands
 from kcovdbg.console.column_choice import read_choice
 from kcovdbg.console.command import Command, CommandResult
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context
 from kcovdbg.console.help_text import command_help
-from kcovdbg.console.input_files import find_input_files
 from kcovdbg.console.messages import error_lines
 from kcovdbg.console.output_files import check_output, open_destination, run_shell
 from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table
@@ -29,6 +29,7 @@ from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format, Output, write
 from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
+from kcovdbg.records.trace_file import find_traces, side_path
 from kcovdbg.target.protocol import Target
 
 FAILED = KcovdbgError.status
@@ -324,3 +325,25 @@ def explain(error: Exception) -> KcovdbgError:
     return KcovdbgError(
         f"internal error: {type(error).__name__}: {error}", hint="please report it with the command and the output of --debug"
     )
+
+
+def find_input_files(workspace: Workspace, command: Command, args: Namespace) -> Iterator[str]:
+    """Iterate over the files that a command reads: the target's, the script, source files, and traces in its arguments."""
+    yield from workspace.input_files()
+    for argument in command.arguments:
+        value = getattr(args, argument.attribute, None)
+        words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
+        if argument.value is Value.BUFFER:
+            for word in words:
+                yield from _find_trace_files(word)
+        elif argument.value is Value.FILE and not argument.is_output:
+            yield from words
+
+
+def _find_trace_files(word: str) -> Iterator[str]:
+    """Iterate over the trace files that a word names, and their side files."""
+    for name in find_trace_operands(word):
+        with contextlib.suppress(KcovdbgError, OSError):
+            for path in find_traces(name):
+                yield str(path)
+                yield str(side_path(path))
