@@ -8,7 +8,7 @@ import base64
 import textwrap
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
@@ -30,9 +30,60 @@ from kcovdbg.buffers.view_state import ViewState
 from kcovdbg.console.full_screen import make_style, redraw_when_continued, style_line
 from kcovdbg.console.highlight import highlight
 from kcovdbg.console.side_by_side import fit
-from kcovdbg.console.view_keys import KEYS, footer, help_lines
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.source_tree import NO_TREE, SourceText
+
+
+class ViewKey(NamedTuple):
+    """The keys of one action."""
+
+    keys: tuple[str, ...]
+    """As prompt_toolkit names them."""
+    label: str
+    """The keys' names in help."""
+    action: str
+    help: str
+    footer: str = ""
+    """The action in the footer; empty where it is not shown."""
+
+
+KEYS: Final = (
+    ViewKey(("down", "j", "enter"), "j ↓", "down", "one record down"),
+    ViewKey(("up", "k"), "k ↑", "up", "one record up"),
+    ViewKey(("pagedown", "c-f", " "), "PgDn C-f Space", "page-down", "one screen down"),
+    ViewKey(("pageup", "c-b"), "PgUp C-b", "page-up", "one screen up"),
+    ViewKey(("c-d",), "C-d", "half-down", "half a screen down"),
+    ViewKey(("c-u",), "C-u", "half-up", "half a screen up"),
+    ViewKey(("home", "g"), "g Home", "first", "the first record"),
+    ViewKey(("end", "G"), "G End", "last", "the last record"),
+    ViewKey((":",), ":", "go-to", "go to a record by its index, or to 50%"),
+    ViewKey(("]", "tab"), "] Tab", "next-difference", "the next difference", "diff"),
+    ViewKey(("[", "s-tab"), "[ S-Tab", "previous-difference", "the previous difference"),
+    ViewKey(("/",), "/", "search", "search functions, files and addresses for a regular expression", "search"),
+    ViewKey(("n",), "n", "search-next", "the next match", "next"),
+    ViewKey(("N",), "N", "search-previous", "the previous match"),
+    ViewKey(("&",), "&", "filter", "show only matches of a regular expression; an empty one shows all", "filter"),
+    ViewKey(("f",), "f", "fold", "fold equal records of two traces, or runs of one function", "fold"),
+    ViewKey(("s",), "s", "source", "show the source of the current record", "source"),
+    ViewKey(("d",), "d", "detail", "show all frames and operands of the current record", "frames"),
+    ViewKey(("i",), "i", "notes", "show all notes"),
+    ViewKey(("y",), "y", "copy", "copy the current record to the terminal's clipboard"),
+    ViewKey(("m",), "m", "mouse", "switch between mouse use here and in the terminal"),
+    ViewKey(("c-l",), "C-l", "redraw", "redraw the screen"),
+    ViewKey(("?", "f1"), "? F1", "help", "show this help", "help"),
+    ViewKey(("q", "escape", "c-c", "c-q"), "q Esc", "leave", "leave", "leave"),
+)
+
+
+def footer() -> str:
+    """Return the footer of the view."""
+    return "  ".join(f"{key.label.split()[0]} {key.footer}" for key in KEYS if key.footer)
+
+
+def help_lines() -> list[tuple[str, str]]:
+    """Return the names and actions of the keys."""
+    return [(key.label, key.help) for key in KEYS]
+
 
 # Terminals send an escape sequence at once: a key that follows Escape later is another key.
 _ESCAPE_WAIT: Final = 0.05

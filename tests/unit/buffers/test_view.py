@@ -11,9 +11,8 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.buffers.trace_view import TracePane, TraceView
-from kcovdbg.buffers.view_screen import ViewScreen
+from kcovdbg.buffers.view_screen import KEYS, ViewScreen, footer, help_lines
 from kcovdbg.buffers.view_state import ViewState
-from kcovdbg.console.view_keys import KEYS, footer, help_lines
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.symbols.source_tree import SourceTree
 from tests.support.screen import Sink
