@@ -28,12 +28,12 @@ from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import TaskFields
 from kcovdbg.records.compact_buffer import Kept, restore
+from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.pc_convention import PointSet, table_points
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_names import LocationCache, is_pattern
-from kcovdbg.records.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_buffers, read_trace
 from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds

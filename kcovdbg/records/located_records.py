@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.location import Frame, LocatedRecord
+from kcovdbg.model.location import Frame, LocatedRecord, Location
 from kcovdbg.records.pc_columns import PcColumns
 from kcovdbg.records.pc_names import LocationCache, is_pattern
 
@@ -201,3 +202,27 @@ class PcFilter:
             and (not self._files or bool(flags & _IN_FILE))
             and not flags & _EXCLUDED
         )
+
+
+# The functions that SYSCALL_DEFINE() and COMPAT_SYSCALL_DEFINE() make: include/linux/syscalls.h, and asm/syscall_wrapper.h of
+# the architectures.
+_FUNCTION: Final = re.compile(r"__(?:x64|ia32|arm64|riscv|s390x?|do|se)_(?:compat_)?sys_(\w+)$")
+
+
+def find_recorded_syscalls(locations: Iterable[Location]) -> tuple[str, ...]:
+    """Return the names of system calls in the order of their first records.
+
+    A trace that began or ended within a call may have no record of the call's own functions, and a call without a branch may
+    have none at all.
+
+    :param locations: of the records, in their order; repeated ones may be left out.
+    """
+    found: dict[str, None] = {}
+    for location in locations:
+        if location.approximate:
+            continue
+        for frame in location.frames:
+            match = _FUNCTION.match((frame.function or "").split(".", 1)[0])
+            if match is not None:
+                found.setdefault(match[1])
+    return tuple(found)

@@ -13,9 +13,9 @@ from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.alignment import align
 from kcovdbg.records.call_tree import CallKind, Event, build_calls, find_events
 from kcovdbg.records.compact_buffer import decode_ascending, encode_ascending, keep, restore
+from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.loop_folding import find_runs, fold_runs, round_length
 from kcovdbg.records.pc_counts import DiffSide, RunCounts, compare_runs, count_pcs, pc_sequence
-from kcovdbg.records.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.records.view_rows import ContentRows, IndexRows, Mark, SingleRows, filter_rows, fold_equal, fold_groups
 from kcovdbg.series.trace_pc_ext import PC_EXT
 from tests.support.traces import make_buffer, names, pc
