@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from kcovdbg.errors import ReadError
-from kcovdbg.target.maple_tree import MapleTrees
+from kcovdbg.target.mappings import MapleTrees
 from kcovdbg.target.protocol import Member
 from tests.support.memory_target import MemoryTarget, Structure
 
