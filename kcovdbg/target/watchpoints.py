@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from kcovdbg.errors import CapabilityError, GoneError, TargetError
 from kcovdbg.model.memory import StackFrame
+from kcovdbg.target.end_signals import holds_signals
+from kcovdbg.target.rsp import RspClient, StopReply
+from kcovdbg.target.stub_registers import PtRegs, StubRegisters
 
 
 class MemorySpan(NamedTuple):
@@ -60,3 +66,174 @@ class Watchpoints(Protocol):
 
     def stack(self) -> Sequence[StackFrame]:
         """Return the stack of the CPU that stopped, innermost frame first; at least the frame of :attr:`pc`."""
+
+
+_SIGTRAP: Final = 5
+_MAX_CPUS: Final = 4096
+# For one instruction.
+_STEP_SECONDS: Final = 0.1
+
+
+class StubWatchpoints:
+    """Watchpoints of the machine behind a stub.
+
+    :param client: the connection.
+    :param name: what messages call the machine.
+    :param forget: called whenever the machine has run: memory that was read may have changed.
+    :param registers: decodes the registers of its CPUs. Where a watchpoint stops a CPU before the instruction that writes, as
+        on arm64, it would do so again at once: the instruction is executed without watchpoints.
+    :param unwind: returns the stack of a CPU by its registers.
+    """
+
+    def __init__(
+        self,
+        client: RspClient,
+        name: str,
+        forget: Callable[[], None],
+        registers: StubRegisters,
+        unwind: Callable[[PtRegs], Sequence[StackFrame]],
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._forget = forget
+        self._registers = registers
+        self._stops_before_write = registers.stops_before_write
+        self._unwind_registers = unwind
+        self._thread: int | None = None
+
+    def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
+        """Let the machine run until a wanted write; see :class:`~kcovdbg.target.watchpoints.Watchpoints`."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with self._watching(spans):
+            try:
+                while True:
+                    end = self._run(spans, None if deadline is None else max(deadline - time.monotonic(), 0))
+                    if end is not RunEnd.WRITE or is_wanted():
+                        return end
+            except KeyboardInterrupt:
+                return RunEnd.INTERRUPT
+
+    @contextlib.contextmanager
+    def _watching(self, spans: Sequence[MemorySpan]) -> Iterator[None]:
+        """Watch memory during a block; at its end the machine is stopped, however it ends."""
+        inserted: list[MemorySpan] = []
+        try:
+            for span in spans:
+                inserted.append(span)
+                self._client.insert_watchpoint(*span)
+            yield
+        finally:
+            self._unwatch(inserted)
+
+    @holds_signals
+    def _unwatch(self, inserted: Sequence[MemorySpan]) -> None:
+        with self._naming_end():
+            self._stop(inserted)
+            for span in inserted:
+                self._client.remove_watchpoint(*span)
+            self._forget()
+
+    def _run(self, spans: Sequence[MemorySpan], seconds: float | None) -> RunEnd:
+        with self._naming_end():
+            reply = self._client.run(seconds)
+            if reply is None:
+                # Another write may have happened in between.
+                reply = self._stop(spans)
+                if reply is None or not _is_hit(reply, spans):
+                    return RunEnd.TIME
+            else:
+                self._note_stop(reply)
+            if not _is_hit(reply, spans):
+                return RunEnd.OTHER
+            if self._stops_before_write and reply.watch is not None and reply.thread is not None:
+                self._execute_write(spans, reply.thread)
+            return RunEnd.WRITE
+
+    def _stop(self, spans: Sequence[MemorySpan]) -> StopReply | None:
+        """Stop a machine that runs; return how it stopped, or a hit that it had not reported; None when it did not run.
+
+        A CPU of QEMU that is stopped between a hit and its report remembers the watchpoint beyond its removal, and then loses
+        the first hit of the next one, because only the report clears ``cpu->watchpoint_hit`` (seen in v7.2). The CPU's next
+        instruction brings the report.
+        """
+        stop = self._client.stop()
+        self._note_stop(stop)
+        if stop is None or _is_hit(stop, spans):
+            return stop
+        # Stubs of real machines may not be able to execute one instruction of one CPU, and have nothing to report late.
+        with contextlib.suppress(CapabilityError):
+            for thread in range(1, _MAX_CPUS + 1):
+                reply = self._client.step(thread, _STEP_SECONDS)
+                # What stops before the write has now either written or not.
+                if reply.watch is not None and not self._stops_before_write:
+                    stop = reply._replace(thread=thread)
+        self._note_stop(stop)
+        return stop
+
+    def _execute_write(self, spans: Sequence[MemorySpan], thread: int) -> None:
+        """Execute the instruction that a CPU is stopped at, while nothing is watched."""
+        for span in spans:
+            self._client.remove_watchpoint(*span)
+        reply = self._client.step(thread)
+        for span in spans:
+            self._client.insert_watchpoint(*span)
+        self._note_stop(reply._replace(thread=thread))
+
+    def _note_stop(self, reply: StopReply | None) -> None:
+        if reply is None:
+            return
+        if reply.has_ended:
+            raise GoneError(self._name)
+        self._thread = reply.thread
+        self._forget()
+
+    def _unwind(self, registers: bytes) -> Sequence[StackFrame]:
+        # An address in the instruction before: the one that wrote.
+        found = self._registers.parse_at(registers, -1)
+        return self._unwind_registers(found) if found else ()
+
+    @contextlib.contextmanager
+    def _naming_end(self) -> Iterator[None]:
+        """Name the end of the machine as the cause of a lost connection."""
+        try:
+            yield
+        except (TargetError, OSError) as error:
+            if isinstance(error, GoneError) or not self._client.is_gone():
+                raise
+            raise GoneError(self._name) from error
+
+    @property
+    def cpu(self) -> int | None:
+        """The CPU that stopped, None where that is unknown."""
+        # Stubs number CPUs from 1.
+        return None if self._thread is None else self._thread - 1
+
+    @property
+    def pc(self) -> int:
+        """The address after the instruction that wrote."""
+        return self._registers.find_pc(self._client.registers(self._thread))
+
+    def stack(self) -> Sequence[StackFrame]:
+        """Return the stack of the CPU that stopped."""
+        return self._unwind(self._client.registers(self._thread))
+
+    def stack_problem(self) -> str | None:
+        """Return why stacks lack callers."""
+        return None if self._client.registers(self._thread) else "the registers are unknown"
+
+    def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
+        """Iterate over the other CPUs, each with its stack."""
+        for thread in range(1, _MAX_CPUS + 1):
+            registers = self._client.registers(thread)
+            if not registers:
+                return
+            if thread != self._thread:
+                yield thread - 1, self._unwind(registers)
+
+
+def _is_hit(reply: StopReply, spans: Sequence[MemorySpan]) -> bool:
+    """Return whether a watchpoint was hit, as far as the stub reports it."""
+    # Two CPUs may hit watchpoints at once: the second hit is reported when the machine goes on, as a trap, and perhaps of a
+    # watchpoint that is removed by then.
+    is_span = reply.watch is not None and any(span.address <= reply.watch < span.address + span.size for span in spans)
+    return is_span or reply.signal == _SIGTRAP

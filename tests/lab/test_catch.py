@@ -26,8 +26,7 @@ from kcovdbg.elf.header import EM_X86_64
 from kcovdbg.target.rsp import RspClient
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stub_registers import StubRegisters
-from kcovdbg.target.stub_watchpoints import StubWatchpoints
-from kcovdbg.target.watchpoints import MemorySpan
+from kcovdbg.target.watchpoints import MemorySpan, StubWatchpoints
 from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg

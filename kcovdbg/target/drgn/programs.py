@@ -41,7 +41,7 @@ from kcovdbg.target.rsp import RspClient, Stub, StubReadError
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stub_registers import StubRegisters
-from kcovdbg.target.stub_watchpoints import StubWatchpoints
+from kcovdbg.target.watchpoints import StubWatchpoints
 
 _VMLINUX_HINT: Final = (
     "give the vmlinux with debug info: -s VMLINUX; it is in the build directory or the distribution's debug package"

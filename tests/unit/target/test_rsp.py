@@ -16,8 +16,7 @@ from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stop_record import describe_record, read_record, remove_record
 from kcovdbg.target.stub_registers import StubRegisters
-from kcovdbg.target.stub_watchpoints import StubWatchpoints
-from kcovdbg.target.watchpoints import MemorySpan, RunEnd
+from kcovdbg.target.watchpoints import MemorySpan, RunEnd, StubWatchpoints
 
 MEMORY = bytes(range(256)) * 64
 
