@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
-from kcovdbg.elf.note import NT_PRSTATUS, VMCOREINFO, make_note
+from kcovdbg.elf.note import NT_PRSTATUS, VMCOREINFO, make_note, parse_notes
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target.kaslr import (
     BANNER,
@@ -389,3 +389,27 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int
             hint="give the vmlinux of the same build",
         )
     return text
+
+
+# The member vmcore_info of struct lowcore (arch/s390/include/asm/lowcore.h), which dumpers read at this address; odd while the
+# kernel boots.
+_VMCORE_INFO: Final = 0x0E0C
+# VMCOREINFO_BYTES and the head of a note, in whole pages.
+_NOTE_SIZE: Final = 2 * PAGE_SIZE
+
+
+def read_lowcore_vmcoreinfo(read: Callable[[int, int], bytes]) -> bytes:
+    """Return the VMCOREINFO of an s390x kernel, whose address is in its lowcore: QEMU's dumps have no note of it.
+
+    :param read: reads physical memory; raises StubReadError where there is none.
+    :raises TargetError: when there is none.
+    """
+    try:
+        address = int.from_bytes(read(_VMCORE_INFO, 8), "big")
+        data = b"" if not address or address & 1 else read(address, _NOTE_SIZE)
+    except StubReadError as error:
+        raise TargetError(f"could not read the lowcore: {error}", hint="the dump may be truncated or damaged") from None
+    for note in parse_notes(data, ">"):
+        if note.name == VMCOREINFO:
+            return note.desc.rstrip(b"\0")
+    raise TargetError("the lowcore has no VMCOREINFO", hint="the guest needs CONFIG_KEXEC, and to have booted")

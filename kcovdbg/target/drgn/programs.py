@@ -34,12 +34,12 @@ from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import give_back_signals, holds_signals, take_signals
 from kcovdbg.target.kaslr import MismatchError, check_image, find_offset
 from kcovdbg.target.kdump_file import KdumpFile
-from kcovdbg.target.lowcore import read_lowcore_vmcoreinfo
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset, search_vmcoreinfo
 from kcovdbg.target.rsp import RspClient, Stub, StubReadError
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.socket_address import parse_address
+from kcovdbg.target.stub_kernel import read_lowcore_vmcoreinfo
 from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.watchpoints import StubWatchpoints
 

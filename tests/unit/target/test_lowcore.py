@@ -5,8 +5,8 @@ import pytest
 
 from kcovdbg.elf.note import make_note
 from kcovdbg.errors import TargetError
-from kcovdbg.target.lowcore import read_lowcore_vmcoreinfo
 from kcovdbg.target.rsp import StubReadError
+from kcovdbg.target.stub_kernel import read_lowcore_vmcoreinfo
 
 NOTE = 0x12345000
 
