@@ -19,12 +19,12 @@ from kcovdbg.console.buffer_sources import (
 )
 from kcovdbg.console.code_names import check_functions
 from kcovdbg.console.context import Context
-from kcovdbg.console.machine import is_this_machine
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.pc_counts import count_pcs
 from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.target.local_kernel import is_this_machine
 
 
 def make_view(

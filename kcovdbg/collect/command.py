@@ -29,7 +29,6 @@ from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.machine import is_this_machine, running_kaslr_offset, running_release
 from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
 from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.terminal import write_remarks
@@ -40,7 +39,7 @@ from kcovdbg.model.state import Part
 from kcovdbg.output_file import is_replaceable
 from kcovdbg.records.compact_buffer import keep
 from kcovdbg.records.pc_counts import RunCounts
-from kcovdbg.target.local_kernel import running_build_id
+from kcovdbg.target.local_kernel import is_this_machine, running_build_id, running_kaslr_offset, running_release
 
 if TYPE_CHECKING:
     from kcovdbg.collect.collected_traces import CollectedPart

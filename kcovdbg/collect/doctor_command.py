@@ -21,7 +21,6 @@ from kcovdbg.console.column import BOOL, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
-from kcovdbg.console.machine import is_this_machine, read_config, running_release
 from kcovdbg.console.renderable import Table
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError
@@ -29,7 +28,7 @@ from kcovdbg.series.table import device_modes
 from kcovdbg.symbols.arch import can_find_branches
 from kcovdbg.symbols.coverage_points import find_points, find_points_between
 from kcovdbg.symbols.table_cache import CACHE_HINT, find_usable_cache
-from kcovdbg.target.local_kernel import running_build_id
+from kcovdbg.target.local_kernel import is_this_machine, read_config, running_build_id, running_release
 
 
 class Diagnosis(NamedTuple):

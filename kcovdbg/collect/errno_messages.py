@@ -14,8 +14,8 @@ from kcovdbg.abi.handle import MAX_HANDLES, decode_handle
 from kcovdbg.abi.mode import ENABLE
 from kcovdbg.collect.requests import DEVICE, CollectMode, request_number
 from kcovdbg.compiled_module import load_native
-from kcovdbg.console.machine import read_config
 from kcovdbg.errors import CollectError
+from kcovdbg.target.local_kernel import read_config
 
 
 class EnableRefusal(Enum):

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.command import Need
 from kcovdbg.console.context import Context
-from kcovdbg.console.machine import is_this_machine
 from kcovdbg.console.messages import suggest
 from kcovdbg.console.symbol_sources import find_base, find_module_files, find_module_places, find_module_sets
 from kcovdbg.console.wording import syscall_text
@@ -37,6 +36,7 @@ from kcovdbg.records.pc_names import LocationCache, is_pattern
 from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_buffers, read_trace
 from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
+from kcovdbg.target.local_kernel import is_this_machine
 from kcovdbg.walk.buffer_names import check_name
 from kcovdbg.walk.buffers import read_buffer
 

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from kcovdbg.console.command import Command, Need
-from kcovdbg.console.machine import is_this_machine
 from kcovdbg.console.output_files import Inputs, no_inputs
 from kcovdbg.console.symbol_sources import find_image
 from kcovdbg.console.terminal import Terminal
@@ -17,6 +16,7 @@ from kcovdbg.errors import CapabilityError, GoneError
 from kcovdbg.model.state import Part, State
 from kcovdbg.records.pc_list import ReadingOptions
 from kcovdbg.target.file_target import make_memory_error
+from kcovdbg.target.local_kernel import is_this_machine
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
