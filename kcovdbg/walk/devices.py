@@ -17,9 +17,8 @@ from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Device
-from kcovdbg.target.lists import Links, follow_chain, follow_list
+from kcovdbg.target.lists import Links, Remarks, follow_chain, follow_list
 from kcovdbg.target.pointer import check_pointer, read_pointer, read_word
-from kcovdbg.target.remark_log import Remarks
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.remote import MAX_CHAIN

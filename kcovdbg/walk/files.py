@@ -11,9 +11,9 @@ from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.table_holders import find_space_holders, find_table_holders
 from kcovdbg.model.task import TaskFields
+from kcovdbg.target.lists import Remarks
 from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.remark_log import Remarks
 from kcovdbg.target.struct_layout import BlockLayout
 
 # In practice sysctl fs.nr_open is below this on 64-bit kernels: a larger max_fds is damage.

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.task import TaskFields
+from kcovdbg.target.lists import Remarks
 from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.remark_log import Remarks
 from kcovdbg.walk.layout import TASK, TASK_FIELD_COUNT, Layout
 
 # PID_MAX_LIMIT on 64-bit kernels.
