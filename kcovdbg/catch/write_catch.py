@@ -18,8 +18,8 @@ from kcovdbg.model.state import Part, State
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
-from kcovdbg.walk.areas import read_cached_areas
 from kcovdbg.walk.layout import AREA, KCOV, TASK, Layout
+from kcovdbg.walk.remote import read_cached_areas
 from kcovdbg.walk.state import StateReader
 
 if TYPE_CHECKING:

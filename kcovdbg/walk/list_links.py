@@ -9,9 +9,8 @@ from kcovdbg.errors import MissingTypeError, PointerError, ReadError
 from kcovdbg.model.memory import ListLink
 from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target
-from kcovdbg.walk.areas import MAX_AREAS
 from kcovdbg.walk.layout import AREA, REMOTE, Layout
-from kcovdbg.walk.remote import MAX_CHAIN, MAX_ENTRIES
+from kcovdbg.walk.remote import MAX_AREAS, MAX_CHAIN, MAX_ENTRIES
 
 
 def read_hash_links(target: Target, layout: Layout) -> Iterator[ListLink]:

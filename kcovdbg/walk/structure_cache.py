@@ -16,11 +16,10 @@ from kcovdbg.model.task import CpuState, TaskFields
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.page_array import find_page_size
 from kcovdbg.target.protocol import Target
-from kcovdbg.walk.areas import read_cached_areas
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_kcov
-from kcovdbg.walk.remote import RemoteMap, read_remote_map
+from kcovdbg.walk.remote import RemoteMap, read_cached_areas, read_remote_map
 from kcovdbg.walk.saved import read_per_cpu
 from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, is_pid, read_known_tasks, read_task
 
