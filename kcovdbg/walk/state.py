@@ -29,9 +29,9 @@ from kcovdbg.walk.carriers import CarrierWalk
 from kcovdbg.walk.devices import DeviceWalk
 from kcovdbg.walk.layout import REMOTE, TASK, Layout
 from kcovdbg.walk.locks import find_spin_lock, is_preempt_rt, is_symbol_held, read_cpu_lock_owner
-from kcovdbg.walk.preempt_count import is_serving_softirq, is_task_serving_softirq
 from kcovdbg.walk.references import ReferenceWalk
 from kcovdbg.walk.remote import read_area_links, read_hash_links
+from kcovdbg.walk.saved import is_serving_softirq, is_task_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk
 from kcovdbg.walk.structure_cache import StructureCache
 from kcovdbg.walk.syscalls import SyscallWalk

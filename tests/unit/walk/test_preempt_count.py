@@ -4,7 +4,7 @@
 import pytest
 
 from kcovdbg.target.protocol import Member, Symbol
-from kcovdbg.walk.preempt_count import is_serving_softirq
+from kcovdbg.walk.saved import is_serving_softirq
 from tests.support.memory_target import MemoryTarget, Structure
 
 LOWCORES, SECOND, TASK = 0x1000, 0x8000, 0x9000
