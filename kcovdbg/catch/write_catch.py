@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Catching of the write that breaks a rule: the kernel runs under a watchpoint, and each write is judged where it happened."""
+"""Catching of the write that breaks a rule: the fields that can be watched, and the run under a watchpoint.
+
+Each write is judged where it happened.
+"""
 
 from __future__ import annotations
 

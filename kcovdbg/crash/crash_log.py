@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the kernel's log says about a crash: the report, the panic's reason, and the task or CPU that the report is about."""
+"""What the kernel's log says about a crash: its lines, the report, the panic's reason, and the task or CPU that it is about."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Records of a buffer with their locations, and the filters that choose among them."""
+"""Records of a buffer with their locations: the filters that choose among them, and the system calls that they show."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Mappings of user address spaces, over any target, and the maple trees that hold them, walked with bounds."""
+"""Mappings of user address spaces, over any target, and the maple trees that hold them, walked with bounds.
+
+Maple trees came with Linux kernel commit 54a611b60590 ("Maple Tree: add new data structure") (in v6.1).
+"""
 
 from __future__ import annotations
 

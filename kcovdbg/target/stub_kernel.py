@@ -3,7 +3,7 @@
 
 QEMU's memory is read by physical address, since with page-table isolation a CPU that was stopped in user space has page tables
 without the kernel. On x86-64 the image is found by the interrupt descriptor table; arm64_kernel.py has that of arm64. Other
-stubs: by virtual address.
+stubs: by virtual address. s390x's VMCOREINFO is found by its lowcore.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcov_remote_map``: the handles that background sections look up."""
+"""``kcov_remote_map`` and ``kcov_remote_areas``: remote handles, free areas, and the links of both for checking them.
+
+While an area is on a list its first bytes are a ``struct kcov_remote_area``; while it is in use they are the count word.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The saved state of sessions that a softirq section interrupted, wherever this kernel keeps it."""
+"""The saved state of sessions that a softirq section interrupted, wherever this kernel keeps it, and who serves a softirq."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Kernel stacks of RISC-V, which drgn does not unwind."""
+"""Kernel stacks of RISC-V, which drgn does not unwind, by frame pointers, as the kernel walks them
+(arch/riscv/kernel/stacktrace.c).
+"""
 
 from __future__ import annotations
 
