@@ -10,6 +10,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
+TASK: Final = "struct task_struct"
+KCOV: Final = "struct kcov"
+REMOTE: Final = "struct kcov_remote"
+AREA: Final = "struct kcov_remote_area"
+PERCPU: Final = "struct kcov_percpu_data"
+MODE: Final = "enum kcov_mode"
+
 
 class Feature(str, Enum):
     """A fact about a kernel's KCOV that code asks for."""

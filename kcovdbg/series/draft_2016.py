@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.abi.generations import Era
+from kcovdbg.abi.generations import KCOV, Era
 from kcovdbg.abi.record import Codec, Encoding, RecordKind, make_encoding
-from kcovdbg.abi.structures import KCOV
 from kcovdbg.errors import MissingSymbolError
 from kcovdbg.series.declaration import BufferPlace, Detection, Encoded, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Final
 
 from kcovdbg.abi.address import WORD_MASK
+from kcovdbg.abi.generations import TASK
 from kcovdbg.abi.mode import DeviceRequests, EnableRequest, Ioctl, Mode
 from kcovdbg.abi.record import Codec, Comparison, Encoding, RecordKind, Values, decode_comparison, signed_value
-from kcovdbg.abi.structures import TASK
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.device_areas import UNCLAIMED, find_allocated, find_device_areas
 from kcovdbg.model.finding import Certainty, Severity

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from kcovdbg.abi.generations import KCOV, PERCPU, TASK
 from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.abi.record import GUESS_WORDS, Codec, Encoding, RecordKind, make_encoding
-from kcovdbg.abi.structures import KCOV, PERCPU, TASK
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.object_names import name_kcov

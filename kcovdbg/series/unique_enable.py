@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
+from kcovdbg.abi.generations import KCOV, PERCPU, TASK
 from kcovdbg.abi.mode import DISABLED, EnableRequest, Ioctl, Mode
 from kcovdbg.abi.record import PC, Encoding
-from kcovdbg.abi.structures import KCOV, PERCPU, TASK
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.object_names import name_kcov, name_task

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import page_align
+from kcovdbg.abi.generations import KCOV
 from kcovdbg.abi.mode import EnableRequest, Mode, plain_name
 from kcovdbg.abi.record import CMP, PC, Codec, RecordKind
-from kcovdbg.abi.structures import KCOV
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
-from kcovdbg.abi.structures import TASK
+from kcovdbg.abi.generations import TASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.device import DeviceSession, DeviceState, DeviceUse
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kcovdbg.abi import mode, structures
+from kcovdbg.abi import generations, mode
 from kcovdbg.abi.generations import Feature
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
 from kcovdbg.model.generation import Generation
@@ -22,12 +22,12 @@ from kcovdbg.series.table import Traits
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member
 
-TASK: Final = structures.TASK
-KCOV: Final = structures.KCOV
-REMOTE: Final = structures.REMOTE
-AREA: Final = structures.AREA
-PERCPU: Final = structures.PERCPU
-MODE: Final = structures.MODE
+TASK: Final = generations.TASK
+KCOV: Final = generations.KCOV
+REMOTE: Final = generations.REMOTE
+AREA: Final = generations.AREA
+PERCPU: Final = generations.PERCPU
+MODE: Final = generations.MODE
 
 # The paths of each field in mainline, newest kernel first; series add theirs.
 _TASK_FIELDS: Final[Mapping[str, Sequence[str]]] = {

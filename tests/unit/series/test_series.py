@@ -15,9 +15,9 @@ import kcovdbg
 import kcovdbg.series
 from docs.generate.generation_pages import table_of
 from docs.generate.rule_pages import write_rules
+from kcovdbg.abi.generations import TASK
 from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.abi.record import Codec, RecordKind
-from kcovdbg.abi.structures import TASK
 from kcovdbg.collect.requests import find_mode
 from kcovdbg.errors import UsageError
 from kcovdbg.model.finding import Severity
