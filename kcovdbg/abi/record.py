@@ -406,3 +406,12 @@ def guess_codec(words: Sequence[int], count: int, low: int, high: int, codecs: I
     if not words or not count:
         return None
     return next((codec for codec in codecs if codec.fits(words, count, low, high)), None)
+
+
+CALL_LENGTHS: Final = {
+    **dict.fromkeys(("x86_64", "i386", "i686"), 5),
+    **dict.fromkeys(("aarch64", "armv7l", "ppc64le", "ppc64", "riscv64", "loongarch64"), 4),
+    "s390x": 6,
+    "mips64": 8,
+}
+"""Bytes from a call at a coverage point to its return address, by machine (syzkaller's pkg/cover/backend/pc.go)."""

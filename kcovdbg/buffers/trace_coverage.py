@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
-from kcovdbg.abi.call_length import CALL_LENGTHS
+from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.compare.trace_builds import TraceBuild
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kcovdbg.abi import handle as handles
-from kcovdbg.abi.call_length import CALL_LENGTHS
+from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.buffers.buffer_listing import list_buffer
 from kcovdbg.collect import collected_traces as traces
 from kcovdbg.collect.background_jobs import start_collect

@@ -18,8 +18,7 @@ from typing import Any, Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import is_word
-from kcovdbg.abi.call_length import CALL_LENGTHS
-from kcovdbg.abi.record import PC, Encoding
+from kcovdbg.abi.record import CALL_LENGTHS, PC, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import parse_json, read_input
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
