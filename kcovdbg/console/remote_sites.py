@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, cast
 
-from kcovdbg.abi.remote_start import START
+from kcovdbg.abi.handle import START
 from kcovdbg.console.context import Context
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import Frame

@@ -6,8 +6,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from kcovdbg.abi.handle import USB
-from kcovdbg.abi.remote_start import CONTEXTS, SOFTIRQ, START, SUBSYSTEMS, TASK
+from kcovdbg.abi.handle import CONTEXTS, SOFTIRQ, START, SUBSYSTEMS, TASK, USB
 
 
 class RemoteHandle(NamedTuple):

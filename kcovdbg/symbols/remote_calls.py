@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
-from kcovdbg.abi.remote_start import START
+from kcovdbg.abi.handle import START
 from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.symbols.arch import BranchKind, can_find_branches
