@@ -7,6 +7,7 @@ layouts than newer releases. Posted series declare features of their own in :mod
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -63,3 +64,23 @@ ERAS: Final = (
     Era("E9b", "v7.3, and stable v7.2 kernels (7.2.12)", "saved state in the task, two lists of areas, kcov_remote"),
 )
 """Mainline's generations; a posted series with a layout of its own declares its row itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The row of the table of generations that a kernel belongs to, and the posted series in it."""
+
+    era: str
+    """Name of the row: ``E9a``; ``E5-E6`` if types do not show which of the two."""
+    variants: tuple[str, ...] = ()
+    """Posted series."""
+    features: frozenset[str] = frozenset()
+    """Features of mainline (:mod:`kcovdbg.abi.generations`) and of posted series (:mod:`kcovdbg.series`)."""
+    unrecognised: tuple[str, ...] = ()
+    """Members and enumerators that look like KCOV's, but no known generation or series has them."""
+    missing: tuple[str, ...] = ()
+    """Members, enumerators and structures that kernels of this generation have, but this debug info lacks."""
+
+    def has(self, feature: str) -> bool:
+        """Return whether the kernel has a feature."""
+        return feature in self.features

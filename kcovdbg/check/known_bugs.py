@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
+from kcovdbg.abi.generations import Generation
 from kcovdbg.model.finding import Cause, Certainty
-from kcovdbg.model.generation import Generation
 from kcovdbg.model.rule import KnownBug
 from kcovdbg.series import table
 

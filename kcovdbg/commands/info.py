@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from kcovdbg.abi.generations import Generation
 from kcovdbg.console.column import BOOL, LIST, WORD, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
@@ -16,7 +17,6 @@ from kcovdbg.console.renderable import Fields, Lines, Renderable
 from kcovdbg.crash.crash_log import CrashReport, end_lines, find_report
 from kcovdbg.crash.crash_summary import LOG_RECORDS
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.generation import Generation
 from kcovdbg.model.log_record import KernelLog, LogRecord
 from kcovdbg.series import table
 from kcovdbg.target.connection import MachineState

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TypeAlias
 
+from kcovdbg.abi.generations import Generation
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.generation import Generation
 from kcovdbg.model.object_names import name_task
 from kcovdbg.model.session import Session
 from kcovdbg.model.state import BufferContents, Part, State

@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 from kcovdbg.abi.address import align
+from kcovdbg.abi.generations import Generation
 from kcovdbg.abi.record import pc_words
 from kcovdbg.model.area import Area, CachedArea
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.finding import Certainty
-from kcovdbg.model.generation import Generation
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile
 from kcovdbg.model.memory import ListLink, SpinLock, StackFrame, VmallocArea
 from kcovdbg.model.object_names import name_kcov, name_task

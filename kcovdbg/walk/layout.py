@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kcovdbg.abi import generations, mode
-from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.generations import Feature, Generation
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
-from kcovdbg.model.generation import Generation
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Detection, Series
 from kcovdbg.series.table import Traits

@@ -5,6 +5,7 @@ import io
 from dataclasses import dataclass, field
 from typing import Any
 
+from kcovdbg.abi.generations import Generation
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context
 from kcovdbg.console.terminal import Terminal
@@ -12,7 +13,6 @@ from kcovdbg.console.theme import Color, Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.model.area import Area
-from kcovdbg.model.generation import Generation
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.memory import SpinLock
 from kcovdbg.model.remote import RemoteHandle

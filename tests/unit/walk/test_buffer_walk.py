@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcovdbg.abi.generations import Generation
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.errors import KcovdbgError, ReadError, UsageError
 from kcovdbg.model.area import Area
 from kcovdbg.model.buffer import Gap
-from kcovdbg.model.generation import Generation
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.session import Role
