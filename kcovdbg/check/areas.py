@@ -13,8 +13,8 @@ from kcovdbg.model.area import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, CachedArea
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.object_names import name_kcov, name_some, name_task
 from kcovdbg.model.rule import Hex, Violation, rule, values
-from kcovdbg.model.session import Session
 from kcovdbg.model.state import Part, Source, State
+from kcovdbg.model.task import Session
 
 # A cache of more than 64 MiB is reported.
 _MUCH: Final = 64 << 20

@@ -9,8 +9,8 @@ from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.rule import Hex, Violation, session_violation, values
-from kcovdbg.model.session import Role, Session
 from kcovdbg.model.state import State
+from kcovdbg.model.task import Role, Session
 
 
 def with_objects(state: State, *, saved: bool) -> Iterator[tuple[Session, Kcov, KcovFields]]:

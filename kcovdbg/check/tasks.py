@@ -15,9 +15,8 @@ from kcovdbg.model.area import IRQ_LIST
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.object_names import name_kcov, name_some, name_task
 from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
-from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import Task
+from kcovdbg.model.task import Role, Task
 
 # On a task's stack while it is switched out or in.
 _SWITCHING: Final = ("__schedule", "schedule", "__switch_to", "finish_task_switch", "context_switch", "ret_from_fork")

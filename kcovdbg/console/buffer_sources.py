@@ -23,9 +23,8 @@ from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.object_names import name_kcov, name_task
-from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import TaskFields
+from kcovdbg.model.task import Role, TaskFields
 from kcovdbg.records.compact_buffer import Kept, restore
 from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.pc_convention import PointSet, table_points

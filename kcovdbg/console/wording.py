@@ -20,8 +20,7 @@ from kcovdbg.model.kcov import Reference
 from kcovdbg.model.location import Frame, LocatedRecord, Location
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_kcov, name_task
-from kcovdbg.model.session import Role
-from kcovdbg.model.task import Syscall, Task
+from kcovdbg.model.task import Role, Syscall, Task
 
 COARSE: Final = "the traces differ too much for a full alignment"
 """A remark on an alignment that was cut short."""

@@ -30,9 +30,8 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_task
-from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part
-from kcovdbg.model.task import Task
+from kcovdbg.model.task import Role, Task
 from kcovdbg.records.located_records import locate_records
 from kcovdbg.records.loop_folding import FunctionRun, find_runs
 from kcovdbg.records.pc_names import LocationCache

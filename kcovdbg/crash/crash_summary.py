@@ -15,9 +15,8 @@ from kcovdbg.crash.crash_point import find_fault, find_origin
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import LogRecord
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part
-from kcovdbg.model.task import Task
+from kcovdbg.model.task import Role, Task
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.printk_log import read_log
 from kcovdbg.walk.state import StateReader
@@ -48,7 +47,7 @@ class CrashSummary:
     pid: int | None = None
     comm: str | None = None
     role: str | None = None
-    """What collected into the task: a value of :class:`~kcovdbg.model.session.Role`."""
+    """What collected into the task: a value of :class:`~kcovdbg.model.task.Role`."""
     function: str | None = None
     """The function in which the crash began, as the stack shows it."""
     file: str | None = None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.remote import RemoteHandle
-from kcovdbg.model.session import Role
+from kcovdbg.model.task import Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from kcovdbg.model.memory import ListLink, SpinLock, StackFrame, VmallocArea
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.point_proof import BufferMapping, WrongRecord
 from kcovdbg.model.remote import Carrier, RemoteHandle
-from kcovdbg.model.session import Session
-from kcovdbg.model.task import CpuState, SavedState, Task, TaskFields, TaskSyscall
+from kcovdbg.model.task import CpuState, SavedState, Session, Task, TaskFields, TaskSyscall
 
 _T = TypeVar("_T")
 

@@ -20,9 +20,8 @@ from kcovdbg.console.wording import syscall_text
 from kcovdbg.errors import GoneError, KcovdbgError, ReadError
 from kcovdbg.model.area import IRQ_LIST, TASK_LIST
 from kcovdbg.model.kcov import Kcov
-from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.model.task import Task, TaskFields
+from kcovdbg.model.task import Role, Task, TaskFields
 from kcovdbg.monitor.activity import BufferKey, buffer_key, compare_looks
 from kcovdbg.monitor.samples import AreaSample, FindingSample, ObjectSample, RecordShare, Sample, TaskSample
 from kcovdbg.records.pc_names import LocationCache

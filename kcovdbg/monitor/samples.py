@@ -19,7 +19,7 @@ from kcovdbg.console.writer import json_lines
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import parse_json
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
-from kcovdbg.model.session import Role
+from kcovdbg.model.task import Role
 from kcovdbg.output_file import open_output
 
 _T = TypeVar("_T")

@@ -13,8 +13,8 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.object_names import name_kcov
 from kcovdbg.model.rule import Hex, Violation, contents_violation, rule, session_violation, values
-from kcovdbg.model.session import Session
 from kcovdbg.model.state import Part, State
+from kcovdbg.model.task import Session
 from kcovdbg.series.declaration import (
     READ_PARTS,
     BufferPlace,

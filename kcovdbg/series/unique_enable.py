@@ -24,9 +24,8 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
-from kcovdbg.model.session import Session
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import SavedState
+from kcovdbg.model.task import SavedState, Session
 from kcovdbg.series.declaration import (
     READ_PARTS,
     BufferPlace,

@@ -12,8 +12,7 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.generations import Feature
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields
-from kcovdbg.model.session import Role, Session
-from kcovdbg.model.task import SavedState, Task, TaskFields
+from kcovdbg.model.task import Role, SavedState, Session, Task, TaskFields
 from kcovdbg.target.pointer import is_kernel_pointer
 from kcovdbg.walk.layout import TASK_FIELD_COUNT
 from kcovdbg.walk.objects import find_capacity, find_fill, find_implausible

@@ -6,8 +6,8 @@ import pytest
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.check.runner import check
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part
+from kcovdbg.model.task import Role
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader, read_state
 from tests.fuzz.damaged_target import open_damaged

@@ -16,9 +16,8 @@ from kcovdbg.model.area import Area
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.memory import SpinLock
 from kcovdbg.model.remote import RemoteHandle
-from kcovdbg.model.session import Role, Session
 from kcovdbg.model.state import KernelFacts, Part, Source, State
-from kcovdbg.model.task import SavedState, Syscall, Task, TaskFields, TaskSyscall
+from kcovdbg.model.task import Role, SavedState, Session, Syscall, Task, TaskFields, TaskSyscall
 from kcovdbg.series.table import traits_of
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout

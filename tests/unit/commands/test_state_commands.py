@@ -15,7 +15,7 @@ from kcovdbg.console.text import text_width
 from kcovdbg.console.wording import count_text
 from kcovdbg.errors import GoneError, KcovdbgError, TargetError, UsageError
 from kcovdbg.model.kcov import Reference
-from kcovdbg.model.session import Role
+from kcovdbg.model.task import Role
 from kcovdbg.target.connection import MachineState
 from tests.support.state import (
     KCOV,

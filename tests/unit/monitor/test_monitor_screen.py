@@ -12,8 +12,8 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.errors import GoneError, KcovdbgError, TargetError
-from kcovdbg.model.session import Role
 from kcovdbg.model.state import State
+from kcovdbg.model.task import Role
 from kcovdbg.monitor import monitor_source
 from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource

@@ -15,8 +15,7 @@ from kcovdbg.model.area import Area
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.session import Role
-from kcovdbg.model.task import SavedState
+from kcovdbg.model.task import Role, SavedState
 from kcovdbg.series.draft_2016 import PC_32
 from kcovdbg.series.table import traits_of
 from kcovdbg.series.trace_pc_ext import PC_EXT

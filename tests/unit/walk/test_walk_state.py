@@ -5,8 +5,8 @@ import pytest
 
 from kcovdbg.check.runner import check, list_rules
 from kcovdbg.errors import ReadError
-from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, Source
+from kcovdbg.model.task import Role
 from kcovdbg.target.protocol import Member
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader, read_state
