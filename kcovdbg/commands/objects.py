@@ -19,7 +19,7 @@ from kcovdbg.console.wording import count_text, reference_text
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.object_names import name_kcov
 from kcovdbg.model.state import Part
-from kcovdbg.model.table_holders import TaskFiles
+from kcovdbg.model.task import TaskFiles
 from kcovdbg.target.pointer import strip_tag
 
 

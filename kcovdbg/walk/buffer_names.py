@@ -12,8 +12,7 @@ from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError, UsageError
 from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.state import Part, StateSource
-from kcovdbg.model.table_holders import TaskFiles
-from kcovdbg.model.task import Role, SavedState, Task
+from kcovdbg.model.task import Role, SavedState, Task, TaskFiles
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Device, SecondBuffer
 from kcovdbg.target.pointer import strip_tag

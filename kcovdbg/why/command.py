@@ -42,8 +42,7 @@ from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.finding import Cause, Certainty, Finding
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.table_holders import TaskFiles
-from kcovdbg.model.task import Role, Task
+from kcovdbg.model.task import Role, Task, TaskFiles
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_symbol

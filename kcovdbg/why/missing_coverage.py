@@ -19,8 +19,7 @@ from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_kcov, name_some, name_task
 from kcovdbg.model.remote import Carrier, CarrierKind
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.model.table_holders import TaskFiles
-from kcovdbg.model.task import Role, Session, Task
+from kcovdbg.model.task import Role, Session, Task, TaskFiles
 
 NEEDS: Final = Part.TASKS | Part.CURRENT | Part.REMOTE | Part.CACHED_AREAS | Part.OBJECTS | Part.DEVICES
 """The parts that every answer reads; for a common handle, :func:`explain_handle` also reads ``Part.CARRIERS``."""
