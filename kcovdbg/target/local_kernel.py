@@ -7,9 +7,12 @@ import contextlib
 import gzip
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kcovdbg.elf.note import find_build_id, parse_notes
-from kcovdbg.target.protocol import Target
+
+if TYPE_CHECKING:
+    from kcovdbg.target.protocol import Target
 
 
 def running_build_id(path: str | Path = "/sys/kernel/notes") -> str | None:
