@@ -24,7 +24,7 @@ from kcovdbg.records.coverage import FunctionPoints, PointCoverage
 from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, pc_sequence
 from kcovdbg.series.table import call_mode_hint
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
-from kcovdbg.symbols.gc_pause import without_collection
+from kcovdbg.symbols.symbolizer import without_collection
 
 # Functions whose points are looked up together: a search for each takes longer than for some hundred.
 _LOOKED_UP: Final = 256

@@ -51,7 +51,7 @@ from kcovdbg.report.listing import (
 from kcovdbg.report.report_points import PlainPoints, RecordPoints, is_plain
 from kcovdbg.report.trace import MAX_RECORDS, ChunkedPoints, Point, RowSpan, TraceData, trace_markup
 from kcovdbg.symbols.coverage_points import recorded_kinds
-from kcovdbg.symbols.gc_pause import without_collection
+from kcovdbg.symbols.symbolizer import without_collection
 
 _BARS: Final = 25
 # Limit for lines of source with points that are in the page as they are: more rows make it slow to open.

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,7 +19,6 @@ from kcovdbg.elf.symbol_table import ElfSymbol
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.gc_pause import without_collection
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.part_store import Progress
 from kcovdbg.symbols.table_cache import (
@@ -28,6 +29,19 @@ from kcovdbg.symbols.table_cache import (
     open_table,
     open_table_file,
 )
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Disable collection for a block."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
 
 NO_TEXT: Final = "no kernel text"
 UNLOADED: Final = "module text that is no longer loaded"

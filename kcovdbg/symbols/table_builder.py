@@ -28,10 +28,10 @@ from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import can_find_branches
 from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
-from kcovdbg.symbols.gc_pause import without_collection
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
 from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError, Locations
 from kcovdbg.symbols.part_store import LocatedPart, PartStore
+from kcovdbg.symbols.symbolizer import without_collection
 from kcovdbg.symbols.table_cache import CACHE_HINT, lock_path, open_table, table_path
 from kcovdbg.symbols.table_rows import MergedPoints, merge_kinds
 
