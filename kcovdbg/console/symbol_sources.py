@@ -15,7 +15,7 @@ from kcovdbg.model.location import Frame
 from kcovdbg.model.module_place import ModulePlace
 from kcovdbg.records.pc_convention import PointSet, list_points
 from kcovdbg.symbols.code_proof import CodeProof
-from kcovdbg.symbols.module_points import find_place_points
+from kcovdbg.symbols.coverage_points import find_place_points
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer

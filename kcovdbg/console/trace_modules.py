@@ -14,8 +14,7 @@ from kcovdbg.model.location import Frame
 from kcovdbg.model.module_place import ModuleMap, ModulePlace
 from kcovdbg.records.pc_convention import PointSet
 from kcovdbg.records.trace_file import TraceHeader
-from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.module_points import find_place_points
+from kcovdbg.symbols.coverage_points import PointKind, find_place_points
 from kcovdbg.symbols.symbolizer import Fallback
 from kcovdbg.target.dump_file import unpack
 

@@ -20,8 +20,10 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.relocations import read_relocations
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
-from kcovdbg.symbols.arch import THUNKS, BranchKind, can_find_branches
+from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.symbols.arch import ARCHITECTURES, THUNKS, BranchKind, can_find_branches
 from kcovdbg.symbols.compiled_reader import BranchColumns, find_branches
 
 _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
@@ -303,3 +305,36 @@ def find_points_between(elf: ElfFile, start: int, end: int) -> Points:
         return _no_points()
     code = _Code([(start, elf.read(start, end - start))], elf.header.machine)
     return _points_of(code, find_callbacks(elf.symbols.find_containing(_PREFIX)))
+
+
+def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
+    """Return the points of each section with code: offsets of return addresses, with their kinds.
+
+    :param elf: a relocatable file.
+    :raises ElfError: when the file is damaged.
+    """
+    machine = elf.header.machine
+    if not can_find_branches(machine):
+        return {}
+    sizes = ARCHITECTURES[machine].relocations
+    kinds = {number: kind for number, symbol in enumerate(elf.symbols) if (kind := kind_of_callback(symbol.name)) is not None}
+    found: dict[str, Mapping[int, PointKind]] = {}
+    for section in elf.text_sections():
+        calls = set(find_branches([(0, elf.map_section(section))], machine, BranchKind.CALL).back)
+        found[section.name] = {
+            back: kinds[entry.symbol]
+            for entry in read_relocations(elf, section)
+            if entry.symbol in kinds and (back := entry.offset + sizes.get(entry.type, 0)) in calls
+        }
+    return found
+
+
+def find_place_points(place: ModulePlace, path: str) -> Mapping[int, PointKind]:
+    """Return the points of a module where it is loaded.
+
+    :param path: of its file.
+    :raises ElfError: when that is damaged.
+    """
+    with ElfFile(path) as elf:
+        of_section = find_file_points(elf)
+    return {address + offset: kind for name, address in place.sections for offset, kind in of_section.get(name, {}).items()}

@@ -41,9 +41,8 @@ from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.code_proof import CodeProof
-from kcovdbg.symbols.coverage_points import PointKind, find_points
+from kcovdbg.symbols.coverage_points import PointKind, find_file_points, find_points
 from kcovdbg.symbols.location_table import LocationTable, TableWriter, TextRange
-from kcovdbg.symbols.module_points import find_file_points
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.symbols.table_builder import build_table

@@ -9,8 +9,7 @@ import subprocess
 import pytest
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.module_points import find_file_points
+from kcovdbg.symbols.coverage_points import PointKind, find_file_points
 from tests.integration.test_two_builds import ask, images
 from tests.support.two_builds import AFTER, BEFORE, build_program
 
