@@ -14,7 +14,7 @@ from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, 
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import UNREAD, Meaning, RowType
-from kcovdbg.console.messages import suggest
+from kcovdbg.console.paragraph import suggest
 from kcovdbg.console.renderable import PIPED_WIDTH, Table
 from kcovdbg.console.wording import count_text, device_session_text, role_text, syscall_text
 from kcovdbg.console.writer import Format

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Final
 
 from kcovdbg.abi.handle import parse_handle
-from kcovdbg.console.messages import suggest
+from kcovdbg.console.paragraph import suggest
 from kcovdbg.errors import UsageError
 
 # More than any buffer has records, and small enough to calculate with in C.

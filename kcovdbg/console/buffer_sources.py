@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.command import Need
 from kcovdbg.console.context import Context
-from kcovdbg.console.messages import suggest
+from kcovdbg.console.paragraph import suggest
 from kcovdbg.console.symbol_sources import find_base, find_module_files, find_module_places, find_module_sets
 from kcovdbg.console.wording import syscall_text
 from kcovdbg.console.workspace import Workspace

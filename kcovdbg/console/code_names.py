@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 from kcovdbg.abi.address import pc_of
-from kcovdbg.console.messages import suggest
+from kcovdbg.console.paragraph import suggest
 from kcovdbg.console.symbol_sources import LineSource
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import KcovdbgError

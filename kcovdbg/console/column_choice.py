@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from kcovdbg.console.column import KEEP, Column
-from kcovdbg.console.messages import suggest
+from kcovdbg.console.paragraph import suggest
 from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, find_data
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import UsageError

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.messages import suggest
+from kcovdbg.console.paragraph import suggest
 from kcovdbg.console.renderable import Renderable
 from kcovdbg.errors import UsageError
 

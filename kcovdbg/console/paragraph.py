@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
 from kcovdbg.console.renderable import Fragment, Line
 from kcovdbg.console.text import escape, text_width
+from kcovdbg.errors import KcovdbgError, LineError
 
 # Narrower columns of prose cannot be read; the terminal breaks the words instead.
 _LEAST: Final = 16
@@ -70,3 +71,27 @@ def _words(line: Line) -> Iterator[list[Fragment]]:
             word.append((style, piece))
     if word:
         yield word
+
+
+def suggest(word: str, known: Iterable[str]) -> str | None:
+    """Return a hint with the known words that are similar to this one, None where there are none."""
+    import difflib
+
+    known = tuple(known)
+    near = [name for name in known if len(word) >= 2 and name.startswith(word)]
+    near += [name for name in difflib.get_close_matches(word, known, n=3, cutoff=0.65) if name not in near]
+    return f"did you mean {' or '.join(near[:3])}?" if near else None
+
+
+def error_lines(error: KcovdbgError, where: str | None = None, width: int | None = None) -> Iterator[Line]:
+    """Yield the lines of an error.
+
+    :param where: its file and line, if any.
+    :param width: of the terminal; None for other output.
+    """
+    yield from wrap_line((("error", "kcovdbg: "), ("", f"{where}: {error}" if where is not None else str(error))), width)
+    if isinstance(error, LineError):
+        yield (("", f"  {error.line}"),)
+        yield (("", " " * (2 + text_width(escape(error.line[: error.column])))), ("caret", "^"))
+    if error.hint is not None:
+        yield from wrap_line((("hint", f"  {error.hint}"),), width, 2)

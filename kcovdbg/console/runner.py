@@ -22,8 +22,8 @@ from kcovdbg.console.command import Command, CommandResult
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context
 from kcovdbg.console.help_text import command_help
-from kcovdbg.console.messages import error_lines
 from kcovdbg.console.output_files import check_output, open_destination, run_shell
+from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace

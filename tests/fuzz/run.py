@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context
-from kcovdbg.console.messages import error_lines
+from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.runner import find_command, run_command, run_line
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.theme import Color, Painter

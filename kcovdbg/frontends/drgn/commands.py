@@ -13,7 +13,7 @@ from drgn import Program
 from drgn.commands import CommandError
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.messages import error_lines
+from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.symbol_sources import find_symbolizer

@@ -14,7 +14,7 @@ from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.mode import IN_CTXSW, mode_name
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command, CommandTable, Need
-from kcovdbg.console.messages import error_lines
+from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
 from kcovdbg.console.symbol_sources import find_symbolizer
