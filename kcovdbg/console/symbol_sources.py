@@ -4,23 +4,26 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import KcovdbgError, TargetError
+from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.model.module_place import ModulePlace
 from kcovdbg.records.pc_convention import PointSet, list_points
 from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.coverage_points import find_place_points
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
 from kcovdbg.symbols.table_cache import choose_table_file
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.file_target import FileTarget
+from kcovdbg.target.protocol import Member, Symbol, Target
 
 
 class LineSource(Modules, Protocol):
@@ -162,3 +165,67 @@ def make_source_tree(
         except TargetError:
             directory = None
     return SourceTree(folders, build_directory=directory, image=image, substitutions=substitutions)
+
+
+class TableTarget(FileTarget):
+    """A location table as a :class:`~kcovdbg.target.protocol.Target`: it has names and coverage points, and no types.
+
+    :param name: what messages call it.
+    :param machine: as of uname -m; None for this machine's, as tables do not say it.
+    :param lines: the modules that traces have records in, None where none is known.
+    """
+
+    word_size = 8
+    big_endian = False
+    release = "unknown"
+
+    def __init__(self, table: LocationTable, name: str, *, machine: str | None = None, lines: LineSource | None = None) -> None:
+        super().__init__(name, "a location table")
+        self.build_id = table.build_id
+        self.machine = machine or platform.machine()
+        self.lines = lines
+        self._table = table
+
+    def symbol(self, name: str) -> Symbol:
+        """Find a function by name.
+
+        :raises MissingSymbolError: when the table has none.
+        """
+        found = next((symbol for symbol in self._table.functions_named(name) if symbol.name == name), None)
+        if found is None:
+            raise MissingSymbolError(f"the location table has no function {name}")
+        return Symbol(name, found.address, found.size)
+
+    def symbol_name(self, address: int) -> str | None:
+        """Return the name of the function that an address is in, None when it is in none."""
+        found = self._table.function_at(address)
+        return None if found is None else found.name
+
+    def type_size(self, type_name: str) -> int:
+        """Refuse: tables have no types.
+
+        :raises MissingTypeError: always.
+        """
+        self._refuse(type_name)
+
+    def member(self, type_name: str, path: str) -> Member:
+        """Refuse, as :meth:`type_size`."""
+        self._refuse(f"{type_name}.{path}")
+
+    def member_names(self, type_name: str) -> Sequence[str]:
+        """Refuse, as :meth:`type_size`."""
+        self._refuse(type_name)
+
+    def enumerators(self, type_name: str) -> Mapping[str, int]:
+        """Refuse, as :meth:`type_size`."""
+        self._refuse(type_name)
+
+    def variable_type(self, name: str) -> tuple[str, int | None]:
+        """Return nothing: tables have no variables.
+
+        :raises MissingSymbolError: always.
+        """
+        raise MissingSymbolError(f"{self.memory_problem}, which has no variables such as {name}")
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise MissingTypeError(f"{self.memory_problem}, which has no types such as {name}", hint="-s VMLINUX")

@@ -14,8 +14,7 @@ from typing import Final
 from kcovdbg.console.argument import Value
 from kcovdbg.console.buffer_sources import confine, find_trace_operands
 from kcovdbg.console.command import Command
-from kcovdbg.console.symbol_sources import find_symbolizer
-from kcovdbg.console.table_target import TableTarget
+from kcovdbg.console.symbol_sources import TableTarget, find_symbolizer
 from kcovdbg.console.trace_modules import TraceModules
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, TargetError

@@ -85,7 +85,7 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
     target = options.target
     if options.symbol_table is None or target.is_named or target.kernel:
         return open_target(target)
-    from kcovdbg.console.table_target import TableTarget
+    from kcovdbg.console.symbol_sources import TableTarget
     from kcovdbg.symbols.table_cache import open_table_file
 
     table = open_table_file(options.symbol_table, None)
