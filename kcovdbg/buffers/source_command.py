@@ -17,9 +17,9 @@ from kcovdbg.console.code_names import check_place
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.highlight import find_hunks, highlight
 from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Fragment, Line, Lines, Table
+from kcovdbg.console.theme import find_hunks, highlight
 from kcovdbg.records.coverage import LineCoverage
 from kcovdbg.records.located_records import matches_function_or_file
 

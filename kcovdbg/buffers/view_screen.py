@@ -28,8 +28,8 @@ from prompt_toolkit.output import Output
 from kcovdbg.buffers.trace_view import TraceView
 from kcovdbg.buffers.view_state import ViewState
 from kcovdbg.console.full_screen import make_style, redraw_when_continued, style_line
-from kcovdbg.console.highlight import highlight
 from kcovdbg.console.side_by_side import fit
+from kcovdbg.console.theme import highlight
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.source_tree import NO_TREE, SourceText
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.console.highlight import TAB
 from kcovdbg.console.html import path_text, source_text, text
+from kcovdbg.console.theme import TAB
 from kcovdbg.records.coverage import LineCoverage
 
 _COMMON: Final[dict[tuple[bool | None, bool | None], tuple[str, str]]] = {
