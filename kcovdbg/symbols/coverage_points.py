@@ -19,8 +19,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
-from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.relocations import read_relocations
+from kcovdbg.elf.file import ElfFile, read_relocations
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.model.module_place import ModulePlace
 from kcovdbg.symbols.arch import ARCHITECTURES, THUNKS, BranchKind, can_find_branches

@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 import drgn
 
 from kcovdbg.abi.address import page_align
-from kcovdbg.elf.file import ElfFile, open_image
+from kcovdbg.elf.file import ElfFile, link_section, open_image
 from kcovdbg.elf.header import SHF_ALLOC, SHT_NOBITS
-from kcovdbg.elf.relocations import link_section
 from kcovdbg.model.module_place import ModulePlace, is_code_section
 from kcovdbg.target.drgn.empty_program import platform_of
 from kcovdbg.target.drgn.lines import DrgnLines, add_module
