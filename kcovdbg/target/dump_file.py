@@ -27,7 +27,7 @@ from kcovdbg.input_file import open_input
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 from kcovdbg.output_file import open_output
 from kcovdbg.packings import MAGICS, find_packing
-from kcovdbg.target import flattened_dump as flattened
+from kcovdbg.target import kdump_file as flattened
 from kcovdbg.target.kdump_file import DISKDUMP_MAGIC, KDUMP_MAGIC, KdumpFile, MissingPages
 from kcovdbg.user_folder import find_user_folder
 

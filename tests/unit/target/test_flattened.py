@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.target import flattened_dump as flattened
+from kcovdbg.target import kdump_file as flattened
 
 
 def flat(pieces, *, end=True, kind=1, version=1):
