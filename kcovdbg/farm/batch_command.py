@@ -26,10 +26,10 @@ from kcovdbg.farm.batch_run import (
     find_debug_info,
     find_inputs,
     find_symbols,
+    import_arrow,
     make_output,
     run_batch,
 )
-from kcovdbg.farm.parquet import import_arrow
 
 # These act on the machine, or write a file that the next dump would overwrite.
 _REFUSED: Final = frozenset(

@@ -15,7 +15,7 @@ from kcovdbg.child_process import ROOT, find_install_command, python_command
 from kcovdbg.collect.background_jobs import Jobs
 from kcovdbg.errors import CapabilityError
 from kcovdbg.farm.batch_job import WORKER
-from kcovdbg.farm.parquet import import_arrow
+from kcovdbg.farm.batch_run import import_arrow
 from tests.unit.test_imports import MODULES
 
 MODULES_STARTED = ("kcovdbg.frontends.background_process", WORKER, "kcovdbg.symbols.table_builder")
