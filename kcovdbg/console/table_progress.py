@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.part_store import Progress
-from kcovdbg.symbols.table_cache import CACHE_HINT, TableBuild, find_usable_cache
+from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, TableBuild, find_usable_cache
 
 _STEP: Final = 0.05
 _BAR: Final = 24

@@ -20,9 +20,9 @@ from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
-from kcovdbg.symbols.part_store import Progress
 from kcovdbg.symbols.table_cache import (
     CACHE_HINT,
+    Progress,
     TableBuild,
     UsableCache,
     find_usable_cache,

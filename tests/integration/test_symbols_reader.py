@@ -12,8 +12,8 @@ from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.compiled_reader import DwarfReader
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.part_store import PartStore
 from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_cache import PartStore
 from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
 
 
