@@ -48,8 +48,17 @@ from kcovdbg.report.listing import (
     packed_lines,
     packed_words,
 )
-from kcovdbg.report.report_points import PlainPoints, RecordPoints, is_plain
-from kcovdbg.report.trace import MAX_RECORDS, ChunkedPoints, Point, RowSpan, TraceData, trace_markup
+from kcovdbg.report.trace import (
+    MAX_RECORDS,
+    ChunkedPoints,
+    PlainPoints,
+    Point,
+    RecordPoints,
+    RowSpan,
+    TraceData,
+    is_plain,
+    trace_markup,
+)
 from kcovdbg.symbols.coverage_points import recorded_kinds
 from kcovdbg.symbols.symbolizer import without_collection
 

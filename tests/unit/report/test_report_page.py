@@ -28,8 +28,7 @@ from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import side_path
 from kcovdbg.report import command as report_command
 from kcovdbg.report.listing import Bar, Listing, chart_markup, findings_markup, listing_markup
-from kcovdbg.report.report_points import PlainPoints, make_point
-from kcovdbg.report.trace import Point, RowSpan, TraceData, trace_markup
+from kcovdbg.report.trace import PlainPoints, Point, RowSpan, TraceData, make_point, trace_markup
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
