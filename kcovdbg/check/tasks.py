@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
-from kcovdbg.check.sessions import check_local, check_owner_mark, check_section, with_objects
+from kcovdbg.check.saved import check_local, check_owner_mark, check_section, with_objects
 from kcovdbg.model.area import IRQ_LIST
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.object_names import name_kcov, name_some, name_task
