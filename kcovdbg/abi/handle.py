@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Remote handles: ``u64`` values that connect a section with the task that wants its coverage.
+"""Remote handles: ``u64`` values that connect a section with the task that wants its coverage; what announces them.
 
 Layout (include/uapi/linux/kcov.h since Linux kernel commit eec028c9386e ("kcov: remote coverage support") (in v5.5)): the
 subsystem in the top byte, the instance in the low 32 bits, bits 32-55 zero.

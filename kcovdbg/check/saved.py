@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""S: invariants of saved state."""
+"""S: invariants of saved state, and those of a session, whether a task's fields or its saved state describe it."""
 
 from __future__ import annotations
 

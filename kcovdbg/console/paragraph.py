@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Prose that is wrapped at the terminal's width; styles stay with their words."""
+"""Prose that is wrapped at the terminal's width, where styles stay with their words: errors, and hints at similar words."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Styles, and how they are painted on a terminal."""
+"""Styles, how they are painted on a terminal, and source text with syntax colors by pygments; plain without it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An ELF file: a dump, a slice, a vmlinux or a module."""
+"""An ELF file: a dump, a slice, a vmlinux or a module; relocations, and the code that the module's loader makes of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The jobs of a batch: their files and directory, and their run on this machine or a Dask cluster."""
+"""The jobs of a batch: their files and directory, their run on this machine or a Dask cluster, and their rows as Parquet.
+
+Types of Parquet's columns come from those of JSON, not from the values: the files of many dumps form one data set only if a
+column without values has its type as well.
+"""
 
 from __future__ import annotations
 

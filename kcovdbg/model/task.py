@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Tasks: their KCOV fields, saved state, and what these mean."""
+"""Tasks: their KCOV fields, sessions and saved state, what these mean, and who shares a file table or an address space."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One trace, or two side by side, as data that the page draws a screenful at a time."""
+"""One trace, or two side by side, as data that the page draws a screenful at a time; each point is put into words once."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The coverage points of a kernel: the compiler's calls to ``__sanitizer_cov_trace_*``.
+"""The coverage points of a kernel and of modules' files: the compiler's calls to ``__sanitizer_cov_trace_*``.
 
 KCOV records the return address of such a call, so that is what a point is known by. A compiler may end a function with a
 *jump* to ``__sanitizer_cov_trace_pc`` (gcc before 14 does, for 2 points of 100). The recorded return address is then the one
 of the function's caller. These addresses are found as well, with the jump that recorded each, where the call leads to one
 function with such a jump only. Where it may lead to several, and after indirect calls, the jump is unknown.
+
+In a module's file, which is not linked yet, the calls have relocations.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The cache of location tables, and the background process that builds one."""
+"""The cache of location tables, and the background process that builds one, which resumes with the parts that are finished.
+
+Each part is a file in a directory beside the table. Its name has its number and the number of parts, so that others see how
+far the build is. It holds the chain of each of its addresses, and the chains.
+"""
 
 from __future__ import annotations
 

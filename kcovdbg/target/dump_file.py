@@ -27,8 +27,15 @@ from kcovdbg.input_file import open_input
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 from kcovdbg.output_file import open_output
 from kcovdbg.packings import MAGICS, find_packing
-from kcovdbg.target import kdump_file as flattened
-from kcovdbg.target.kdump_file import DISKDUMP_MAGIC, KDUMP_MAGIC, KdumpFile, MissingPages
+from kcovdbg.target.kdump_file import (
+    DISKDUMP_MAGIC,
+    FLATTENED_MAGIC,
+    KDUMP_MAGIC,
+    FlattenedError,
+    KdumpFile,
+    MissingPages,
+    reassemble,
+)
 from kcovdbg.user_folder import find_user_folder
 
 if TYPE_CHECKING:
@@ -43,7 +50,7 @@ _MAGIC_SIZE: Final = 18
 # How far behind text a dump may start, in bytes: warnings and the banner that ssh prints.
 _MAX_TEXT: Final = 64 << 10
 _DUMP_MAGIC: Final = re.compile(
-    b"|".join(re.escape(magic) for magic in (MAGIC, KDUMP_MAGIC, DISKDUMP_MAGIC, flattened.MAGIC, *MAGICS))
+    b"|".join(re.escape(magic) for magic in (MAGIC, KDUMP_MAGIC, DISKDUMP_MAGIC, FLATTENED_MAGIC, *MAGICS))
 )
 # Control characters that no terminal shows.
 _NO_TEXT: Final = re.compile(rb"[\0-\x06\x0e-\x1a\x1c-\x1f]")
@@ -124,7 +131,7 @@ def identify_start(start: bytes) -> FileKind:
     """Return the kind of a file by its first 18 bytes, as they are."""
     if start.startswith((KDUMP_MAGIC, DISKDUMP_MAGIC)):
         return FileKind.KDUMP
-    if start.startswith(flattened.MAGIC):
+    if start.startswith(FLATTENED_MAGIC):
         return FileKind.FLATTENED
     if start.startswith(MAGIC) and len(start) >= 18:
         # e_type, behind e_ident.
@@ -406,8 +413,8 @@ def _reassemble(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Path, str
     """Return the reassembled file, and where it was cut or None."""
     with _temporary(path) as (target, made):
         try:
-            problem = flattened.reassemble(file, target).problem  # type: ignore[arg-type]
-        except flattened.FlattenedError as error:
+            problem = reassemble(file, target).problem  # type: ignore[arg-type]
+        except FlattenedError as error:
             raise TargetError(f"{path} is truncated or damaged: {error}", hint=_GET_AGAIN) from None
         return made, problem
 

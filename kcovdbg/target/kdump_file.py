@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kdump-compressed dump: its notes, and which of its pages are missing.
+"""A kdump-compressed dump: its notes, and which of its pages are missing; and the flattened format of dumps.
 
 The format is that of makedumpfile (IMPLEMENTATION, diskdump_mod.h): a block with ``struct disk_dump_header``, the sub-header,
 the bitmaps, a descriptor for each page that is set in the second bitmap, the pages.
+
+makedumpfile's flattened format is a dump as a stream of pieces, each with its offset in the dump. QEMU before 8.2 and
+``makedumpfile -F`` write kdump-compressed dumps in it. Reading one in place needs an index of its pieces, one for each page,
+which takes minutes for a large dump each time (60 us a piece): it is reassembled once instead.
 """
 
 from __future__ import annotations
@@ -202,12 +206,12 @@ class KdumpFile:
         return b""
 
 
-MAGIC: Final = b"makedumpfile\0\0\0\0"
+FLATTENED_MAGIC: Final = b"makedumpfile\0\0\0\0"
 # struct makedumpfile_header: signature, type, version, padded to MAX_SIZE_MDF_HEADER; always big-endian.
 _HEADER: Final = 4096
 _PIECE: Final = struct.Struct(">qq")
 _END: Final = -1
-_PIECE: Final = 1 << 20
+_COPIED: Final = 1 << 20
 # No dump is as large: greater offsets are damage.
 _MAX_OFFSET: Final = 64 << 40
 
@@ -234,11 +238,11 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> Reassembled:
     :raises FlattenedError: when the stream is damaged.
     """
     header = source.read(_HEADER)
-    if not header.startswith(MAGIC):
+    if not header.startswith(FLATTENED_MAGIC):
         raise FlattenedError("not in makedumpfile's flattened format")
     if len(header) < _HEADER:
         return Reassembled(0, _cut(len(header)))
-    kind, version = struct.unpack_from(">qq", header, len(MAGIC))
+    kind, version = struct.unpack_from(">qq", header, len(FLATTENED_MAGIC))
     if (kind, version) != (1, 1):
         raise FlattenedError(f"unknown type {kind} or version {version} of the flattened format")
     position = _HEADER
@@ -261,7 +265,7 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> Reassembled:
             target.seek(offset)
         remaining = size
         while remaining:
-            data = source.read(min(remaining, _PIECE))
+            data = source.read(min(remaining, _COPIED))
             if not data:
                 problem = _cut(position)
                 break

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.target import kdump_file as flattened
+from kcovdbg.target import kdump_file
 
 
 def flat(pieces, *, end=True, kind=1, version=1):
-    data = (flattened.MAGIC + struct.pack(">qq", kind, version)).ljust(4096, b"\0")
+    data = (kdump_file.FLATTENED_MAGIC + struct.pack(">qq", kind, version)).ljust(4096, b"\0")
     for offset, content in pieces:
         data += struct.pack(">qq", offset, len(content)) + content
     return data + (struct.pack(">qq", -1, -1) if end else b"")
@@ -28,7 +28,7 @@ def put_together(data, path):
 
 def put_what_there_is(data, path):
     with path.open("w+b") as target:
-        size, problem = flattened.reassemble(io.BytesIO(data), target)
+        size, problem = kdump_file.reassemble(io.BytesIO(data), target)
     content = path.read_bytes()
     assert len(content) == size
     return content, problem
@@ -78,20 +78,20 @@ def test_cut_off(tmp_path, cut, expected):
 
 
 def test_no_header(tmp_path):
-    with pytest.raises(flattened.FlattenedError):
+    with pytest.raises(kdump_file.FlattenedError):
         put_together(flat([])[:10], tmp_path / "dump")
 
 
 @pytest.mark.parametrize(("offset", "size"), [(-5, 4), (0, -1), (0, 0), (-1, 0), (1 << 62, 5), (5, (1 << 63) - 1)])
 def test_impossible_pieces(tmp_path, offset, size):
     data = flat([], end=False) + struct.pack(">qq", offset, size) + b"data"
-    with pytest.raises(flattened.FlattenedError, match="0x1000"):
+    with pytest.raises(kdump_file.FlattenedError, match="0x1000"):
         put_together(data, tmp_path / "dump")
     assert (tmp_path / "dump").stat().st_size < 1 << 20
 
 
 def test_other_versions_are_refused(tmp_path):
-    with pytest.raises(flattened.FlattenedError, match=r"\b2\b"):
+    with pytest.raises(kdump_file.FlattenedError, match=r"\b2\b"):
         put_together(flat([], version=2), tmp_path / "dump")
 
 
@@ -122,7 +122,7 @@ def test_any_pieces(tmp_path_factory, pieces, end, tail, cut):
     data = data[: max(4096, len(data) - cut)]
     expected = read_pieces(data[4096:])
     if expected is None:
-        with pytest.raises(flattened.FlattenedError):
+        with pytest.raises(kdump_file.FlattenedError):
             put_together(data, path)
     else:
         content, problem = put_what_there_is(data, path)
