@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How much memory, disk and time one input may take, by names with which the user can raise it.
+"""Limits of memory, disk and time for one input, by names with which the user can raise them.
 
 ``--limit NAME=VALUE`` and ``[limits]`` of config.toml set a limit in the environment, from where the processes that kcovdbg
 starts take it.

@@ -77,9 +77,9 @@ class EnableRequest:
     errors: Mapping[tuple[str, int | str], tuple[str, str]] = field(default_factory=dict)
     """Message and hint for an error of its own, by the step and the errno or cause (:mod:`kcovdbg.collect.errno_messages`)."""
     remark: str | None = None
-    """What is always missing from the collected records."""
+    """Records that are always missing."""
     device: DeviceRequests | None = None
-    """What else differs for a mode of another device."""
+    """Other differences of a mode of another device."""
 
 
 @dataclass(frozen=True, slots=True)

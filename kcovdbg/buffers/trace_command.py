@@ -61,7 +61,7 @@ class _Row(NamedTuple):
     name: str | None
     """Of its class."""
     values: tuple[str, ...] = ()
-    """What the function was given and returned, in the first of its rounds."""
+    """Arguments and result of the function, in the first of its rounds."""
 
     @property
     def frame(self) -> Frame:

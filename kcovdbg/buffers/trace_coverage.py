@@ -28,16 +28,16 @@ class CoveredLines(NamedTuple):
     files: list[FileCoverage]
     """By name."""
     remarks: tuple[str, ...]
-    """What is missing: lines that were not executed, or records of tail calls."""
+    """Missing parts: lines that were not executed, or records of tail calls."""
 
     @property
     def total(self) -> int:
-        """How many lines have points."""
+        """Number of lines with points."""
         return sum(len(file.lines) for file in self.files)
 
     @property
     def covered(self) -> int:
-        """How many lines were executed."""
+        """Number of executed lines."""
         return sum(file.covered_lines for file in self.files)
 
 

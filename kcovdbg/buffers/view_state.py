@@ -43,7 +43,7 @@ class ViewState:
         self.is_folded = False
         self.filter = ""
         self.looks = 1
-        """How many times the buffers were read."""
+        """Number of times the buffers were read."""
         self.ending = ""
         """Why they are not read again; empty while they are."""
         self._pattern = ""

@@ -128,7 +128,7 @@ class Catch:
     reason: str | None
     """Why nothing can be caught any more, where that is so."""
     writes: int
-    """How many writes were seen."""
+    """Number of writes seen."""
     broken_before: Sequence[Finding]
     """Findings at the start."""
     broken_after: Sequence[Finding]

@@ -35,7 +35,7 @@ class CollectedPart(NamedTuple):
     """One buffer of what was collected."""
 
     label: str
-    """What goes into the name of its file; empty where one buffer holds everything."""
+    """Part of its file's name; empty where one buffer holds everything."""
     buffer: Buffer
     pid: int | None = None
 

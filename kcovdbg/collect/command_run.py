@@ -43,7 +43,7 @@ _REMOTE_SIZE: Final = 1 << 16
 
 
 class TaskKind(Enum):
-    """What a task of the command is (``enum kcovdbg_kind``)."""
+    """Kind of a task of the command (``enum kcovdbg_kind``)."""
 
     COMMAND = 0
     PROCESS = 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What each errno of each call to KCOV means, and what to do about it (kcov-abi.md 4)."""
+"""The meaning of each errno of each call to KCOV, and what to do about it (kcov-abi.md 4)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def name_errno(number: int) -> str:
 
 
 class Explanation(NamedTuple):
-    """What an errno means; both texts may hold ``{path}``, ``{size}`` and ``{mode}``."""
+    """Meaning of an errno; both texts may hold ``{path}``, ``{size}`` and ``{mode}``."""
 
     message: str
     hint: str

@@ -59,7 +59,7 @@ def damaged(name: str, problem: str) -> ElfError:
 
 
 class Header(NamedTuple):
-    """What the ELF header says; offsets and sizes in bytes."""
+    """The ELF header; offsets and sizes in bytes."""
 
     is_64bit: bool
     big_endian: bool
@@ -126,10 +126,10 @@ SHN_LORESERVE: Final = 0xFF00
 ELFCOMPRESS_ZLIB: Final = 1
 ELFCOMPRESS_ZSTD: Final = 2
 OLD_COMPRESSED: Final = ".zdebug_"
-"""How names of sections begin that GNU tools compressed before ELF had a flag for that."""
+"""Start of the names of sections that GNU tools compressed before ELF had a flag for that."""
 OLD_MAGIC: Final = b"ZLIB"
 OLD_COMPRESSION: Final = struct.Struct(">4sQ")
-"""What such a section starts with: the magic, and its size in bytes."""
+"""Header of such a section: the magic, and its size in bytes."""
 
 
 class Section(NamedTuple):

@@ -59,7 +59,7 @@ class ExportSource:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the buffer says about itself."""
+        """Remarks on the buffer."""
         return (*name_remarks(self.context), *self.buffer.remarks)
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the command line asks for, run: one command, several, a script, or the shell."""
+"""A run of the program: one command, several, a script, or the shell."""
 
 from __future__ import annotations
 

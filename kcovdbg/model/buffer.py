@@ -23,10 +23,10 @@ class WordReading(NamedTuple):
     """How some words of a file of PCs were read."""
 
     convention: str
-    """What they are: a :class:`~kcovdbg.records.pc_convention.Convention`."""
+    """Their meaning: a :class:`~kcovdbg.records.pc_convention.Convention`."""
     records: int
     kaslr_offset: int = 0
-    """What they included; what was subtracted twice where it is negative."""
+    """The KASLR offset that they included; where it is negative, it was subtracted twice."""
     module: str | None = None
     """The module that they are in, of words that were moved."""
     shift: int = 0
@@ -69,7 +69,7 @@ class Buffer:
     """The count word, which user space can write; words where records differ in length. None if unreadable, or if the format
     has none."""
     capacity: int | None = None
-    """How many records fit, or words where records differ in length; None if the size of the buffer is unknown."""
+    """Capacity in records, or in words where records differ in length; None if the size of the buffer is unknown."""
     address: int | None = None
     size: int | None = None
     """In kernel words."""
@@ -86,7 +86,7 @@ class Buffer:
     private: bool = False
     """Whether user space cannot write it: the area of a section."""
     bits_set: int | None = None
-    """How many bits are set, if the buffer has or is a bitmap."""
+    """Number of bits set, if the buffer has or is a bitmap."""
     gaps: tuple[Gap, ...] = ()
     """Ascending, with whole records between them."""
     remarks: tuple[str, ...] = ()

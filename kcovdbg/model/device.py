@@ -29,7 +29,7 @@ class DeviceSession:
     sequence: int | None
     """Of the last record."""
     depth: int | None
-    """How many remote sections are nested: 0 in a session of the task's own."""
+    """Nesting depth of remote sections: 0 in a session of the task's own."""
     enabled: bool | None
     """Whether records are written."""
     count: int | None
@@ -40,14 +40,14 @@ class DeviceSession:
 
     @property
     def role(self) -> Role | None:
-        """What collects into the task; None if unknown in this kernel."""
+        """The role of the task's coverage; None if unknown in this kernel."""
         if self.depth is None:
             return None
         return Role.REMOTE_SECTION if self.depth else Role.LOCAL
 
 
 class DeviceUse(NamedTuple):
-    """What changes of a device from moment to moment, and is read fast."""
+    """The part of a device's state that changes from moment to moment, and is read fast."""
 
     name: str
     mode: str
@@ -74,4 +74,4 @@ class DeviceState(NamedTuple):
     idle_areas: tuple[int, ...]
     """Areas of remote sections that are free."""
     idle_count: int | None
-    """How many the kernel counts; None where it does not, or where the list could not be read to its end."""
+    """The kernel's count; None where it has none, or where the list could not be read to its end."""

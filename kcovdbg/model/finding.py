@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Severity(str, Enum):
-    """How severe a finding is."""
+    """Severity of a finding."""
 
     ERROR = "error"
     """The kernel cannot do this by design: a bug of the kernel, or damage."""
@@ -28,7 +28,7 @@ class Severity(str, Enum):
 
 
 class Certainty(str, Enum):
-    """How certain a finding is."""
+    """Certainty of a finding."""
 
     CERTAIN = "certain"
     """Everything that it depends on was read."""
@@ -47,7 +47,7 @@ class Cause(NamedTuple):
     certainty: Certainty
     """LIKELY or UNSURE: no state proves which code has run."""
     reason: str
-    """Why it is not more certain."""
+    """Reason for the limited certainty."""
 
     def __str__(self) -> str:
         return f"{self.bug} (fixed: {self.fixed})"
@@ -65,7 +65,7 @@ class Finding(NamedTuple):
     """Names and values that disagree."""
     certainty: Certainty = Certainty.CERTAIN
     reason: str | None = None
-    """Why it is not certain, or only transient."""
+    """Reason why it is not certain, or only transient."""
     causes: tuple[Cause, ...] = ()
     """The known bugs that leave this state, the likeliest first."""
     more: int = 0

@@ -81,7 +81,7 @@ class Kcov:
     count: int | None
     """The buffer's first word: records in it. User space can write it."""
     capacity: int | None
-    """How many records fit."""
+    """Capacity in records."""
     full: bool | None
     references: tuple[Reference, ...] = ()
     found_by: tuple[str, ...] = ()
@@ -107,5 +107,5 @@ class Kcov:
 
     @property
     def counted(self) -> int:
-        """How many references were found that the kernel counts."""
+        """Number of references found that the kernel counts."""
         return sum(reference.counts for reference in self.references)

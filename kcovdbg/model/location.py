@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where a program counter is in the source."""
+"""Source location of a program counter."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Violation:
     values: tuple[tuple[str, str], ...] = ()
     certainty: Certainty = Certainty.CERTAIN
     reason: str | None = None
-    """Why it is not certain."""
+    """Reason for the limited certainty."""
     kcovs: tuple[int, ...] = ()
     """Objects whose lock protects what disagrees."""
     tasks: tuple[int, ...] = ()

@@ -73,7 +73,7 @@ class Part(Flag):
 
 
 class Source(str, Enum):
-    """Where something was looked for; what could not be read there is in :attr:`State.lacking`."""
+    """A structure that was searched; what could not be read of it is in :attr:`State.lacking`."""
 
     TASKS = "tasks"
     PER_CPU = "per-cpu"
@@ -126,7 +126,7 @@ class KernelFacts:
     leaves_saved_state: bool
     """Whether a CPU's saved mode and sequence stay when a session is restored."""
     buffers: int
-    """How many buffers of its size an object has."""
+    """Number of buffers of its size that an object has."""
     live: bool
     """Whether the kernel runs while it is read."""
     is_rt: bool

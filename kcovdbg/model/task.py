@@ -182,7 +182,7 @@ class Task:
     count: int | None
     """The count word of the buffer that ``buffer TID`` shows: its own area, or the object's of a remote owner."""
     capacity: int | None
-    """How many records fit that buffer."""
+    """Capacity of that buffer in records."""
     full: bool | None
     saved: SavedState | None
     pauses: tuple[str, ...] = ()

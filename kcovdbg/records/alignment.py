@@ -17,7 +17,7 @@ _BUDGET: Final = 200_000_000
 
 
 class Alignment(NamedTuple):
-    """How two traces compare in order."""
+    """Comparison of two traces in order."""
 
     blocks: tuple[Block, ...]
     """Ascending on both sides; the records in between are on one side only."""

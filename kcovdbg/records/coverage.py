@@ -51,7 +51,7 @@ class LineCoverage(NamedTuple):
 
 
 class FileCoverage(NamedTuple):
-    """What is known of the lines of a file that have points, in columns: a kernel has half a million of them."""
+    """Coverage of the lines of a file that have points, in columns: a kernel has half a million of them."""
 
     file: str
     lines: Sequence[int]
@@ -65,7 +65,7 @@ class FileCoverage(NamedTuple):
 
     @property
     def covered_lines(self) -> int:
-        """How many of the lines were executed."""
+        """Number of executed lines."""
         return sum(map(bool, self.covered))
 
     def rows(self) -> Iterator[LineCoverage]:
@@ -75,7 +75,7 @@ class FileCoverage(NamedTuple):
 
 
 class FunctionCoverage(NamedTuple):
-    """How much of a function was executed: of the code that was compiled into its symbol."""
+    """Coverage of a function: of the code that was compiled into its symbol."""
 
     file: str
     function: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the PCs of a list mean, found by the coverage points of the kernel and of its modules.
+"""The meaning of the PCs of a list, found by the coverage points of the kernel and of its modules.
 
 KCOV records return addresses minus the KASLR offset. Tools write them as they are, minus 1, minus the length of the call, or
 minus twice that; with the KASLR offset; with modules counted from another address; or without the upper half. A word that is a
@@ -83,7 +83,7 @@ class PointSet:
 
     @property
     def density(self) -> float:
-        """How many of the addresses of its code are points."""
+        """Share of the addresses of its code that are points."""
         return min(1.0, len(self.offset) / max(self.code[1] - self.code[0], 1))
 
     def find_missing(self, words: array[int], correction: int) -> array[int]:
@@ -127,7 +127,7 @@ def list_points(pcs: Iterable[int], code: tuple[int, int] | None = None, module:
 
 
 class PcReading(NamedTuple):
-    """What was found out about the words of a list, and the words as KCOV records them."""
+    """Findings about the words of a list, and the words as KCOV records them."""
 
     words: array[int]
     readings: tuple[WordReading, ...] = ()

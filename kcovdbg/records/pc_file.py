@@ -86,7 +86,7 @@ class PcFile(NamedTuple):
     """Lines without an address."""
     first_skipped: SkippedLine | None = None
     count_line: int | None = None
-    """What the first line says of the number of addresses that follow."""
+    """The number of addresses that follow, according to the first line."""
     modules: tuple[ModuleBase, ...] = ()
     """The base of offsets, for formats that have them."""
     module_of: array[int] = array("I")
@@ -539,7 +539,7 @@ class _Candidate(NamedTuple):
     """A way to read binary words."""
 
     share: float
-    """How many of the words are addresses."""
+    """Share of the words that are addresses."""
     found: PcFile
 
 

@@ -46,7 +46,7 @@ class TraceKernel(NamedTuple):
 
 
 class ReadingOptions(NamedTuple):
-    """What the user says of files without a side file; ``auto`` and None are for what is to be found out."""
+    """The user's options for files without a side file; ``auto`` and None are for what is to be found out."""
 
     format: str = AUTO
     pc: str = AUTO

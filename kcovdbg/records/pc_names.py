@@ -30,7 +30,7 @@ def is_pattern(text: str) -> bool:
 
 
 class OtherCode(Protocol):
-    """What a kernel knows of its code beside the location table: that of modules."""
+    """A kernel's code beside the location table: that of modules."""
 
     def find_code(self, name: str) -> range | None:
         """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""

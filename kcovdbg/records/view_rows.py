@@ -23,7 +23,7 @@ _CHUNK: Final = 4096
 
 
 class Mark(str, Enum):
-    """How the two sides of a row compare."""
+    """Comparison of the two sides of a row."""
 
     EQUAL = "="
     LEFT = "<"

@@ -143,12 +143,12 @@ class _File(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many lines have points."""
+        """Number of lines with points."""
         return len({line for coverage in self.coverage if coverage is not None for line in coverage.lines})
 
     @property
     def covered(self) -> list[int]:
-        """How many lines each trace covers."""
+        """Number of lines that each trace covers."""
         return [0 if coverage is None else coverage.covered_lines for coverage in self.coverage]
 
     @property

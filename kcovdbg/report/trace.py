@@ -168,7 +168,7 @@ class PointChunk(NamedTuple):
     offset: int = 0
     """The KASLR offset."""
     lengths: Sequence[int] = ()
-    """How many frames each of them has."""
+    """Number of frames of each."""
     frames: Sequence[int] = ()
     """The numbers of their frames, innermost first."""
     functions: Sequence[str] = ()

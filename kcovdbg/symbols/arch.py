@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What calls and jumps look like on each architecture. native/branches.c searches for them by these descriptions.
+"""Calls and jumps of each architecture. native/branches.c searches for them by these descriptions.
 
 Encodings are those of the architectures' manuals, as words in the order of bytes of the machine's instructions.
 """
@@ -51,7 +51,7 @@ class Form(NamedTuple):
     mask: int
     value: int
     pieces: tuple[DisplacementPart, ...] = ()
-    """Those of the displacement; none for a branch through a register or memory."""
+    """Bits of the displacement; none for a branch through a register or memory."""
     before: int = 0
     """Bytes before its last instruction, which alone is an indirect branch."""
 

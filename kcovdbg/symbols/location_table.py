@@ -90,7 +90,7 @@ class Entry(NamedTuple):
 
 
 class TableColumns(NamedTuple):
-    """What a table has of each PC, as columns; valid until the table is closed."""
+    """A table's rows as columns; valid until the table is closed."""
 
     base: int
     """Address that offsets count from."""

@@ -43,7 +43,7 @@ class LocatedPart(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a build is."""
+    """Progress of a build."""
 
     done: int
     total: int

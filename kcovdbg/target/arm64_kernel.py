@@ -23,7 +23,7 @@ _TABLES: Final = ("swapper_pg_dir", "tramp_pg_dir", "reserved_pg_dir")
 # loaded anywhere in physical memory") (in v4.6).
 _IMAGE_SHIFT: Final = "kimage_voffset"
 SYMBOLS: Final = (*_TABLES, _IMAGE_SHIFT)
-"""What is found by symbols of the vmlinux."""
+"""Facts found by symbols of the vmlinux."""
 
 # TTBR1_ELx: above the address the ASID, in bit 0 CnP.
 _TABLE_ADDRESS: Final = 0x0000_FFFF_FFFF_FFFE
@@ -115,7 +115,7 @@ class _Image(NamedTuple):
     offset: int
     """The KASLR offset."""
     root: int
-    """What TTBR1 has in the kernel."""
+    """TTBR1's value in the kernel."""
 
 
 def _find_image(registers: TranslationRegisters, physical: ReadMemory, symbols: Mapping[str, int], table: str) -> _Image | None:

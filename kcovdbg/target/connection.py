@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What an open target is read through: how to stop its kernel, its notes, how to close it."""
+"""The connection that an open target is read through: stop its kernel, its notes, close it."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class UnpackedFile(NamedTuple):
 
     path: Path
     notes: tuple[str, ...] = ()
-    """How it was unpacked and what is wrong with it, a line each."""
+    """Notes on its unpacking and its damage, a line each."""
     damage: tuple[str, ...] = ()
     """The notes on its damage."""
     problem: str | None = None

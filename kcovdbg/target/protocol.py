@@ -100,7 +100,7 @@ class StackSource(Protocol):
 
     @property
     def note(self) -> str | None:
-        """What is unusual about how they are unwound, None when nothing is."""
+        """A peculiarity of how they are unwound, None without one."""
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
         """Return a task's kernel stack; a dead task has none.
@@ -169,7 +169,7 @@ class Target(Protocol):
 
     @property
     def memory_problem(self) -> str | None:
-        """What it is where it has no memory, as in "vmlinux is a kernel image"; None where it has."""
+        """Description of a target without memory, as in "vmlinux is a kernel image"; None where it has memory."""
 
     @property
     def vmas(self) -> VmaSource | None:

@@ -43,7 +43,7 @@ class StubReadError(Exception):
 
 
 class StopReply(NamedTuple):
-    """How a machine stopped."""
+    """The way in which a machine stopped."""
 
     has_ended: bool
     thread: int | None

@@ -63,7 +63,7 @@ class _Cache(NamedTuple):
     first: int
     """Offset of the first object in a slab."""
     random: int | None
-    """What links are encoded with; None without CONFIG_SLAB_FREELIST_HARDENED."""
+    """The secret that links are encoded with; None without CONFIG_SLAB_FREELIST_HARDENED."""
     cpu_slab: int
     """Per-CPU ``struct kmem_cache_cpu *``, as it is stored; 0 when there is none."""
     sheaves: int

@@ -20,7 +20,7 @@ _TAIL: Final = 8
 
 
 class _Layout(NamedTuple):
-    """How a machine's registers are laid out."""
+    """Layout of a machine's registers."""
 
     names: tuple[str, ...]
     """GDB's names of the registers in :attr:`packet`."""

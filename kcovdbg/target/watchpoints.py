@@ -25,7 +25,7 @@ class MemorySpan(NamedTuple):
 
 
 class RunEnd(str, Enum):
-    """Why a machine that ran until a write has stopped."""
+    """Reason of a stop of a machine that ran until a write."""
 
     WRITE = "write"
     """The write that was waited for."""

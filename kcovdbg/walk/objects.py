@@ -106,7 +106,7 @@ def looks_like_kcov(target: Target, fields: KcovFields, area: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """How full a buffer is; None where that is unknown."""
+    """Fill level of a buffer; None where it is unknown."""
 
     count: int | None = None
     """The count word, as stored."""

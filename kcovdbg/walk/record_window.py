@@ -19,7 +19,7 @@ class RecordWindow(NamedTuple):
     pcs: tuple[int, ...]
     """Minus the KASLR offset; records without a PC are left out."""
     records: int
-    """How many records were read."""
+    """Number of records read."""
 
 
 def read_window(target: Target, layout: Layout, source: StateSource, name: str, first: int, most: int) -> RecordWindow:

@@ -121,7 +121,7 @@ class Answer(NamedTuple):
     values: Values = _NO_VALUES
     """The evidence: names and values."""
     named: Values = _NO_VALUES
-    """What the sentence names: the tasks, objects, handles and functions that it is about."""
+    """Subjects of the sentence: tasks, objects, handles and functions."""
     notes: tuple[str, ...] = ()
     """Further evidence, one sentence each."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the shell does before its first prompt: open the target, and show a banner."""
+"""The start of the shell: open the target, and show a banner."""
 
 from __future__ import annotations
 
