@@ -22,8 +22,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.symbol_sources import find_image
 from kcovdbg.console.table_progress import build_table
-from kcovdbg.console.trace_modules import ModuleFile, TraceModules, find_module_files
-from kcovdbg.console.trace_workspace import find_build_ids, read_headers
+from kcovdbg.console.trace_workspace import ModuleFile, TraceModules, find_build_ids, find_module_files, read_headers
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
