@@ -9,7 +9,7 @@ from kcovdbg.abi import record
 from kcovdbg.model.state import StateSource
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.buffer_names import find_place
-from kcovdbg.walk.encoding import find_encoding
+from kcovdbg.walk.buffers import find_encoding
 from kcovdbg.walk.layout import Layout
 
 
