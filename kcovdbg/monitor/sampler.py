@@ -27,8 +27,8 @@ from kcovdbg.monitor.samples import AreaSample, FindingSample, ObjectSample, Rec
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target
+from kcovdbg.walk.buffers import read_window
 from kcovdbg.walk.layout import Layout
-from kcovdbg.walk.record_window import read_window
 from kcovdbg.walk.state import StateReader
 from kcovdbg.walk.tasks import find_current_tasks, read_task
 

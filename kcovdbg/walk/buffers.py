@@ -363,3 +363,31 @@ def _record_gaps(missing: tuple[tuple[int, int], ...], encoding: Encoding, used:
         else:
             gaps.append(Gap(first, end - first))
     return tuple(gaps)
+
+
+class RecordWindow(NamedTuple):
+    """The PCs of some records that follow each other."""
+
+    pcs: tuple[int, ...]
+    """Minus the KASLR offset; records without a PC are left out."""
+    records: int
+    """Number of records read."""
+
+
+def read_window(target: Target, layout: Layout, source: StateSource, name: str, first: int, most: int) -> RecordWindow:
+    """Read some records of a buffer.
+
+    :param name: of the buffer.
+    :param first: the index of the first record.
+    :param most: how many to read.
+    :raises KcovdbgError: when there is no such buffer, or they cannot be read.
+    """
+    place = find_place(target, layout, source, name)
+    encoding, _ = find_encoding(target, layout, place)
+    if encoding.codec.is_variable or place.doubt is not None or most <= 0:
+        return RecordWindow((), 0)
+    start = place.address + encoding.records_offset + first * encoding.record_size
+    words = record.decode_words(target.read(start, most * encoding.record_size), encoding)
+    addresses = record.pc_words(words, encoding)
+    pcs = record.pcs_of_words(set(addresses), encoding)
+    return RecordWindow(tuple(pcs[word] for word in addresses if word in pcs), most)
