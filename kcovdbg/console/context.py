@@ -15,9 +15,8 @@ from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, GoneError
 from kcovdbg.model.state import Part, State
 from kcovdbg.records.pc_list import ReadingOptions
-from kcovdbg.target.file_target import make_memory_error
 from kcovdbg.target.local_kernel import is_this_machine
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.protocol import Target, make_memory_error
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
 

@@ -22,8 +22,7 @@ from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
 from kcovdbg.symbols.table_cache import choose_table_file
-from kcovdbg.target.file_target import FileTarget
-from kcovdbg.target.protocol import Member, Symbol, Target
+from kcovdbg.target.protocol import FileTarget, Member, Symbol, Target
 
 
 class LineSource(Modules, Protocol):

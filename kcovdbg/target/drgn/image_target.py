@@ -18,8 +18,8 @@ from kcovdbg.target.drgn.empty_program import platform_of
 from kcovdbg.target.drgn.lines import DrgnLines, add_module
 from kcovdbg.target.drgn.lines import open_image as open_program
 from kcovdbg.target.drgn.program_types import ProgramTypes
-from kcovdbg.target.file_target import FileTarget
 from kcovdbg.target.kaslr import find_release, read_banner
+from kcovdbg.target.protocol import FileTarget
 
 # In the address space of its own that per-CPU data is linked to on x86-64.
 _PER_CPU: Final = ".data..percpu"
