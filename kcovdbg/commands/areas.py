@@ -12,8 +12,8 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Table
-from kcovdbg.model.area import Area
 from kcovdbg.model.device_areas import find_device_areas
+from kcovdbg.model.remote import Area
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.table import find_device
 

@@ -18,8 +18,8 @@ from kcovdbg.abi.mode import PREFIX
 from kcovdbg.console.text import escape
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.area import Area
 from kcovdbg.model.kcov import Kcov
+from kcovdbg.model.remote import Area
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Task, TaskFields
 from kcovdbg.records.compact_buffer import Kept

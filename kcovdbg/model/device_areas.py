@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.model.area import TASK_LIST, Area
 from kcovdbg.model.device import DeviceState
 from kcovdbg.model.memory import VmallocArea
+from kcovdbg.model.remote import TASK_LIST, Area
 from kcovdbg.model.state import Source, State
 
 UNCLAIMED: Final = "unclaimed"

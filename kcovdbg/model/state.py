@@ -12,7 +12,6 @@ from typing import Any, Generic, Protocol, TypeVar, cast, overload
 from kcovdbg.abi.address import align
 from kcovdbg.abi.generations import Generation
 from kcovdbg.abi.record import pc_words
-from kcovdbg.model.area import Area, CachedArea
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.finding import Certainty
@@ -20,7 +19,7 @@ from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile
 from kcovdbg.model.memory import ListLink, SpinLock, StackFrame, VmallocArea
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.point_proof import BufferMapping, WrongRecord
-from kcovdbg.model.remote import Carrier, RemoteHandle
+from kcovdbg.model.remote import Area, CachedArea, Carrier, RemoteHandle
 from kcovdbg.model.task import CpuState, SavedState, Session, Task, TaskFields, TaskSyscall
 
 _T = TypeVar("_T")

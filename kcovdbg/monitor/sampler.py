@@ -18,8 +18,8 @@ from kcovdbg.abi.mode import DISABLED
 from kcovdbg.check.runner import check_briefly
 from kcovdbg.console.wording import syscall_text
 from kcovdbg.errors import GoneError, KcovdbgError, ReadError
-from kcovdbg.model.area import IRQ_LIST, TASK_LIST
 from kcovdbg.model.kcov import Kcov
+from kcovdbg.model.remote import IRQ_LIST, TASK_LIST
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role, Task, TaskFields
 from kcovdbg.monitor.activity import BufferKey, buffer_key, compare_looks

@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.abi.generations import ERAS, Era
 from kcovdbg.abi.mode import MODES, Mode
 from kcovdbg.abi.record import CMP, PC, Codec
-from kcovdbg.model.area import USER_ALLOCATORS
+from kcovdbg.model.remote import USER_ALLOCATORS
 from kcovdbg.series import (
     draft_2016,
     kcov_dataflow,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.generations import Feature
-from kcovdbg.model.area import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
+from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
 from kcovdbg.model.state import Source
 from kcovdbg.model.task import Role
 from kcovdbg.target.pointer import is_kernel_pointer

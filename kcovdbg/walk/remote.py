@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, ReadError
-from kcovdbg.model.area import IRQ_LIST, TASK_LIST, CachedArea
 from kcovdbg.model.memory import ListLink
+from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, CachedArea
 from kcovdbg.target.lists import Links, follow_chain, follow_list
 from kcovdbg.target.pointer import check_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target

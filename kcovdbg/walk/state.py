@@ -10,14 +10,13 @@ from typing import Final, Literal, NamedTuple
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.record import CMP_WORDS
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.model.area import IRQ_LIST, TASK_LIST
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.memory import ListLink, SpinLock, StackFrame
 from kcovdbg.model.object_names import name_some
 from kcovdbg.model.point_proof import PointProof
-from kcovdbg.model.remote import Carrier, RemoteHandle
+from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, Carrier, RemoteHandle
 from kcovdbg.model.state import BufferContents, KernelFacts, Part, Source, State
 from kcovdbg.model.task import Task, TaskFields, TaskSyscall
 from kcovdbg.series.declaration import READ_PARTS

@@ -8,9 +8,9 @@ from functools import cached_property
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.model.area import AREA_ALLOCATORS, CachedArea
 from kcovdbg.model.kcov import KcovFields, KcovFile
 from kcovdbg.model.memory import VmallocArea
+from kcovdbg.model.remote import AREA_ALLOCATORS, CachedArea
 from kcovdbg.model.state import Source
 from kcovdbg.model.task import CpuState, TaskFields
 from kcovdbg.series.table import user_allocators

@@ -12,10 +12,9 @@ from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.theme import Color, Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import MissingSymbolError, ReadError
-from kcovdbg.model.area import Area
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.memory import SpinLock
-from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.model.remote import Area, RemoteHandle
 from kcovdbg.model.state import KernelFacts, Part, Source, State
 from kcovdbg.model.task import Role, SavedState, Session, Syscall, Task, TaskFields, TaskSyscall
 from kcovdbg.series.table import traits_of

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from kcovdbg.abi.generations import Generation
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.errors import KcovdbgError, ReadError, UsageError
-from kcovdbg.model.area import Area
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.memory import VmallocArea
+from kcovdbg.model.remote import Area
 from kcovdbg.model.task import Role, SavedState
 from kcovdbg.series.draft_2016 import PC_32
 from kcovdbg.series.table import traits_of
