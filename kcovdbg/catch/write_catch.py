@@ -15,8 +15,8 @@ from kcovdbg.check.kcov_functions import find_kcov_function, find_kcov_writer, i
 from kcovdbg.check.runner import check, find_violations, list_rules
 from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError, UsageError
 from kcovdbg.model.finding import Finding
+from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout

@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.abi.generations import Feature
 from kcovdbg.check.handles import broken_link
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.object_names import name_kcov, name_some, name_task
+from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, CachedArea
 from kcovdbg.model.rule import Hex, Violation, rule, values
 from kcovdbg.model.state import Part, Source, State

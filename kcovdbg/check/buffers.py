@@ -12,8 +12,8 @@ from typing import Final
 from kcovdbg.abi import record
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
+from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.point_proof import BufferMapping, NextMapping
 from kcovdbg.model.rule import Hex, Violation, contents_violation, rule, values
 from kcovdbg.model.state import BufferContents, Part, State

@@ -8,7 +8,7 @@ from typing import Final
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.object_names import name_kcov, name_some, name_task
+from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
 from kcovdbg.model.rule import Hex, Violation, rule, values
 from kcovdbg.model.state import Part, Source, State

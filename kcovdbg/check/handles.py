@@ -10,8 +10,8 @@ from typing import Final
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
+from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.memory import ListLink
-from kcovdbg.model.object_names import name_kcov, name_some, name_task
 from kcovdbg.model.rule import Hex, Violation, rule, values
 from kcovdbg.model.state import Part, Source, State
 

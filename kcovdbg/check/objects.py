@@ -9,8 +9,7 @@ from typing import Final
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.kcov import Kcov, KcovFields, Reference
-from kcovdbg.model.object_names import name_kcov, name_some
+from kcovdbg.model.kcov import Kcov, KcovFields, Reference, name_kcov, name_some
 from kcovdbg.model.rule import Hex, Violation, rule, values
 from kcovdbg.model.state import Part, Source, State
 

@@ -15,8 +15,8 @@ from kcovdbg.check import areas, buffers, cross_object, handles, objects, saved,
 from kcovdbg.check.kcov_functions import find_kcov_function
 from kcovdbg.check.known_bugs import find_bugs, find_causes
 from kcovdbg.model.finding import Certainty, Finding, Severity
+from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.rule import Rule, Violation, rules_of
 from kcovdbg.model.state import KernelFacts, Part, State, StateSource
 from kcovdbg.series import table

@@ -11,8 +11,7 @@ from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.check.kcov_functions import find_kcov_function
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.kcov import Kcov, KcovFields
-from kcovdbg.model.object_names import name_some, name_task
+from kcovdbg.model.kcov import Kcov, KcovFields, name_some, name_task
 from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, SavedState, Session

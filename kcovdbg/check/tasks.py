@@ -12,7 +12,7 @@ from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.check.saved import check_local, check_owner_mark, check_section, with_objects
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.object_names import name_kcov, name_some, name_task
+from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
 from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
 from kcovdbg.model.state import Part, State

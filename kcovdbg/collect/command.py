@@ -34,7 +34,7 @@ from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CollectError, KcovdbgError, UsageError
-from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part
 from kcovdbg.output_file import is_replaceable
 from kcovdbg.records.compact_buffer import keep

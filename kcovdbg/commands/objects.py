@@ -16,8 +16,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import UNREAD, Meaning, RowType
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.console.wording import count_text, reference_text
-from kcovdbg.model.kcov import Kcov
-from kcovdbg.model.object_names import name_kcov
+from kcovdbg.model.kcov import Kcov, name_kcov
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFiles
 from kcovdbg.target.pointer import strip_tag

@@ -22,7 +22,7 @@ from kcovdbg.console.wording import syscall_text
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, TaskFields
 from kcovdbg.records.compact_buffer import Kept, restore

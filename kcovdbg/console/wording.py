@@ -16,10 +16,9 @@ from kcovdbg.console.renderable import Line
 from kcovdbg.console.text import escape
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession
-from kcovdbg.model.kcov import Reference
+from kcovdbg.model.kcov import Reference, name_kcov, name_task
 from kcovdbg.model.location import Frame, LocatedRecord, Location
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.task import Role, Syscall, Task
 
 COARSE: Final = "the traces differ too much for a full alignment"

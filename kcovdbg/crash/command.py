@@ -27,9 +27,9 @@ from kcovdbg.crash.crash_point import CrashPoint, find_crash_point
 from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.kcov import name_task
 from kcovdbg.model.location import LocatedRecord
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.object_names import name_task
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import Role, Task
 from kcovdbg.records.located_records import locate_records

@@ -29,7 +29,7 @@ from kcovdbg.crash.crash_summary import find_crashed_task, has_buffer, summarize
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob
 from kcovdbg.farm.batch_run import import_arrow, write_parquet
-from kcovdbg.model.object_names import name_task
+from kcovdbg.model.kcov import name_task
 from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.opener import TargetOptions, open_target

@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 from kcovdbg.abi.generations import Generation
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.object_names import name_task
+from kcovdbg.model.kcov import name_task
 from kcovdbg.model.state import BufferContents, Part, State
 from kcovdbg.model.task import Session
 

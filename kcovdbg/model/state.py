@@ -15,9 +15,8 @@ from kcovdbg.abi.record import pc_words
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.finding import Certainty
-from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile
+from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, name_kcov, name_task
 from kcovdbg.model.memory import ListLink, SpinLock, StackFrame, VmallocArea
-from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.point_proof import BufferMapping, WrongRecord
 from kcovdbg.model.remote import Area, CachedArea, Carrier, RemoteHandle
 from kcovdbg.model.task import CpuState, SavedState, Session, Task, TaskFields, TaskSyscall

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from kcovdbg.console.column import ABSENT, ADDRESS, COMM, MODE, NUMBER, PID, Column
 from kcovdbg.console.renderable import Fragment
-from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.monitor.activity import Activity, EventKind, MonitorEvent, Rate, TaskActivity
 from kcovdbg.monitor.samples import FindingSample, ObjectSample, TaskSample
 from kcovdbg.monitor.summary import handle_text, handles_text, short_number

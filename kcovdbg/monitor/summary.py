@@ -16,7 +16,7 @@ from kcovdbg.abi.handle import decode_handle
 from kcovdbg.console.column import ADDRESS, ADDRESSES, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL, Column
 from kcovdbg.console.json_schema import Meaning
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
-from kcovdbg.model.object_names import name_kcov, name_some
+from kcovdbg.model.kcov import name_kcov, name_some
 from kcovdbg.monitor.activity import (
     Activity,
     BufferKey,

@@ -30,7 +30,7 @@ from kcovdbg.console.wording import COARSE, buffer_title
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.object_names import name_task
+from kcovdbg.model.kcov import name_task
 from kcovdbg.records.alignment import align
 from kcovdbg.records.coverage import FileCoverage, LineCoverage
 from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, make_numbering, pc_sequence

@@ -21,8 +21,7 @@ from kcovdbg.abi.record import Codec, Comparison, Encoding, RecordKind, Values, 
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.device_areas import UNCLAIMED, find_allocated, find_device_areas
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.kcov import Kcov
-from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.kcov import Kcov, name_kcov, name_task
 from kcovdbg.model.rule import Hex, Violation, rule, values
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.series.declaration import BufferPlace, Detection, Device, DeviceSections, Encoded, Series, SeriesMember, Variant

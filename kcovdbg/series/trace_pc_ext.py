@@ -11,7 +11,7 @@ from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.abi.record import GUESS_WORDS, Codec, Encoding, RecordKind, make_encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.object_names import name_kcov
+from kcovdbg.model.kcov import name_kcov
 from kcovdbg.model.rule import Hex, Violation, contents_violation, rule, session_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Session

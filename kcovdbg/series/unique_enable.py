@@ -22,7 +22,7 @@ from kcovdbg.abi.mode import DISABLED, EnableRequest, Ioctl, Mode
 from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import SavedState, Session

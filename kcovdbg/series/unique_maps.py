@@ -22,8 +22,7 @@ from kcovdbg.abi.record import CMP, PC, Codec, RecordKind
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.kcov import KcovFields
-from kcovdbg.model.object_names import name_kcov, name_some
+from kcovdbg.model.kcov import KcovFields, name_kcov, name_some
 from kcovdbg.model.rule import Hex, KnownBug, Violation, rule, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import BufferReader, Detection, SecondBuffer, Series, SeriesMember, SeriesState, Variant

@@ -12,9 +12,8 @@ from kcovdbg.abi.record import CMP_WORDS
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState, DeviceUse
-from kcovdbg.model.kcov import Kcov, KcovFields
+from kcovdbg.model.kcov import Kcov, KcovFields, name_some
 from kcovdbg.model.memory import ListLink, SpinLock, StackFrame
-from kcovdbg.model.object_names import name_some
 from kcovdbg.model.point_proof import PointProof
 from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, Carrier, RemoteHandle
 from kcovdbg.model.state import BufferContents, KernelFacts, Part, Source, State

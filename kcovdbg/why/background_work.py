@@ -8,8 +8,8 @@ from typing import Final
 
 from kcovdbg.abi.handle import decode_handle, name_subsystem
 from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.object_names import name_some, name_task
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import State
 from kcovdbg.model.task import Task

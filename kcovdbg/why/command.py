@@ -40,7 +40,7 @@ from kcovdbg.console.text import escape
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.finding import Cause, Certainty, Finding
-from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task, TaskFiles
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag

@@ -13,9 +13,8 @@ from typing import Final, NamedTuple, TypeAlias
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
-from kcovdbg.model.kcov import Kcov, KcovFields
+from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_some, name_task
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.object_names import name_kcov, name_some, name_task
 from kcovdbg.model.remote import TASK_LIST, Carrier, CarrierKind
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role, Session, Task, TaskFiles

@@ -21,7 +21,7 @@ from kcovdbg.abi.record import Codec, RecordKind
 from kcovdbg.collect.requests import find_mode
 from kcovdbg.errors import UsageError
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.object_names import name_task
+from kcovdbg.model.kcov import name_task
 from kcovdbg.model.rule import Violation, rule, values
 from kcovdbg.model.state import Part
 from kcovdbg.series import table
