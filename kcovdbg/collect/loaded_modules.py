@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from kcovdbg.elf.note import find_build_id, parse_notes
+from kcovdbg.elf.header import find_build_id, parse_notes
 from kcovdbg.model.module_place import ModulePlace, is_code_section
 
 

@@ -33,6 +33,7 @@ from kcovdbg.elf.header import (
     SHT_SYMTAB,
     ElfError,
     Header,
+    Note,
     NotElfError,
     Section,
     Segment,
@@ -40,12 +41,14 @@ from kcovdbg.elf.header import (
     damaged,
     decode_header,
     decode_segments,
+    find_build_id,
+    find_vmcoreinfo,
     is_elf,
+    parse_notes,
     section_layout,
     segment_layout,
     string_at,
 )
-from kcovdbg.elf.note import Note, find_build_id, find_vmcoreinfo, parse_notes
 from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 

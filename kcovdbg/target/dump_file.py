@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD
-from kcovdbg.elf.note import Note, find_vmcoreinfo, parse_notes
+from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, parse_notes
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.input_file import open_input
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit

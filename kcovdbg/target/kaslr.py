@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_X86_64
-from kcovdbg.elf.note import find_build_id, parse_notes
+from kcovdbg.elf.header import EM_X86_64, find_build_id, parse_notes
 from kcovdbg.errors import ReadError, TargetError
 
 Read = Callable[[int, int], bytes]

@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple
 
-from kcovdbg.elf.note import VMCOREINFO, make_note
+from kcovdbg.elf.header import VMCOREINFO, make_note
 from kcovdbg.errors import ReadError, TargetError
 
 KDUMP_MAGIC: Final = b"KDUMP   "

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcovdbg.elf.note import find_build_id, parse_notes
+from kcovdbg.elf.header import find_build_id, parse_notes
 
 if TYPE_CHECKING:
     from kcovdbg.target.protocol import Target

@@ -12,8 +12,7 @@ from typing import Final
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import PT_LOAD
-from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.elf.header import PT_LOAD, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target.rsp import StubReadError
 

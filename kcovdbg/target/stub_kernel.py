@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
-from kcovdbg.elf.note import NT_PRSTATUS, VMCOREINFO, make_note, parse_notes
+from kcovdbg.elf.header import NT_PRSTATUS, VMCOREINFO, make_note, parse_notes
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target.kaslr import (
     BANNER,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import drgn
 from drgn.helpers.linux.mm import follow_phys
 
-from kcovdbg.elf.note import make_note, parse_notes
+from kcovdbg.elf.header import make_note, parse_notes
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.drgn.drgn_warnings import collect_warnings

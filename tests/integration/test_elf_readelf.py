@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.note import NT_GNU_BUILD_ID, parse_notes
+from kcovdbg.elf.header import NT_GNU_BUILD_ID, parse_notes
 from kcovdbg.errors import TargetError
 from kcovdbg.packings import find_packing
 

@@ -5,8 +5,7 @@ import drgn
 import pytest
 
 from kcovdbg.abi.address import PAGE_SIZE
-from kcovdbg.elf.header import EM_S390
-from kcovdbg.elf.note import make_note
+from kcovdbg.elf.header import EM_S390, make_note
 from kcovdbg.target.drgn import programs
 from kcovdbg.target.slice_file import build_slice
 

@@ -11,8 +11,7 @@ from drgn.helpers.linux.mm import follow_phys, phys_to_virt
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import PT_LOAD
-from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.elf.header import PT_LOAD, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import holds_signals

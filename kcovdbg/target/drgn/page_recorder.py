@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import drgn
 
 from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
-from kcovdbg.elf.note import VMCOREINFO, make_note, parse_notes
+from kcovdbg.elf.header import VMCOREINFO, make_note, parse_notes
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
 from kcovdbg.output_file import accept
 from kcovdbg.target.drgn.drgn_warnings import collect_warnings

@@ -17,8 +17,22 @@ import drgn
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, ET_CORE, ET_REL, PT_LOAD, ElfError, Header, NotElfError
-from kcovdbg.elf.note import VMCOREINFO, find_qemu_cpus, find_vmcoreinfo, parse_vmcoreinfo
+from kcovdbg.elf.header import (
+    EM_AARCH64,
+    EM_RISCV,
+    EM_S390,
+    EM_X86_64,
+    ET_CORE,
+    ET_REL,
+    PT_LOAD,
+    VMCOREINFO,
+    ElfError,
+    Header,
+    NotElfError,
+    find_qemu_cpus,
+    find_vmcoreinfo,
+    parse_vmcoreinfo,
+)
 from kcovdbg.errors import CapabilityError, GoneError, LimitError, ReadError, TargetError
 from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target import dump_file as dumpfile

@@ -13,7 +13,7 @@ import drgn
 from drgn.helpers.linux.cpumask import for_each_possible_cpu
 from drgn.helpers.linux.sched import cpu_curr
 
-from kcovdbg.elf.note import NT_PRSTATUS, Note, parse_notes
+from kcovdbg.elf.header import NT_PRSTATUS, Note, parse_notes
 from kcovdbg.errors import CapabilityError, ReadError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.drgn.lines import frames_at

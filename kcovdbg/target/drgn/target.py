@@ -19,7 +19,7 @@ from drgn.helpers.linux.sched import cpu_curr
 from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_allocated_object
 
 from kcovdbg.abi.address import word_mask
-from kcovdbg.elf.note import NT_PRSTATUS, parse_notes, parse_vmcoreinfo
+from kcovdbg.elf.header import NT_PRSTATUS, parse_notes, parse_vmcoreinfo
 from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import Connection, MachineState

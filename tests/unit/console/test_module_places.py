@@ -10,7 +10,7 @@ from kcovdbg.abi.record import decode_record
 from kcovdbg.collect.loaded_modules import find_loaded_modules
 from kcovdbg.collect.trace_writer import make_header, write_trace
 from kcovdbg.console.trace_workspace import TraceModules
-from kcovdbg.elf.note import NT_GNU_BUILD_ID, make_note
+from kcovdbg.elf.header import NT_GNU_BUILD_ID, make_note
 from kcovdbg.model.module_place import ModulePlace, move_pcs
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.trace_file import read_header, read_trace, side_path

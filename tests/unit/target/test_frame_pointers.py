@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from kcovdbg.elf.note import NT_PRSTATUS, Note
+from kcovdbg.elf.header import NT_PRSTATUS, Note
 from kcovdbg.errors import ReadError
 from kcovdbg.target.drgn.riscv_stacks import ExceptionCode, StackRegisters, find_registers, walk_stack
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kcovdbg.elf.note import make_note
+from kcovdbg.elf.header import make_note
 from kcovdbg.errors import TargetError
 from kcovdbg.target.rsp import StubReadError
 from kcovdbg.target.stub_kernel import read_lowcore_vmcoreinfo

@@ -23,8 +23,7 @@ import zstandard
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import MAGIC
-from kcovdbg.elf.note import make_note
+from kcovdbg.elf.header import MAGIC, make_note
 from kcovdbg.errors import KcovdbgError, LimitError, TargetError, UsageError
 from kcovdbg.frontends.options import parse_options
 from kcovdbg.target import debug_files, local_kernel, opener

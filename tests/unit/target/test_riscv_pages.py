@@ -7,8 +7,7 @@ import pytest
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_RISCV
-from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.elf.header import EM_RISCV, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target.riscv_pages import PageTables, add_kaslr_offset, find_page_tables, search_vmcoreinfo
 from kcovdbg.target.slice_file import build_slice

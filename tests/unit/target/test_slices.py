@@ -5,8 +5,7 @@ import pytest
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_S390, PN_XNUM, PT_LOAD
-from kcovdbg.elf.note import make_note
+from kcovdbg.elf.header import EM_S390, PN_XNUM, PT_LOAD, make_note
 from kcovdbg.errors import TargetError
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from kcovdbg.elf.note import find_qemu_cpus, make_note, parse_notes, parse_vmcoreinfo
+from kcovdbg.elf.header import find_qemu_cpus, make_note, parse_notes, parse_vmcoreinfo
 from kcovdbg.errors import TargetError
 from kcovdbg.target import stub_kernel
 from kcovdbg.target.kaslr import MismatchError
