@@ -20,8 +20,7 @@ from kcovdbg.compare.function_pairs import BuildFunctions
 from kcovdbg.console.buffer_sources import FILE, kaslr_offset, name_remarks
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
-from kcovdbg.console.symbol_sources import find_image
-from kcovdbg.console.table_progress import build_table
+from kcovdbg.console.symbol_sources import build_table, find_image
 from kcovdbg.console.trace_workspace import ModuleFile, TraceModules, find_build_ids, find_module_files, read_headers
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, cast
 
 from kcovdbg.console.context import Context
-from kcovdbg.console.symbol_sources import find_code, find_image
-from kcovdbg.console.table_progress import wait_with_progress
+from kcovdbg.console.symbol_sources import find_code, find_image, wait_with_progress
 from kcovdbg.console.writer import Format
 from kcovdbg.elf.file import open_image
 from kcovdbg.elf.symbol_table import strip_clone_suffix

@@ -13,8 +13,13 @@ from kcovdbg.console.command import CommandTable
 from kcovdbg.console.file_confinement import FileConfinement
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.settings import Problem, Settings
-from kcovdbg.console.symbol_sources import find_point_proof, find_remote_calls, find_symbolizer, make_source_tree
-from kcovdbg.console.table_progress import wait_with_progress
+from kcovdbg.console.symbol_sources import (
+    find_point_proof,
+    find_remote_calls,
+    find_symbolizer,
+    make_source_tree,
+    wait_with_progress,
+)
 from kcovdbg.console.terminal import Terminal, find_terminal, write_remarks
 from kcovdbg.console.theme import Color
 from kcovdbg.console.writer import Format
