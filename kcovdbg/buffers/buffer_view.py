@@ -9,6 +9,7 @@ from dataclasses import replace
 from kcovdbg.buffers.trace_view import TracePane, TraceView
 from kcovdbg.compare.build_comparison import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
+from kcovdbg.console.buffer_arguments import check_functions
 from kcovdbg.console.buffer_sources import (
     FD,
     find_buffer,
@@ -17,7 +18,6 @@ from kcovdbg.console.buffer_sources import (
     recorded_syscall_remarks,
     syscall_remarks,
 )
-from kcovdbg.console.code_names import check_functions
 from kcovdbg.console.context import Context
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer

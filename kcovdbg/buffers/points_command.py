@@ -10,9 +10,8 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, unknown_file, unknown_function
 from kcovdbg.console.buffer_sources import find_counts
-from kcovdbg.console.code_names import unknown_file, unknown_function
 from kcovdbg.console.column import ADDRESS, NUMBER, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context

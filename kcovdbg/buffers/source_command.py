@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, check_place
 from kcovdbg.console.buffer_sources import find_counts, name_remarks
-from kcovdbg.console.code_names import check_place
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context

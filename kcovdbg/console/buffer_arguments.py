@@ -3,16 +3,124 @@
 
 from __future__ import annotations
 
+import posixpath
 from argparse import Namespace
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, cast
 
+from kcovdbg.abi.address import pc_of
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.code_names import check_files, check_functions
-from kcovdbg.records.located_records import PcFilter
+from kcovdbg.console.paragraph import suggest
+from kcovdbg.console.symbol_sources import LineSource
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.located_records import PcFilter, is_file_name, matches_path
 from kcovdbg.records.pc_convention import Convention
 from kcovdbg.records.pc_file import PcFormat
 from kcovdbg.records.pc_list import AUTO, ReadingOptions
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_names import LocationCache, OtherCode, is_pattern
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.target.protocol import Target
+
+_OF_MODULE: Final = "one of a module is known by its debug info: -s MODULE.ko"
+
+
+class ModuleCode(OtherCode):
+    """The code of a kernel that its location table does not have.
+
+    :param target: the kernel.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._lines = cast("LineSource | None", getattr(target, "lines", None))
+
+    def find_code(self, name: str) -> range | None:
+        """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""
+        try:
+            symbol = self._target.symbol(name)
+        except KcovdbgError:
+            return None
+        start = pc_of(symbol.address, self._target.kaslr_offset)
+        return range(start, start + symbol.size)
+
+    def has_function(self, name: str) -> bool:
+        """Return whether there is a function with a name, one that is inlined everywhere included."""
+        return self._lines is not None and self._lines.has_function(name)
+
+    def has_file(self, path: str) -> bool:
+        """Return whether a module has code of a file or directory, or of one that matches a pattern."""
+        return self._lines is not None and any(matches_path(path, file) for file in self._lines.module_files())
+
+
+def knows_function(table: LocationTable, other: OtherCode | None, name: str) -> bool:
+    """Return whether a kernel has a function or symbol with a name, or one that matches a pattern."""
+    if is_pattern(name):
+        # The functions of modules cannot be listed.
+        return True
+    return bool(table.find_frames(function=name) or table.functions_named(name)) or (
+        other is not None and (other.has_function(name) or other.find_code(name) is not None)
+    )
+
+
+def unknown_function(tables: Sequence[LocationTable], name: str, noun: str = "function") -> KcovdbgError:
+    """Return the error for a name of a function that a kernel does not have."""
+    known = {known for table in tables for known in table.function_names()}
+    source_name = strip_clone_suffix(name)
+    hint = f"did you mean {source_name}?" if source_name in known else suggest(name, known)
+    return KcovdbgError(f"no {noun} '{name}' in this kernel", hint=hint or _OF_MODULE)
+
+
+def _knows_file(table: LocationTable, other: OtherCode | None, name: str) -> bool:
+    files = (*table.files(), *table.units())
+    return any(matches_path(name, file) for file in files) or (other is not None and other.has_file(name))
+
+
+def unknown_file(tables: Sequence[LocationTable], name: str) -> KcovdbgError:
+    """Return the error for a path of source code that a kernel does not have."""
+    base_names = {posixpath.basename(file) for table in tables for file in table.files()}
+    hint = suggest(posixpath.basename(name), base_names) or "paths are relative to the build root, as in fs/open.c or fs"
+    return KcovdbgError(f"no code of a file or directory '{name}' in this kernel", hint=hint)
+
+
+def _check(
+    names: Sequence[LocationCache],
+    wanted: Iterable[str],
+    knows: Callable[[LocationTable, OtherCode | None, str], bool],
+    unknown: Callable[[Sequence[LocationTable], str], KcovdbgError],
+) -> None:
+    for name in wanted:
+        tables = [table for one in names if (table := one.table) is not None]
+        # Without a table of each, what is inlined is unknown.
+        if len(tables) == len(names) and not any(
+            knows(table, one.other, name) for table, one in zip(tables, names, strict=True)
+        ):
+            raise unknown(tables, name)
+
+
+def check_functions(names: Sequence[LocationCache], functions: Iterable[str]) -> None:
+    """Make sure that one of some kernels has each of some functions.
+
+    :raises KcovdbgError: when none has one.
+    """
+    _check(names, functions, knows_function, unknown_function)
+
+
+def check_files(names: Sequence[LocationCache], files: Iterable[str]) -> None:
+    """Make sure that one of some kernels has code of each of some files, directories or patterns.
+
+    :raises KcovdbgError: when none has any of one.
+    """
+    _check(names, files, _knows_file, unknown_file)
+
+
+def check_place(names: LocationCache, place: str) -> None:
+    """Make sure that a kernel has a function or file.
+
+    :raises KcovdbgError: when it does not.
+    """
+    (check_files if is_file_name(place) else check_functions)([names], [place])
+
 
 TAIL: Final = 20
 """Records that ``--tail`` shows without ``-n``."""

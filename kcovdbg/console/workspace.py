@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kcovdbg.console.code_names import ModuleCode
+from kcovdbg.console.buffer_arguments import ModuleCode
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.file_confinement import FileConfinement
 from kcovdbg.console.renderable import Line

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kcovdbg.console.buffer_arguments import check_functions
 from kcovdbg.console.buffer_sources import BufferCounts, find_counts, list_buffers
-from kcovdbg.console.code_names import check_functions
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_module_points, find_point_table
 from kcovdbg.elf.symbol_table import strip_clone_suffix
