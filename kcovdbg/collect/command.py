@@ -19,9 +19,8 @@ from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.buffers.buffer_listing import list_buffer
 from kcovdbg.collect import collected_traces as traces
 from kcovdbg.collect.background_jobs import start_collect
-from kcovdbg.collect.loaded_modules import find_loaded_modules
 from kcovdbg.collect.requests import DEFAULT_SIZE, find_mode, mode_names
-from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
+from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, text_bytes, trace_bytes, write_text, write_trace
 from kcovdbg.compiled_module import load_native
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, LISTING
