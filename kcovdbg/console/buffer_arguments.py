@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Arguments that several commands on buffers take."""
+"""Arguments that several commands on buffers take, and a check of the names of functions and source files in them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where functions of the kernel and its modules start, and the places in code that somebody wrote down."""
+"""Places in code: where functions start, what somebody wrote down, and what announces remote handles."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The symbolizer and the source tree of a target, and the target of a kernel of which only the location table is at hand."""
+"""The symbolizer and the source tree of a target: its location table, waited for with a progress bar, or its debug info."""
 
 from __future__ import annotations
 

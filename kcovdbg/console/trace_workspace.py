@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The workspace in which traces are read: that of their build, which their side files name."""
+"""The workspace in which traces are read: that of their build, which side files name, with the modules that they name."""
 
 from __future__ import annotations
 

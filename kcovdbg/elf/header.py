@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The headers of an ELF file, of its sections and of its segments."""
+"""The headers of an ELF file, of its sections and of its segments, and notes: registers, VMCOREINFO, build IDs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``export``: a trace for other tools."""
+"""``export``: a trace for other tools, in the parts that formats need."""
 
 from __future__ import annotations
 

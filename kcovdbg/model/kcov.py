@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``struct kcov``, the references to it, and the files that lead to it."""
+"""``struct kcov``, the references to it, the files that lead to it, and its name and a task's in messages."""
 
 from __future__ import annotations
 

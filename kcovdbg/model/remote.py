@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Remote handles, who carries them, and the calls that announce them."""
+"""Remote handles, who carries them, the calls that announce them, and the kernel's own buffers of sections: areas."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage buffers, read by name: ``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``, ``saved:0``.
+"""Coverage buffers, read by name (``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``, ``saved:0``), and how their words are read.
 
 A buffer is read in one piece. User space can write its count, which is therefore clamped; only the kernel writes the area of a
 section, and a count there that is too large is corruption. The kernel raises the count before it writes the record, so the last
