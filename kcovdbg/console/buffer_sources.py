@@ -245,7 +245,9 @@ def read_trace_file(
             partial(find_module_places, target),
             partial(find_base, target),
         )
-    return read_trace(confine(workspace, path), kernel, options)
+    found = Path(confine(workspace, path))
+    folder = None if workspace.confinement is None else workspace.confinement.folder_of(found)
+    return read_trace(found, kernel, options, folder)
 
 
 def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buffer:

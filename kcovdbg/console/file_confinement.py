@@ -46,6 +46,10 @@ class FileConfinement:
             raise KcovdbgError(f"'{name}': the side file is not a regular file")
         return path
 
+    def folder_of(self, path: Path) -> Path:
+        """Return the directory in which a path of :meth:`find_input` must still be when it is opened."""
+        return self.folder if self.folder is not None and path.is_relative_to(self.folder) else path.parent
+
     def find_output(self, name: str) -> Path:
         """Return the path of a new file in the directory.
 

@@ -6,6 +6,7 @@ The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import stat
@@ -229,9 +230,10 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     return replace(merged, name=name, pid=None, comm=None, build_id=build, facts=None)
 
 
-def read_header(path: Path) -> TraceHeader | None:
+def read_header(path: Path, folder: Path | None = None) -> TraceHeader | None:
     """Return the content of a trace file's side file; None if there is no side file.
 
+    :param folder: a directory that it must be in once links are followed.
     :raises KcovdbgError: when the side file could not be read or is malformed.
     """
     side = side_path(path)
@@ -239,7 +241,7 @@ def read_header(path: Path) -> TraceHeader | None:
         # Of a link, beside the file that it leads to.
         side = side_path(path.resolve())
     try:
-        text = read_input(side).decode("utf-8")
+        text = read_input(side, folder=folder).decode("utf-8")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -309,7 +311,12 @@ def _parse_modules(content: Any) -> tuple[ModulePlace, ...] | None:
     return tuple(found)
 
 
-def read_trace(path: Path | str, kernel: TraceKernel | None = None, options: ReadingOptions = ReadingOptions()) -> Buffer:  # noqa: B008
+def read_trace(
+    path: Path | str,
+    kernel: TraceKernel | None = None,
+    options: ReadingOptions = ReadingOptions(),  # noqa: B008 - immutable
+    folder: Path | None = None,
+) -> Buffer:
     """Read a trace file: with a side file, raw binary, or a list of PCs by another tool.
 
     PCs in modules that the kernel has loaded elsewhere are changed to where it has them.
@@ -317,15 +324,13 @@ def read_trace(path: Path | str, kernel: TraceKernel | None = None, options: Rea
     :param kernel: that it is read for. Recorded PCs do not include its KASLR offset, so that traces of different boots of one
         kernel agree; a trace of another build gets a remark.
     :param options: for files without a side file.
+    :param folder: a directory that the file and its side file must be in once links are followed; an absolute path without
+        links. A pipe is refused then.
     :raises KcovdbgError: when the file is missing, could not be read, or holds no trace.
     """
     path = Path(path)
     try:
-        status = path.stat()
-        if stat.S_ISCHR(status.st_mode):
-            # /dev/zero has no end.
-            raise KcovdbgError(f"{path}: a device, not a trace", hint="name a file, or a pipe that ends")
-        data = _read_bytes(path, status.st_size)
+        data = _read_bytes(path) if folder is None else read_input(path, TRACE_SIZE, folder=folder)
     except OSError as error:
         hint = None
         if isinstance(error, FileNotFoundError):
@@ -336,7 +341,7 @@ def read_trace(path: Path | str, kernel: TraceKernel | None = None, options: Rea
     except MemoryError:
         raise KcovdbgError(f"{path}: too large for this machine's memory", hint="is it a trace?") from None
     name = f"file:{path}"
-    header = read_header(path)
+    header = read_header(path, folder)
     if header is not None:
         build = None if header.build_id is None else header.build_id.lower()
         buffer = replace(_read_binary(name, unpack_data(path, data).data, header), build_id=build)
@@ -355,15 +360,24 @@ def read_trace(path: Path | str, kernel: TraceKernel | None = None, options: Rea
     return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
 
 
-def _read_bytes(path: Path, size: int) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     """Return the content of a file, or of a pipe that ends."""
     limit = find_limit(TRACE_SIZE)
-    if size <= limit:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
-        if len(data) <= limit:
-            return data
-    raise over_limit(TRACE_SIZE, str(path))
+    # A device is not even opened; what is opened may be another file.
+    _check_device(path, path.stat())
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        _check_device(path, status)
+        data = b"" if status.st_size > limit else file.read(limit + 1)
+    if status.st_size > limit or len(data) > limit:
+        raise over_limit(TRACE_SIZE, str(path))
+    return data
+
+
+def _check_device(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISCHR(status.st_mode):
+        # /dev/zero has no end.
+        raise KcovdbgError(f"{path}: a device, not a trace", hint="name a file, or a pipe that ends")
 
 
 def _read_buffer(name: str, found: PcFile) -> Buffer:

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
 from kcovdbg.packings import Packing, find_packing
 
-# Bytes that are unpacked at a time: at most 128 MiB come out of them.
-_PIECE: Final = 4096
+# Bytes that are unpacked at a time: at most 32 MiB come out of them.
+_PIECE: Final = 1024
 
 
 class UnpackedData(NamedTuple):
@@ -44,18 +45,19 @@ def unpack_data(path: object, data: bytes) -> UnpackedData:
 
 def _unpack(packing: Packing, data: bytes, limit: int) -> bytes | None:
     """Return what data unpacks to; None where that is more than the limit."""
-    unpacked = bytearray()
+    # Its value is no copy.
+    unpacked = BytesIO()
     frame = packing.start()
     at = 0
     while at < len(data):
-        unpacked += frame.decompress(data[at : at + _PIECE])
+        unpacked.write(frame.decompress(data[at : at + _PIECE]))
         at = min(at + _PIECE, len(data))
-        if len(unpacked) > limit:
+        if unpacked.tell() > limit:
             return None
         if frame.eof:
             at -= len(frame.unused_data)
             if not data.startswith(packing.magic, at):
                 # Padding.
-                return bytes(unpacked)
+                return unpacked.getvalue()
             frame = packing.start()
     raise EOFError("it ends early")

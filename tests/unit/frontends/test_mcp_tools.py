@@ -324,6 +324,28 @@ def test_traces_in_the_directory_are_read(make_box, folder):
         assert answer.content["rows"][0]["pc"] == "0xffffffff81000000"
 
 
+@pytest.mark.parametrize("swapped", ["good.kcov", "good.kcov.json"])
+def test_a_link_that_takes_a_files_place_after_the_check_is_not_read(make_box, folder, swapped):
+    """The other program may let anybody write to the directory."""
+
+    class Swapping(FileConfinement):
+        def find_input(self, name):
+            path, kept = folder / swapped, folder / "kept"
+            if kept.exists():
+                kept.replace(path)
+            elif path.is_symlink():
+                path.unlink()
+            found = super().find_input(name)
+            if path.exists():
+                path.replace(kept)
+            path.symlink_to(folder.parent / "secret.kcov")
+            return found
+
+    answer = make_box(Swapping(folder)).call("top", {"what": "file:good.kcov"})
+    assert answer.is_error
+    assert f"outside {folder}" in answer.text
+
+
 OUTSIDE = (
     "../secret.kcov",
     "link.kcov",

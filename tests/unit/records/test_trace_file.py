@@ -3,6 +3,8 @@ import errno
 import json
 import os
 import struct
+import subprocess
+import sys
 from array import array
 
 import pytest
@@ -183,3 +185,24 @@ def test_a_count_that_looks_like_a_magic_number_is_a_count(tmp_path):
     (tmp_path / "a").write_bytes(b"\x7fELF" + bytes(5000))
     (tmp_path / "a.json").write_text('{"format": 1, "mode": "TRACE_PC"}')
     assert read_trace(tmp_path / "a").count
+
+
+@pytest.mark.parametrize("program", ["gzip", "xz", "zstd"])
+def test_a_bomb_is_refused_before_it_takes_much_memory(tmp_path, program):
+    path = tmp_path / "bomb"
+    script = f"head -c 1G /dev/zero | {program} -1 -c > {path}"
+    subprocess.run(["sh", "-c", script], check=True)
+    code = f"""
+import resource
+from kcovdbg.errors import LimitError
+from kcovdbg.limits import set_limits
+from kcovdbg.records.trace_file import read_trace
+set_limits({{"trace-size": 64 << 20}})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    read_trace({str(path)!r})
+except LimitError:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 128 << 10, "in KiB"
