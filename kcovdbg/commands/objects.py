@@ -6,6 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
@@ -26,11 +27,17 @@ def _field(name: str) -> Callable[[Kcov], Any]:
     return lambda kcov: None if kcov.fields is None else getattr(kcov.fields, name)
 
 
-def _refcount_text(kcov: Kcov) -> str | None:
-    if kcov.fields is None or kcov.fields.refcount is None:
+# Tasks are at most PID_MAX_LIMIT, 4,194,304; a saturated refcount_t is -1,073,741,824.
+_IMPOSSIBLE_REFCOUNT: Final = 10**7
+
+
+def _refcount_text(kcov: Kcov, *, is_whole: bool = False) -> str | None:
+    """Return the refcount and what was found of it; one that no object can have is left out: ``…, found 2``."""
+    refcount = None if kcov.fields is None else kcov.fields.refcount
+    if refcount is None:
         return None
-    refcount = str(kcov.fields.refcount)
-    return refcount if kcov.fields.refcount == kcov.counted else f"{refcount}, found {kcov.counted}"
+    text = str(refcount) if is_whole or abs(refcount) < _IMPOSSIBLE_REFCOUNT else "…"
+    return text if refcount == kcov.counted else f"{text}, found {kcov.counted}"
 
 
 def _is_balanced(kcov: Kcov) -> bool:
@@ -83,6 +90,7 @@ _COLUMNS: Final = (
         title="REFS",
         value=_field("refcount"),
         text=_refcount_text,
+        wide_text=partial(_refcount_text, is_whole=True),
         style=lambda kcov: "number" if _is_balanced(kcov) else "warning",
     ),
     Column("counted", NUMBER),

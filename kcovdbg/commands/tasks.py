@@ -27,13 +27,23 @@ def _field(name: str) -> Callable[[Task], Any]:
     return lambda task: getattr(task.fields, name)
 
 
+def _kcov_text(task: Task) -> str | None:
+    return None if task.fields.kcov is None else ADDRESS.text(task.fields.kcov)
+
+
+def _object_text(task: Task) -> str | None:
+    """Return the object whose buffer COUNT is of: since v7.2, ``kcov`` of a task that only owns remote coverage is NULL."""
+    remote = task.fields.kcov_remote if task.owns_remote and task.fields.kcov == 0 else None
+    return ADDRESS.text(remote) if remote else _kcov_text(task)
+
+
 _COLUMNS: Final = (
     Column("pid", PID, value=_field("pid")),
     Column("tgid", PID, value=_field("tgid"), priority=6),
     Column("comm", COMM, value=_field("comm"), elastic=8),
     Column("task", ADDRESS, value=_field("address"), priority=5),
     Column("cpu", CPU, value=_field("cpu"), priority=3),
-    Column("kcov", ADDRESS, value=_field("kcov"), priority=1),
+    Column("kcov", ADDRESS, value=_field("kcov"), text=_object_text, wide_text=_kcov_text, priority=1),
     Column("kcov_remote", ADDRESS, value=_field("kcov_remote"), priority=2, hide_empty=True),
     Column("kcov_mode", MODE, title="MODE", value=lambda task: task.mode),
     Column("kcov_mode_raw", WORD, value=_field("kcov_mode")),
@@ -204,7 +214,7 @@ def _run(context: Context, args: Namespace) -> Table:
         remarks=(*context.notes, *remarks),
         empty=empty,
         errors=errors,
-        label=lambda task: f"task {task.fields.pid}",
+        label=lambda task: task.fields.label,
         show=_SHOWN,
         piped_width=PIPED_WIDTH,
     )
@@ -223,11 +233,12 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "COUNT is the number of records in the task's buffer and its capacity. ROLE is what collects into the task now: local "
-        "(the task traces itself), remote-section (a background thread works under another task's handle), softirq-section (a "
-        "softirq interrupted the task; the interrupted role follows 'over'), remote owner (the task did KCOV_REMOTE_ENABLE, "
-        "others collect for it). SYSCALL is the system call that the task is in, by the registers saved on its stack; a "
-        "task that runs on a CPU may be in none, and without the CPU's registers that is unknown.\n\n"
+        "COUNT is the number of records in the task's buffer and its capacity, KCOV the object whose buffer it is. ROLE is "
+        "what collects into the task now: local (the task traces itself), remote-section (a background thread works under "
+        "another task's handle), softirq-section (a softirq interrupted the task; the interrupted role follows 'over'), remote "
+        "owner (the task did KCOV_REMOTE_ENABLE, others collect for it). SYSCALL is the system call that the task is in, by "
+        "the registers saved on its stack; a task that runs on a CPU may be in none, and without the CPU's registers that is "
+        "unknown.\n\n"
         "Tasks that no longer collect keep the sequence number of their last session; they are listed only with -a."
     ),
     arguments=(

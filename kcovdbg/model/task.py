@@ -153,6 +153,11 @@ class TaskFields(NamedTuple):
     """The lowest address of its kernel stack."""
 
     @property
+    def label(self) -> str:
+        """``task 41``; by its address where its id is unknown."""
+        return f"task {self.address:#x}" if self.pid is None else f"task {self.pid}"
+
+    @property
     def is_exiting(self) -> bool:
         """Whether the task exits: ``PF_EXITING``."""
         return bool((self.flags or 0) & _PF_EXITING)

@@ -111,7 +111,7 @@ def _find_still(context: Context, its_context: Context) -> str | None:
     """Return why all further answers would be the same, None where they may differ."""
     if not (its_context.uses_target or its_context.shows_target) or context.target.live:
         return None
-    return f"watch: {context.target.name} cannot change; one answer is all"
+    return f"watch: {context.target.name} does not change while kcovdbg reads it; further answers would be the same"
 
 
 COMMAND: Final = Command(

@@ -82,14 +82,14 @@ class ReferenceWalk:
             if fields.kcov:
                 # A local session's reference is that of the object's `t`, which _add_enabled() counts.
                 reference = Reference("section", 1, fields.pid, cpu=fields.cpu) if task.session.is_section else None
-                doubt = f"it is unknown whether task {fields.pid} refers to it by a section"
+                doubt = f"it is unknown whether {fields.label} refers to it by a section"
                 yield _Found(fields.kcov, "task", reference, (doubt,) if task.role is None else ())
             if fields.kcov_remote:
                 yield _Found(fields.kcov_remote, "task")
             if task.interrupted is not None and task.interrupted.kcov:
                 # An interrupted section keeps its own reference.
                 counts = int(task.interrupted.is_section)
-                doubt = f"it is unknown whether task {fields.pid}'s saved session is a section"
+                doubt = f"it is unknown whether {fields.label}'s saved session is a section"
                 cpu = None if task.saved is None else task.saved.cpu
                 reference = Reference("saved", counts, fields.pid, cpu=cpu)
                 yield _Found(task.interrupted.kcov, "saved", reference, (doubt,) if task.beneath is None else ())

@@ -166,6 +166,7 @@ class TaskWalk:
         self._seen.add(leader)
         yield _make_fields(leader, values)
         following, before, signal = values[self._thread_next], values[self._thread_prev], values[self._signal]
+        process = f"task {leader:#x}" if values[1] is None else f"process {values[1]}"
         try:
             # Linux kernel commit 0c740d0afc3b ("introduce for_each_thread() to replace the buggy while_each_thread()") (in
             # v3.14): the list's head is in signal_struct.
@@ -177,7 +178,7 @@ class TaskWalk:
                 self.remarks.note(f"threads could not be followed: {error}")
             return
         if following is None or signal is None:
-            self.remarks.note(f"the threads of process {values[1]} could not be followed: a link could not be read")
+            self.remarks.note(f"the threads of {process} could not be followed: a link could not be read")
             return
         if not signal:
             # An exiting leader has no signal_struct any more.
@@ -190,7 +191,7 @@ class TaskWalk:
         broken = yield from self._follow_threads(following, start, head, values[1], 0, is_first=before == head)
         if broken is None:
             return
-        self.remarks.note(f"the thread list of process {values[1]} is broken: {broken}")
+        self.remarks.note(f"the thread list of {process} is broken: {broken}")
         if before is not None:
             yield from self._follow_threads(before, start, head, values[1], self._target.word_size)
 

@@ -387,7 +387,7 @@ def test_the_wrong_vmlinux(standing_dump: DumpMaker, tmp_path: Path) -> None:
     wrong = flip_build_id(dump.kernel, open_dump(dump.path, dump.kernel).build_id or "", tmp_path / "vmlinux")
     with pytest.raises(TargetError, match="does not match: its build ID") as caught:
         open_target(TargetOptions(core=str(dump.path), symbols=[str(wrong)]))
-    assert "6.12" in str(caught.value.hint)
+    assert dump.kernel.release in str(caught.value.hint)
 
 
 def test_a_stripped_vmlinux(standing_dump: DumpMaker, tmp_path: Path) -> None:

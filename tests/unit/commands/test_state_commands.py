@@ -193,6 +193,29 @@ def test_counts_of_remote_owners(streams, monkeypatch):
     assert " 5/65535 " in streams.take()[0]
 
 
+def test_objects_of_remote_owners(streams, monkeypatch):
+    """Since v7.2, ``kcov`` of a task that only owns remote coverage is NULL; COUNT is of the object that it owns."""
+    owner = make_task(50, kcov=0, kcov_remote=REMOTE_KCOV, owns_remote=True, count=5, mode="DISABLED", role=Role.NONE)
+    both = make_task(51, kcov=KCOV, kcov_remote=REMOTE_KCOV, owns_remote=True)
+    carrier = make_task(52, kcov=0, kcov_remote=0, kcov_handle=0x4201, mode="DISABLED", role=Role.NONE)
+    workspace = make_workspace(streams, monkeypatch, reader=StubReader((owner, both, carrier)))
+    run_line(workspace, "tasks -a --columns pid,kcov")
+    shown = [line.split()[:2] for line in streams.take()[0].splitlines()[1:4]]
+    assert shown == [["50", hex(REMOTE_KCOV)], ["51", hex(KCOV)], ["52", "0"]]
+    run_line(workspace, "tasks -a --wide")
+    # All members are shown then: the object is in KCOV_REMOTE only.
+    assert streams.take()[0].splitlines()[1].count(hex(REMOTE_KCOV)) == 1
+    run_line(workspace, "tasks -a --json")
+    assert [row["kcov"] for row in json.loads(streams.take()[0])] == ["0x0", hex(KCOV), "0x0"]
+
+
+def test_unreadable_tasks_are_named_by_their_address(streams, monkeypatch):
+    task = make_task(errors=("pid is unreadable",))
+    task = replace(task, fields=task.fields._replace(pid=None))
+    run_line(make_workspace(streams, monkeypatch, reader=StubReader((task,))), "tasks")
+    assert hex(task.fields.address) in streams.take()[0].splitlines()[-1]
+
+
 def test_no_tasks(streams, monkeypatch):
     workspace = make_workspace(streams, monkeypatch, reader=StubReader((), said=("the task list is broken: x",)))
     assert run_line(workspace, "tasks") == 0
@@ -491,6 +514,17 @@ def test_remote_handles_are_filtered(ask, monkeypatch, streams):
     assert "no-such" in ask.said
     assert ask("remote usb:9 --json") == []
     assert ask.status == 2
+
+
+@pytest.mark.parametrize("refcount", [2**31 - 1, -(2**30)])
+def test_impossible_refcounts_widen_no_column(streams, monkeypatch, refcount):
+    objects = {KCOV: make_kcov(refcount=refcount)}
+    workspace = make_workspace(streams, monkeypatch, reader=StubReader(objects=objects))
+    run_line(workspace, "objects")
+    assert str(refcount) not in streams.take()[0]
+    for line in ("objects --wide", "objects --json"):
+        run_line(workspace, line)
+        assert str(refcount) in streams.take()[0]
 
 
 def test_impossible_counts_are_short():

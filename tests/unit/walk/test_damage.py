@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.errors import ReadError
+from kcovdbg.target import struct_layout
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.walk import remote, tasks
 from kcovdbg.walk.files import FileWalk
@@ -227,6 +228,17 @@ def test_a_thread_list_with_a_wrong_signal():
     assert pids(answers) <= everybody
     assert {41, 42, 43} <= pids(answers)
     assert "thread list of process 40 is broken" in said
+
+
+def test_a_leader_without_a_readable_id_is_named_by_its_address(monkeypatch):
+    kernel = Kernel(E9B)
+    leader = kernel.tasks[40]
+    # Its links to other processes are on the first page, its id and links to its threads on the second.
+    monkeypatch.setattr(struct_layout, "PAGE_SIZE", 64)
+    kernel.target.holes = [(leader + 64, leader + 128)]
+    said = ask(kernel)[1]
+    assert f"threads of task {leader:#x}" in said
+    assert "None" not in said
 
 
 def test_zeroed_pages_are_no_tasks():
