@@ -35,7 +35,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import approximate_errors, frames_column
-from kcovdbg.console.renderable import Line, Lines, Renderable, Table
+from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table
 from kcovdbg.console.wording import COARSE, function_text, place_text, span_text
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align
@@ -240,7 +240,10 @@ def _unordered(
         remarks.append(f"single runs vary; give several per side: {_SEVERAL}, or directories of trace files")
     columns = _COLUMNS if comparison.match is None else (*_COLUMNS, *_BUILD_COLUMNS)
     data = Table(columns, rows, errors=lambda row: approximate_errors(row.location))
-    yield Lines(_lines(context, difference, rows, comparison), data=data, remarks=remarks)
+    parts = list(_find_parts(difference, rows, comparison))
+    count = sum(len(part.groups) for part in parts)
+    drawing = Drawing(count, partial(_lines, context, difference, parts))
+    yield Lines(drawing.draw(count), data=data, remarks=remarks, drawing=drawing)
 
 
 def _find_rows(
@@ -277,12 +280,16 @@ def _is_of_several(difference: RunDifference) -> bool:
     return difference.left_runs + difference.right_runs > 2
 
 
-def _lines(
-    context: Context, difference: RunDifference, rows: Sequence[_DiffRow], comparison: BuildComparison
-) -> Iterator[Sequence[tuple[str, str]]]:
+class _Part(NamedTuple):
+    """What one side alone has."""
+
+    style: str
+    heading: str
+    groups: Sequence[_Group]
+
+
+def _find_parts(difference: RunDifference, rows: Sequence[_DiffRow], comparison: BuildComparison) -> Iterator[_Part]:
     several = _is_of_several(difference)
-    everywhere = "in every run" if several else "on both sides"
-    yield (("header", f"{difference.common} points {everywhere}"),)
     for side, style, text in (
         (DiffSide.LEFT, "left", f"only left{', in every run' if several else ''}"),
         (DiffSide.RIGHT, "right", f"only right{', in every run' if several else ''}"),
@@ -292,10 +299,20 @@ def _lines(
         if side is DiffSide.FLICKER and not several:
             continue
         groups = _group(chosen, comparison.names, difference if side is DiffSide.FLICKER else None)
-        yield ()
         missing = sum(row.missing is not None for row in chosen)
-        suffix = f", {missing} of them without a counterpart in the other build" if missing else ""
-        yield ((style, f"{text}: {len(chosen)} points" + (f" in {len(groups)} functions" if groups else "") + suffix),)
+        heading = f"{text}: {len(chosen)} points" + (f" in {len(groups)} functions" if groups else "")
+        heading += f", {missing} of them without a counterpart in the other build" if missing else ""
+        yield _Part(style, heading, groups)
+
+
+def _lines(context: Context, difference: RunDifference, parts: Sequence[_Part], most: int) -> Iterator[Line]:
+    everywhere = "in every run" if _is_of_several(difference) else "on both sides"
+    yield (("header", f"{difference.common} points {everywhere}"),)
+    for part in parts:
+        yield ()
+        yield ((part.style, part.heading),)
+        groups = part.groups[:most]
+        most -= len(groups)
         if groups:
             yield from table_lines(Table(_GROUP_COLUMNS, groups), context.width)
 
@@ -390,6 +407,9 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
                 )
 
     columns = _CHANGE_COLUMNS if comparison.match is None else (*_CHANGE_COLUMNS, *_BUILD_COLUMNS)
+    left, right = alignment.left - alignment.common, alignment.right - alignment.common
+    heading = f"{alignment.common} records in both, {left} only left, {right} only right"
+    yield Lines(((("header", heading),),))
     yield Lines(
         _ordered_lines(alignment, sides, numbers, comparison.names),
         data=Table(columns, changes(), errors=lambda change: approximate_errors(change.location)),
@@ -411,8 +431,6 @@ def _spans(alignment: Alignment) -> Iterator[tuple[DiffSide, int, int]]:
 def _ordered_lines(
     alignment: Alignment, sides: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]], names_of: Sequence[LocationCache]
 ) -> Iterator[Sequence[tuple[str, str]]]:
-    left, right = alignment.left - alignment.common, alignment.right - alignment.common
-    yield (("header", f"{alignment.common} records in both, {left} only left, {right} only right"),)
     following = iter(alignment.blocks)
     block = next(following, None)
     for side, start, end in _spans(alignment):

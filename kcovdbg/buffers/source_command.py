@@ -6,7 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import find_line_coverage
@@ -17,7 +17,7 @@ from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
-from kcovdbg.console.renderable import Fragment, Line, Lines, Table
+from kcovdbg.console.renderable import Drawing, Fragment, Line, Lines, Table
 from kcovdbg.console.theme import find_hunks, highlight
 from kcovdbg.records.coverage import LineCoverage
 from kcovdbg.records.located_records import matches_function_or_file
@@ -56,24 +56,31 @@ def _run(context: Context, args: Namespace) -> Lines:
         remarks.append(f"{found.covered} of {found.total} lines with points are covered, in {len(found.files)} files")
     empty = f"nothing of '{args.place}' is covered" if args.place else "no records"
     data = Table(_COLUMNS, rows, errors=_errors)
-    return Lines(_lines(context, rows, empty, whole=args.all), data=data, remarks=remarks)
+    drawing = Drawing(len(rows), lambda most: _lines(context, rows, empty, most, whole=args.all))
+    return Lines(drawing.draw(len(rows)), data=data, remarks=remarks, drawing=drawing)
 
 
 def _errors(row: _Row) -> tuple[str, ...]:
     return () if row.text is not None else ("source text is missing",)
 
 
-def _lines(context: Context, rows: Sequence[_Row], empty: str, *, whole: bool) -> Iterator[Line]:
+def _lines(context: Context, rows: Sequence[_Row], empty: str, most: int, *, whole: bool) -> Iterator[Line]:
     if not rows:
         yield (("remark", empty),)
     tree = context.workspace.source
     for number, (file, members) in enumerate(groupby(rows, key=lambda row: row.coverage.file)):
+        if most <= 0:
+            return
         by_line = {row.coverage.line: row.coverage for row in members}
         if number:
             yield ()
         covered = sum(coverage.covered > 0 for coverage in by_line.values())
         yield (("path", file), ("remark", f"  {covered} of {len(by_line)} lines with points are covered"))
         text = tree.read(file).lines
+        if most < len(by_line):
+            by_line = dict(islice(by_line.items(), most))
+            text = text[: max(by_line)]
+        most -= len(by_line)
         if not text:
             for line, coverage in by_line.items():
                 yield _line(line, coverage, [], len(str(max(by_line))))

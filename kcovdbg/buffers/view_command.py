@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.buffers.buffer_view import make_view
@@ -16,7 +17,7 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.record_columns import frames_column
-from kcovdbg.console.renderable import Line, Lines, Table
+from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Location
@@ -45,7 +46,9 @@ def _run(context: Context, args: Namespace) -> Lines | None:
         # What goes through a pipe is mostly read on the terminal that errors go to.
         width = args.width or context.width or context.terminal.error_width or _WIDTH
         data = Table(_COLUMNS, (_make_row(view, number) for number in range(len(view.rows))))
-        return Lines(_text_lines(view, max(width, _LEAST)), data=data, remarks=view.remarks)
+        count = len(view.rows)
+        drawing = Drawing(count, partial(_text_lines, view, max(width, _LEAST)))
+        return Lines(drawing.draw(count), data=data, remarks=view.remarks, drawing=drawing)
     # Imported here: prompt_toolkit takes a tenth of a second.
     from kcovdbg.buffers.view_screen import show_view
 
@@ -90,9 +93,9 @@ def _number_and_pc(pane: TracePane | None, index: int | None) -> tuple[int | Non
     return pane.number(index), None if pane.is_missing(index) else pane.record(index).pc
 
 
-def _text_lines(view: TraceView, width: int) -> Iterator[Line]:
+def _text_lines(view: TraceView, width: int, most: int) -> Iterator[Line]:
     yield view.heading(width)
-    for number in range(len(view.rows)):
+    for number in range(min(most, len(view.rows))):
         yield view.line(view.rows.row(number), width)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from kcovdbg.check.known_bugs import describe, find_bugs
@@ -15,7 +16,7 @@ from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.paragraph import suggest
-from kcovdbg.console.renderable import Fields, Line, Lines, Renderable, Table
+from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable, Table
 from kcovdbg.model.finding import Finding, Severity
 from kcovdbg.model.rule import Rule
 
@@ -111,11 +112,13 @@ def _check(context: Context, args: Namespace, wanted: list[str]) -> Iterator[Ren
     report = check(context.reader, advice=args.all or bool(wanted), wanted=wanted)
     context.status = 1 if report.violated else 0
     data = Table(_COLUMNS, report.findings)
-    yield Lines(_lines(report), data=data, remarks=report.notes, is_prose=True)
+    count = len(report.findings)
+    drawing = Drawing(count, partial(_lines, report))
+    yield Lines(drawing.draw(count), data=data, remarks=report.notes, is_prose=True, drawing=drawing)
 
 
-def _lines(report: Report) -> Iterator[Line]:
-    for finding in report.findings:
+def _lines(report: Report, most: int) -> Iterator[Line]:
+    for finding in report.findings[:most]:
         if finding.more:
             style = _STYLES.get(finding.severity, "remark")
             yield ((style, f"{finding.severity.value}: "), ("key", f"{finding.rule} "), ("", f"and {finding.object}"))

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Final
 
 from kcovdbg.console.column import KEEP, Column
 from kcovdbg.console.paragraph import suggest
-from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, find_data
+from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable, Table, find_data
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import UsageError
 
@@ -31,7 +31,7 @@ class ColumnChoice:
     origin: str | None = None
     """Where the columns are from, when they are not the line's."""
     most_rows: int | None = None
-    """How many rows, or lines that are drawn, at most; None for all."""
+    """How many rows at most, or lines where these are not drawn from rows; None for all."""
 
     def apply(self, answer: Renderable) -> Renderable:
         """Return an answer with the chosen columns or fields; lines that are drawn are replaced by their data.
@@ -48,7 +48,11 @@ class ColumnChoice:
             return answer
         rows = _Limited(data.rows, self.most_rows)
         data = replace(data, rows=rows, remarks=chain(data.remarks, rows.remarks()))
-        return replace(answer, lines=islice(answer.lines, self.most_rows), data=data) if isinstance(answer, Lines) else data
+        if not isinstance(answer, Lines):
+            return data
+        drawing = answer.drawing
+        lines = _Limited(answer.lines, self.most_rows, "lines") if drawing is None else _LimitedDrawing(drawing, self.most_rows)
+        return replace(answer, lines=lines, data=data, remarks=chain(answer.remarks, lines.remarks()))
 
     def _choose(self, answer: Renderable) -> Renderable:
         if self.fields:
@@ -96,9 +100,10 @@ class ColumnChoice:
 class _Limited:
     """The first of some rows."""
 
-    def __init__(self, rows: Iterable[Any], most: int) -> None:
+    def __init__(self, rows: Iterable[Any], most: int, noun: str = "rows") -> None:
         self._rows = rows
         self._most = most
+        self._noun = noun
         self._has_more = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -109,7 +114,26 @@ class _Limited:
     def remarks(self) -> Iterator[str]:
         """Yield that there are more, after they were read."""
         if self._has_more:
-            yield f"only the first {self._most} rows are shown"
+            total = f" of {len(self._rows)}" if isinstance(self._rows, Sized) else ""
+            yield f"only the first {self._most}{total} {self._noun} are shown"
+
+
+class _LimitedDrawing:
+    """The lines of the first of some rows."""
+
+    def __init__(self, drawing: Drawing, most: int) -> None:
+        self._drawing = drawing
+        self._most = most
+        self._is_drawn = False
+
+    def __iter__(self) -> Iterator[Line]:
+        self._is_drawn = True
+        return iter(self._drawing.draw(self._most))
+
+    def remarks(self) -> Iterator[str]:
+        """Yield how many there are, if the lines were read."""
+        if self._is_drawn and self._drawing.count > self._most:
+            yield f"only the first {self._most} of {self._drawing.count} rows are shown"
 
 
 def _pick(known: Mapping[str, Column | None], names: Iterable[str], noun: str, origin: str | None = None) -> list[Column]:

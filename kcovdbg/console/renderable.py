@@ -72,6 +72,16 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawing:
+    """How lines are drawn of some of the rows, for those who want few."""
+
+    count: int
+    """Of all rows."""
+    draw: Callable[[int], Iterable[Line]]
+    """Returns the lines of the first so many rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lines:
     """Styled lines."""
 
@@ -81,6 +91,8 @@ class Lines:
     remarks: Iterable[str] = ()
     is_prose: bool = False
     """Whether lines are wrapped at the terminal's width."""
+    drawing: Drawing | None = None
+    """None where each line is a row of its own."""
 
 
 @dataclass(frozen=True, slots=True)

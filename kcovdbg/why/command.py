@@ -35,7 +35,7 @@ from kcovdbg.console.column import (
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
-from kcovdbg.console.renderable import Line, Lines, Table
+from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import escape
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.device import DeviceSession
@@ -340,7 +340,13 @@ def _run(context: Context, args: Namespace) -> Lines:
     ]
     answers += _name_bugs(report.findings)
     rows = [_make_row(question, answer) for answer in answers]
-    return Lines(_lines(question, rows), data=Table(_COLUMNS, rows), remarks=(*context.notes, *remarks), is_prose=True)
+    return Lines(
+        _lines(question, rows),
+        data=Table(_COLUMNS, rows),
+        remarks=(*context.notes, *remarks),
+        is_prose=True,
+        drawing=Drawing(len(rows), lambda most: _lines(question, rows[:most])),
+    )
 
 
 def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -94,3 +95,27 @@ def test_every_output_option(name: str, answers: dict[tuple[str, str], str]) -> 
     assert vertical.strip()
     # Its own -n counts looks.
     assert name == "watch" or len(json.loads(one)) == 1
+
+
+# Commands whose text is drawn: of the rows, or, for many rows at once, of groups of them.
+DRAWN = {
+    "check": r"(error|warning|transient|racing): \w+ .+: ",
+    "diff": r" +\d+ +\d+  \S",
+    "source": r" +\d* [+~!] +\d+",
+    "view": r" *\d+ [0-9a-f]{16} ",
+    "why": r"- ",
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_fewer_rows_as_text(name: str) -> None:
+    """Headings and ends stay, rows are whole, and a note says how many there are."""
+    line = {"check": "check", "diff": "diff 41 34", "source": "source 41", "view": "view 41 --text", "why": "why kc-usb"}[name]
+    whole, one = (run_kcovdbg("--demo", "-q", "-e", line + more) for more in ("", " -n 1"))
+    # The width of a column depends on its rows.
+    found, first = ([text.split() for text in done.stdout.splitlines() if re.match(DRAWN[name], text)] for done in (whole, one))
+    assert len(found) > 1
+    assert first == found[:1]
+    if name in ("diff", "why"):
+        assert one.stdout.splitlines()[0] == whole.stdout.splitlines()[0]
+    assert f" {len(found)} " in one.stdout.splitlines()[-1]
