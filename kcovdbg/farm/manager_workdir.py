@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.input_file import open_input
 from kcovdbg.target.dump_file import path_hint
 
 _CRASHES: Final = "crashes"
@@ -144,11 +144,11 @@ def find_manager(place: str) -> Manager:
 
 
 def read_log(path: Path) -> bytes:
-    """Return the log of a crash.
+    """Return the start of a crash's log or report.
 
     :raises OSError: when it cannot be read.
     """
-    return _read_regular(path, _MAX_LOG)
+    return _read_start(path, _MAX_LOG, path.parent.resolve())
 
 
 def names_another_task(log: bytes, pid: int, comm: str) -> bool:
@@ -191,20 +191,21 @@ def _read_program(found: Sequence[re.Match[bytes]]) -> str | None:
     return "\n".join(line for line in lines if _CALL.match(line) and line.endswith(")")) or None
 
 
-def _read_regular(path: Path, limit: int) -> bytes:
-    """Return the start of a regular file; empty for any other kind.
+def _read_start(path: Path, limit: int, folder: Path | None = None) -> bytes:
+    """Return the start of a file.
 
-    :raises OSError: when it cannot be read.
+    :param folder: a directory that it must be in once links are followed: whoever writes a work directory must not choose
+        which other file's text an answer shows.
+    :raises OSError: when it cannot be read, is a pipe or a device, or is elsewhere.
     """
-    # A FIFO would wait for a writer.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        return file.read(limit) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+    with open_input(path, folder=folder) as file:
+        return file.read(limit)
 
 
 def _read_text(path: Path | None) -> str | None:
     if path is not None:
         with contextlib.suppress(OSError):
-            return _read_regular(path, _MAX_TITLE).decode("utf-8", "replace").strip()
+            return _read_start(path, _MAX_TITLE, path.parent.resolve()).decode("utf-8", "replace").strip()
     return None
 
 
@@ -303,7 +304,7 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     :raises KcovdbgError: when it cannot be read.
     """
     try:
-        text = _COMMENT.sub(b"", _read_regular(path, _MAX_CONFIGURATION)).decode("utf-8", "replace").lstrip()
+        text = _COMMENT.sub(b"", _read_start(path, _MAX_CONFIGURATION)).decode("utf-8", "replace").lstrip()
         # Like Go's decoder, ignore what follows the first value.
         settings, _ = json.JSONDecoder().raw_decode(text)
     except FileNotFoundError:

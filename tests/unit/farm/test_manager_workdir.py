@@ -185,8 +185,24 @@ def test_files_that_would_wait_or_never_end(workdir):
     os.mkfifo(folder / "vmcore")
     (folder / "log0").symlink_to("/dev/zero")
     (crash,) = find_manager(str(workdir)).crashes()
-    assert (crash.title, crash.dumps) == ("", ())
-    assert find_program(read_log(folder / "log0"), "syz.1.45") is None
+    assert (crash.title, crash.dumps) == (None, ())
+    with pytest.raises(OSError):
+        read_log(folder / "log0")
+
+
+def test_links_out_of_a_crash_are_not_read(workdir):
+    """Titles and programs go into answers, which may be published."""
+    folder = make_crash(workdir, "a")
+    (workdir / "secret").write_text("root:secret\n1s ago: executing program 0 (id=1):\nsync()\n\n")
+    (folder / "description").symlink_to(workdir / "secret")
+    (folder / "log0").symlink_to("../../secret")
+    (folder / "kept").write_text("1s ago: executing program 0 (id=1):\nsync()\n\n")
+    (folder / "log1").symlink_to("kept")
+    (crash,) = find_manager(str(workdir)).crashes()
+    assert crash.title is None
+    with pytest.raises(OSError):
+        read_log(folder / "log0")
+    assert read_log(folder / "log1").startswith(b"1s ago")
 
 
 def test_bytes_that_are_no_text(workdir):
