@@ -6,10 +6,10 @@ Writes a line of JSON for the file, then one for each command when its rows are 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +27,7 @@ from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.crash.crash_summary import find_crashed_task, has_buffer, summarize_crash
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob
+from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob, LineOutcome
 from kcovdbg.farm.batch_run import import_arrow, write_parquet
 from kcovdbg.model.kcov import name_task
 from kcovdbg.records.trace_file import read_header, read_trace
@@ -62,12 +62,12 @@ def main() -> int:
         opened = open_job(job)
         _emit({"build_id": opened.build_id, "damage": opened.damage})
         if REPORT in job.lines:
-            _emit(_run_to_file(opened, REPORT, REPORT, job.files[0]))
+            _emit(asdict(_run_to_file(opened, REPORT, REPORT, job.files[0])))
         elif job.files:
             _run_to_files(opened, job)
         else:
             for line in job.lines:
-                _emit(_run(opened, job, line))
+                _emit(asdict(_run(opened, job, line)))
     except Exception as error:  # noqa: BLE001 - any error means that this file failed
         problem = explain(error)
         hint = f"; {problem.hint}" if problem.hint else ""
@@ -126,7 +126,7 @@ def _open_report(job: BatchJob) -> _Opened:
     return _Opened(Workspace(_commands_of(job), lambda: target), target.build_id)
 
 
-def _run(opened: _Opened, job: BatchJob, line: str) -> dict[str, object]:
+def _run(opened: _Opened, job: BatchJob, line: str) -> LineOutcome:
     """Run a command and put its rows into the data set."""
     try:
         words = [word.text for word in parse_line(line.replace("{}", quote(f"file:{job.path}"))).words]
@@ -138,16 +138,13 @@ def _run(opened: _Opened, job: BatchJob, line: str) -> dict[str, object]:
         constants = {"dump": job.path, "dump_build_id": opened.build_id, "dump_damage": damage, "command_line": line}
         rows = write_parquet(path, filter(None, map(find_data, answer(context, args))), constants)
     except Exception as error:  # noqa: BLE001 - continue with the other commands
-        return _outcome(line, error)
-    return _outcome(line, status=context.status, rows=rows)
+        return _failure(line, error)
+    return LineOutcome(line, context.status, rows)
 
 
-def _outcome(line: str, error: Exception | None = None, *, status: int = 0, rows: int = 0) -> dict[str, object]:
-    """Return what the parent makes a LineOutcome of."""
-    if error is not None:
-        problem = explain(error)
-        return {"line": line, "status": problem.status, "rows": 0, "error": str(problem)}
-    return {"line": line, "status": status, "rows": rows, "error": None}
+def _failure(line: str, error: Exception) -> LineOutcome:
+    problem = explain(error)
+    return LineOutcome(line, problem.status, 0, str(problem))
 
 
 def _run_to_files(opened: _Opened, job: BatchJob) -> None:
@@ -155,7 +152,7 @@ def _run_to_files(opened: _Opened, job: BatchJob) -> None:
     workspace = opened.workspace
     command, _ = find_command(workspace, ["last"])
     context = Context(workspace, command, workspace.terminal())
-    _emit({"crash": dataclasses.asdict(summarize_crash(context))})
+    _emit({"crash": asdict(summarize_crash(context))})
     crashed = find_crashed_task(context.target, context.reader)
     tid = "" if crashed.task is None else str(crashed.task.fields.pid)
     for line, path in zip(job.lines, job.files, strict=True):
@@ -164,10 +161,10 @@ def _run_to_files(opened: _Opened, job: BatchJob) -> None:
             missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
         elif crashed.task is not None and COVERED in line and not has_buffer(crashed.task):
             missing = f"{name_task(crashed.task.fields)} had no coverage"
-        _emit(_run_to_file(opened, line, line.replace(CRASHED, tid).replace(COVERED, tid), path, missing))
+        _emit(asdict(_run_to_file(opened, line, line.replace(CRASHED, tid).replace(COVERED, tid), path, missing)))
 
 
-def _run_to_file(opened: _Opened, line: str, source: str, path: str, missing: str | None = None) -> dict[str, object]:
+def _run_to_file(opened: _Opened, line: str, source: str, path: str, missing: str | None = None) -> LineOutcome:
     """Run a command with its text in a file, after which the file says what is wrong with the dump.
 
     :param line: what the command is in the job.
@@ -183,8 +180,8 @@ def _run_to_file(opened: _Opened, line: str, source: str, path: str, missing: st
                 f"{escape(line)}\n" for line in (*filter(None, [missing]), *map("note: {}".format, opened.damage))
             )
     except Exception as error:  # noqa: BLE001 - continue with the other commands
-        return _outcome(line, error)
-    return _outcome(line, status=status)
+        return _failure(line, error)
+    return LineOutcome(line, status, 0)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,12 @@ def _columns_of(keys: Sequence[str]) -> tuple[Column, ...]:
     return tuple(Column(key, _KINDS.get(key, TEXT)) for key in keys)
 
 
-FINDING_COLUMNS: Final = _columns_of(FindingSample._fields)
+FINDING_COLUMNS: Final = (
+    Column("rule", meaning="name of the rule"),
+    Column("severity", meaning="`error`, `warning` or `transient`"),
+    Column("object", meaning="what the finding is about"),
+    Column("message", meaning="what is wrong with it"),
+)
 _ITEMS: Final[Mapping[str, tuple[Callable[..., Any], tuple[Column, ...]]]] = {
     "tasks": (TaskSample, _columns_of(tuple(TaskSample.__dataclass_fields__))),
     "objects": (ObjectSample, _columns_of(ObjectSample._fields)),
@@ -173,15 +178,14 @@ _ITEMS: Final[Mapping[str, tuple[Callable[..., Any], tuple[Column, ...]]]] = {
 }
 SAMPLE_COLUMNS: Final = (
     *(Column(key) for key in _FACTS),
-    Column("time", SECONDS),
+    Column("time", SECONDS, meaning="time of the look", unit="seconds since 1970"),
     Column("state"),
     *(Column(key, items=columns) for key, (_, columns) in _ITEMS.items()),
-    Column("reads", NUMBER),
-    Column("seconds", SECONDS),
-    Column("errors", LIST),
+    Column("reads", NUMBER, meaning="reads of the kernel's memory for this look", null="they were not counted", unit="reads"),
+    Column("seconds", SECONDS, meaning="processor time of this look", unit="seconds"),
+    Column("errors", LIST, meaning="what could not be read, one sentence each"),
 )
 MEANINGS: Final[Mapping[str, Meaning]] = {
-    "time": Meaning("time of the look", unit="seconds since 1970"),
     "state": Meaning("what the machine did: `running`, `stopped` or `gone`, which repeats the look before", "it is unknown"),
     "tasks": Meaning("the tasks with KCOV state"),
     "tasks[].kcov": Meaning("address of the `struct kcov` that it collects for or owns", "it could not be read"),
@@ -198,15 +202,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "areas[].areas": Meaning("how many there are", unit="areas"),
     "areas[].words": Meaning("their size together, as far as it is known", unit="words"),
     "findings": Meaning("findings of this look, which may be transient", "this look applied no rules"),
-    "findings[].rule": Meaning("name of the rule"),
-    "findings[].severity": Meaning("`error`, `warning` or `transient`"),
-    "findings[].object": Meaning("what the finding is about"),
-    "findings[].message": Meaning("what is wrong with it"),
     "shares": Meaning("where records went since the look before, estimated from some of them"),
     "shares[].records": Meaning("records in the function, estimated", unit="records"),
-    "reads": Meaning("reads of the kernel's memory for this look", "they were not counted", "reads"),
-    "seconds": Meaning("processor time of this look", unit="seconds"),
-    "errors": Meaning("what could not be read, one sentence each"),
 }
 
 

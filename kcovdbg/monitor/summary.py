@@ -427,14 +427,14 @@ def _lost_text(buffer: BufferUse) -> str | None:
 
 
 _BUFFER_COLUMNS: Final = (
-    Column("kind"),
-    Column("kcov", ADDRESS),
+    Column("kind", meaning="`buffer`, or `area` for the areas of the object's sections"),
+    Column("kcov", ADDRESS, meaning="address of the `struct kcov`", null="it could not be read"),
     Column("tasks", LIST, text=lambda row: name_some(row.tasks, 1), elastic=14),
     Column("mode", MODE),
     Column("size", NUMBER),
     Column("capacity", NUMBER),
-    Column("looks", NUMBER, priority=4),
-    Column("rounds", NUMBER, priority=2),
+    Column("looks", NUMBER, priority=4, meaning="looks in which it was seen", unit="looks"),
+    Column("rounds", NUMBER, priority=2, meaning="how often it was emptied or used anew, at least, and the last use"),
     Column("overflows", NUMBER, title="FULL", style=lambda row: "warning" if row.overflows else ""),
     Column(
         "full_seconds",
@@ -444,7 +444,7 @@ _BUFFER_COLUMNS: Final = (
         text=lambda row: seconds_text(row.full_seconds) if row.overflows else None,
         priority=2,
     ),
-    Column("records", NUMBER, priority=1),
+    Column("records", NUMBER, priority=1, meaning="records that were written to it, at least", unit="records"),
     Column(
         "rate",
         SECONDS,
@@ -453,9 +453,9 @@ _BUFFER_COLUMNS: Final = (
         text=lambda row: None if row.rate is None else short_number(row.rate),
         priority=2,
     ),
-    Column("lost", NUMBER, title="LOST", text=_lost_text),
+    Column("lost", NUMBER, title="LOST", text=_lost_text, meaning="records that were lost, at least", unit="records"),
     Column("lost_estimate", NUMBER, json_only=True),
-    Column("largest", NUMBER, priority=1),
+    Column("largest", NUMBER, priority=1, meaning="records of the fullest round that was seen", unit="records"),
     Column("needed", NUMBER, json_only=True),
     Column(
         "needed_size", NUMBER, title="SIZE FOR 99%", text=lambda row: None if row.needed_size is None else f"{row.needed_size}"
@@ -466,68 +466,55 @@ _SECTION_COLUMNS: Final = (
     Column("handle", HANDLE, value=lambda row: row.key.handle, text=lambda row: handle_text(row.key)),
     Column("kcov", ADDRESS, value=lambda row: row.key.kcov, json_only=True),
     Column("handles", ADDRESSES, value=lambda row: row.key.handles, json_only=True),
-    Column("begun", NUMBER, title="BEGUN"),
+    Column("begun", NUMBER, title="BEGUN", meaning="sections that began, at least", unit="sections"),
 )
 _PLACE_COLUMNS: Final = (
     Column("records", NUMBER, value=lambda row: round(row.records), title="RECORDS"),
-    Column("share", SHARE),
-    Column("function", SYMBOL, elastic=16),
+    Column("share", SHARE, meaning="share of all sampled records, from 0 to 1"),
+    Column("function", SYMBOL, elastic=16, meaning="innermost function", null="grouped by file or directory, or unknown"),
     Column("file", PATH, elastic=16, elide_start=True),
     Column("makefile", PATH, value=lambda row: exclusion(row.file)[0], elastic=12, elide_start=True, priority=2),
     Column("line", title="TO EXCLUDE IT", value=lambda row: exclusion(row.file)[1], priority=1),
 )
+_RANKED: Final = "where records went, the largest share first"
 SUMMARY_COLUMNS: Final = (
     Column("target", value=lambda row: row.facts.get("target")),
     Column("release", value=lambda row: row.facts.get("release")),
     Column("build_id", value=lambda row: row.facts.get("build_id")),
-    Column("start", SECONDS),
+    Column("start", SECONDS, meaning="time of the first look", unit="seconds since 1970"),
     Column("seconds", SECONDS, value=lambda row: round(row.seconds, 3)),
-    Column("looks", NUMBER),
-    Column("interval", SECONDS),
-    Column("overflows", NUMBER),
-    Column("buffers", items=_BUFFER_COLUMNS),
-    Column("sections", items=_SECTION_COLUMNS),
-    Column("functions", items=_PLACE_COLUMNS),
-    Column("files", items=_PLACE_COLUMNS),
-    Column("directories", items=_PLACE_COLUMNS),
-    Column("came", NUMBER),
-    Column("went", NUMBER),
-    Column("findings", items=FINDING_COLUMNS),
-    Column("cpu_share", SHARE),
-    Column("reads", NUMBER),
-    Column("errors", LIST),
+    Column("looks", NUMBER, meaning="number of looks at the kernel", unit="looks"),
+    Column("interval", SECONDS, meaning="median time from look to look", null="there is only one", unit="seconds"),
+    Column("overflows", NUMBER, meaning="how often any buffer became full, at least"),
+    Column("buffers", items=_BUFFER_COLUMNS, meaning="the buffers and areas, those that overflowed most often first"),
+    Column("sections", items=_SECTION_COLUMNS, meaning="remote and softirq sections by handle"),
+    Column("functions", items=_PLACE_COLUMNS, meaning=_RANKED),
+    Column("files", items=_PLACE_COLUMNS, meaning=_RANKED),
+    Column("directories", items=_PLACE_COLUMNS, meaning=_RANKED),
+    Column("came", NUMBER, meaning="objects that appeared after the first look", unit="objects"),
+    Column("went", NUMBER, meaning="objects that disappeared", unit="objects"),
+    Column("findings", items=FINDING_COLUMNS, meaning="findings that two looks in a row had"),
+    Column("cpu_share", SHARE, meaning="share of one core's time that looking took"),
+    Column("reads", NUMBER, meaning="reads of the kernel's memory", null="they were not counted", unit="reads"),
+    Column("errors", LIST, meaning="what could not be read, one sentence each"),
 )
 _PLACE_MEANINGS: Final = {
     "records": Meaning("records that went there, estimated from samples", unit="records"),
-    "share": Meaning("share of all sampled records, from 0 to 1"),
-    "function": Meaning("innermost function", "grouped by file or directory, or unknown"),
     "file": Meaning("source file or directory, relative to the build root", "the debug info does not say"),
     "makefile": Meaning("Makefile where a line excludes it from KCOV", "it is a header or not in the kernel's tree"),
     "line": Meaning("the line that excludes it from KCOV", "it is a header or not in the kernel's tree"),
 }
 SUMMARY_MEANINGS: Final[Mapping[str, Meaning]] = {
-    "start": Meaning("time of the first look", unit="seconds since 1970"),
     "seconds": Meaning("time from the first look to the last", unit="seconds"),
-    "looks": Meaning("number of looks at the kernel", unit="looks"),
-    "interval": Meaning("median time from look to look", "there is only one", "seconds"),
-    "overflows": Meaning("how often any buffer became full, at least"),
-    "buffers": Meaning("the buffers and areas, those that overflowed most often first"),
-    "buffers[].kind": Meaning("`buffer`, or `area` for the areas of the object's sections"),
-    "buffers[].kcov": Meaning("address of the `struct kcov`", "it could not be read"),
     "buffers[].tasks": Meaning("names of the tasks that collected into it, with their thread ids"),
-    "buffers[].looks": Meaning("looks in which it was seen", unit="looks"),
-    "buffers[].rounds": Meaning("how often it was emptied or used anew, at least, and the last use"),
     "buffers[].overflows": Meaning("how often it became full, at least"),
     "buffers[].full_seconds": Meaning("time for which it was seen full", unit="seconds"),
-    "buffers[].records": Meaning("records that were written to it, at least", unit="records"),
     "buffers[].rate": Meaning(
         "records a second while it was not full", "it did not grow while it was seen", "records per second"
     ),
-    "buffers[].lost": Meaning("records that were lost, at least", unit="records"),
     "buffers[].lost_estimate": Meaning(
         "records that were lost if they came as fast while it was full as before", "how fast is unknown", "records"
     ),
-    "buffers[].largest": Meaning("records of the fullest round that was seen", unit="records"),
     "buffers[].needed": Meaning("records that 99 % of the rounds need", "overflows hide it", "records"),
     "buffers[].needed_size": Meaning(
         "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the `area_size` of "
@@ -535,29 +522,14 @@ SUMMARY_MEANINGS: Final[Mapping[str, Meaning]] = {
         "overflows hide it, or its size is unknown",
         "words",
     ),
-    "sections": Meaning("remote and softirq sections by handle"),
     "sections[].handle": Meaning("handle, the whole word", "the object has several, or it is unknown"),
     "sections[].kcov": Meaning("address of the `struct kcov`", "it could not be read"),
     "sections[].handles": Meaning("handles of the object, one of which it is"),
-    "sections[].begun": Meaning("sections that began, at least", unit="sections"),
     **{
-        f"{group}{path}": meaning
+        f"{group}[].{key}": meaning
         for group in ("functions", "files", "directories")
-        for path, meaning in (
-            ("", Meaning("where records went, the largest share first")),
-            *((f"[].{key}", meaning) for key, meaning in _PLACE_MEANINGS.items()),
-        )
+        for key, meaning in _PLACE_MEANINGS.items()
     },
-    "came": Meaning("objects that appeared after the first look", unit="objects"),
-    "went": Meaning("objects that disappeared", unit="objects"),
-    "findings": Meaning("findings that two looks in a row had"),
-    "findings[].rule": Meaning("name of the rule"),
-    "findings[].severity": Meaning("`error`, `warning` or `transient`"),
-    "findings[].object": Meaning("what the finding is about"),
-    "findings[].message": Meaning("what is wrong with it"),
-    "cpu_share": Meaning("share of one core's time that looking took"),
-    "reads": Meaning("reads of the kernel's memory", "they were not counted", "reads"),
-    "errors": Meaning("what could not be read, one sentence each"),
 }
 
 

@@ -102,10 +102,6 @@ class _KeptAnswer:
     """Whether the same call would have the same answer now."""
 
 
-class UnknownToolError(UsageError):
-    """There is no such tool."""
-
-
 def make_tool(command: Command) -> CommandTool:
     """Return a command as a tool."""
     schema = arguments_schema(command)
@@ -206,11 +202,11 @@ class ToolBox:
     def call(self, name: str, given: Mapping[str, Any]) -> ToolAnswer:
         """Call a tool. Whatever goes wrong in it is an answer.
 
-        :raises UnknownToolError: when there is no such tool.
+        :raises UsageError: when there is no such tool.
         """
         tool = self.tools.get(name)
         if tool is None:
-            raise UnknownToolError(f"unknown tool '{_shorten(name)}'", hint=f"one of {', '.join(self.tools)}")
+            raise UsageError(f"unknown tool '{_shorten(name)}'", hint=f"one of {', '.join(self.tools)}")
         try:
             return self._call(tool, given)
         except Exception as error:  # noqa: BLE001 - the server goes on
