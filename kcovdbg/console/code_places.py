@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 from kcovdbg.abi.address import address_of, pc_of
 from kcovdbg.abi.handle import START
@@ -15,7 +15,7 @@ from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.header import SHF_EXECINSTR
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import KcovdbgError, TargetError
-from kcovdbg.model.location import Frame, Location
+from kcovdbg.model.location import Location
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.records.oops_words import CodeWord
 from kcovdbg.symbols.remote_calls import CodeRange, RemoteCall
@@ -184,16 +184,6 @@ def _functions_of(elf: ElfFile, name: str, locate: Callable[[int, int], int | No
             yield FunctionStart(name, pc, symbol.size, _with_padding(symbol.size))
 
 
-class _FrameSource(Protocol):
-    def frames_at(self, address: int) -> Sequence[Frame]:
-        """Return the frames at an address in the running kernel; empty where debug info lacks it."""
-
-
-class _ModuleSource(Protocol):
-    def code_ranges(self) -> Sequence[tuple[str, int, int]]:
-        """Return the code of loaded modules: name, start, end."""
-
-
 class RemoteSites(NamedTuple):
     """The sites of a kernel."""
 
@@ -211,11 +201,11 @@ def find_remote_sites(context: Context) -> RemoteSites:
     target, calls = context.target, context.workspace.remote_calls
     found = [_locate(target, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image]
     remarks: list[str] = []
-    lines = getattr(target, "lines", None)
-    if not hasattr(lines, "code_ranges"):
+    code_ranges = getattr(getattr(target, "lines", None), "code_ranges", None)
+    if code_ranges is None:
         remarks.append("modules are not searched: this debugger does not know where their code is")
     else:
-        for name, start, end in cast("_ModuleSource", lines).code_ranges():
+        for name, start, end in code_ranges():
             in_module, missing = calls.of_module(CodeRange(name, start, end), target.read)
             found += [_locate(target, call, target.symbol_name(call.back - 1), name) for call in in_module]
             if missing:
@@ -227,7 +217,7 @@ def find_remote_sites(context: Context) -> RemoteSites:
 
 def _locate(target: Target, call: RemoteCall, symbol: str | None, module: str | None) -> RemoteSite:
     """Return the site of a call: the innermost function that is no wrapper."""
-    source = cast("_FrameSource", getattr(target, "lines", target))
+    source = cast("LineSource", getattr(target, "lines", target))
     frames = tuple(source.frames_at(call.back - 1))
     wrapper = call.name
     errors: tuple[str, ...] = ()
