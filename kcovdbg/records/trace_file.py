@@ -25,6 +25,7 @@ from kcovdbg.input_file import parse_json, read_input
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.module_place import ModulePlace, move_pcs
+from kcovdbg.packings import unpack_data
 from kcovdbg.records.pc_file import PcFile, PcFormat
 from kcovdbg.records.pc_list import (
     ReadingOptions,
@@ -35,7 +36,6 @@ from kcovdbg.records.pc_list import (
     read_pc_list,
     restored_remark,
 )
-from kcovdbg.records.unpacked_data import unpack_data
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint
 from kcovdbg.walk.buffers import full_remark, full_words_remark

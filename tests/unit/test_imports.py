@@ -23,8 +23,8 @@ ROOT = Path(kcovdbg.__file__).parent
 TOOLS = tuple(f"kcovdbg.{name}" for name in ("catch", "collect", "export", "farm", "monitor", "report"))
 LAYERS = (
     ("kcovdbg", "kcovdbg.errors", "kcovdbg.child_process"),
-    ("kcovdbg.limits", "kcovdbg.user_folder", "kcovdbg.compiled_module", "kcovdbg.packings"),
-    ("kcovdbg.input_file", "kcovdbg.output_file"),
+    ("kcovdbg.limits", "kcovdbg.user_folder", "kcovdbg.compiled_module"),
+    ("kcovdbg.input_file", "kcovdbg.output_file", "kcovdbg.packings"),
     ("kcovdbg.abi",),
     ("kcovdbg.model", "kcovdbg.elf"),
     ("kcovdbg.target",),
