@@ -22,7 +22,6 @@ from kcovdbg.series.declaration import READ_PARTS
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
-from kcovdbg.walk.area_owners import find_areas
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.carriers import CarrierWalk
 from kcovdbg.walk.devices import DeviceWalk
@@ -30,7 +29,7 @@ from kcovdbg.walk.layout import REMOTE, TASK, Layout
 from kcovdbg.walk.references import ReferenceWalk
 from kcovdbg.walk.remote import read_area_links, read_hash_links
 from kcovdbg.walk.saved import is_serving_softirq, is_task_serving_softirq
-from kcovdbg.walk.sessions import SessionWalk
+from kcovdbg.walk.sessions import SessionWalk, find_areas
 from kcovdbg.walk.structure_cache import StructureCache
 from kcovdbg.walk.syscalls import SyscallWalk
 from kcovdbg.walk.wrong_records import WrongRecordWalk
