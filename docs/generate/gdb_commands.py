@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 from kcovdbg.console.help_text import command_help
-from kcovdbg.console.theme import Painter
+from kcovdbg.console.terminal import Painter
 from kcovdbg.frontends.gdb.server import INSIDE
 
 

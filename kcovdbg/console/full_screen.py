@@ -15,7 +15,7 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.styles import Style
 
 from kcovdbg.console.renderable import Line
-from kcovdbg.console.theme import THEME
+from kcovdbg.console.terminal import THEME
 
 
 def redraw_when_continued(application: Application[Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.paragraph import suggest
-from kcovdbg.console.theme import Color
+from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.limits import parse_limit
 from kcovdbg.user_folder import find_user_folder

@@ -6,12 +6,187 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TextIO
+from enum import Enum
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final, TextIO
 
 from kcovdbg.console.grid import remark_line
-from kcovdbg.console.theme import Color, Painter, is_terminal, wants_color
+from kcovdbg.console.renderable import Fragment, Line
+from kcovdbg.console.text import escape
+
+# Only the sixteen colors of the terminal's theme, for light and dark backgrounds; of these, yellow is unreadable on white.
+THEME: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "header": "1",
+        "key": "1",
+        "address": "36",
+        "number": "",
+        "pid": "",
+        "comm": "32",
+        "symbol": "32",
+        "path": "34",
+        "mode": "35",
+        "handle": "35",
+        "idle": "2",
+        "remark": "2",
+        "warning": "1;35",
+        "error": "1;31",
+        "good": "32",
+        "covered": "32",
+        "uncovered": "31",
+        "source.comment": "2",
+        "source.keyword": "1",
+        "source.macro": "35",
+        "source.string": "32",
+        "source.number": "36",
+        "changed": "35",
+        "gutter": "2",
+        "left": "31",
+        "right": "32",
+        "hint": "2",
+        "caret": "1;31",
+        "command": "1",
+    }
+)
+"""Style class -> SGR parameters; other classes are plain."""
+
+
+class Color(str, Enum):
+    """When to use color."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        # Replaced streams can lack isatty, and closed ones raise.
+        return False
+
+
+def wants_color(color: Color, *, terminal: bool, environment: Mapping[str, str]) -> bool:
+    """Return whether to use color.
+
+    :param environment: ``NO_COLOR``, set and not empty, and ``TERM=dumb`` turn it off; see https://no-color.org.
+    """
+    if color is not Color.AUTO:
+        return color is Color.ALWAYS
+    return terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+
+
+_RESET: Final = "\x1b[0m"
+
+
+class Painter:
+    """Turns styled fragments into text.
+
+    All data goes to a terminal through a painter, which escapes it: no escape sequence gets through except the painter's.
+
+    :param theme: style class -> SGR parameters; None for plain text.
+    """
+
+    def __init__(self, theme: Mapping[str, str] | None = None) -> None:
+        self._starts = {name: f"\x1b[{code}m" for name, code in (theme or {}).items() if code}
+
+    @classmethod
+    def colored(cls) -> Painter:
+        """Return a painter with the standard theme."""
+        return cls(THEME)
+
+    def paint(self, line: Line) -> str:
+        """Return a line of text without line end and trailing blanks."""
+        starts = self._starts
+        if not starts:
+            return escape("".join([text for _, text in line])).rstrip(" ")
+        end = len(line)
+        while end and not line[end - 1][1].strip(" "):
+            end -= 1
+        parts: list[str] = []
+        for index in range(end):
+            style, text = line[index]
+            text = escape(text if index < end - 1 else text.rstrip(" "))
+            start = starts.get(style)
+            parts.append(text if start is None else f"{start}{text}{_RESET}")
+        return "".join(parts)
+
+
+TAB: Final = 8
+"""Columns between tab stops."""
+# Token type -> style class; the first match counts. Few colors, so that the marks of coverage stand out.
+_STYLES: Final = (
+    ("Token.Comment.Preproc", "source.macro"),
+    ("Token.Comment", "source.comment"),
+    ("Token.Keyword", "source.keyword"),
+    ("Token.Literal.String", "source.string"),
+    ("Token.Literal.Number", "source.number"),
+)
+
+
+@cache
+def _find_lexer(suffix: str) -> Any:
+    try:
+        from pygments.lexers import CLexer, GasLexer, RustLexer
+    except ImportError:
+        return None
+    lexer = {"S": GasLexer, "s": GasLexer, "rs": RustLexer}.get(suffix, CLexer)
+    return lexer(stripnl=False, ensurenl=False)
+
+
+@cache
+def _style_of(token: str) -> str:
+    return next((style for prefix, style in _STYLES if token.startswith(prefix)), "")
+
+
+def highlight(lines: Sequence[str], file: str) -> list[list[Fragment]]:
+    """Return the styled lines of a part of a file, lexed by itself: a comment that began earlier is not recognized.
+
+    :param file: its name, whose suffix determines the language.
+    """
+    expanded = [line.expandtabs(TAB) for line in lines]
+    lexer = _find_lexer(file.rpartition(".")[2])
+    if lexer is None:
+        return [[("", escape(line))] for line in expanded]
+    found: list[list[Fragment]] = [[]]
+    tokens: Iterable[tuple[Any, str]] = lexer.get_tokens("\n".join(expanded))
+    for token, text in tokens:
+        style = _style_of(str(token))
+        for index, part in enumerate(text.split("\n")):
+            if index:
+                found.append([])
+            if part:
+                found[-1].append((style, escape(part)))
+    # A backslash at the end of the part can make one line more or less.
+    del found[len(lines) :]
+    return found + [[] for _ in range(len(lines) - len(found))]
+
+
+_CONTEXT: Final = 3
+
+
+def find_hunks(lines: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
+    """Iterate over the first and last line of each part to show.
+
+    :param lines: those with points, ascending.
+    :param length: of the file, in lines; 0 where its text is missing, and then nothing surrounds the lines.
+    """
+    around = _CONTEXT if length else 0
+    start = end = 0
+    for line in lines:
+        first, last = max(1, line - around), max(line, min(length, line + around))
+        if start and first > end + 1:
+            yield start, end
+            start = 0
+        start = start or first
+        end = max(end, last)
+    if start:
+        yield start, end
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from kcovdbg.console.symbol_sources import (
     make_source_tree,
     wait_with_progress,
 )
-from kcovdbg.console.terminal import Terminal, find_terminal, write_remarks
-from kcovdbg.console.theme import Color
+from kcovdbg.console.terminal import Color, Terminal, find_terminal, write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location

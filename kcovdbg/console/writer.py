@@ -15,8 +15,8 @@ from kcovdbg.console.column import to_json
 from kcovdbg.console.grid import fields_lines, remark_line, table_lines
 from kcovdbg.console.paragraph import wrap_line
 from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, find_data
+from kcovdbg.console.terminal import Painter
 from kcovdbg.console.text import escape
-from kcovdbg.console.theme import Painter
 
 
 def row_encoder(table: Table | Fields) -> Callable[[Any], dict[str, object]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.paragraph import suggest
-from kcovdbg.console.theme import Color
+from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.limits import parse_limit
 

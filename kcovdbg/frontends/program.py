@@ -22,8 +22,7 @@ from kcovdbg.console.grid import remark_line
 from kcovdbg.console.runner import explain, report, run_reporting, run_script, run_words
 from kcovdbg.console.settings import Settings
 from kcovdbg.console.symbol_sources import find_symbolizer
-from kcovdbg.console.terminal import find_terminal, write_remarks
-from kcovdbg.console.theme import Color
+from kcovdbg.console.terminal import Color, find_terminal, write_remarks
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, Options

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.console.html import path_text, source_text, text
-from kcovdbg.console.theme import TAB
+from kcovdbg.console.terminal import TAB
 from kcovdbg.records.coverage import LineCoverage
 
 _COMMON: Final[dict[tuple[bool | None, bool | None], tuple[str, str]]] = {

@@ -19,8 +19,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context
 from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.runner import find_command, run_command, run_line
-from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.theme import Color, Painter
+from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part, Source

@@ -18,8 +18,7 @@ import pytest
 from kcovdbg.check.runner import check
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.runner import run_line
-from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.theme import Color, Painter
+from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.lab.guest import Machine

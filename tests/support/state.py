@@ -8,8 +8,7 @@ from typing import Any
 from kcovdbg.abi.generations import Generation
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context
-from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.theme import Color, Painter
+from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference

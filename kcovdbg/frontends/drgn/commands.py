@@ -17,7 +17,7 @@ from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.symbol_sources import find_symbolizer
-from kcovdbg.console.theme import Painter
+from kcovdbg.console.terminal import Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target

@@ -18,8 +18,7 @@ from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
 from kcovdbg.console.symbol_sources import find_symbolizer
-from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.theme import Color, Painter, wants_color
+from kcovdbg.console.terminal import Color, Painter, Terminal, wants_color
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError

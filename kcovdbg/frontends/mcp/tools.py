@@ -22,8 +22,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.file_confinement import FileConfinement
 from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.runner import answer, explain, guarded, make_context
-from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.theme import Color
+from kcovdbg.console.terminal import Color, Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import KcovdbgError, UsageError

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kcovdbg.console.completion_index import Harvest
-from kcovdbg.console.terminal import is_dumb
-from kcovdbg.console.theme import is_terminal
+from kcovdbg.console.terminal import is_dumb, is_terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell.loop import LineReader, Loop
 from kcovdbg.frontends.shell.plain_input import PlainReader

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from kcovdbg.console.theme import is_terminal
+from kcovdbg.console.terminal import is_terminal
 
 PROMPT: Final = "kcovdbg> "
 

@@ -26,8 +26,8 @@ from prompt_toolkit.styles import Style
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.completion import CursorPlace, Piece, find_candidates, find_cursor, quote, split_pieces, unquote
 from kcovdbg.console.completion_index import Harvest
+from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width
-from kcovdbg.console.theme import is_terminal, wants_color
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell.history import make_history_command, open_history
 from kcovdbg.frontends.shell.keys import KEYS, key_lines, make_bindings

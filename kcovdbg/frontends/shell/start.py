@@ -12,8 +12,8 @@ from kcovdbg import __version__
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.paragraph import wrap_line
 from kcovdbg.console.renderable import Line
+from kcovdbg.console.terminal import is_terminal
 from kcovdbg.console.text import escape
-from kcovdbg.console.theme import is_terminal
 from kcovdbg.console.workspace import Workspace
 
 

@@ -7,8 +7,7 @@ import traceback
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.runner import run_line
-from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.theme import Color, Painter
+from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.theme import Color, Painter
+from kcovdbg.console.terminal import Color, Painter, Terminal
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E9A

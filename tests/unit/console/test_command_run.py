@@ -16,7 +16,7 @@ from kcovdbg.console.help_text import command_help
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Lines, Table, text_lines
 from kcovdbg.console.runner import run_line, run_reporting, run_words
-from kcovdbg.console.theme import Color, Painter
+from kcovdbg.console.terminal import Color, Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, LineError, UsageError
 from tests.support.kernels.build import Kernel

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcovdbg.console.terminal import THEME, Color, Painter, wants_color
 from kcovdbg.console.text import elide, elide_start, escape, escape_surrogates, pad, text_width
-from kcovdbg.console.theme import THEME, Color, Painter, wants_color
 
 # Every code point, lone surrogates too.
 anything = st.text(st.characters(exclude_categories=()))

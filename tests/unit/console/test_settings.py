@@ -9,7 +9,7 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.settings import read_settings
-from kcovdbg.console.theme import Color
+from kcovdbg.console.terminal import Color
 from kcovdbg.frontends.cli import main
 from kcovdbg.frontends.shell.pager import find_pager
 from tests.support.screen import ROOT

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.console.side_by_side import columns, fit, pair
+from kcovdbg.console.terminal import highlight
 from kcovdbg.console.text import escape, text_width
-from kcovdbg.console.theme import highlight
 
 TEXT = st.text(st.sampled_from("abc/_ ←日\x1b\n"), max_size=12)
 LINES = st.lists(st.tuples(st.just(""), TEXT), max_size=5)
