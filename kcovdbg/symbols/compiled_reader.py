@@ -20,7 +20,7 @@ from kcovdbg.elf.compile_units import CompileUnit
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.arch import ARCHITECTURES, BranchKind
-from kcovdbg.symbols.numbered_locations import LocationArrays, Locations, check_status
+from kcovdbg.symbols.table_rows import LocationArrays, Locations, check_status
 
 NO_UNIT: Final = 0xFFFFFFFF
 """The number of the unit of an address that is in none; of the chain of one whose unit cannot be read."""

@@ -28,8 +28,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
-from kcovdbg.symbols.numbered_locations import LocationArrays, Locations
-from kcovdbg.symbols.table_rows import BUCKET_SHIFT, check_table, combine_flags, make_columns
+from kcovdbg.symbols.table_rows import BUCKET_SHIFT, LocationArrays, Locations, check_table, combine_flags, make_columns
 
 FORMAT: Final = 5
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""

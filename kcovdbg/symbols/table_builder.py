@@ -29,10 +29,9 @@ from kcovdbg.symbols.arch import can_find_branches
 from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
-from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError, Locations
 from kcovdbg.symbols.symbolizer import without_collection
 from kcovdbg.symbols.table_cache import CACHE_HINT, LocatedPart, PartStore, lock_path, open_table, table_path
-from kcovdbg.symbols.table_rows import MergedPoints, merge_kinds
+from kcovdbg.symbols.table_rows import LocationArrays, LocationError, Locations, MergedPoints, merge_kinds
 
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed.
 _PART_BYTES: Final = 8 << 20

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from kcovdbg.child_process import python_command
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
-from kcovdbg.symbols.numbered_locations import LocationArrays
+from kcovdbg.symbols.table_rows import LocationArrays
 from kcovdbg.user_folder import find_stranger, find_temporary_folder, find_user_folder
 
 _MAGIC: Final = b"KCOVPRT2" if sys.byteorder == "little" else b"2TRPVOCK"

@@ -21,9 +21,9 @@ from kcovdbg.symbols import table_builder as build
 from kcovdbg.symbols import table_cache as cache
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableError, TableWriter, TextRange
-from kcovdbg.symbols.numbered_locations import LocationError, Locations
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import Progress
+from kcovdbg.symbols.table_rows import LocationError, Locations
 
 BUILD_ID = "0123456789abcdef0123456789abcdef01234567"
 BASE = 0xFFFFFFFF81000000
