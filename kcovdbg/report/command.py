@@ -36,12 +36,16 @@ from kcovdbg.records.coverage import FileCoverage, LineCoverage
 from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, make_numbering, pc_sequence
 from kcovdbg.records.top import count_repeats, rank
 from kcovdbg.records.trace_file import read_header
-from kcovdbg.report.changes import Change, ChangeLine, add_counts, change_markup, counts_text
 from kcovdbg.report.listing import (
     Bar,
+    Change,
+    ChangeLine,
     Listing,
+    add_counts,
+    change_markup,
     chart_markup,
     chunk_lines,
+    counts_text,
     findings_markup,
     folded_markup,
     listing_markup,

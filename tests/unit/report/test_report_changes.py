@@ -6,7 +6,7 @@ import re
 import pytest
 
 from kcovdbg.records.coverage import LineCoverage
-from kcovdbg.report.changes import Change, ChangeLine, change_markup
+from kcovdbg.report.listing import Change, ChangeLine, change_markup
 
 COVERED = LineCoverage("a.c", 1, 7, 1, 1)
 NOT_COVERED = LineCoverage("a.c", 1, 0, 1, 0)
