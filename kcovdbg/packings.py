@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The formats of compressed files that are read as they are: gzip, xz and zstd."""
+"""The formats of compressed files that are read as they are (gzip, xz and zstd), and the contents of such trace files."""
 
 from __future__ import annotations
 

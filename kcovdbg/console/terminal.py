@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The streams that answers and errors go to, and what they can show."""
+"""The terminal: the streams that answers and errors go to, what they can show, styles, and syntax colors of source text."""
 
 from __future__ import annotations
 

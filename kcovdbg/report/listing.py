@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Source text with its coverage by one or two traces."""
+"""Source text with its coverage by one or two traces, and the lines that a patch changes with theirs."""
 
 from __future__ import annotations
 

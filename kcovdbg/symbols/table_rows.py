@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The columns of a location table, in C: made, checked and searched."""
+"""The columns of a location table, in C: made, checked and searched; locations by number.
+
+A kernel has a million locations: their chains of frames are arrays.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The session that each task is in, by its fields, its saved state and the object that it refers to."""
+"""The session that each task is in, by its fields, its saved state and the object that it refers to; who uses each area."""
 
 from __future__ import annotations
 
