@@ -184,6 +184,13 @@ GROUPS: Final = (
         "net/core/skbuff.c; fs/reiserfs/prints.c; fs/btrfs/messages.h; fs/xfs; rust/helpers/bug.c; fs/sysfs/dir.c",
     ),
     FunctionGroup(
+        "Rust panics",
+        CrashRole.REPORT,
+        # Names are mangled as rustc's v0 and legacy schemes do.
+        r"(_R\w*17)?rust_begin_unwind|_(R\w*|ZN)4core9panicking\w+|_(R\w*|ZN)4core(6option|6result)\d+(unwrap|expect)_failed\w*",
+        "rust/kernel/lib.rs: panic(); library/core/src of Rust: panicking.rs, option.rs, result.rs",
+    ),
+    FunctionGroup(
         "fault injection", CrashRole.REPORT, r"fail_dump|should_fail\w*|__should_fail\w*", "lib/fault-inject.c; mm/failslab.c"
     ),
     FunctionGroup(
@@ -272,9 +279,18 @@ GROUPS: Final = (
     FunctionGroup(
         "timers, work and wake-ups",
         CrashRole.HELPER,
-        r"lock_timer_base|(try_to_)?(del_timer|timer_delete)\w*|init_timer_key|try_to_grab_pending|__queue_work|queue_work_on"
+        r"lock_timer_base|(__)?(try_to_)?(del_timer|timer_delete)\w*|init_timer_key|(__)?mod_timer\w*|add_timer\w*|timer_reduce"
+        r"|sk_stop_timer\w*|try_to_grab_pending|__queue_work|queue_work_on|insert_work|(__)?queue_delayed_work\w*"
         r"|call_rcu\w*|__call_rcu\w*|__wake_up\w*|complete(_all)?|finish_wait|mutex_remove_waiter",
         "kernel/time/timer.c; kernel/workqueue.c; kernel/rcu/tree.c; kernel/sched/wait.c, completion.c; kernel/locking/mutex.c",
+    ),
+    FunctionGroup(
+        "inodes, numbers, pages and ciphers",
+        CrashRole.HELPER,
+        r"(drop|inc|clear|set)_nlink|iput(_final)?|ihold|(fast_)?dput|ida_(free|destroy|alloc_range)|(un)?lock_page|folio_unlock"
+        r"|klist_\w+|put_device|rhashtable_lookup\w*|extract_(user|iter)_to_sg|aes_(en|de)crypt\w*|aes_expandkey",
+        "fs/inode.c, dcache.c; lib/idr.c, klist.c, rhashtable.c, iov_iter.c, crypto/aes.c; mm/filemap.c; drivers/base/core.c; "
+        "syzkaller's pkg/report/linux.go: stackParams.skip",
     ),
     FunctionGroup(
         "objects of devices, requests, buffers and sockets",

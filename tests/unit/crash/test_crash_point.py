@@ -131,6 +131,20 @@ BUG = "__warn report_bug handle_bug exc_invalid_op asm_exc_invalid_op"
         (f"panic {BUG} debug_print_object debug_object_activate __call_rcu.constprop.67 call_rcu broken", "broken"),
         (f"panic {BUG} refcount_warn_saturate kobject_get kobject_add_internal device_add broken", "broken"),
         (f"panic {BUG} hlock_class mark_lock __lock_acquire lock_acquire lock_sock_nested broken", "broken"),
+        (f"panic {BUG} drop_nlink broken", "broken"),
+        (f"panic {BUG} inc_nlink broken", "broken"),
+        (f"panic {BUG} ida_free broken", "broken"),
+        (f"panic {BUG} __mod_timer add_timer broken", "broken"),
+        (f"panic {BUG} folio_unlock broken", "broken"),
+        (f"panic {BUG} innermost iput dput broken", "innermost"),
+        ("print_report kasan_report aes_encrypt broken", "broken"),
+        # rust/kernel/lib.rs
+        (f"{BUG} rust_helper_BUG rust_begin_unwind _ZN4core9panicking9panic_fmt17h89af7b08942b8a76E broken", "broken"),
+        (
+            f"{BUG} rust_helper_BUG _RNvCs1_7___rustc17rust_begin_unwind _RNvNtCs2_4core9panicking9panic_fmt"
+            " _RNvNtCs2_4core6option13unwrap_failed _RNvCs3_6broken4read",
+            "_RNvCs3_6broken4read",
+        ),
         ("create_object kmemleak_alloc kmem_cache_alloc broken", "broken"),
         ("schedule schedule_timeout ldsem_down_write broken", "broken"),
         ("__schedule schedule io_schedule wait_on_page_bit_common filemap_fdatawait_range broken", "broken"),
