@@ -10,6 +10,7 @@ from kcovdbg.errors import TargetError
 from kcovdbg.target import stub_kernel
 from kcovdbg.target.kaslr import MismatchError
 from kcovdbg.target.rsp import StubReadError
+from kcovdbg.target.stub_kernel import read_lowcore_vmcoreinfo
 
 REGISTERS = (
     "\r\nCPU#0\r\nRAX=0000000000000000\r\nGDT=     fffffe7ae4708000 0000007f\r\nIDT=     fffffe0000000000 00000fff\r\n"
@@ -229,3 +230,36 @@ def test_pages_are_read_once():
     assert reads == [0x5000]
     with pytest.raises(StubReadError):
         memory.read(0x5FF8, 16)
+
+
+NOTE = 0x12345000
+
+
+def reader(pointer, data):
+    def read(address, size):
+        if address == 0xE0C:
+            return pointer.to_bytes(8, "big")
+        if address == NOTE:
+            return data.ljust(size, b"\0")
+        raise StubReadError(f"{address:#x}")
+
+    return read
+
+
+def test_found_by_its_address():
+    note = make_note("VMCOREINFO", 0, b"OSRELEASE=6.12.0\nPAGESIZE=4096\n", ">")
+    assert read_lowcore_vmcoreinfo(reader(NOTE, note)) == b"OSRELEASE=6.12.0\nPAGESIZE=4096\n"
+
+
+@pytest.mark.parametrize(
+    ("pointer", "data"),
+    [
+        pytest.param(0, b"", id="not booted"),
+        pytest.param(NOTE | 1, b"", id="booting: the KASLR offset"),
+        pytest.param(NOTE, make_note("CORE", 1, b"x", ">"), id="another note"),
+        pytest.param(NOTE + 8, b"", id="not in memory"),
+    ],
+)
+def test_none_where_there_is_none(pointer, data):
+    with pytest.raises(TargetError):
+        read_lowcore_vmcoreinfo(reader(pointer, data))
