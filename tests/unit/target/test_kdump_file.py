@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import io
+import itertools
+import random
 import struct
 import zlib
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.target import kdump_file
 from kcovdbg.target.kdump_file import KdumpFile
 
 BLOCK = 4096
@@ -79,3 +84,120 @@ def test_another_compression() -> None:
     assert len(dump.read_physical(0, BLOCK)) == BLOCK
     with pytest.raises(TargetError):
         dump.read_physical(BLOCK, 8)
+
+
+def flat(pieces, *, end=True, kind=1, version=1):
+    data = (kdump_file.FLATTENED_MAGIC + struct.pack(">qq", kind, version)).ljust(4096, b"\0")
+    for offset, content in pieces:
+        data += struct.pack(">qq", offset, len(content)) + content
+    return data + (struct.pack(">qq", -1, -1) if end else b"")
+
+
+def put_together(data, path):
+    content, problem = put_what_there_is(data, path)
+    assert problem is None
+    return content
+
+
+def put_what_there_is(data, path):
+    with path.open("w+b") as target:
+        size, problem = kdump_file.reassemble(io.BytesIO(data), target)
+    content = path.read_bytes()
+    assert len(content) == size
+    return content, problem
+
+
+def test_pieces_go_where_they_belong(tmp_path):
+    data = flat([(8, b"later"), (0, b"first"), (4, b"T")])
+    assert put_together(data, tmp_path / "dump") == b"firsT\0\0\0later"
+
+
+def test_what_is_left_out_is_a_hole(tmp_path):
+    path = tmp_path / "dump"
+    put_together(flat([(0, b"x"), (1 << 30, b"y")]), path)
+    assert path.stat().st_size == (1 << 30) + 1
+    assert path.stat().st_blocks * 512 < 1 << 20
+
+
+def test_random_order_and_large_pieces(tmp_path):
+    generator = random.Random(1)
+    content = generator.randbytes(3 << 20)
+    cuts = [0, *sorted(generator.sample(range(1, len(content)), 40)), len(content)]
+    pieces = [(start, content[start:end]) for start, end in itertools.pairwise(cuts)]
+    generator.shuffle(pieces)
+    assert put_together(flat(pieces), tmp_path / "dump") == content
+
+
+@pytest.mark.parametrize(
+    ("cut", "expected"),
+    [
+        (4095, b""),
+        (4096, b""),
+        (4100, b""),
+        (4112, b""),
+        (4113, b"f"),
+        (4117, b"first"),
+        (4130, b"first"),
+        (4135, b"first\0\0\0la"),
+        (4138, b"first\0\0\0later"),
+    ],
+)
+def test_cut_off(tmp_path, cut, expected):
+    """Received pieces are at their offsets, and the file ends after the last one."""
+    data = flat([(0, b"first"), (8, b"later")])
+    content, problem = put_what_there_is(data[:cut], tmp_path / "dump")
+    assert content == expected
+    assert hex(cut) in problem
+
+
+def test_no_header(tmp_path):
+    with pytest.raises(kdump_file.FlattenedError):
+        put_together(flat([])[:10], tmp_path / "dump")
+
+
+@pytest.mark.parametrize(("offset", "size"), [(-5, 4), (0, -1), (0, 0), (-1, 0), (1 << 62, 5), (5, (1 << 63) - 1)])
+def test_impossible_pieces(tmp_path, offset, size):
+    data = flat([], end=False) + struct.pack(">qq", offset, size) + b"data"
+    with pytest.raises(kdump_file.FlattenedError, match="0x1000"):
+        put_together(data, tmp_path / "dump")
+    assert (tmp_path / "dump").stat().st_size < 1 << 20
+
+
+def test_other_versions_are_refused(tmp_path):
+    with pytest.raises(kdump_file.FlattenedError, match=r"\b2\b"):
+        put_together(flat([], version=2), tmp_path / "dump")
+
+
+def read_pieces(data):
+    """Read pieces in the simplest way: return the content and whether it is complete; None if a piece is impossible."""
+    content = bytearray()
+    while len(data) >= 16:
+        offset, size = struct.unpack_from(">qq", data)
+        if (offset, size) == (-1, -1):
+            return bytes(content), True
+        if offset < 0 or size <= 0 or offset + size > 64 << 40:
+            return None
+        piece = data[16 : 16 + size]
+        if piece:
+            content.extend(bytes(max(0, offset + len(piece) - len(content))))
+            content[offset : offset + len(piece)] = piece
+        data = data[16 + size :]
+    return bytes(content), False
+
+
+PIECES = st.lists(st.tuples(st.integers(-2, 300), st.binary(max_size=40)), max_size=5)
+
+
+@given(PIECES, st.booleans(), st.one_of(st.just(b""), st.binary(max_size=60)), st.integers(0, 60))
+def test_any_pieces(tmp_path_factory, pieces, end, tail, cut):
+    path = tmp_path_factory.mktemp("flat") / "dump"
+    data = flat(pieces, end=end) + tail
+    data = data[: max(4096, len(data) - cut)]
+    expected = read_pieces(data[4096:])
+    if expected is None:
+        with pytest.raises(kdump_file.FlattenedError):
+            put_together(data, path)
+    else:
+        content, problem = put_what_there_is(data, path)
+        assert (content, problem is None) == expected
+    path.unlink()
