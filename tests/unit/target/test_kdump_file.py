@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Pages of a kdump-compressed dump that is written here as makedumpfile's IMPLEMENTATION describes the format."""
+"""Kdump-compressed and flattened dumps, written here as makedumpfile's IMPLEMENTATION describes the formats."""
 
 from __future__ import annotations
 

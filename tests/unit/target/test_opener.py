@@ -32,7 +32,7 @@ from kcovdbg.target import slice_file as slices
 from kcovdbg.target.drgn import programs
 from kcovdbg.target.kdump_file import KDUMP_MAGIC
 from kcovdbg.target.opener import TargetOptions, find_gdb_arguments, open_target, sort_files
-from tests.unit.target.test_flattened import flat
+from tests.unit.target.test_kdump_file import flat
 
 NOTES = make_note(
     "VMCOREINFO", 0, b"OSRELEASE=6.12.0\nPAGESIZE=4096\nSYMBOL(swapper_pg_dir)=ffffffff82a10000\nKERNELOFFSET=0\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Finding a kernel in a stopped machine."""
+"""Finding a kernel in a stopped machine, and the VMCOREINFO of s390x kernels by the address in their lowcore."""
 
 import struct
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The State is read by parts: the cost of each part, absent parts, and the decision about sessions."""
+"""The State is read by parts: the cost of each part, absent parts, sessions, and preemption counts."""
 
 import pytest
 
