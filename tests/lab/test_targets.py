@@ -58,9 +58,17 @@ def look(target: Target) -> str:
         list(files.for_each_descriptor(tasks)),
         list(files.for_each_mapping(tasks)),
         [target.read(task.kcov_area, 8 * task.kcov_size).hex() for task in tasks if task.kcov_area],
-        sorted(target.vmalloc.for_each_vmalloc_area()) if target.vmalloc else None,
+        find_areas(target),
     ]
     return json.dumps(found)
+
+
+def find_areas(target: Target) -> object:
+    """Return the vmalloc areas; makedumpfile 1.7.2 leaves out pages of Linux 7.3's."""
+    try:
+        return sorted(target.vmalloc.for_each_vmalloc_area()) if target.vmalloc else None
+    except ReadError as error:
+        return str(error)
 
 
 def stacks(target: Target) -> list[object]:
