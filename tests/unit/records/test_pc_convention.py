@@ -108,6 +108,29 @@ def test_a_word_in_two_ways_is_the_point_of_a_basic_block():
     assert {one.convention: one.records for one in found.readings} == {"raw": 30, "call": 59}
 
 
+@pytest.mark.parametrize(("main", "other"), [("call", "raw"), ("raw", "call"), ("twice", "call")])
+def test_records_of_tail_calls_are_no_convention(main, other):
+    """Such a record is the return address of a call, which may follow another point at once."""
+    pcs = trace(21, 300)
+    distinct = [*dict.fromkeys(pcs)]
+    few = len(distinct) // 30
+    tails = [pc - CORRECTIONS[other] for pc in make_tails(few, distinct)]
+    words = [pc - CORRECTIONS[main] for pc in pcs]
+    found = find(words + tails)
+    assert [one.convention for one in found.readings] == [main]
+    assert list(found.words) == pcs + tails
+    assert list(found.damaged) == [*range(len(pcs), len(pcs) + few)]
+
+
+def make_tails(count, taken):
+    """Return points that are points in no other convention."""
+    known = set(POINTS)
+    alone = [
+        pc for pc in POINTS if pc not in taken and not any(pc + delta in known for delta in (-10, -9, -5, -4, -1, 1, 4, 5, 9))
+    ]
+    return random.Random(22).sample(alone, count)
+
+
 @pytest.mark.parametrize("convention", CORRECTIONS)
 def test_damage_is_counted_and_left_alone(convention):
     known = set(POINTS)
