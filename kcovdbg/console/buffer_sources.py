@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import WordError
-from kcovdbg.console.command import Need
 from kcovdbg.console.context import Context
 from kcovdbg.console.paragraph import suggest
 from kcovdbg.console.symbol_sources import find_base, find_module_files, find_module_places, find_module_sets
@@ -36,6 +35,7 @@ from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_bu
 from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.target.local_kernel import is_this_machine
+from kcovdbg.target.protocol import make_memory_error
 from kcovdbg.walk.buffer_names import check_name
 from kcovdbg.walk.buffers import read_buffer
 
@@ -72,7 +72,11 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
         return _read_traces(context, what.removeprefix(FILE), kernel)
     if what.startswith(USER) and context.workspace.confinement is not None:
         raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
-    context.require(Need.MEMORY)
+    problem = context.workspace.target.memory_problem
+    if problem is not None:
+        error = make_memory_error(f"{context.command.name} {what}", problem)
+        error.hint = f"a trace is named {FILE}PATH; or {error.hint}"
+        raise error
     if what.startswith(USER):
         return read_both_views(context, FD + what.removeprefix(USER)).user
     if what == ALL or is_pattern(what):

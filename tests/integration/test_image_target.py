@@ -34,6 +34,7 @@ STATE = (
     "last",
     "slice -o {out}",
     "top 41",
+    "source fs/read_write.c",
     "report -o {out}",
 )
 
@@ -94,6 +95,7 @@ def test_what_needs_memory_names_the_image(files: Path, tmp_path: Path, line: st
     assert str(files / "vmlinux") in first
     assert "kcore" not in done.stderr
     assert "-c" in hint
+    assert ("file:" in hint) == line.startswith(("top", "source"))
     assert not out.exists()
 
 
