@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which coverage points of two builds of a kernel are the same, so that traces of both can be compared.
 
-Points are the same when all frames of their locations are: the same functions (:mod:`.function_pairs`) on the same lines
-(:mod:`.line_pairs`). Several points of one function that are on one line are matched one by one where the function has them in
+Points are the same when all frames of their locations are: the same functions on the same lines (:mod:`.function_pairs`).
+Several points of one function that are on one line are matched one by one where the function has them in
 the same order in both builds, and as one otherwise. Where inlining differs, the innermost function and line decide.
 
 Points that are the same have one number. Numbers replace PCs wherever records of two builds are aligned or counted.

@@ -24,7 +24,7 @@ class Role(str, Enum):
 class Session(NamedTuple):
     """One session as a task's fields, or a saved copy of them, describe it. Members are None where unknown.
 
-    :func:`kcovdbg.walk.sessions.decide_session` makes every one of them.
+    :func:`kcovdbg.walk.sessions.SessionWalk.decide_session` makes every one of them.
     """
 
     task: int | None
