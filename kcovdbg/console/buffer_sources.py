@@ -249,9 +249,8 @@ def read_trace_file(
             partial(find_module_places, target),
             partial(find_base, target),
         )
-    found = Path(confine(workspace, path))
-    folder = None if workspace.confinement is None else workspace.confinement.folder_of(found)
-    return read_trace(found, kernel, options, folder)
+    found = confine(workspace, path)
+    return read_trace(found, kernel, options, find_folder(workspace, found))
 
 
 def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buffer:
@@ -296,6 +295,11 @@ def confine(workspace: Workspace, path: str) -> str:
     if workspace.confinement is not None:
         return str(workspace.confinement.find_input(path))
     return os.path.expanduser(path)  # noqa: PTH111 - that of Path raises for an unknown user
+
+
+def find_folder(workspace: Workspace, path: str) -> Path | None:
+    """Return the directory in which a path of :func:`confine` must still be when it is opened; None for any."""
+    return None if workspace.confinement is None else workspace.confinement.folder_of(Path(path))
 
 
 def find_points(workspace: Workspace) -> Sequence[PointSet] | None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import page_align, page_align_down
 from kcovdbg.console.argument import Value
-from kcovdbg.console.buffer_sources import confine, find_trace_operands
+from kcovdbg.console.buffer_sources import confine, find_folder, find_trace_operands
 from kcovdbg.console.command import Command
 from kcovdbg.console.symbol_sources import TableTarget, find_module_sets, find_symbolizer
 from kcovdbg.console.workspace import Workspace
@@ -200,7 +200,9 @@ def read_headers(workspace: Workspace, word: str) -> Iterator[TraceHeader | None
     for path in find_trace_operands(word):
         with contextlib.suppress(KcovdbgError, OSError):
             # What cannot be read is reported when it is.
-            yield from map(read_header, find_traces(confine(workspace, path)))
+            found = confine(workspace, path)
+            folder = find_folder(workspace, found)
+            yield from (read_header(trace, folder) for trace in find_traces(found))
 
 
 def find_build_ids(workspace: Workspace, word: str, own: str | None) -> Iterator[str | None]:

@@ -104,13 +104,15 @@ class Manager(NamedTuple):
     where there is no configuration."""
 
     def crashes(self) -> Iterator[Crash]:
-        """Iterate over the crashes, by title.
+        """Iterate over the crashes, by title, without links out of the directory of crashes.
 
         :raises KcovdbgError: when they cannot be listed.
         """
         top = self.workdir / _CRASHES
         try:
-            paths = [*top.iterdir()]
+            # Whoever writes the directory must not choose which other files are read.
+            inside = top.resolve()
+            paths = [path for path in top.iterdir() if path.resolve().is_relative_to(inside)]
         except OSError as error:
             raise KcovdbgError(f"could not read '{top}': {error.strerror or error}") from None
         crashes = [_read_crash(path) for path in paths if path.is_dir()]

@@ -198,6 +198,9 @@ def test_links_out_of_a_crash_are_not_read(workdir):
     (folder / "log0").symlink_to("../../secret")
     (folder / "kept").write_text("1s ago: executing program 0 (id=1):\nsync()\n\n")
     (folder / "log1").symlink_to("kept")
+    (workdir / "other").mkdir()
+    (workdir / "other/description").write_text("root:secret")
+    (folder.parent / "b").symlink_to(workdir / "other")
     (crash,) = find_manager(str(workdir)).crashes()
     assert crash.title is None
     with pytest.raises(OSError):
