@@ -170,7 +170,7 @@ def read_hash_links(target: Target, layout: Layout) -> Iterator[ListLink]:
         return following or 0, back
 
     left = MAX_ENTRIES
-    for bucket in range(length or 16):
+    for bucket in range(length or _DEFAULT_BUCKETS):
         head = table + bucket * target.word_size
         for link in _follow(f"bucket {bucket}", read_pointer(target, head), head, 0, node, read, min(left, MAX_CHAIN)):
             left -= link.problem is None
