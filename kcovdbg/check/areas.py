@@ -12,7 +12,7 @@ from kcovdbg.check.handles import broken_link
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, CachedArea
-from kcovdbg.model.rule import Hex, Violation, rule, values
+from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Session
 
@@ -32,7 +32,7 @@ def _name_user(state: State, session: Session) -> str:
     return "an unknown task" if fields is None else name_task(fields)
 
 
-@rule(
+@Rule(
     "A1",
     Severity.ERROR,
     "the lists of free areas are intact",
@@ -42,8 +42,7 @@ def _name_user(state: State, session: Session) -> str:
     needs=Part.LINKS,
     features=_REMOTE,
 )
-def check_links(state: State) -> Iterator[Violation]:
-    """A1."""
+def _check_links(state: State) -> Iterator[Violation]:
     for link in state.area_links:
         about = f"list of {link.list} areas"
         if link.problem is not None:
@@ -57,7 +56,7 @@ def check_links(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "A2",
     Severity.ERROR,
     "a free area is a vmalloc area of its size, allocated for the purpose of its list",
@@ -67,8 +66,7 @@ def check_links(state: State) -> Iterator[Violation]:
     needs=Part.CACHED_AREAS | Part.VMALLOC,
     features=_REMOTE,
 )
-def check_memory(state: State) -> Iterator[Violation]:
-    """A2."""
+def _check_memory(state: State) -> Iterator[Violation]:
     if state.vmalloc is None:
         return
     for area in state.cached_areas:
@@ -91,7 +89,7 @@ def _words(state: State, size: int) -> int:
     return state.kernel.page_align(size) // state.kernel.buffer_word
 
 
-@rule(
+@Rule(
     "A3",
     Severity.ERROR,
     "a free area is not in use",
@@ -101,8 +99,7 @@ def _words(state: State, size: int) -> int:
     needs=Part.TASKS | Part.CACHED_AREAS | Part.SAVED,
     features=_REMOTE,
 )
-def check_free(state: State) -> Iterator[Violation]:
-    """A3."""
+def _check_free(state: State) -> Iterator[Violation]:
     of_cpus = frozenset(state.irq_areas.values())
     users: dict[int, list[Session]] = defaultdict(list)
     for session in state.sessions:
@@ -122,7 +119,7 @@ def check_free(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "A4",
     Severity.ERROR,
     "an area is on one list once, or in use by one section",
@@ -132,8 +129,7 @@ def check_free(state: State) -> Iterator[Violation]:
     needs=Part.TASKS | Part.OBJECTS | Part.CACHED_AREAS,
     features=_REMOTE,
 )
-def check_once(state: State) -> Iterator[Violation]:
-    """A4."""
+def _check_once(state: State) -> Iterator[Violation]:
     for address, count in Counter(area.address for area in state.cached_areas).items():
         if count > 1:
             yield Violation(
@@ -157,7 +153,7 @@ def check_once(state: State) -> Iterator[Violation]:
             yield Violation(about, message, (*shown, *values(kcov=Hex(owner))), tasks=tasks)
 
 
-@rule(
+@Rule(
     "A5",
     Severity.ERROR,
     "areas for softirqs have one size, and none is lost",
@@ -168,8 +164,7 @@ def check_once(state: State) -> Iterator[Violation]:
     features=(Feature.AREA_LISTS,),
     detail="There is one for each possible CPU; on PREEMPT_RT twice as many, or four more where there are at most three CPUs.",
 )
-def check_pool(state: State) -> Iterator[Violation]:
-    """A5."""
+def _check_pool(state: State) -> Iterator[Violation]:
     listed = [area for area in state.cached_areas if area.list == IRQ_LIST]
     used = {
         task.session.area: task.session.size
@@ -204,7 +199,7 @@ def check_pool(state: State) -> Iterator[Violation]:
         )
 
 
-@rule(
+@Rule(
     "A6",
     Severity.ADVICE,
     "free areas do not take much memory",
@@ -214,8 +209,7 @@ def check_pool(state: State) -> Iterator[Violation]:
     needs=Part.CACHED_AREAS,
     features=_REMOTE,
 )
-def check_amount(state: State) -> Iterator[Violation]:
-    """A6."""
+def _check_amount(state: State) -> Iterator[Violation]:
     sizes = Counter(area.size for area in state.cached_areas if area.size is not None and area.list == TASK_LIST)
     held = sum(state.kernel.bytes_of(size) * count for size, count in sizes.items())
     if held > _MUCH:
@@ -227,7 +221,7 @@ def check_amount(state: State) -> Iterator[Violation]:
         )
 
 
-@rule(
+@Rule(
     "A7",
     Severity.ERROR,
     "a CPU's area for softirqs is never on the list of free areas",
@@ -237,8 +231,7 @@ def check_amount(state: State) -> Iterator[Violation]:
     needs=Part.CACHED_AREAS | Part.SAVED,
     features=(Feature.IRQ_AREA_PER_CPU,),
 )
-def check_cpu_area(state: State) -> Iterator[Violation]:
-    """A7."""
+def _check_cpu_area(state: State) -> Iterator[Violation]:
     irq = {area: cpu for cpu, area in state.irq_areas.items()}
     for area in state.cached_areas:
         if area.address in irq:

@@ -15,7 +15,7 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.point_proof import BufferMapping, NextMapping
-from kcovdbg.model.rule import Hex, Violation, contents_violation, rule, values
+from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, values
 from kcovdbg.model.state import BufferContents, Part, State
 from kcovdbg.series import table
 
@@ -29,7 +29,7 @@ def _holds_comparisons(mode: str | None) -> bool:
     return table.codec_of_trace(mode).has_operands
 
 
-@rule(
+@Rule(
     "B1",
     Severity.WARNING,
     "a buffer's count is at most its capacity",
@@ -38,8 +38,7 @@ def _holds_comparisons(mode: str | None) -> bool:
     needs=Part.OBJECTS,
     detail="The count of a full buffer is its capacity: how many records were dropped is unknown.",
 )
-def check_count(state: State) -> Iterator[Violation]:
-    """B1."""
+def _check_count(state: State) -> Iterator[Violation]:
     for address, kcov in state.objects.items():
         fields = kcov.fields
         if kcov.count is None or fields is None or not fields.size or _holds_comparisons(kcov.mode):
@@ -60,7 +59,7 @@ def check_count(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "B2",
     Severity.WARNING,
     "a buffer's count of comparisons is at most its capacity",
@@ -72,8 +71,7 @@ def check_count(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS,
     features=(Feature.COMPARISONS,),
 )
-def check_comparison_count(state: State) -> Iterator[Violation]:
-    """B2."""
+def _check_comparison_count(state: State) -> Iterator[Violation]:
     for address, kcov in state.objects.items():
         fields = kcov.fields
         if kcov.count is None or kcov.capacity is None or fields is None or not _holds_comparisons(kcov.mode):
@@ -100,7 +98,7 @@ def check_comparison_count(state: State) -> Iterator[Violation]:
         )
 
 
-@rule(
+@Rule(
     "B3",
     Severity.ERROR,
     "a section's count is at most the capacity of its area",
@@ -111,8 +109,7 @@ def check_comparison_count(state: State) -> Iterator[Violation]:
     features=(Feature.REMOTE,),
     detail="User space cannot write it.",
 )
-def check_private_count(state: State) -> Iterator[Violation]:
-    """B3."""
+def _check_private_count(state: State) -> Iterator[Violation]:
     for contents in state.buffers:
         count, capacity = contents.buffer.stored_count, contents.buffer.capacity
         if contents.section is not None and count is not None and capacity is not None and count > capacity:
@@ -120,7 +117,7 @@ def check_private_count(state: State) -> Iterator[Violation]:
             yield contents_violation(contents, message, values(count=Hex(count), capacity=capacity))
 
 
-@rule(
+@Rule(
     "B4",
     Severity.ERROR,
     "records hold addresses of code",
@@ -133,8 +130,7 @@ def check_private_count(state: State) -> Iterator[Violation]:
         "later are not checked: records of an earlier mode may be left. Where code is readable, B12 applies instead."
     ),
 )
-def check_addresses(state: State) -> Iterator[Violation]:
-    """B4."""
+def _check_addresses(state: State) -> Iterator[Violation]:
     kernel = state.kernel
     start, _ = state.text
     if start is None:
@@ -176,7 +172,7 @@ def _comparisons(state: State) -> Iterator[tuple[BufferContents, int, record.Com
                 yield contents, number, decoded
 
 
-@rule(
+@Rule(
     "B5",
     Severity.ERROR,
     "a comparison's type is below 8",
@@ -186,8 +182,7 @@ def _comparisons(state: State) -> Iterator[tuple[BufferContents, int, record.Com
     needs=Part.BUFFERS,
     features=(Feature.COMPARISONS,),
 )
-def check_types(state: State) -> Iterator[Violation]:
-    """B5."""
+def _check_types(state: State) -> Iterator[Violation]:
     reported: set[str] = set()
     for contents, number, comparison in _comparisons(state):
         if comparison.type >= 8 and contents.about not in reported:
@@ -200,7 +195,7 @@ def check_types(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "B6",
     Severity.ERROR,
     "a comparison's operands fit its size",
@@ -211,8 +206,7 @@ def check_types(state: State) -> Iterator[Violation]:
     features=(Feature.COMPARISONS,),
     detail="The labels of a switch may be sign-extended.",
 )
-def check_operands(state: State) -> Iterator[Violation]:
-    """B6."""
+def _check_operands(state: State) -> Iterator[Violation]:
     reported: set[str] = set()
     for contents, number, comparison in _comparisons(state):
         if comparison.type >= 8 or contents.about in reported:
@@ -229,7 +223,7 @@ def check_operands(state: State) -> Iterator[Violation]:
                 break
 
 
-@rule(
+@Rule(
     "B8",
     Severity.ERROR,
     "the first bytes of a free area are its list entry and the size that it was allocated with",
@@ -240,8 +234,7 @@ def check_operands(state: State) -> Iterator[Violation]:
     features=(Feature.REMOTE,),
     detail="They are not a count of records.",
 )
-def check_overlay(state: State) -> Iterator[Violation]:
-    """B8."""
+def _check_overlay(state: State) -> Iterator[Violation]:
     if state.vmalloc is None:
         return
     kernel = state.kernel
@@ -261,7 +254,7 @@ def check_overlay(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "B12",
     Severity.ERROR,
     "a record is a coverage point of this build: a call of the sanitizer's callback ends at its address",
@@ -276,8 +269,7 @@ def check_overlay(state: State) -> Iterator[Violation]:
         "missing from a dump."
     ),
 )
-def check_points(state: State) -> Iterator[Violation]:
-    """B12."""
+def _check_points(state: State) -> Iterator[Violation]:
     for wrong in state.wrong_records:
         first, buffer = wrong.first[0], wrong.contents.buffer
         near = dict(first.neighbors)

@@ -10,7 +10,7 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
-from kcovdbg.model.rule import Hex, Violation, rule, values
+from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.series.table import user_allocators
 
@@ -18,7 +18,7 @@ _ROADS: Final = (Source.TASKS, Source.PER_CPU, Source.FILES, Source.SLAB, Source
 _REMOTE_ROADS: Final = (Source.REMOTE, Source.AREAS)
 
 
-@rule(
+@Rule(
     "X1",
     Severity.ERROR,
     "an object's refcount covers the files that lead to it",
@@ -27,8 +27,7 @@ _REMOTE_ROADS: Final = (Source.REMOTE, Source.AREAS)
     needs=Part.OBJECTS,
     detail="In kernels that count mappings each holds a reference of its own; in merged ones it shares that of its file.",
 )
-def check_holders(state: State) -> Iterator[Violation]:
-    """X1."""
+def _check_holders(state: State) -> Iterator[Violation]:
     what = "files and mappings" if state.kernel.counts_mappings else "files"
     for kcov in state.objects.values():
         fields = kcov.fields
@@ -45,7 +44,7 @@ def check_holders(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "X2",
     Severity.ERROR,
     "every buffer that KCOV allocated belongs to an object, a section, a list or a CPU",
@@ -57,8 +56,7 @@ def check_holders(state: State) -> Iterator[Violation]:
         "are found in their slab cache; where that cannot be searched, leaks are reported with --all only."
     ),
 )
-def check_leaks(state: State) -> Iterator[Violation]:
-    """X2."""
+def _check_leaks(state: State) -> Iterator[Violation]:
     if state.vmalloc is None:
         return
     roads = (*_ROADS, *(_REMOTE_ROADS if state.kernel.has(Feature.REMOTE) else ()))
@@ -98,7 +96,7 @@ def check_leaks(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "X3",
     Severity.ERROR,
     "an object is reachable by more than its handles",
@@ -108,8 +106,7 @@ def check_leaks(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS | Part.TASKS | Part.REMOTE | Part.FILES | Part.SAVED,
     features=(Feature.REMOTE,),
 )
-def check_forgotten(state: State) -> Iterator[Violation]:
-    """X3."""
+def _check_forgotten(state: State) -> Iterator[Violation]:
     certainty, reason = state.doubt(Source.TASKS, Source.FILES, Source.PER_CPU)
     for kcov in state.objects.values():
         fields = kcov.fields
@@ -127,7 +124,7 @@ def check_forgotten(state: State) -> Iterator[Violation]:
         )
 
 
-@rule(
+@Rule(
     "X4",
     Severity.ERROR,
     "only one task traces itself into an object's buffer",
@@ -135,8 +132,7 @@ def check_forgotten(state: State) -> Iterator[Violation]:
     consequence="Records of the tasks are mixed, and some are lost: both write the same count.",
     needs=Part.OBJECTS | Part.TASKS,
 )
-def check_claims(state: State) -> Iterator[Violation]:
-    """X4."""
+def _check_claims(state: State) -> Iterator[Violation]:
     for address, sessions in state.sessions_of.items():
         kcov = state.kcovs.get(address)
         local = dict.fromkeys(session.task for session in sessions if session.is_local and session.task is not None)
@@ -151,7 +147,7 @@ def check_claims(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "X5",
     Severity.ERROR,
     "a mapping shows no more than its object's buffer, and exists only once the buffer has a size",
@@ -160,8 +156,7 @@ def check_claims(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS | Part.FILES,
     detail="munmap() may leave parts of a mapping, which start elsewhere.",
 )
-def check_mappings(state: State) -> Iterator[Violation]:
-    """X5."""
+def _check_mappings(state: State) -> Iterator[Violation]:
     for file in state.files:
         kcov = state.kcovs.get(file.kcov)
         if file.start is None or file.end is None or file.pgoff is None or kcov is None or kcov.size is None:

@@ -12,7 +12,7 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.memory import ListLink
-from kcovdbg.model.rule import Hex, Violation, rule, values
+from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
 
 # The fill of freed and of red-zoned slab objects: include/linux/poison.h.
@@ -40,7 +40,7 @@ def broken_link(about: str, what: str, link: ListLink) -> Violation:
     )
 
 
-@rule(
+@Rule(
     "R1",
     Severity.ERROR,
     f"the chains of kcov_remote_map are intact, and an object has at most {handles.MAX_HANDLES + 1} handles",
@@ -50,8 +50,7 @@ def broken_link(about: str, what: str, link: ListLink) -> Violation:
     needs=Part.REMOTE | Part.LINKS,
     features=_REMOTE,
 )
-def check_chain(state: State) -> Iterator[Violation]:
-    """R1."""
+def _check_chain(state: State) -> Iterator[Violation]:
     for link in state.hash_links:
         if link.problem is not None:
             yield broken_link(link.list, "its chain", link)
@@ -72,7 +71,7 @@ def check_chain(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "R2",
     Severity.ERROR,
     "a handle is in its hash bucket",
@@ -82,8 +81,7 @@ def check_chain(state: State) -> Iterator[Violation]:
     needs=Part.REMOTE,
     features=_REMOTE,
 )
-def check_bucket(state: State) -> Iterator[Violation]:
-    """R2."""
+def _check_bucket(state: State) -> Iterator[Violation]:
     bits = max(state.buckets.bit_length() - 1, 0)
     for entry in state.handles:
         if entry.handle is None:
@@ -98,7 +96,7 @@ def check_bucket(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "R3",
     Severity.ERROR,
     "a handle is registered once",
@@ -108,8 +106,7 @@ def check_bucket(state: State) -> Iterator[Violation]:
     needs=Part.REMOTE,
     features=_REMOTE,
 )
-def check_unique(state: State) -> Iterator[Violation]:
-    """R3."""
+def _check_unique(state: State) -> Iterator[Violation]:
     found: dict[int, list[int]] = defaultdict(list)
     for entry in state.handles:
         if entry.handle is not None:
@@ -124,7 +121,7 @@ def check_unique(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "R4",
     Severity.ERROR,
     "a registered handle is valid: reserved bits are zero, and a common handle has an instance",
@@ -135,8 +132,7 @@ def check_unique(state: State) -> Iterator[Violation]:
     features=_REMOTE,
     detail="A USB handle may have any instance. Other trees have more subsystems: those are reported with --all only.",
 )
-def check_valid(state: State) -> Iterator[Violation]:
-    """R4."""
+def _check_valid(state: State) -> Iterator[Violation]:
     for entry in state.handles:
         if entry.handle is None:
             continue
@@ -157,7 +153,7 @@ def check_valid(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "R5",
     Severity.ERROR,
     "a handle leads to an object that takes remote coverage for a task",
@@ -169,8 +165,7 @@ def check_valid(state: State) -> Iterator[Violation]:
     needs=Part.REMOTE | Part.OBJECTS,
     features=_REMOTE,
 )
-def check_target(state: State) -> Iterator[Violation]:
-    """R5."""
+def _check_target(state: State) -> Iterator[Violation]:
     for entry in state.handles:
         if entry.kcov is None or entry.handle is None:
             continue
@@ -190,7 +185,7 @@ def check_target(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "R6",
     Severity.ERROR,
     "an object has at most one common handle, and its task carries that handle",
@@ -200,8 +195,7 @@ def check_target(state: State) -> Iterator[Violation]:
     needs=Part.REMOTE | Part.OBJECTS | Part.TASKS,
     features=_REMOTE,
 )
-def check_common(state: State) -> Iterator[Violation]:
-    """R6."""
+def _check_common(state: State) -> Iterator[Violation]:
     for address, entries in state.handles_of.items():
         common = [entry.handle for entry in entries if entry.handle is not None and handles.is_common(entry.handle)]
         about = name_kcov(address)
@@ -224,7 +218,7 @@ def check_common(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "R7",
     Severity.ADVICE,
     "an object that takes remote coverage has a handle",
@@ -234,8 +228,7 @@ def check_common(state: State) -> Iterator[Violation]:
     needs=Part.REMOTE | Part.OBJECTS,
     features=_REMOTE,
 )
-def check_reachable(state: State) -> Iterator[Violation]:
-    """R7."""
+def _check_reachable(state: State) -> Iterator[Violation]:
     if state.lacks(Source.REMOTE):
         return
     for address, kcov in state.kcovs.items():
@@ -244,7 +237,7 @@ def check_reachable(state: State) -> Iterator[Violation]:
             yield Violation(name_kcov(address), message, values(handles=0))
 
 
-@rule(
+@Rule(
     "R8",
     Severity.ERROR,
     "an entry of kcov_remote_map is not freed",
@@ -254,8 +247,7 @@ def check_reachable(state: State) -> Iterator[Violation]:
     needs=Part.REMOTE,
     features=_REMOTE,
 )
-def check_poison(state: State) -> Iterator[Violation]:
-    """R8."""
+def _check_poison(state: State) -> Iterator[Violation]:
     for entry in state.handles:
         for byte in _POISON:
             pointers = (int.from_bytes(bytes([byte]) * state.kernel.word_size, "little"), byte)

@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference, name_kcov, name_some
-from kcovdbg.model.rule import Hex, Violation, rule, values
+from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
 
 _MAX_REFERENCES: Final = 1 << 20
@@ -38,7 +38,7 @@ def describe_reference(reference: Reference) -> str:
     return where if reference.kind == "vma" or reference.fd is not None else f"file {reference.file or 0:#x}"
 
 
-@rule(
+@Rule(
     "K1",
     Severity.ERROR,
     "an object's refcount is the number of its open files, plus one if a task has it enabled, plus its remote sections",
@@ -51,8 +51,7 @@ def describe_reference(reference: Reference) -> str:
         "unmerged kernels each mapping may count.) Handles hold no reference. An interrupted section keeps its own."
     ),
 )
-def check_references(state: State) -> Iterator[Violation]:
-    """K1."""
+def _check_references(state: State) -> Iterator[Violation]:
     # Where each mapping has a reference of its own and mappings cannot be listed, too few are always found.
     lacks_mappings = state.kernel.counts_mappings and not state.kernel.lists_vmas
     for kcov, fields in _objects(state):
@@ -94,7 +93,7 @@ def _count_holders(kcov: Kcov) -> int:
     return sum(reference.counts for reference in kcov.references if reference.kind in ("fd", "vma"))
 
 
-@rule(
+@Rule(
     "K2",
     Severity.ERROR,
     "an object's mode is a mode of its kernel, and never KCOV_MODE_REMOTE",
@@ -102,8 +101,7 @@ def _count_holders(kcov: Kcov) -> int:
     consequence="KCOV_ENABLE fails with EINVAL, and a task that takes the mode over records nothing.",
     needs=Part.OBJECTS,
 )
-def check_mode(state: State) -> Iterator[Violation]:
-    """K2."""
+def _check_mode(state: State) -> Iterator[Violation]:
     kernel = state.kernel
     if not kernel.modes:
         return
@@ -118,7 +116,7 @@ def check_mode(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "K3",
     Severity.ERROR,
     "an object has a size exactly when it has a mode, and a size that KCOV_INIT_TRACE accepts",
@@ -126,8 +124,7 @@ def check_mode(state: State) -> Iterator[Violation]:
     consequence="The bounds of the buffer are wrong: records are lost, or written behind it.",
     needs=Part.OBJECTS,
 )
-def check_size(state: State) -> Iterator[Violation]:
-    """K3."""
+def _check_size(state: State) -> Iterator[Violation]:
     limit = state.kernel.size_limit
     for kcov, fields in _objects(state):
         if fields.mode is None or fields.size is None:
@@ -141,7 +138,7 @@ def check_size(state: State) -> Iterator[Violation]:
         yield Violation(name_kcov(fields.address), message, values(mode=kcov.mode, size=fields.size), kcovs=(fields.address,))
 
 
-@rule(
+@Rule(
     "K4",
     Severity.ERROR,
     "an initialized object has a buffer: a vmalloc area for user space that is large enough for its size",
@@ -150,8 +147,7 @@ def check_size(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS | Part.VMALLOC,
     detail="Up to v5.17 the first mmap() allocates the buffer: before it, having none is legal.",
 )
-def check_area(state: State) -> Iterator[Violation]:
-    """K4."""
+def _check_area(state: State) -> Iterator[Violation]:
     always = _allocates_at_once(state)
     for kcov, fields in _objects(state):
         if fields.mode is None or fields.area is None or fields.size is None:
@@ -194,7 +190,7 @@ def _find_problem(state: State, start: int, size: int) -> str | None:
     return None
 
 
-@rule(
+@Rule(
     "K5",
     Severity.ERROR,
     "an object is in a tracing mode exactly while a task has it enabled",
@@ -203,8 +199,7 @@ def _find_problem(state: State, start: int, size: int) -> str | None:
     needs=Part.OBJECTS,
     detail="Up to v4.14 the mode stays after KCOV_DISABLE.",
 )
-def check_enabled(state: State) -> Iterator[Violation]:
-    """K5."""
+def _check_enabled(state: State) -> Iterator[Violation]:
     keeps_mode = not state.kernel.has(Feature.COMPARISONS)
     for kcov, fields in _objects(state):
         if fields.task is None or fields.mode is None:
@@ -220,7 +215,7 @@ def check_enabled(state: State) -> Iterator[Violation]:
         yield Violation(name_kcov(fields.address), message, values(mode=kcov.mode, t=Hex(fields.task)), kcovs=(fields.address,))
 
 
-@rule(
+@Rule(
     "K6",
     Severity.ERROR,
     "the task that an object is enabled for exists",
@@ -228,8 +223,7 @@ def check_enabled(state: State) -> Iterator[Violation]:
     consequence="The object can be neither disabled nor enabled again, and its handles stay registered.",
     needs=_OBJECTS_AND_TASKS,
 )
-def check_owner(state: State) -> Iterator[Violation]:
-    """K6."""
+def _check_owner(state: State) -> Iterator[Violation]:
     certainty, reason = state.doubt(Source.TASKS)
     for _, fields in _objects(state):
         if fields.task and fields.task not in state.task_by_address:
@@ -243,7 +237,7 @@ def check_owner(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "K7",
     Severity.ERROR,
     "an object takes remote coverage only while it is enabled, and has handles and a remote_size only then",
@@ -256,8 +250,7 @@ def check_owner(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS | Part.REMOTE,
     features=_REMOTE,
 )
-def check_remote(state: State) -> Iterator[Violation]:
-    """K7."""
+def _check_remote(state: State) -> Iterator[Violation]:
     for kcov, fields in _objects(state):
         if None in (fields.remote, fields.task, fields.mode):
             continue
@@ -285,7 +278,7 @@ def check_remote(state: State) -> Iterator[Violation]:
         )
 
 
-@rule(
+@Rule(
     "K8",
     Severity.WARNING,
     "an object's sequence is at least 1",
@@ -295,8 +288,7 @@ def check_remote(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS,
     features=_REMOTE,
 )
-def check_sequence(state: State) -> Iterator[Violation]:
-    """K8."""
+def _check_sequence(state: State) -> Iterator[Violation]:
     for _, fields in _objects(state):
         if fields.sequence is not None and fields.sequence < 1:
             yield Violation(
@@ -309,7 +301,7 @@ def check_sequence(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "K9",
     Severity.ADVICE,
     "areas for remote coverage have a size",
@@ -319,8 +311,7 @@ def check_sequence(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS,
     features=_REMOTE,
 )
-def check_remote_size(state: State) -> Iterator[Violation]:
-    """K9."""
+def _check_remote_size(state: State) -> Iterator[Violation]:
     for _, fields in _objects(state):
         if fields.remote and fields.remote_size == 0:
             yield Violation(
@@ -331,7 +322,7 @@ def check_remote_size(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "K10",
     Severity.ERROR,
     "an object's buffer belongs to no other object, is on no free list, and is no CPU's area",
@@ -341,8 +332,7 @@ def check_remote_size(state: State) -> Iterator[Violation]:
     ),
     needs=Part.OBJECTS | Part.CACHED_AREAS | Part.SAVED,
 )
-def check_sharing(state: State) -> Iterator[Violation]:
-    """K10."""
+def _check_sharing(state: State) -> Iterator[Violation]:
     by_area: dict[int, list[int]] = defaultdict(list)
     for _, fields in _objects(state):
         if fields.area:
@@ -363,7 +353,7 @@ def check_sharing(state: State) -> Iterator[Violation]:
             yield Violation(about, message, shown, kcovs=tuple(owners))
 
 
-@rule(
+@Rule(
     "K11",
     Severity.ERROR,
     "exactly one open file leads to an object, and every file of KCOV leads to an object",
@@ -371,8 +361,7 @@ def check_sharing(state: State) -> Iterator[Violation]:
     consequence="A file without an object crashes the kernel when it is used; an object with two files is freed too early.",
     needs=Part.OBJECTS,
 )
-def check_file(state: State) -> Iterator[Violation]:
-    """K11."""
+def _check_file(state: State) -> Iterator[Violation]:
     for kcov, fields in _objects(state):
         files = {reference.file for reference in kcov.references if reference.file}
         if len(files) > 1:

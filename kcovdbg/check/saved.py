@@ -12,7 +12,7 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.check.kcov_functions import find_kcov_function
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some, name_task
-from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, session_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, SavedState, Session
 
@@ -118,7 +118,7 @@ def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
     )
 
 
-@rule(
+@Rule(
     "S1",
     Severity.ERROR,
     "a CPU's saved state is entirely empty, or has an object",
@@ -129,8 +129,7 @@ def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
     features=_PER_CPU,
     detail="Some unmerged kernels do not reset saved_mode.",
 )
-def check_whole(state: State) -> Iterator[Violation]:
-    """S1."""
+def _check_whole(state: State) -> Iterator[Violation]:
     keeps_mode = state.kernel.leaves_saved_state
     for of_cpu in state.cpu_states:
         saved = of_cpu.saved
@@ -145,7 +144,7 @@ def check_whole(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "S2",
     Severity.ERROR,
     "a CPU's saved state is in use only while the task that runs there is in a softirq section",
@@ -155,8 +154,7 @@ def check_whole(state: State) -> Iterator[Violation]:
     needs=Part.TASKS | Part.SAVED | Part.CURRENT,
     features=_PER_CPU,
 )
-def check_on_top(state: State) -> Iterator[Violation]:
-    """S2."""
+def _check_on_top(state: State) -> Iterator[Violation]:
     for of_cpu in state.cpu_states:
         task = state.task_by_address.get(state.current.get(of_cpu.cpu, 0))
         if of_cpu.saved.kcov and task is not None and task.kcov_softirq == 0:
@@ -169,7 +167,7 @@ def check_on_top(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "S3",
     Severity.ERROR,
     "a saved session is one that a task can have: local, a section, or an owner's mark",
@@ -180,8 +178,7 @@ def check_on_top(state: State) -> Iterator[Violation]:
     features=(Feature.SOFTIRQ,),
     detail="A softirq section that interrupts a task without a session saves nothing. The saved mode may have bit 30.",
 )
-def check_session(state: State) -> Iterator[Violation]:
-    """S3."""
+def _check_session(state: State) -> Iterator[Violation]:
     for session in state.sessions:
         if not session.is_saved:
             continue
@@ -211,7 +208,7 @@ def check_session(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "S4",
     Severity.ERROR,
     "a task's saved state is entirely empty, unless the task is in a softirq section that interrupted a session of its own",
@@ -221,8 +218,7 @@ def check_session(state: State) -> Iterator[Violation]:
     needs=Part.TASKS,
     features=(Feature.SAVED_IN_TASK,),
 )
-def check_left_over(state: State) -> Iterator[Violation]:
-    """S4."""
+def _check_left_over(state: State) -> Iterator[Violation]:
     for task in state.tasks:
         saved, fields = task.saved, task.fields
         if saved is None:
@@ -238,7 +234,7 @@ def check_left_over(state: State) -> Iterator[Violation]:
         yield Violation(name_task(fields), message, shown, tasks=(fields.address,))
 
 
-@rule(
+@Rule(
     "S5",
     Severity.ERROR,
     "each CPU has an area for softirq sections of its own, and all of these have one size",
@@ -248,8 +244,7 @@ def check_left_over(state: State) -> Iterator[Violation]:
     needs=Part.SAVED | Part.VMALLOC,
     features=(Feature.IRQ_AREA_PER_CPU,),
 )
-def check_cpu_areas(state: State) -> Iterator[Violation]:
-    """S5."""
+def _check_cpu_areas(state: State) -> Iterator[Violation]:
     areas = {of_cpu.cpu: of_cpu.irq_area for of_cpu in state.cpu_states if of_cpu.irq_area is not None}
     if not any(areas.values()):
         # kcov_init() has not run yet.
@@ -282,7 +277,7 @@ def _find_lock_owners(state: State) -> list[int]:
     return [owner for owner in state.cpu_lock_owners.values() if owner in state.task_by_address]
 
 
-@rule(
+@Rule(
     "S6",
     Severity.ERROR,
     "the lock of a CPU's KCOV state is held only inside kcov_remote_start() and kcov_remote_stop()",
@@ -293,8 +288,7 @@ def _find_lock_owners(state: State) -> list[int]:
     features=(Feature.SOFTIRQ,),
     stacks=_find_lock_owners,
 )
-def check_lock(state: State) -> Iterator[Violation]:
-    """S6."""
+def _check_lock(state: State) -> Iterator[Violation]:
     for cpu, owner in state.cpu_lock_owners.items():
         task = state.task_by_address.get(owner)
         if task is None:

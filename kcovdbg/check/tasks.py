@@ -14,7 +14,7 @@ from kcovdbg.check.saved import check_local, check_owner_mark, check_section, wi
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
-from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, session_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task
 
@@ -29,7 +29,7 @@ _UNKNOWN_FLAGS: Final = 0xF0000000
 _REMOTE: Final = (Feature.REMOTE,)
 
 
-@rule(
+@Rule(
     "T1",
     Severity.ERROR,
     "the object that is enabled for a task is the one that the task collects into, and vice versa",
@@ -40,8 +40,7 @@ _REMOTE: Final = (Feature.REMOTE,)
     needs=Part.OBJECTS | Part.TASKS,
     detail="While a task is in a softirq section, its own session is in its saved state.",
 )
-def check_symmetry(state: State) -> Iterator[Violation]:
-    """T1."""
+def _check_symmetry(state: State) -> Iterator[Violation]:
     for kcov in state.objects.values():
         fields = kcov.fields
         task = None if fields is None else state.task_by_address.get(fields.task or 0)
@@ -82,7 +81,7 @@ def check_symmetry(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "T2",
     Severity.ERROR,
     "a task that traces itself has its object's mode, size, area and sequence",
@@ -91,14 +90,13 @@ def check_symmetry(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS | Part.TASKS,
     detail="Flag bits of the task's mode do not count: bit 30 is set in every task that is switched out.",
 )
-def check_copies(state: State) -> Iterator[Violation]:
-    """T2."""
+def _check_copies(state: State) -> Iterator[Violation]:
     for session, kcov, fields in with_objects(state, saved=False):
         if session.is_local:
             yield from check_local(state, session, kcov, fields)
 
 
-@rule(
+@Rule(
     "T3",
     Severity.ERROR,
     "a task without an object has mode 0, size 0 and no area",
@@ -107,8 +105,7 @@ def check_copies(state: State) -> Iterator[Violation]:
     needs=Part.TASKS,
     detail="A sequence may legally be left behind. The boot-time self-test (v6.11) sets a mode without an area.",
 )
-def check_rest(state: State) -> Iterator[Violation]:
-    """T3."""
+def _check_rest(state: State) -> Iterator[Violation]:
     has_self_test = state.kernel.has(Feature.MODE_REMOTE) or state.kernel.has(Feature.OWNER_MEMBER)
     for task in state.tasks:
         fields = task.fields
@@ -130,7 +127,7 @@ def check_rest(state: State) -> Iterator[Violation]:
         )
 
 
-@rule(
+@Rule(
     "T4",
     Severity.ERROR,
     "the owner of a KCOV_REMOTE_ENABLE is marked as the owner, and the mark collects nothing",
@@ -143,8 +140,7 @@ def check_rest(state: State) -> Iterator[Violation]:
     features=_REMOTE,
     detail="Up to v6.9 its mode is 0, up to v7.1 KCOV_MODE_REMOTE, and since v7.2 it has kcov_remote.",
 )
-def check_owners(state: State) -> Iterator[Violation]:
-    """T4."""
+def _check_owners(state: State) -> Iterator[Violation]:
     for session, _, kcov in with_objects(state, saved=False):
         if session.is_owner_mark:
             yield from check_owner_mark(state, session, kcov)
@@ -199,7 +195,7 @@ def _check_owner_members(state: State) -> Iterator[Violation]:
         )
 
 
-@rule(
+@Rule(
     "T5",
     Severity.ERROR,
     "a task's mode is one that a task can have, and KCOV_MODE_REMOTE only marks an owner",
@@ -207,8 +203,7 @@ def _check_owner_members(state: State) -> Iterator[Violation]:
     consequence="The task records nothing, or in the wrong format.",
     needs=Part.OBJECTS | Part.TASKS,
 )
-def check_modes(state: State) -> Iterator[Violation]:
-    """T5."""
+def _check_modes(state: State) -> Iterator[Violation]:
     kernel = state.kernel
     if not kernel.modes:
         return
@@ -240,7 +235,7 @@ def _owns(state: State, task: Task) -> bool:
     return bool(task.fields.kcov) and (kcov is None or (bool(kcov.remote) and kcov.task == task.fields.address))
 
 
-@rule(
+@Rule(
     "T6",
     Severity.ERROR,
     "a remote section collects into an area of its own that is large enough, and its sequence is not ahead of its object's",
@@ -251,14 +246,13 @@ def _owns(state: State, task: Task) -> bool:
     features=_REMOTE,
     detail="A section with an earlier sequence is legal: its object was disabled meanwhile, and its coverage is discarded.",
 )
-def check_sections(state: State) -> Iterator[Violation]:
-    """T6."""
+def _check_sections(state: State) -> Iterator[Violation]:
     for session, kcov, fields in with_objects(state, saved=False):
         if session.is_section:
             yield from check_section(state, session, kcov, fields)
 
 
-@rule(
+@Rule(
     "T7",
     Severity.ERROR,
     "a task in a softirq section runs on a CPU, and collects into an area for softirqs",
@@ -269,8 +263,7 @@ def check_sections(state: State) -> Iterator[Violation]:
     features=(Feature.SOFTIRQ,),
     detail="On PREEMPT_RT it may be preempted; there the task counts the softirqs that it serves.",
 )
-def check_softirq(state: State) -> Iterator[Violation]:
-    """T7."""
+def _check_softirq(state: State) -> Iterator[Violation]:
     for task in state.tasks:
         fields = task.fields
         if not fields.kcov_softirq:
@@ -317,7 +310,7 @@ def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], 
         yield Violation(about, message, (*shown, ("caller", found.caller)), tasks=(fields.address,))
 
 
-@rule(
+@Rule(
     "T8",
     Severity.ERROR,
     "a task's handle is 0 or a common handle",
@@ -328,8 +321,7 @@ def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], 
     features=_REMOTE,
     detail="Children inherit it, and keep it after its owner is gone.",
 )
-def check_handle(state: State) -> Iterator[Violation]:
-    """T8."""
+def _check_handle(state: State) -> Iterator[Violation]:
     for task in (task.fields for task in state.tasks):
         if task.kcov_handle and not handles.is_common(task.kcov_handle):
             yield Violation(
@@ -349,7 +341,7 @@ def _find_marked_running(state: State) -> list[int]:
     ]
 
 
-@rule(
+@Rule(
     "T9",
     Severity.WARNING,
     "a task is marked as switched out exactly while it is",
@@ -361,8 +353,7 @@ def _find_marked_running(state: State) -> list[int]:
     stacks=_find_marked_running,
     detail="A task that never ran is not marked.",
 )
-def check_switch_flag(state: State) -> Iterator[Violation]:
-    """T9."""
+def _check_switch_flag(state: State) -> Iterator[Violation]:
     marked_running = frozenset(_find_marked_running(state))
     for task in state.all_tasks:
         fields = task.fields
@@ -392,7 +383,7 @@ def check_switch_flag(state: State) -> Iterator[Violation]:
         )
 
 
-@rule(
+@Rule(
     "T10",
     Severity.ERROR,
     "at most one object is enabled for a task; since v7.2 one by KCOV_ENABLE and one by KCOV_REMOTE_ENABLE",
@@ -401,8 +392,7 @@ def check_switch_flag(state: State) -> Iterator[Violation]:
     consequence="One of the objects is lost: neither KCOV_DISABLE nor the task's exit releases it.",
     needs=Part.OBJECTS | Part.TASKS,
 )
-def check_number(state: State) -> Iterator[Violation]:
-    """T10."""
+def _check_number(state: State) -> Iterator[Violation]:
     local: dict[int, list[int]] = defaultdict(list)
     remote: dict[int, list[int]] = defaultdict(list)
     for kcov in state.objects.values():
@@ -427,7 +417,7 @@ def check_number(state: State) -> Iterator[Violation]:
                 )
 
 
-@rule(
+@Rule(
     "T11",
     Severity.ERROR,
     "an exiting task has no object",
@@ -438,8 +428,7 @@ def check_number(state: State) -> Iterator[Violation]:
         "An exiting task may be in a softirq section; and what it closes may begin remote sections in it until it is dead."
     ),
 )
-def check_exiting(state: State) -> Iterator[Violation]:
-    """T11."""
+def _check_exiting(state: State) -> Iterator[Violation]:
     for task in state.tasks:
         fields = task.fields
         if not fields.is_exiting or fields.kcov_softirq:
@@ -465,7 +454,7 @@ def _find_threads_in_sections(state: State) -> list[int]:
     ]
 
 
-@rule(
+@Rule(
     "T12",
     Severity.ERROR,
     "a kernel thread collects only inside remote sections, and ends them with its work",
@@ -474,8 +463,7 @@ def _find_threads_in_sections(state: State) -> list[int]:
     needs=Part.OBJECTS | Part.TASKS,
     stacks=_find_threads_in_sections,
 )
-def check_kernel_threads(state: State) -> Iterator[Violation]:
-    """T12."""
+def _check_kernel_threads(state: State) -> Iterator[Violation]:
     in_sections = frozenset(_find_threads_in_sections(state))
     for session, _, kcov in with_objects(state, saved=False):
         task = state.tasks_with_state[session.task or 0].fields

@@ -3,7 +3,7 @@
 
 ::
 
-    @rule(
+    @Rule(
         "R2",
         Severity.ERROR,
         "a handle is in the hash bucket that its value selects",
@@ -13,13 +13,13 @@
         needs=Part.REMOTE,
         features={Feature.REMOTE},
     )
-    def check_bucket(state: State) -> Iterator[Violation]: ...
+    def _check_bucket(state: State) -> Iterator[Violation]: ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from types import ModuleType
 from typing import TypeAlias
 
@@ -78,24 +78,30 @@ StackFunction: TypeAlias = Callable[[State], Iterable[int]]
 ObstacleFunction: TypeAlias = Callable[[State], "str | None"]
 
 
+def _find_nothing(state: State) -> Iterable[Violation]:
+    del state
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One invariant."""
+    """One invariant: a decorator of the function that looks for violations, which becomes the rule."""
 
     name: str
     """``K1``; the letter stands for the group."""
     severity: Severity
     sentence: str
     """The invariant."""
-    check: RuleFunction
-    since: str
-    """The kernels that keep it, for readers; ``features`` and ``excludes`` decide."""
+    _: KW_ONLY
     guaranteed_by: str
     """The kernel functions that maintain it."""
     needs: Part
     """The parts of the State that ``check`` reads."""
-    features: frozenset[str] = frozenset()
-    excludes: frozenset[str] = frozenset()
+    consequence: str = ""
+    """The consequence of a violation."""
+    since: str = "all"
+    """The kernels that keep it, for readers; ``features`` decide."""
+    features: Collection[str] = ()
     stacks: StackFunction | None = None
     """Returns the tasks, ``struct task_struct *``, whose stacks ``check`` reads."""
     obstacle: ObstacleFunction | None = None
@@ -104,53 +110,15 @@ class Rule:
     """Whether it detects leaks; then objects found only in slab memory count."""
     detail: str = ""
     """Legal states that look like a violation, and why they are legal."""
-    consequence: str = ""
-    """The consequence of a violation."""
+    check: RuleFunction = _find_nothing
+
+    def __call__(self, check: RuleFunction) -> Rule:
+        """Return the rule with its function."""
+        return replace(self, check=check)
 
     def applies(self, generation: Generation) -> bool:
         """Return whether kernels of this generation keep the rule."""
-        return all(generation.has(feature) for feature in self.features) and not any(
-            generation.has(feature) for feature in self.excludes
-        )
-
-
-def rule(
-    name: str,
-    severity: Severity,
-    sentence: str,
-    *,
-    guaranteed_by: str,
-    needs: Part,
-    consequence: str = "",
-    since: str = "all",
-    features: Collection[str] = (),
-    excludes: Collection[str] = (),
-    stacks: StackFunction | None = None,
-    obstacle: ObstacleFunction | None = None,
-    about_leaks: bool = False,
-    detail: str = "",
-) -> Callable[[RuleFunction], Rule]:
-    """Declare a rule on the function that looks for its violations; the function becomes a :class:`Rule`."""
-
-    def declare(check: RuleFunction) -> Rule:
-        return Rule(
-            name,
-            severity,
-            sentence,
-            check,
-            since,
-            guaranteed_by,
-            needs,
-            frozenset(features),
-            frozenset(excludes),
-            stacks,
-            obstacle,
-            about_leaks,
-            detail,
-            consequence,
-        )
-
-    return declare
+        return all(map(generation.has, self.features))
 
 
 def rules_of(module: ModuleType) -> tuple[Rule, ...]:

@@ -22,7 +22,7 @@ from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.device_areas import UNCLAIMED, find_allocated, find_device_areas
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov, name_kcov, name_task
-from kcovdbg.model.rule import Hex, Violation, rule, values
+from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.series.declaration import BufferPlace, Detection, Device, DeviceSections, Encoded, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
@@ -255,7 +255,7 @@ def _shown(session: DeviceSession) -> tuple[tuple[str, str], ...]:
 _SINCE: Final = "posted series of 2026 with kcov_dataflow in its own file"
 
 
-@rule(
+@Rule(
     "T14",
     Severity.ERROR,
     "the object that a task traces data flow for is enabled for the task, and has the task's area and size",
@@ -266,8 +266,7 @@ _SINCE: Final = "posted series of 2026 with kcov_dataflow in its own file"
     features=(OBJECTS,),
     detail="Inside a remote section of that device the area is another one: rule D1.",
 )
-def check_dataflow(state: State) -> Iterator[Violation]:
-    """T14."""
+def _check_dataflow(state: State) -> Iterator[Violation]:
     for mine, kcov in _sessions(state, remote=False):
         its = kcov.fields
         assert its is not None
@@ -282,7 +281,7 @@ def check_dataflow(state: State) -> Iterator[Violation]:
                 yield Violation(about, message, (*_shown(mine), (name, hex(other))), *state.doubt(Source.DEVICES), tasks=tasks)
 
 
-@rule(
+@Rule(
     "D1",
     Severity.ERROR,
     "a remote session records data flow into an area of its own, of 2^20 words",
@@ -292,8 +291,7 @@ def check_dataflow(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES | Part.TASKS,
     features=(OBJECTS,),
 )
-def check_remote_area(state: State) -> Iterator[Violation]:
-    """D1."""
+def _check_remote_area(state: State) -> Iterator[Violation]:
     users: dict[int, DeviceSession] = {}
     doubt = state.doubt(Source.DEVICES)
     for mine, kcov in _sessions(state, remote=True):
@@ -318,7 +316,7 @@ def check_remote_area(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "D2",
     Severity.ERROR,
     "an object's reference count is its file, its task, and its remote sessions",
@@ -328,8 +326,7 @@ def check_remote_area(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES,
     features=(OBJECTS,),
 )
-def check_refcount(state: State) -> Iterator[Violation]:
-    """D2."""
+def _check_refcount(state: State) -> Iterator[Violation]:
     for _, address, kcov in _objects(state):
         assert kcov.fields is not None
         refcount = kcov.fields.refcount
@@ -344,7 +341,7 @@ def check_refcount(state: State) -> Iterator[Violation]:
         yield Violation(_name_object(address), message, shown, certainty, reason, anybody=True)
 
 
-@rule(
+@Rule(
     "D3",
     Severity.ERROR,
     "an object with a remote handle is in the hash once, under that handle; one without is not in it",
@@ -354,8 +351,7 @@ def check_refcount(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES,
     features=(OBJECTS,),
 )
-def check_handles(state: State) -> Iterator[Violation]:
-    """D3."""
+def _check_handles(state: State) -> Iterator[Violation]:
     certainty, reason = state.doubt(Source.DEVICES)
     for device, address, _ in _objects(state):
         handle = device.published.get(address)
@@ -368,7 +364,7 @@ def check_handles(state: State) -> Iterator[Violation]:
             yield Violation(_name_object(address), message, values(remote_handle=Hex(handle)), certainty, reason)
 
 
-@rule(
+@Rule(
     "D4",
     Severity.ERROR,
     "an object with a remote handle is not enabled for a task",
@@ -378,8 +374,7 @@ def check_handles(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES,
     features=(OBJECTS,),
 )
-def check_one_writer(state: State) -> Iterator[Violation]:
-    """D4."""
+def _check_one_writer(state: State) -> Iterator[Violation]:
     for device, address, kcov in _objects(state):
         assert kcov.fields is not None
         handle, task = device.published.get(address), kcov.fields.task
@@ -393,7 +388,7 @@ def check_one_writer(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "D5",
     Severity.ERROR,
     "the number of free areas is the length of their list",
@@ -403,8 +398,7 @@ def check_one_writer(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES,
     features=(OBJECTS,),
 )
-def check_free_areas(state: State) -> Iterator[Violation]:
-    """D5."""
+def _check_free_areas(state: State) -> Iterator[Violation]:
     for device in _devices(state):
         length = len(device.idle_areas)
         if device.idle_count is not None and device.idle_count != length:
@@ -414,7 +408,7 @@ def check_free_areas(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "D6",
     Severity.ERROR,
     "the task that an object is enabled for traces data flow for it",
@@ -424,8 +418,7 @@ def check_free_areas(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES | Part.TASKS,
     features=(OBJECTS,),
 )
-def check_enabled_task(state: State) -> Iterator[Violation]:
-    """D6."""
+def _check_enabled_task(state: State) -> Iterator[Violation]:
     for device, address, kcov in _objects(state):
         assert kcov.fields is not None
         task = kcov.fields.task
@@ -441,7 +434,7 @@ def check_enabled_task(state: State) -> Iterator[Violation]:
         yield Violation(_name_object(address), message, values(t=Hex(task)), *state.doubt(Source.DEVICES), tasks=(task,))
 
 
-@rule(
+@Rule(
     "D7",
     Severity.ERROR,
     "every buffer and area that the device allocated belongs to an object, a section or the list of free areas",
@@ -451,8 +444,7 @@ def check_enabled_task(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
     features=(OBJECTS,),
 )
-def check_leaks(state: State) -> Iterator[Violation]:
-    """D7."""
+def _check_leaks(state: State) -> Iterator[Violation]:
     certainty, reason = state.doubt(Source.DEVICES, Source.TASKS)
     for device in _devices(state):
         for area in find_device_areas(state, device, _SECTIONS.area_words, _SECTIONS.allocator):
@@ -469,7 +461,7 @@ def check_leaks(state: State) -> Iterator[Violation]:
                 yield Violation(f"buffer {buffer.start:#x}", message, shown, Certainty.UNSURE, in_flight, anybody=True)
 
 
-@rule(
+@Rule(
     "D8",
     Severity.ERROR,
     "a free area is a vmalloc area of 2^20 words, is listed once, and is not in use",
@@ -479,8 +471,7 @@ def check_leaks(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
     features=(OBJECTS,),
 )
-def check_free_memory(state: State) -> Iterator[Violation]:
-    """D8."""
+def _check_free_memory(state: State) -> Iterator[Violation]:
     allocated = None if state.vmalloc is None else {area.start: area for area in find_allocated(state, _SECTIONS.allocator)}
     doubt = state.doubt(Source.DEVICES)
     for device in _devices(state):
@@ -548,15 +539,15 @@ SERIES: Final = Series(
     encode=_encode,
     devices=(DEVICE, EARLY_DEVICE),
     rules=(
-        check_dataflow,
-        check_remote_area,
-        check_refcount,
-        check_handles,
-        check_one_writer,
-        check_free_areas,
-        check_enabled_task,
-        check_leaks,
-        check_free_memory,
+        _check_dataflow,
+        _check_remote_area,
+        _check_refcount,
+        _check_handles,
+        _check_one_writer,
+        _check_free_areas,
+        _check_enabled_task,
+        _check_leaks,
+        _check_free_memory,
     ),
     functions=("kcov_df_", "kcov_dataflow_"),
     rule_groups={"D": "Data flow: the device of kcov_dataflow"},

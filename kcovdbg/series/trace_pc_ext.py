@@ -12,7 +12,7 @@ from kcovdbg.abi.record import GUESS_WORDS, Codec, Encoding, RecordKind, make_en
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_kcov
-from kcovdbg.model.rule import Hex, Violation, contents_violation, rule, session_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, session_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Session
 from kcovdbg.series.declaration import (
@@ -125,7 +125,7 @@ _SINCE: Final = "posted series of 2026 with KCOV_TRACE_PC_EXT"
 _NEEDS: Final = Part.SERIES | READ_PARTS
 
 
-@rule(
+@Rule(
     "F1",
     Severity.ERROR,
     "records have a type in mode TRACE_PC only",
@@ -136,8 +136,7 @@ _NEEDS: Final = Part.SERIES | READ_PARTS
     features=_EXTENDED,
     detail="An object that is disabled keeps the flag, and so does a task whose section has ended.",
 )
-def check_modes(state: State) -> Iterator[Violation]:
-    """F1."""
+def _check_modes(state: State) -> Iterator[Violation]:
     flags: ExtFlags = state.series[EXT_RECORDS]
     for address, fields in state.kcovs.items():
         kcov = state.objects[address]
@@ -154,7 +153,7 @@ def check_modes(state: State) -> Iterator[Violation]:
             yield session_violation(state, session, message, values(kcov_ext_format=1))
 
 
-@rule(
+@Rule(
     "F2",
     Severity.ERROR,
     "a CPU's saved state has the flag for records with a type only while it holds a session",
@@ -164,8 +163,7 @@ def check_modes(state: State) -> Iterator[Violation]:
     needs=_NEEDS,
     features=_EXTENDED,
 )
-def check_saved(state: State) -> Iterator[Violation]:
-    """F2."""
+def _check_saved(state: State) -> Iterator[Violation]:
     flags: ExtFlags = state.series[EXT_RECORDS]
     for of_cpu in state.cpu_states:
         if of_cpu.saved.kcov == 0 and flags.cpus.get(of_cpu.cpu):
@@ -178,7 +176,7 @@ def check_saved(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "F3",
     Severity.ERROR,
     "the records of a session have a type exactly if its object's have one",
@@ -189,8 +187,7 @@ def check_saved(state: State) -> Iterator[Violation]:
     features=_EXTENDED,
     detail="A section of an earlier sequence has the format that its object had then.",
 )
-def check_copies(state: State) -> Iterator[Violation]:
-    """F3."""
+def _check_copies(state: State) -> Iterator[Violation]:
     flags: ExtFlags = state.series[EXT_RECORDS]
     for session in state.sessions:
         kcov = state.kcovs.get(session.kcov or 0)
@@ -213,7 +210,7 @@ _TYPE_BYTES: Final = frozenset({0xFF, 0x00, 0x10})
 _REACH: Final = 1 << 31
 
 
-@rule(
+@Rule(
     "B9",
     Severity.ERROR,
     "a record with a type is a block, an entry or an exit, and in code",
@@ -224,8 +221,7 @@ _REACH: Final = 1 << 31
     features=_EXTENDED,
     detail="An exit without an entry before it is legal: its function was entered before the count was reset.",
 )
-def check_types(state: State) -> Iterator[Violation]:
-    """B9."""
+def _check_types(state: State) -> Iterator[Violation]:
     text, _ = state.text
     if text is None or state.kernel.word_size != 8:
         return
@@ -282,6 +278,6 @@ SERIES: Final = Series(
     ),
     encode=_encode,
     read=_read,
-    rules=(check_types, check_modes, check_saved, check_copies),
+    rules=(_check_types, _check_modes, _check_saved, _check_copies),
     rule_groups={"F": "Records with a type: KCOV_TRACE_PC_EXT"},
 )

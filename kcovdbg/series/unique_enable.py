@@ -23,7 +23,7 @@ from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
-from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, session_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import SavedState, Session
 from kcovdbg.series.declaration import (
@@ -226,7 +226,7 @@ _RULES_SINCE: Final = "posted series of 2025 with KCOV_UNIQUE_ENABLE"
 _NEEDS: Final = Part.SERIES | READ_PARTS
 
 
-@rule(
+@Rule(
     "U1",
     Severity.ERROR,
     "the unique mode has a bitmap, at the start of the buffer, and no other mode has one",
@@ -236,8 +236,7 @@ _NEEDS: Final = Part.SERIES | READ_PARTS
     needs=_NEEDS,
     features=_UNIQUE,
 )
-def check_bitmap(state: State) -> Iterator[Violation]:
-    """U1."""
+def _check_bitmap(state: State) -> Iterator[Violation]:
     for found in _states(state):
         bitmap, bits, area = found.state.bitmap, found.state.bitmap_size, found.state.area
         if found.mode in MODES and bitmap == 0:
@@ -248,7 +247,7 @@ def check_bitmap(state: State) -> Iterator[Violation]:
             yield found.violation(f"its bitmap is at {bitmap:#x}, but its buffer starts at {area:#x}")
 
 
-@rule(
+@Rule(
     "U2",
     Severity.ERROR,
     "bitmap and trace share the whole buffer: the trace begins where the bitmap ends",
@@ -259,8 +258,7 @@ def check_bitmap(state: State) -> Iterator[Violation]:
     features=_UNIQUE,
     detail="Without a bitmap the trace is the buffer.",
 )
-def check_split(state: State) -> Iterator[Violation]:
-    """U2."""
+def _check_split(state: State) -> Iterator[Violation]:
     word = 8 * state.kernel.word_size
     for found in _states(state):
         size, area, trace_size, trace, bits, _ = found.state
@@ -276,7 +274,7 @@ def check_split(state: State) -> Iterator[Violation]:
             yield found.violation(f"its trace is at {trace:#x}, but its bitmap ends at {expected:#x}")
 
 
-@rule(
+@Rule(
     "U3",
     Severity.ERROR,
     "a local session has its object's trace and bitmap, and a task without an object has neither",
@@ -286,8 +284,7 @@ def check_split(state: State) -> Iterator[Violation]:
     needs=_NEEDS,
     features=_UNIQUE,
 )
-def check_copies(state: State) -> Iterator[Violation]:
-    """U3."""
+def _check_copies(state: State) -> Iterator[Violation]:
     found = _unique(state)
     names = ("trace", "trace_size", "bitmap", "bitmap_size")
     for session in state.sessions:
@@ -315,7 +312,7 @@ def check_copies(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "U4",
     Severity.WARNING,
     "a bitmap marks edges that have a number: from 1 to kcov_guard_max_index",
@@ -325,8 +322,7 @@ def check_copies(state: State) -> Iterator[Violation]:
     needs=_NEEDS,
     features=_UNIQUE,
 )
-def check_marks(state: State) -> Iterator[Violation]:
-    """U4."""
+def _check_marks(state: State) -> Iterator[Violation]:
     found = _unique(state)
     for address, bits in found.bitmaps.items():
         if bits & 1:
@@ -345,7 +341,7 @@ def check_marks(state: State) -> Iterator[Violation]:
         )
 
 
-@rule(
+@Rule(
     "U5",
     Severity.ADVICE,
     "for each edge that a bitmap marks there is a record",
@@ -359,8 +355,7 @@ def check_marks(state: State) -> Iterator[Violation]:
         "not the bitmap: legal, but those edges are never recorded again. KCOV_RESET_TRACE resets both."
     ),
 )
-def check_recorded(state: State) -> Iterator[Violation]:
-    """U5."""
+def _check_recorded(state: State) -> Iterator[Violation]:
     for address, bits in _unique(state).bitmaps.items():
         kcov, marked = state.objects[address], bits.bit_count()
         if kcov.count is None or kcov.full or kcov.count >= marked:
@@ -373,7 +368,7 @@ def check_recorded(state: State) -> Iterator[Violation]:
         )
 
 
-@rule(
+@Rule(
     "U6",
     Severity.ERROR,
     "each edge has a number of its own, at most kcov_guard_max_index",
@@ -384,8 +379,7 @@ def check_recorded(state: State) -> Iterator[Violation]:
     features=_UNIQUE,
     detail="The number of an edge that was not hit yet is 0. Only compilers that keep guards in a section of their own count.",
 )
-def check_guards(state: State) -> Iterator[Violation]:
-    """U6."""
+def _check_guards(state: State) -> Iterator[Violation]:
     found = _unique(state)
     if found.highest is None:
         return
@@ -523,7 +517,7 @@ SERIES: Final = Series(
     ),
     encode=_encode,
     read=_read,
-    rules=(check_bitmap, check_split, check_copies, check_marks, check_recorded, check_guards),
+    rules=(_check_bitmap, _check_split, _check_copies, _check_marks, _check_recorded, _check_guards),
     rule_groups={"U": "Bitmaps of KCOV_UNIQUE_ENABLE"},
     prefix_feature=UNIQUE_BITMAP,
     leaves_saved_state=True,

@@ -23,7 +23,7 @@ from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import KcovFields, name_kcov, name_some
-from kcovdbg.model.rule import Hex, KnownBug, Violation, rule, values
+from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import BufferReader, Detection, SecondBuffer, Series, SeriesMember, SeriesState, Variant
 from kcovdbg.target.lists import follow_chain
@@ -259,7 +259,7 @@ def _maps(state: State) -> tuple[ReadMap, ...]:
     return found
 
 
-@rule(
+@Rule(
     "M1",
     Severity.ERROR,
     "an initialized object has both maps, with pool, memory and buffer, and the first one's buffer is the object's own",
@@ -269,8 +269,7 @@ def _maps(state: State) -> tuple[ReadMap, ...]:
     needs=Part.SERIES,
     features=_MAPS,
 )
-def check_whole(state: State) -> Iterator[Violation]:
-    """M1."""
+def _check_whole(state: State) -> Iterator[Violation]:
     for found in _maps(state):
         if found.map is None:
             yield found.violation("is missing", values(**{found.member: Hex(0)}))
@@ -286,7 +285,7 @@ def check_whole(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "M2",
     Severity.ERROR,
     "a map's buffer and memory are as long as the object's size requires",
@@ -296,8 +295,7 @@ def check_whole(state: State) -> Iterator[Violation]:
     needs=Part.SERIES | Part.VMALLOC,
     features=_MAPS,
 )
-def check_room(state: State) -> Iterator[Violation]:
-    """M2."""
+def _check_room(state: State) -> Iterator[Violation]:
     if state.vmalloc is None:
         return
     for found in _maps(state):
@@ -314,7 +312,7 @@ def check_room(state: State) -> Iterator[Violation]:
                 )
 
 
-@rule(
+@Rule(
     "M3",
     Severity.ERROR,
     "a map's entries lie in its memory, each at the start of a piece of it",
@@ -325,8 +323,7 @@ def check_room(state: State) -> Iterator[Violation]:
     features=_MAPS,
     detail="Maps of objects that were never in a unique mode are not read: they are large, and empty.",
 )
-def check_entries(state: State) -> Iterator[Violation]:
-    """M3."""
+def _check_entries(state: State) -> Iterator[Violation]:
     for found in _maps(state):
         if found.map is not None and found.entries is not None and found.entries.problem and not found.entries.is_absent:
             yield found.violation(
@@ -335,7 +332,7 @@ def check_entries(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "M4",
     Severity.ERROR,
     "every piece of its memory that a map's pool gave out is an entry of the map",
@@ -346,8 +343,7 @@ def check_entries(state: State) -> Iterator[Violation]:
     features=_MAPS,
     detail="The pool gives out the first free piece. A task that is recording may have one that is not in the map yet.",
 )
-def check_pool(state: State) -> Iterator[Violation]:
-    """M4."""
+def _check_pool(state: State) -> Iterator[Violation]:
     for found in _maps(state):
         if found.map is None or found.entries is None or found.entries.problem is not None or not found.entries.entries:
             continue
@@ -363,7 +359,7 @@ def check_pool(state: State) -> Iterator[Violation]:
             )
 
 
-@rule(
+@Rule(
     "M5",
     Severity.WARNING,
     "a buffer of a unique mode has no more records than its map has entries",
@@ -374,8 +370,7 @@ def check_pool(state: State) -> Iterator[Violation]:
     features=_MAPS,
     detail="It may have fewer: entries stay when user space resets the count, and when the buffer is full.",
 )
-def check_count(state: State) -> Iterator[Violation]:
-    """M5."""
+def _check_count(state: State) -> Iterator[Violation]:
     for found in _maps(state):
         if found.buffer is not None and found.entries is not None and found.buffer.count > len(found.entries.entries):
             entries, count = len(found.entries.entries), found.buffer.count
@@ -383,7 +378,7 @@ def check_count(state: State) -> Iterator[Violation]:
             yield found.violation(message, values(count=count, entries=entries), is_user=True)
 
 
-@rule(
+@Rule(
     "M6",
     Severity.WARNING,
     "the records of a unique mode are entries of its map, and recorded once",
@@ -394,8 +389,7 @@ def check_count(state: State) -> Iterator[Violation]:
     features=_MAPS,
     detail="Only objects in their first session are checked: in a later one records of another mode may be left.",
 )
-def check_records(state: State) -> Iterator[Violation]:
-    """M6."""
+def _check_records(state: State) -> Iterator[Violation]:
     # A comparison's record has 64-bit words on 32-bit kernels as well; an entry's are the kernel's.
     mask = (1 << 8 * state.kernel.word_size) - 1
     for found in _maps(state):
@@ -496,7 +490,7 @@ SERIES: Final = Series(
     ),
     allocators=("kcov_map_init",),
     read=_read,
-    rules=(check_whole, check_room, check_entries, check_pool, check_count, check_records),
+    rules=(_check_whole, _check_room, _check_entries, _check_pool, _check_count, _check_records),
     rule_groups={"M": "Hash maps of UNIQ_PC, UNIQ_EDGE and UNIQ_CMP"},
     bugs=(
         _bug(

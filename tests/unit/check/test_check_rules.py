@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kcovdbg.abi.record import PC, make_encoding
-from kcovdbg.check.buffers import check_addresses
-from kcovdbg.check.runner import check, list_rules
+from kcovdbg.check.runner import check, find_rule, list_rules
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.memory import StackFrame, VmallocArea
@@ -1207,7 +1206,7 @@ def test_modules_below_an_image_that_is_linked_low():
     buffer = Buffer("41", make_encoding(PC, 8, True), array("Q", words), len(words))
     kernel = make_stub(KernelFacts, kaslr_offset=offset, word_size=8)
     state = make_stub(State, kernel=kernel, text=(low + offset, None), buffers=(BufferContents(buffer, NOWHERE),))
-    (violation,) = check_addresses.check(state)
+    (violation,) = find_rule("B4").check(state)
     assert dict(violation.values)["records"] == f"2: {words[2]:#x}, 3: {words[3]:#x}"
 
 

@@ -22,7 +22,7 @@ from kcovdbg.collect.requests import find_mode
 from kcovdbg.errors import UsageError
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_task
-from kcovdbg.model.rule import Violation, rule, values
+from kcovdbg.model.rule import Rule, Violation, values
 from kcovdbg.model.state import Part
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Detection, Series, SeriesMember, SeriesState, Variant
@@ -162,7 +162,7 @@ class _ToyCodec(Codec):
 TOY = _ToyCodec("toy", "toy records", has_plain_pcs=False)
 
 
-@rule(
+@Rule(
     "Y1",
     Severity.ERROR,
     "a toy is even",
