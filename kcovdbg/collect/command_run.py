@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import io
 import os
 import random
 import signal
+import struct
 import threading
 import time
 from bisect import bisect_left
@@ -105,7 +108,7 @@ class TaskTrace:
     problem: str | None = None
     """Why nothing was collected; None if something was."""
     uses_kcov: bool = False
-    """Whether it had the device open or mapped by itself when it exited."""
+    """Whether it opened the device by itself, or had it open or mapped when it exited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,7 @@ class _Run:
             raise MemoryError
         self.error = 0
         self.seconds = 0.0
+        self.openers: frozenset[int] = frozenset()
 
     def _strings(self, words: Sequence[str]) -> Any:
         strings = [self.ffi.new("char[]", os.fsencode(word)) for word in words]
@@ -237,7 +241,7 @@ class _Run:
     def run(self) -> Collected:
         started = time.monotonic()
         self.lib.kcovdbg_make_room()
-        with _signals_held() as (mask, wanted):
+        with _watch_opens(self.request.device_path) as opens, _signals_held() as (mask, wanted):
             self.command.signal_mask = sum(1 << number - 1 for number in mask)
             waiter = threading.get_ident() if wanted else None
 
@@ -253,6 +257,7 @@ class _Run:
             if wanted:
                 self._wait(worker, wanted)
             worker.join()
+            self.openers = frozenset(_read_openers(opens))
         return self._gather()
 
     def _wait(self, worker: threading.Thread, wanted: frozenset[int]) -> None:
@@ -352,7 +357,7 @@ class _Run:
             buffer=buffer(str(tid), raw.trace, request.mode, request.size - request.mode.prefix_words(request.size)),
             edges=buffer(f"{tid} edges", raw.edges, second, request.size) if second is not None else None,
             problem=explain_not_followed(raw.step, raw.error) if raw.error else None,
-            uses_kcov=bool(raw.uses_kcov),
+            uses_kcov=bool(raw.uses_kcov) or tid in self.openers,
         )
 
     def _call(self, raw: Any, tasks: Sequence[TaskTrace]) -> TracedSyscall:
@@ -384,8 +389,9 @@ def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
             yield f"{task.kind.name.lower()} {task.tid} ({task.comm}): not collected: {task.problem}"
         if task.uses_kcov:
             yield (
-                f"{task.kind.name.lower()} {task.tid} ({task.comm}) uses {request.device_path} itself: the kernel refuses its "
-                "KCOV_ENABLE (EBUSY), as collect has enabled KCOV for it; run it without collect for its own coverage"
+                f"{task.kind.name.lower()} {task.tid} ({task.comm}) uses {request.device_path} itself: as collect has enabled "
+                "KCOV for it, KCOV_ENABLE fails with EBUSY, and before 7.2 KCOV_REMOTE_ENABLE as well; run it without collect "
+                "for its own coverage"
             )
     if request.mode.request.remark is not None:
         yield request.mode.request.remark
@@ -400,6 +406,41 @@ def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
 def _exit_status(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
+
+
+# linux/fanotify.h and linux/fcntl.h
+_FAN_OPEN: Final = 0x20
+_FAN_MARK_ADD: Final = 1
+_FAN_CLOEXEC: Final = 1
+_FAN_NONBLOCK: Final = 2
+_FAN_REPORT_TID: Final = 0x100
+_AT_FDCWD: Final = -100
+# struct fanotify_event_metadata
+_FAN_EVENT: Final = struct.Struct("=IBBHQii")
+
+
+@contextlib.contextmanager
+def _watch_opens(path: str) -> Iterator[io.FileIO | None]:
+    """Have fanotify(7) note who opens a file; None without CAP_SYS_ADMIN or CONFIG_FANOTIFY, and before 4.20."""
+    libc = ctypes.CDLL(None)
+    descriptor = libc.fanotify_init(_FAN_CLOEXEC | _FAN_NONBLOCK | _FAN_REPORT_TID, os.O_CLOEXEC)
+    if descriptor < 0:
+        yield None
+        return
+    with io.FileIO(descriptor) as events:
+        marked = libc.fanotify_mark(descriptor, _FAN_MARK_ADD, ctypes.c_uint64(_FAN_OPEN), _AT_FDCWD, os.fsencode(path))
+        yield events if marked == 0 else None
+
+
+def _read_openers(events: io.FileIO | None) -> Iterator[int]:
+    """Yield the thread ids of those that opened the file, in this process's namespace."""
+    with contextlib.suppress(OSError):
+        # It has 170 events at most, each with a descriptor.
+        while events is not None and (data := events.read(4096)):
+            for *_, descriptor, tid in _FAN_EVENT.iter_unpack(data):
+                if descriptor >= 0:
+                    os.close(descriptor)
+                yield tid
 
 
 _WAKE: Final = signal.SIGRTMIN + 3

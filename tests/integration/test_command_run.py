@@ -44,11 +44,26 @@ def test_the_status_is_the_commands(run, command, status):
     assert run("sh", "-c", command).status == status
 
 
+def can_watch_opens():
+    """Return whether fanotify is built in, and this process has CAP_SYS_ADMIN (21)."""
+    capabilities = re.search(r"^CapEff:\s*(\w+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return Path("/proc/sys/fs/fanotify").exists() and int(capabilities[1], 16) >> 21 & 1
+
+
+needs_fanotify = pytest.mark.skipif(not can_watch_opens(), reason="needs fanotify and CAP_SYS_ADMIN")
+
+
 @pytest.mark.parametrize(
     ("script", "uses"),
     [
         ("os.open(path, 0)", [True]),
-        ("os.close(os.open(path, 0))", [False]),
+        ("os.stat(path)", [False]),
+        pytest.param("os.fork() or os.close(os.open(path, 0))", [False, True], marks=needs_fanotify),
+        pytest.param(
+            "t = threading.Thread(target=lambda: os.close(os.open(path, 0))); t.start(); t.join()",
+            [False, True],
+            marks=needs_fanotify,
+        ),
         ("fd = os.open(path, 0); m = mmap.mmap(fd, 4096, prot=1); os.close(fd); os._exit(0)", [True]),
         ("os.open(path, 0); os.kill(os.getpid(), 15)", [True]),
         ("os.fork() or os.open(path, 0)", [False, True]),
@@ -59,7 +74,7 @@ def test_a_command_that_uses_kcov_itself(tmp_path, script, uses):
     path = tmp_path / "kcov"
     path.write_bytes(bytes(4096))
     fake = FakeKcov()
-    argv = (sys.executable, "-c", f"import mmap, os; path = {str(path)!r}\n{script}")
+    argv = (sys.executable, "-c", f"import mmap, os, threading; path = {str(path)!r}\n{script}")
     collected = run_command(Request(argv, size=1024, path=str(path), device=fake.device, enable_request=FIOCLEX))
     assert [task.uses_kcov for task in collected.tasks] == uses
     assert sum(str(path) in remark for remark in collected.remarks) == sum(uses)
