@@ -70,6 +70,7 @@ KEYS: Final = (
     ViewKey(("y",), "y", "copy", "copy the current record to the terminal's clipboard"),
     ViewKey(("m",), "m", "mouse", "switch between mouse use here and in the terminal"),
     ViewKey(("c-l",), "C-l", "redraw", "redraw the screen"),
+    ViewKey(("c-z",), "C-z", "suspend", "return to the shell, whose fg continues"),
     ViewKey(("?", "f1"), "? F1", "help", "show this help", "help"),
     ViewKey(("q", "escape", "c-c", "c-q"), "q Esc", "leave", "leave", "leave"),
 )
@@ -386,6 +387,7 @@ class ViewScreen:
             "copy": self._copy,
             "mouse": self._toggle("follows_mouse"),
             "redraw": lambda: self.application.renderer.clear(),
+            "suspend": lambda: self.application.suspend_to_background(),
             "help": self._toggle("shows_help"),
             "notes": self._toggle("shows_notes"),
             "leave": lambda: self.application.exit(),

@@ -35,6 +35,8 @@ _WHEEL: Final = 3
 _SEEK: Final = 5.0
 # Seconds between two looks at whether there is something to do again.
 _IDLE: Final = 0.2
+# Seconds between two looks that are printed, as by top -b.
+_PRINT_WAIT: Final = 3.0
 # Of a machine that is stopped for each look: seconds that it runs before keys are answered, and seconds for keys.
 _STEP: Final = 0.15
 _BREATH: Final = 0.01
@@ -258,6 +260,13 @@ class MonitorScreen:
         """Ask for the filter."""
         self.state.is_asking = True
 
+    def suspend(self) -> None:
+        """Stop the process, as a shell's job."""
+        if self.state.source.is_stepped:
+            self.state.message = "the machine would be stopped as well; q leaves"
+        else:
+            self.application.suspend_to_background()
+
     def view(self) -> None:
         """Leave the screen for the buffer of the row with the cursor."""
         row = self.state.selected
@@ -305,6 +314,7 @@ KEYS: Final[tuple[_Key, ...]] = (
     _Key(("home", "g"), _MOVING, "", lambda screen: screen.state.go_to(0)),
     _Key(("end", "G"), _MOVING, "", lambda screen: screen.state.go_to(len(screen.state.rows) - 1)),
     _Key(("c-l",), "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()),
+    _Key(("c-z",), "C-z", "return to the shell, whose fg continues", lambda screen: screen.suspend()),
     _Key(("q", "f10", "c-c", "c-q"), "q F10", "leave", lambda screen: screen.application.exit(), "Quit"),
 )
 PLAYBACK_KEYS: Final[tuple[_Key, ...]] = (
@@ -334,15 +344,20 @@ def show_monitor(source: MonitorSource, view: Callable[[str], str | None]) -> No
 
 
 def _print_looks(state: MonitorState) -> None:
-    """Print each look as text, until C-c or the end of the source."""
+    """Print what has changed in a look now and then, and in the last one, as text, until C-c or the end of the source."""
     source = state.source
+    due = time.monotonic()
+    before: list[str] = []
     with contextlib.suppress(KeyboardInterrupt):
         while True:
-            terminal = find_terminal()
-            size = shutil.get_terminal_size()
-            shown = [terminal.painter.paint(line.fragments).rstrip() for line in state.lines(size.columns, size.lines)]
-            terminal.stdout.write("".join(f"{line}\n" for line in shown if line) + "\n")
-            terminal.stdout.flush()
+            if source.pause is None or time.monotonic() >= due:
+                due = time.monotonic() + _PRINT_WAIT
+                terminal = find_terminal()
+                size = shutil.get_terminal_size()
+                shown = [terminal.painter.paint(line.fragments).rstrip() for line in state.lines(size.columns, size.lines)]
+                terminal.stdout.write("".join(f"{line}\n" for line in shown if line and line not in before) + "\n")
+                before = shown
+                terminal.stdout.flush()
             if source.pause is None:
                 return
             source.wait(source.pause)

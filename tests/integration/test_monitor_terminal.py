@@ -2,6 +2,7 @@
 """The monitor as a process in a pseudo-terminal: playing a recording back, and how the process ends."""
 
 import os
+import re
 import signal
 import sys
 import termios
@@ -100,6 +101,23 @@ def test_stopped_and_continued():
         assert is_cooked(screen)
 
 
+@pytest.mark.parametrize("words", [("monitor", EXAMPLE), ("--demo", "view", "kc-again")])
+def test_suspended_by_a_key(words):
+    command = [sys.executable, "-m", "kcovdbg", *words]
+    with Screen("bash", "--norc", "-i", rows=24, columns=80, PS1="$$ ", XDG_CONFIG_HOME="/nonexistent") as screen:
+        screen.type(" ".join(map(str, command)) + "\r")
+        screen.wait("Quit" if "monitor" in words else "q leave")
+        screen.type("\x1a")
+        screen.wait("Stopped")
+        screen.type("fg\r")
+        screen.wait(
+            lambda shown: "Stopped" not in shown.text and ("Quit" if "monitor" in words else "leave") in shown.lines[-1]
+        )
+        screen.type("q")
+        screen.type("exit 7\r")
+        assert screen.end() == 7
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
 def test_a_signal_leaves_the_terminal_as_it_was(number):
     with open_monitor() as screen:
@@ -116,6 +134,13 @@ def test_a_dumb_terminal_gets_text(words):
     with Screen(*command, rows=50, columns=100, XDG_CONFIG_HOME="/nonexistent", TERM="dumb") as screen:
         screen.wait("rounds-fill" if "monitor" in words else "46 ")
         if "monitor" in words:
+            # The recording has a look each quarter of a second.
+            screen.wait(lambda _: screen.raw.count(b"kcovdbg monitor") > 3)
             screen.type("\x03")
         assert screen.end() == 0
         assert b"\x1b" not in screen.raw
+        looks = [float(seconds) for seconds in re.findall(rb"RECORDING.* (\d+\.\d) s", screen.raw)]
+        assert not looks or looks[1] - looks[0] > 2
+        # An event is printed once.
+        events = re.findall(rb"[\d:]+ FULL: .*", screen.raw)
+        assert len(events) == len(set(events))
