@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kcovdbg.buffers.trace_view import TracePane, TraceView
-from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
 from kcovdbg.console.buffer_arguments import check_functions
 from kcovdbg.console.buffer_sources import (

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
-from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import (
     TraceBuild,
     build_remarks,

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi import record
-from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters

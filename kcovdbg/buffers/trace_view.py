@@ -9,7 +9,7 @@ from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
-from kcovdbg.compare.build_comparison import BuildComparison
+from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.console.renderable import Fragment, Line
 from kcovdbg.console.side_by_side import GUTTER, columns, fit, fit_title, join, pair, panel_width
 from kcovdbg.console.wording import (

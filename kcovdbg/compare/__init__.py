@@ -2,5 +2,5 @@
 """Match the points of two builds of a kernel: by function, file and order of lines.
 
 Reads the location tables of both builds and, where it is at hand, the difference of their sources. Matching takes about
-twice as long as naming the PCs of both.
+five times as long as naming the PCs of both.
 """

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.compare.function_pairs import number_lines
+from kcovdbg.compare.build_match import number_lines
 from kcovdbg.compare.trace_builds import TraceBuild
 from kcovdbg.records.alignment import align
 from kcovdbg.records.coverage import FileCoverage, LineCoverage, find_lines

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which coverage points of two builds of a kernel are the same, so that traces of both can be compared.
 
-Points are the same when all frames of their locations are: the same functions on the same lines (:mod:`.function_pairs`).
-Several points of one function that are on one line are matched one by one where the function has them in
-the same order in both builds, and as one otherwise. Where inlining differs, the innermost function and line decide.
+A function is the same by name and file, or by name where one build alone has it in another file. Its lines are paired by a
+diff of the sources where both are at hand, or else by their order. Points are the same when all frames of their locations
+are; several of one function that are on one line are matched one by one where the function has them in the same order in both
+builds, and as one otherwise. Where inlining differs, the innermost function and line decide.
 
 Points that are the same have one number. Numbers replace PCs wherever records of two builds are aligned or counted.
 """
@@ -11,34 +12,48 @@ Points that are the same have one number. Numbers replace PCs wherever records o
 from __future__ import annotations
 
 import operator
+import posixpath
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cached_property
-from itertools import compress
-from typing import Final, NamedTuple
+from itertools import compress, pairwise
+from typing import Final, NamedTuple, TypeAlias
 
-from kcovdbg.compare.function_pairs import BuildFunctions, FunctionPair, FunctionPairs, LinePairs, PairKind, pair_lines
-from kcovdbg.compiled_module import zeros
-from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, START_SHIFT
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame
 from kcovdbg.records.alignment import align
 from kcovdbg.records.chain_loops import find_innermost, gather
-from kcovdbg.records.native_loops import NO_ID
-from kcovdbg.records.pc_columns import kind_flags, low_halves, pair_words
+from kcovdbg.records.native_loops import NO_ID, Numbering
+from kcovdbg.records.pc_columns import PcColumns, kind_flags, pair_words
 from kcovdbg.records.pc_counts import make_numbering
+from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
 
-_NO_CLASS: Final = 0
+_NO_NUMBER: Final = 0
 # A tail call that is known stands for the block that it ends, and the entry of a function for its first block.
 _KINDS: Final = {kind: int(kind) for kind in PointKind} | dict.fromkeys(
     (PointKind.TAIL_KNOWN, PointKind.ENTRY), int(PointKind.PC)
 )
 # Parts of functions that are not entered by calls of the function.
 _SPLIT: Final = re.compile(r"\.(?:cold|part)\b")
+# A function that was moved keeps at least this share of its lines with points.
+_MOVED_LINES: Final = 0.5
+# Stubs of system calls that a configuration lacks.
+_STUBS: Final = "kernel/sys_ni.c"
+# Shorter runs agree by chance: between 6.1 and 6.12, 68 % of single distances and 42 % of two in a row were of other lines.
+_RUN: Final = 4
+# Where a function begins and ends, less is left to chance.
+_EDGE_RUN: Final = 2
+# Limit for functions in a remark.
+_NAMED: Final = 4
+
+Function: TypeAlias = tuple[str, str]
+"""Name without a clone's suffix, and file without ``./``; both may be empty."""
+_Line: TypeAlias = tuple[Function, int]
+"""A function and a line of it, as the left build has them where both do; a line that only the right one has is negative."""
 
 
 class Unmatched(str, Enum):
@@ -54,506 +69,503 @@ class Unmatched(str, Enum):
     """Where the point is, is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class BuildPoints:
-    """The points of one build that were recorded, as numbers that both builds share."""
+class _Point(NamedTuple):
+    """What a point is and where, equal for equal points of both builds."""
 
-    numbers: Mapping[int, int]
+    kind: int
+    lines: tuple[_Line, ...]
+    """Innermost first."""
+
+    @property
+    def innermost(self) -> tuple[int, _Line]:
+        return self.kind, self.lines[0]
+
+
+class BuildMatch(NamedTuple):
+    """Matches between two builds, of the points recorded in either; of what is a pair, the left build's is first."""
+
+    numbers: tuple[Mapping[int, int], Mapping[int, int]]
     """PC -> number of the point; none is 0."""
-    unmatched: Mapping[int, Unmatched]
+    unmatched: tuple[Mapping[int, Unmatched], Mapping[int, Unmatched]]
     """PC -> why the other build lacks it; without those that it has."""
-
-    def translate(self, pcs: array[int]) -> array[int]:
-        """Return the number of each record's point; 0 for a record without a PC.
-
-        :param pcs: of records. Type code Q.
-        """
-        numbering = make_numbering(pcs)
-        distinct = numbering.number(pcs)
-        numbers = array("I", [self.numbers.get(pc, _NO_CLASS) for pc in distinct])
-        return array("Q", gather(numbering.ids(pcs), numbers, _NO_CLASS))
-
-    def count(self, counts: Mapping[int, int]) -> dict[int, int]:
-        """Return how often each point was recorded, by its number.
-
-        :param counts: PC -> records.
-        """
-        found: dict[int, int] = defaultdict(int)
-        for pc, records in counts.items():
-            found[self.numbers[pc]] += records
-        return dict(found)
-
-
-@dataclass(frozen=True, slots=True)
-class BuildMatch:
-    """Matches between two builds, of the points recorded in either."""
-
-    left: BuildPoints
-    right: BuildPoints
     pcs: Sequence[tuple[int, int]]
-    """The first PC of each point in the left build and in the right one, by its number; 0 where there is none."""
-    functions: Mapping[PairKind, int]
-    """How many of the functions were found in both builds, by what made them the same."""
-    to_left: Mapping[tuple[str, str], tuple[str, str]]
-    """Name and file of each function that was found in both, in the right build -> in the left one."""
+    """The first PC of each point in both builds, by its number; 0 where there is none."""
+    to_left: Mapping[Function, Function]
+    """The functions of the right build that the left one has, as there."""
+    same: int
+    """How many of the functions that were executed both builds have in one file."""
     moved: Sequence[tuple[str, str, str]]
-    """Name, old file and new file of each function that was moved."""
+    """Name, old file and new file of each that was moved."""
     by_source: int
     """Functions whose lines were paired by a diff of their sources."""
     by_order: int
     """Functions whose lines were paired by their order."""
 
 
-class _Build:
-    """One build while points are matched.
+class BuildFunctions:
+    """The functions and points of one build.
 
-    :param functions: its functions, with its columns.
+    :param columns: of the PCs that were recorded in it, with its table.
+    :param read_text: returns the lines of a source file by its name in debug info, none where it is not at hand.
+    :param unrecorded: those of the PCs that were not recorded, but are points which the table lacks.
     """
 
-    def __init__(self, functions: BuildFunctions) -> None:
-        self.functions = functions
-        self.columns = functions.columns
-        assert self.columns.table is not None
-        table = self.columns.table.columns
-        self._base, self._offsets = table.base, table.offset
-        self.rows = array("Q")
-        self.rows.frombytes(memoryview(table.chain).cast("B"))  # type: ignore[arg-type]
-        self.chain_of: dict[int, int] = dict(zip(self.columns.pcs, self.columns.chains, strict=True))
+    def __init__(
+        self, columns: PcColumns, read_text: Callable[[str], Sequence[str]], unrecorded: Collection[int] = frozenset()
+    ) -> None:
+        assert columns.table is not None
+        self.columns = columns
+        self.table = columns.table
+        self.rows = array("Q", columns.table.columns.chain)
+        self.chain_of = dict(zip(columns.pcs, columns.chains, strict=True))
         """PC -> chain, of what was recorded and of the points that are looked at beside it."""
-        self.pcs, self.chains = self.columns.pcs, self.columns.chains
-        """The recorded points."""
-        if functions.unrecorded:
-            is_recorded = bytes(pc not in functions.unrecorded for pc in self.pcs)
-            self.pcs, self.chains = (array("Q", compress(column, is_recorded)) for column in (self.pcs, self.chains))
+        self.recorded = {pc: chain for pc, chain in self.chain_of.items() if pc not in unrecorded}
+        self._read_text = read_text
+        places, strings = columns.places, columns.frames.strings
+        files = [strings[number] or "" for number in places.file]
+        normal = {file: posixpath.normpath(file) if file else "" for file in {*files}}
+        self.functions: list[Function] = [
+            (strip_clone_suffix(strings[number] or ""), normal[file])
+            for number, file in zip(places.function, files, strict=True)
+        ]
+        """The function of each place."""
+        self._files = dict(zip(self.functions, files, strict=True))
+        self.places: dict[Function, list[int]] = {}
+        """The places of each function; a clone has one of its own."""
+        for place, function in enumerate(self.functions):
+            self.places.setdefault(function, []).append(place)
+        self._place_lines = Numbering().number(pair_words(places.of_frame, columns.frames.line))
+        self._lines: dict[Function, Sequence[int]] = {}
 
-    @cached_property
-    def recorded_kinds(self) -> set[int]:
-        """The kinds of points that were recorded, as in :func:`_kind_of`."""
-        return {_KINDS[kind] for kind in PointKind if any(kind_flags(self.chains, (kind,)))}
-
-    def select(self, row_places: array[int], places: Iterable[int], kinds: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield PC and chain of the rows whose place is one of these, ascending.
-
-        :param row_places: a place for each row of the table.
-        :param kinds: of points, as in :func:`_kind_of`.
-        """
-        wanted = zeros("I", len(self.columns.places))
-        for place in places:
-            wanted[place] = 1
-        is_kind = kind_flags(self.rows, (kind for kind in PointKind if _KINDS[kind] in kinds))
-        chosen = bytes(map(operator.and_, gather(row_places, wanted, 0), is_kind))
-        return zip(map(self._base.__add__, compress(self._offsets, chosen)), compress(self.rows, chosen), strict=True)
-
-    def select_outside(self, places: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield PC and chain of what is not in the image, as that of modules, by the place of the innermost frame."""
-        assert self.columns.table is not None
-        ranges = self.columns.table.text_ranges()
-        start, end = min((one.start for one in ranges), default=0), max((one.end for one in ranges), default=0)
-        pcs = self.columns.pcs
-        for pc in (*pcs[: bisect_left(pcs, start)], *pcs[bisect_right(pcs, end) :]):
-            chain = self.chain_of[pc]
-            if chain >> KIND_BITS & MAX_DEPTH and self.innermost_place(chain) in places:
-                yield pc, chain
-
-    def add_functions(self, places: Iterable[int], kinds: Collection[int]) -> None:
-        """Add all points of functions that are of some kinds, as in :func:`_kind_of`."""
-        self.chain_of.update(self.select(self.columns.outermost_places(self.rows), places, kinds))
-
-    def find_bodies(self, pcs: Sequence[int]) -> array[int]:
-        """Return the body of a function that each PC is in: the number of its symbol.
-
-        0 stands for none, and for a part that the compiler split off.
-
-        :param pcs: ascending.
-        """
-        table = self.columns.table
-        assert table is not None
-        found = zeros("I", len(pcs))
-        at = number = 0
-        while at < len(pcs):
-            symbol = table.function_at(pcs[at] - 1)
-            end = at + 1
-            if symbol is not None:
-                last = bisect_right(pcs, symbol.address + symbol.size, at)
-                if last > end and table.function_at(pcs[last - 1] - 1) == symbol:
-                    end = last
-                if not _SPLIT.search(symbol.name):
-                    number += 1
-                    found[at:end] = array("I", (number,)) * (end - at)
-            at = end
-        return found
+    def lines(self, function: Function) -> Sequence[int]:
+        """Return the lines of a function that frames of points are on, ascending."""
+        if function not in self._lines:
+            words = self._place_lines
+            found: set[int] = set()
+            for place in self.places[function]:
+                # A frame without a line has the line 0.
+                span = bisect_left(words, place << 32 | 1), bisect_left(words, place + 1 << 32)
+                found.update(word & NO_ID for word in words[slice(*span)])
+            self._lines[function] = sorted(found)
+        return self._lines[function]
 
     def frames(self, chain: int) -> Sequence[int]:
         """Return the numbers of a chain's frames, innermost first."""
         return self.columns.frames_of(chain)
 
-    def innermost_place(self, chain: int) -> int:
-        """Return the place of the innermost frame of a chain, which is not empty."""
-        return self.columns.places.of_frame[self.frames(chain)[0]]
+    def function(self, frame: int) -> Function:
+        """Return the function of a frame."""
+        return self.functions[self.columns.places.of_frame[frame]]
 
-    def places(self, chains: Iterable[int]) -> set[int]:
-        """Return the places of all frames of some chains."""
-        _, frames = self.columns.flatten(array("Q", set(chains)))
-        return set(gather(frames, self.columns.places.of_frame, NO_ID)) - {NO_ID}
+    def find_executed(self) -> set[Function]:
+        """Return the functions into which the code of the recorded points was compiled."""
+        outermost = self.columns.outermost_places(array("Q", {*self.recorded.values()}))
+        return {self.functions[place] for place in {*outermost} - {NO_ID}}
 
+    def find_named(self) -> set[Function]:
+        """Return the functions of all frames of the recorded points."""
+        _, frames = self.columns.flatten(array("Q", {*self.recorded.values()}))
+        places = gather(frames, self.columns.places.of_frame, NO_ID)
+        return {self.functions[place] for place in {*places} - {NO_ID}}
 
-def _kind_of(chain: int) -> int:
-    return _KINDS[PointKind(chain & KIND_MASK)]
+    def find_kinds(self) -> set[int]:
+        """Return the kinds of the recorded points."""
+        chains = array("Q", {*self.recorded.values()})
+        return {_KINDS[kind] for kind in PointKind if any(kind_flags(chains, (kind,)))}
 
+    def select(
+        self, row_places: array[int], functions: Collection[Function], kinds: Collection[int]
+    ) -> Iterator[tuple[int, int]]:
+        """Yield PC and chain of the rows of the table that are in some functions, ascending.
 
-class _Keys:
-    """Numbers of functions and lines that both builds share: the left build's where both have them.
-
-    :param left: the left build.
-    :param right: the right one.
-    :param pairs: functions that both have.
-    """
-
-    def __init__(self, left: _Build, right: _Build, pairs: FunctionPairs) -> None:
-        self._builds = left, right
-        sides = left.functions, right.functions
-        counts = [len(side.names) for side in sides]
-        functions = array("I", range(counts[0])), array("I", range(counts[0], sum(counts)))
-        lines = [len(side.place_lines) for side in sides]
-        numbers = array("I", range(lines[0], sum(lines)))
-        self._is_paired = bytearray(sum(lines))
-        self.by_source = frozenset(
-            pair.left for pair, in_both in self._pair_lines(pairs) if self._share(pair, in_both, numbers, functions[1])
-        )
-        """The places in the left build of functions whose lines were paired by a diff of their sources."""
-        self.nowhere = sum(counts)
-        """The number that no function has."""
-        self.functions = functions
-        """Of each place of the left build and of the right one, the number of its function."""
-        self.lines = sides[0].line_of_frame, gather(sides[1].line_of_frame, numbers, NO_ID)
-        """Of each frame of the left build and of the right one, the number of its function and line."""
-        self._numbers: dict[bytes, int] = {}
-
-    def _pair_lines(self, pairs: FunctionPairs) -> Iterator[tuple[FunctionPair, LinePairs]]:
-        old, new = (build.functions for build in self._builds)
-        for pair in pairs:
-            yield pair, pair_lines(old, pair.left, new, pair.right)
-
-    def _share(self, pair: FunctionPair, lines: LinePairs, numbers: array[int], functions: array[int]) -> bool:
-        """Give a function of the right build, and its lines, the numbers of the left build.
-
-        :return: whether its lines were paired by source.
+        :param row_places: the place of each row that decides.
+        :param kinds: of points.
         """
-        functions[pair.right] = pair.left
-        old, new = (build.functions for build in self._builds)
-        here, there = old.line_span(pair.left), new.line_span(pair.right)
-        if len(lines.to_right) == len(here) == len(there):
-            # All pairs are in order.
-            numbers[there.start : there.stop] = array("I", here)
-            self._is_paired[here.start : here.stop] = b"\1" * len(here)
-        else:
-            left, right = (
-                dict(zip(*one, strict=True)) for one in ((old.lines(pair.left), here), (new.lines(pair.right), there))
-            )
-            for line, other in lines.to_right.items():
-                numbers[right[other]] = left[line]
-                self._is_paired[left[line]] = 1
-        if old.has_unknown_line(pair.left) and new.has_unknown_line(pair.right):
-            numbers[there.start - 1] = here.start - 1
-        return lines.is_by_source
+        wanted = array("I", (function in functions for function in self.functions))
+        is_kind = kind_flags(self.rows, (kind for kind in PointKind if _KINDS[kind] in kinds))
+        chosen = bytes(map(operator.and_, gather(row_places, wanted, 0), is_kind))
+        table = self.table.columns
+        return zip(map(table.base.__add__, compress(table.offset, chosen)), compress(self.rows, chosen), strict=True)
 
-    def number(self, chains: Iterable[int], *, is_left: bool) -> array[int]:
-        """Return what each point is, and where, as numbers that are equal for equal points of both builds."""
-        columns = self._builds[0 if is_left else 1].columns
-        frames = gather(columns.frames.chain_frame, self.lines[0 if is_left else 1], NO_ID)
-        width, data = frames.itemsize, frames.tobytes()
-        kinds = [_kind_of(chain).to_bytes(1, "little") for chain in range(len(PointKind))]
-        known: dict[int, int] = {}
-        chains = list(chains)
-        numbers = self._numbers
-        for chain in set(chains):
-            start, length = chain >> START_SHIFT, chain >> KIND_BITS & MAX_DEPTH
-            key = data[start * width : (start + length) * width] + kinds[chain & KIND_MASK]
-            known[chain] = numbers.setdefault(key, len(numbers))
-        return array("I", map(known.__getitem__, chains))
+    def find_entry(self, pcs: Sequence[int]) -> int | None:
+        """Return the index of the point where a function is entered, None where it has no or several bodies.
 
-    def innermost(self, chain: int, *, is_left: bool) -> tuple[int, int]:
-        """Return the kind of a point, and the number of its innermost function and line."""
-        side = 0 if is_left else 1
-        return _kind_of(chain), self.lines[side][self._builds[side].frames(chain)[0]]
-
-    def functions_of(self, chain: int, *, is_left: bool) -> list[int]:
-        """Return the functions of a chain, innermost first."""
-        side = 0 if is_left else 1
-        of_frame = self._builds[side].columns.places.of_frame
-        return [self.functions[side][of_frame[frame]] for frame in self._builds[side].frames(chain)]
-
-    def has_line(self, line: int) -> bool:
-        """Return whether both builds have points on a line of a function.
-
-        :param line: its number.
+        :param pcs: its points, ascending.
         """
-        return self._is_paired[line] != 0
+        bodies = []
+        at = 0
+        while at < len(pcs):
+            symbol = self.table.function_at(pcs[at] - 1)
+            if symbol is not None and not _SPLIT.search(symbol.name):
+                bodies.append(at)
+            at = at + 1 if symbol is None else max(at + 1, bisect_right(pcs, symbol.address + symbol.size, at))
+        return bodies[0] if len(bodies) == 1 else None
+
+    def text(self, function: Function) -> list[str]:
+        """Return the text from a function's first line with a point to the last one.
+
+        :return: empty where the source is not at hand.
+        """
+        lines, file = self.lines(function), self._files[function]
+        whole = self._read_text(file) if lines and file else ()
+        # A shorter source is older or newer than the build.
+        return [line.strip() for line in whole[lines[0] - 1 : lines[-1]]] if lines and lines[-1] <= len(whole) else []
 
 
-class _Points(NamedTuple):
-    """Points of one function, or of all: one function after the other, each by address."""
-
-    pcs: array[int]
-    keys: array[int]
-    bodies: array[int]
-
-    def select(self, span: range) -> _Points:
-        """Return the points of one function."""
-        return _Points(*(column[span.start : span.stop] for column in self))
-
-    def find_entry(self) -> int | None:
-        """Return the index of the point where the function is entered, None where it has no or several bodies."""
-        bodies = {*self.bodies} - {0}
-        return self.bodies.index(bodies.pop()) if len(bodies) == 1 else None
+def _pair_functions(left: BuildFunctions, right: BuildFunctions) -> dict[Function, Function]:
+    """Return the functions of the right build that the left one has, as there."""
+    sides = left.places.keys(), right.places.keys()
+    pairs = {function: function for function in sides[1] & sides[0] if function[0]}
+    alone: list[dict[str, list[Function]]] = [defaultdict(list), defaultdict(list)]
+    for side, (own, other) in enumerate((sides, sides[::-1])):
+        for function in own - other:
+            alone[side][function[0]].append(function)
+    for name, found in alone[0].items():
+        others = alone[1].get(name, ())
+        if name and len(found) == len(others) == 1 and _may_be_same(left, found[0], right, others[0]):
+            pairs[others[0]] = found[0]
+    return pairs
 
 
-class _Copies:
-    """The lowest PCs of a build by their innermost functions and lines, and by the functions that those are inlined into."""
+def _may_be_same(left: BuildFunctions, function: Function, right: BuildFunctions, other: Function) -> bool:
+    """Return whether functions of one name can be the same: a stub in another file stands for what a kernel lacks."""
+    files = function[1], other[1]
+    if _STUBS in files:
+        return False
+    sizes = sorted((len(left.lines(function)), len(right.lines(other))))
+    # Without debug info there is only the name.
+    return not all(files) or sizes[0] >= _MOVED_LINES * sizes[1]
 
-    def __init__(self) -> None:
-        self._by_outermost: dict[tuple[tuple[int, int], int], int] = {}
-        self._by_any: dict[tuple[tuple[int, int], int], int] = {}
 
-    def add(self, pc: int, innermost: tuple[int, int], functions: Sequence[int]) -> None:
-        """Add a point, after all those with lower PCs."""
-        self._by_outermost.setdefault((innermost, functions[-1]), pc)
-        for function in functions:
-            self._by_any.setdefault((innermost, function), pc)
+def number_lines(*texts: Sequence[str]) -> list[array[int]]:
+    """Return texts as numbers, equal for equal lines."""
+    numbers: dict[str, int] = {}
+    return [array("Q", [numbers.setdefault(line, len(numbers) + 1) for line in text]) for text in texts]
 
-    def find(self, innermost: tuple[int, int], functions: Sequence[int]) -> int | None:
-        """Return the PC of a point that is inlined into the same outermost function, or whose outermost one is among these."""
-        inlined = self._by_any.get((innermost, functions[-1]))
-        others = (self._by_outermost.get((innermost, function)) for function in functions)
-        return inlined if inlined is not None else next((pc for pc in others if pc is not None), None)
+
+def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]) -> dict[int, int]:
+    """Pair lines on the right with those on the left that a diff of both texts leaves equal."""
+    first, other = lines[0][0], lines[1][0]
+    left = {*lines[0]}
+    of_text = {
+        other + block.right + at: first + block.left + at
+        for block in align(*number_lines(*texts)).blocks
+        for at in range(block.length)
+    }
+    return {line: of_text[line] for line in lines[1] if of_text.get(line) in left}
+
+
+def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
+    """Pair lines by their distances from those before: in functions where all agree, or in runs of several that do."""
+    if len(left) == len(right) and all(there - here == right[0] - left[0] for here, there in zip(left, right, strict=True)):
+        return dict(zip(right, left, strict=True))
+    steps = [array("Q", [1, *(b - a + 1 for a, b in pairwise(side))]) for side in (left, right)]
+    pairs: dict[int, int] = {}
+    i = j = 0
+    for start, other, length in align(*steps).blocks:
+        is_at_edge = start == other == 0 or (start + length == len(left) and other + length == len(right))
+        if length < (_EDGE_RUN if is_at_edge else _RUN):
+            continue
+        if i < start and j < other:
+            # The first distance of a run is that from the lines before it.
+            pairs[right[other - 1]] = left[start - 1]
+        pairs.update(zip(right[other : other + length], left[start : start + length], strict=True))
+        i, j = start + length, other + length
+    return pairs
 
 
 class _Matcher:
     """One match of two builds.
 
-    :param left: functions of the left build.
-    :param right: functions of the right one.
+    :param left: the left one.
+    :param right: the right one.
     """
 
     def __init__(self, left: BuildFunctions, right: BuildFunctions) -> None:
-        self._builds = _Build(left), _Build(right)
-        self._pairs = FunctionPairs(left, right)
-        self._kinds = frozenset().union(*(build.recorded_kinds for build in self._builds))
+        self._builds = left, right
+        self._to_left = _pair_functions(left, right)
+        self._to_right = {old: new for new, old in self._to_left.items()}
+        self._kinds = left.find_kinds() | right.find_kinds()
+        self._lines_to_left: dict[Function, tuple[Mapping[int, int], bool]] = {}
+        self._frames: tuple[dict[int, _Line], dict[int, _Line]] = ({}, {})
+        self._points: tuple[dict[int, _Point], dict[int, _Point]] = ({}, {})
         self._numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        self._pcs = array("Q", (0,)), array("Q", (0,))
+        self._pcs = [(0, 0)]
 
     def run(self) -> BuildMatch:
-        recorded = [build.places(build.chains) for build in self._builds]
-        self._pairs.add(*recorded)
-        self._read_functions()
-        self._pairs.add(*(build.places(build.chain_of.values()) for build in self._builds))
-        keys = _Keys(*self._builds, self._pairs)
-        self._match_functions(keys)
-        for is_left in (True, False):
-            self._match_by_innermost(keys, is_left=is_left)
-        pairs = [pair for place in recorded[0] if (pair := self._pairs.to_right(place)) is not None]
-        pairs += [
-            pair for place in recorded[1] if (pair := self._pairs.to_left(place)) is not None and pair.left not in recorded[0]
-        ]
-        old, new = (build.functions for build in self._builds)
-        by_source = sum(pair.left in keys.by_source for pair in pairs)
+        """Return the matches."""
+        executed = self._as_left(0, self._builds[0].find_executed()) | self._as_left(1, self._builds[1].find_executed())
+        for side, build in enumerate(self._builds):
+            # All points of the functions that were executed in either build: the order counts.
+            functions = {one for one in build.places if self._function(side, one) in executed}
+            build.chain_of.update(build.select(build.columns.outermost_places(build.rows), functions, self._kinds))
+        groups = [self._group(side) for side in (0, 1)]
+        for function in dict.fromkeys((*groups[0], *groups[1])):
+            self._match_function(groups[0].get(function, []), groups[1].get(function, []))
+        for side in (0, 1):
+            self._match_by_innermost(side)
+        named = self._as_left(0, self._builds[0].find_named()) | self._as_left(1, self._builds[1].find_named())
+        pairs = [(old, new) for new, old in self._to_left.items() if old in named]
+        moved = sorted((old[0], old[1], new[1]) for old, new in pairs if old != new and old[1] and new[1])
+        by_source = sum(self._pair_lines(new)[1] for _, new in pairs)
         return BuildMatch(
-            self._points(is_left=True),
-            self._points(is_left=False),
-            list(zip(*self._pcs, strict=True)),
-            Counter(pair.kind for pair in pairs),
-            {(new.names[pair.right], new.files[pair.right]): (old.names[pair.left], old.files[pair.left]) for pair in pairs},
-            sorted(
-                (old.names[pair.left], old.files[pair.left], new.files[pair.right])
-                for pair in pairs
-                if pair.kind is PairKind.MOVED
-            ),
+            (self._number_recorded(0), self._number_recorded(1)),
+            (self._find_unmatched(0), self._find_unmatched(1)),
+            self._pcs,
+            self._to_left,
+            len(pairs) - len(moved),
+            moved,
             by_source,
             len(pairs) - by_source,
         )
 
-    def _read_functions(self) -> None:
-        """Add all points of the functions that were executed in either build."""
-        executed = [set(build.columns.outermost_places(build.chains)) - {NO_ID} for build in self._builds]
-        wanted = (
-            executed[0] | {pair.left for place in executed[1] if (pair := self._pairs.to_left(place)) is not None},
-            executed[1] | {pair.right for place in executed[0] if (pair := self._pairs.to_right(place)) is not None},
-        )
-        for build, places in zip(self._builds, wanted, strict=True):
-            build.add_functions(places, self._kinds)
+    def _function(self, side: int, function: Function) -> Function:
+        """Return a function as the left build has it; of the right build alone it has a name that no function has."""
+        return function if side == 0 else self._to_left.get(function, ("\0" + function[0], function[1]))
 
-    def _match_functions(self, keys: _Keys) -> None:
-        """Number the points of all functions."""
-        sides = [self._group_by_function(keys, is_left=is_left) for is_left in (True, False)]
-        numbers = [zeros("I", len(points.pcs)) for points, _ in sides]
-        for function in dict.fromkeys((*sides[0][1], *sides[1][1])):
-            spans = [spans.get(function, range(0)) for _, spans in sides]
-            found = self._match_function(*(points.select(span) for (points, _), span in zip(sides, spans, strict=True)))
-            for side, span in enumerate(spans):
-                numbers[side][span.start : span.stop] = found[side]
-        for side, (points, _) in enumerate(sides):
-            self._numbers[side].update(zip(points.pcs, numbers[side], strict=True))
+    def _as_left(self, side: int, functions: Iterable[Function]) -> set[Function]:
+        return {self._function(side, function) for function in functions}
 
-    def _group_by_function(self, keys: _Keys, *, is_left: bool) -> tuple[_Points, Mapping[int, range]]:
-        """Return the points of a build, sorted by function, and where those of each function are."""
-        side = 0 if is_left else 1
-        build = self._builds[side]
-        pcs = array("Q", sorted(build.chain_of))
-        chains = array("Q", map(build.chain_of.__getitem__, pcs))
-        # What is nowhere is the same as nothing of the other build.
-        functions = gather(build.columns.outermost_places(chains), keys.functions[side], keys.nowhere + side)
-        words = array("Q", sorted(pair_words(functions, array("I", range(len(pcs))))))
-        order = low_halves(words)
-        points = _Points(
-            array("Q", map(pcs.__getitem__, order)),
-            gather(order, keys.number(chains, is_left=is_left), 0),
-            gather(order, build.find_bodies(pcs), 0),
-        )
-        spans: dict[int, range] = {}
-        end = 0
-        while end < len(words):
-            start, function = end, words[end] >> 32
-            end = bisect_left(words, function + 1 << 32, start)
-            spans[function] = range(start, end)
-        return points, spans
-
-    def _match_function(self, left: _Points, right: _Points) -> tuple[array[int], array[int]]:
-        """Return the numbers of the points of a function in both builds."""
-        if not left.pcs or not right.pcs:
-            return self._add(left.pcs, zeros("Q", len(left.pcs))), self._add(zeros("Q", len(right.pcs)), right.pcs)
-        sides = left, right
-        entries = left.find_entry(), right.find_entry()
-        if left.keys == right.keys and (None in entries or entries[0] == entries[1]):
-            numbers = self._add(left.pcs, right.pcs)
-            return numbers, numbers
-        found = zeros("I", len(left.pcs)), zeros("I", len(right.pcs))
-        if entries[0] is not None and entries[1] is not None:
-            # Compilers do not agree on the line where a function begins.
-            found[0][entries[0]] = found[1][entries[1]] = self._add_one(left.pcs[entries[0]], right.pcs[entries[1]])
-        by_key: dict[int, tuple[list[int], list[int]]] = {}
-        for side, points in enumerate(sides):
-            for index, key in enumerate(points.keys):
-                if not found[side][index]:
-                    by_key.setdefault(key, ([], []))[side].append(index)
-        in_order: Mapping[int, int] | None = None
-        for mine, others in by_key.values():
-            if not mine or not others:
-                for index in mine:
-                    found[0][index] = self._add_one(left.pcs[index], 0)
-                for index in others:
-                    found[1][index] = self._add_one(0, right.pcs[index])
-                continue
-            if len(mine) == len(others) == 1:
-                found[0][mine[0]] = found[1][others[0]] = self._add_one(left.pcs[mine[0]], right.pcs[others[0]])
-                continue
-            if in_order is None:
-                in_order = _pair_in_order(left.keys, right.keys)
-            if len(mine) == len(others) and all(map(operator.eq, map(in_order.get, mine), others)):
-                for index, other in zip(mine, others, strict=True):
-                    found[0][index] = found[1][other] = self._add_one(left.pcs[index], right.pcs[other])
-                continue
-            # On one line, in another order or another number.
-            number = self._add_one(left.pcs[mine[0]], right.pcs[others[0]])
-            for side, indexes in enumerate((mine, others)):
-                for index in indexes:
-                    found[side][index] = number
+    def _pair_lines(self, right: Function) -> tuple[Mapping[int, int], bool]:
+        """Return the lines of a function of the right build that the left one has, as there, and whether by the sources."""
+        found = self._lines_to_left.get(right)
+        if found is None:
+            builds, functions = self._builds, (self._to_left[right], right)
+            lines = [build.lines(function) for build, function in zip(builds, functions, strict=True)]
+            found = {}, False
+            if all(lines):
+                texts = [build.text(function) for build, function in zip(builds, functions, strict=True)]
+                found = (_pair_by_text(lines, texts), True) if all(texts) else (_pair_by_order(*lines), False)
+            self._lines_to_left[right] = found
         return found
 
-    def _add(self, left: array[int], right: array[int]) -> array[int]:
-        """Return new numbers of points of both builds."""
-        first = len(self._pcs[0])
-        self._pcs[0].extend(left)
-        self._pcs[1].extend(right)
-        return array("I", range(first, len(self._pcs[0])))
+    def _line(self, side: int, frame: int) -> _Line:
+        """Return the function and line of a frame."""
+        found = self._frames[side].get(frame)
+        if found is None:
+            build = self._builds[side]
+            function, line = build.function(frame), build.columns.frames.line[frame]
+            found = function, line
+            if side:
+                if line and function in self._to_left:
+                    line = self._pair_lines(function)[0].get(line, -line)
+                found = self._function(side, function), line
+            self._frames[side][frame] = found
+        return found
 
-    def _add_one(self, left: int, right: int) -> int:
-        self._pcs[0].append(left)
-        self._pcs[1].append(right)
-        return len(self._pcs[0]) - 1
+    def _point(self, side: int, chain: int) -> _Point:
+        found = self._points[side].get(chain)
+        if found is None:
+            lines = tuple(self._line(side, frame) for frame in self._builds[side].frames(chain))
+            found = self._points[side][chain] = _Point(_KINDS[PointKind(chain & KIND_MASK)], lines)
+        return found
 
-    def _recorded_alone(self, *, is_left: bool) -> list[tuple[int, int]]:
-        """Return PC and chain of what was recorded in one build and has no counterpart."""
-        side, other = (0, 1) if is_left else (1, 0)
+    def _group(self, side: int) -> dict[Function, list[int]]:
+        """Return the points of a build, ascending, by function."""
         build = self._builds[side]
-        counterparts = map(self._pcs[other].__getitem__, map(self._numbers[side].__getitem__, build.pcs))
-        return list(compress(zip(build.pcs, build.chains, strict=True), map(operator.not_, counterparts)))
+        groups: dict[Function, list[int]] = {}
+        for pc in sorted(build.chain_of):
+            frames = build.frames(build.chain_of[pc])
+            # What is nowhere is the same as nothing of the other build.
+            function = self._line(side, frames[-1])[0] if frames else ("\0", str(side))
+            groups.setdefault(function, []).append(pc)
+        return groups
 
-    def _match_by_innermost(self, keys: _Keys, *, is_left: bool) -> None:
+    def _add(self, left: Sequence[int], right: Sequence[int]) -> int:
+        """Give PCs of both builds the number of a new point."""
+        number = len(self._pcs)
+        self._pcs.append((left[0] if left else 0, right[0] if right else 0))
+        for known, pcs in zip(self._numbers, (left, right), strict=True):
+            known.update(dict.fromkeys(pcs, number))
+        return number
+
+    def _match_function(self, left: list[int], right: list[int]) -> None:
+        """Number the points of a function."""
+        points = [[self._point(side, self._builds[side].chain_of[pc]) for pc in pcs] for side, pcs in enumerate((left, right))]
+        entries = [build.find_entry(pcs) for build, pcs in zip(self._builds, (left, right), strict=True) if left and right]
+        by_point: dict[object, tuple[list[int], list[int]]] = {}
+        for side, its in enumerate(points):
+            for index, point in enumerate(its):
+                # Compilers do not agree on the line where a function begins.
+                key = "entry" if None not in entries and entries and index == entries[side] else point
+                by_point.setdefault(key, ([], []))[side].append(index)
+        in_order: Mapping[int, int] | None = None
+        for mine, others in by_point.values():
+            is_single = len(mine) == len(others)
+            if is_single and len(mine) > 1:
+                in_order = _pair_in_order(*points) if in_order is None else in_order
+                is_single = [in_order.get(index) for index in mine] == others
+            if is_single or not mine or not others:
+                for index in range(max(len(mine), len(others))):
+                    self._add([left[at] for at in mine[index : index + 1]], [right[at] for at in others[index : index + 1]])
+            else:
+                # On one line, in another order or another number.
+                self._add([left[at] for at in mine], [right[at] for at in others])
+
+    def _number_recorded(self, side: int) -> dict[int, int]:
+        return {pc: self._numbers[side][pc] for pc in self._builds[side].recorded}
+
+    def _find_alone(self, side: int) -> list[tuple[int, int]]:
+        """Return PC and chain of what was recorded in one build and has no counterpart."""
+        numbers = self._numbers[side]
+        return [(pc, chain) for pc, chain in self._builds[side].recorded.items() if not self._pcs[numbers[pc]][1 - side]]
+
+    def _match_by_innermost(self, side: int) -> None:
         """Match points whose functions are inlined into others in the other build."""
-        side, other = (0, 1) if is_left else (1, 0)
-        own, foreign = self._builds[side], self._builds[other]
-        alone = [
-            (pc, chain)
-            for pc, chain in self._recorded_alone(is_left=is_left)
-            if chain >> KIND_BITS & MAX_DEPTH and keys.has_line(keys.innermost(chain, is_left=is_left)[1])
-        ]
-        wanted = set()
-        for place in {own.innermost_place(chain) for _, chain in alone}:
-            pair = self._pairs.to_right(place) if is_left else self._pairs.to_left(place)
-            if pair is not None:
-                wanted.add(pair.right if is_left else pair.left)
-        if not wanted:
-            return
-        chains = dict.fromkeys(chain for _, chain in alone)
-        lines = {keys.innermost(chain, is_left=is_left) for chain in chains}
-        copies = _Copies()
-        inner_places = gather(find_innermost(foreign.columns.frames, foreign.rows), foreign.columns.places.of_frame, NO_ID)
-        # Of points with the same frames, the first one is as good as any.
-        candidates = *foreign.select(inner_places, wanted, self._kinds), *foreign.select_outside(wanted)
-        first = {chain: pc for pc, chain in reversed(candidates)}
-        for chain, pc in sorted(first.items(), key=operator.itemgetter(1)):
-            innermost = keys.innermost(chain, is_left=not is_left)
-            if innermost in lines:
-                copies.add(pc, innermost, keys.functions_of(chain, is_left=not is_left))
-        found = {
-            chain: copies.find(keys.innermost(chain, is_left=is_left), keys.functions_of(chain, is_left=is_left))
-            for chain in chains
-        }
-        for pc, chain in alone:
-            counterpart = found[chain]
-            if counterpart is None:
+        alone = {pc: self._point(side, chain) for pc, chain in self._find_alone(side)}
+        alone = {pc: point for pc, point in alone.items() if point.lines and point.lines[0][1] > 0}
+        wanted = {point.innermost for point in alone.values()}
+        by_outermost: dict[object, int] = {}
+        by_any: dict[object, int] = {}
+        for pc, chain in self._find_copies(1 - side, {line[0] for _, line in wanted}):
+            point = self._point(1 - side, chain)
+            if point.innermost in wanted:
+                by_outermost.setdefault((point.innermost, point.lines[-1][0]), pc)
+                for function, _ in point.lines:
+                    by_any.setdefault((point.innermost, function), pc)
+        for pc, point in alone.items():
+            # Inlined into the same function, or by itself, or into one that is inlined here.
+            found = by_any.get((point.innermost, point.lines[-1][0]))
+            for function, _ in point.lines:
+                found = found or by_outermost.get((point.innermost, function))
+            if found:
+                self._join(side, pc, found)
+
+    def _find_copies(self, side: int, functions: Collection[Function]) -> list[tuple[int, int]]:
+        """Return the lowest PC of each chain whose innermost frame is of some functions, ascending, and the chain."""
+        build = self._builds[side]
+        wanted = {one for one in build.places if self._function(side, one) in functions}
+        places = gather(find_innermost(build.columns.frames, build.rows), build.columns.places.of_frame, NO_ID)
+        found = dict(build.select(places, wanted, self._kinds)) if wanted else {}
+        # Points of modules are not in the table.
+        for pc, chain in build.chain_of.items() if wanted else ():
+            if chain >> KIND_BITS & MAX_DEPTH and build.function(build.frames(chain)[0]) in wanted:
+                found[pc] = chain
+        first = {found[pc]: pc for pc in sorted(found, reverse=True)}
+        return sorted((pc, chain) for chain, pc in first.items())
+
+    def _join(self, side: int, pc: int, counterpart: int) -> None:
+        """Give a PC the number of its counterpart."""
+        number = self._numbers[1 - side].get(counterpart)
+        if number is None:
+            number = self._add(*([], [counterpart]) if side == 0 else ([counterpart], []))
+        if not self._pcs[number][side]:
+            self._pcs[number] = (pc, counterpart) if side == 0 else (counterpart, pc)
+        self._numbers[side][pc] = number
+
+    def _find_unmatched(self, side: int) -> dict[int, Unmatched]:
+        """Return why recorded points have no counterpart."""
+        build = self._builds[side]
+        found = {}
+        for pc, chain in self._find_alone(side):
+            frames = build.frames(chain)
+            if not frames:
+                found[pc] = Unmatched.LOCATION
                 continue
-            number = self._numbers[other].get(counterpart)
-            if number is None:
-                number = self._numbers[other][counterpart] = self._add_one(*((0, counterpart) if is_left else (counterpart, 0)))
-            if not self._pcs[side][number]:
-                self._pcs[side][number], self._pcs[other][number] = pc, counterpart
-            self._numbers[side][pc] = number
-
-    def _points(self, *, is_left: bool) -> BuildPoints:
-        build, numbers = self._builds[0 if is_left else 1], self._numbers[0 if is_left else 1]
-        unmatched: dict[int, Unmatched] = {}
-        reasons: dict[int, Unmatched] = {}
-        for pc, chain in self._recorded_alone(is_left=is_left):
-            if not chain >> KIND_BITS & MAX_DEPTH:
-                unmatched[pc] = Unmatched.LOCATION
-                continue
-            place = build.innermost_place(chain)
-            if place not in reasons:
-                reasons[place] = self._find_reason(place, is_left=is_left)
-            unmatched[pc] = reasons[place]
-        return BuildPoints(dict(zip(build.pcs, map(numbers.__getitem__, build.pcs), strict=True)), unmatched)
-
-    def _find_reason(self, place: int, *, is_left: bool) -> Unmatched:
-        """Return why a point in a function has no counterpart."""
-        pair = self._pairs.to_right(place) if is_left else self._pairs.to_left(place)
-        if pair is None:
-            return Unmatched.FUNCTION
-        places = pair.left, pair.right
-        has_lines = all(len(build.functions.lines(at)) for build, at in zip(self._builds, places, strict=True))
-        return Unmatched.LINE if has_lines else Unmatched.LINES
+            old = self._function(side, build.function(frames[0]))
+            new = self._to_right.get(old)
+            if new is None:
+                found[pc] = Unmatched.FUNCTION
+            else:
+                has_lines = self._builds[0].lines(old) and self._builds[1].lines(new)
+                found[pc] = Unmatched.LINE if has_lines else Unmatched.LINES
+        return found
 
 
-def _pair_in_order(left: array[int], right: array[int]) -> Mapping[int, int]:
+def _pair_in_order(left: Sequence[object], right: Sequence[object]) -> Mapping[int, int]:
     """Return the index on the right of points on the left, of those that are in the same order on both sides."""
+    numbers: dict[object, int] = {}
     # The alignment knows no zero.
-    sides = [array("Q", [key + 1 for key in side]) for side in (left, right)]
+    sides = [array("Q", [numbers.setdefault(point, len(numbers) + 1) for point in side]) for side in (left, right)]
     return {block.left + at: block.right + at for block in align(*sides).blocks for at in range(block.length)}
 
 
 def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
-    """Match the points of two builds that were recorded.
-
-    :param left: functions of the left build, with the columns of all PCs that were recorded in it and its location table.
-    """
+    """Match the points of two builds that were recorded."""
     return _Matcher(left, right).run()
+
+
+class BuildComparison:
+    """Records of two builds as numbers of points that both share; within one build, PCs are the numbers.
+
+    :param names: the left build's and the right one's.
+    :param match: None where they are one build.
+    """
+
+    def __init__(self, names: tuple[LocationCache, LocationCache], match: BuildMatch | None = None) -> None:
+        self.names = names
+        self.match = match
+
+    def count(self, side: int, counts: Mapping[int, int]) -> Mapping[int, int]:
+        """Return how often each point was recorded.
+
+        :param side: 0 for the left one.
+        :param counts: PC -> records.
+        """
+        if self.match is None:
+            return counts
+        found: dict[int, int] = defaultdict(int)
+        for pc, records in counts.items():
+            found[self.match.numbers[side][pc]] += records
+        return dict(found)
+
+    def translate(self, side: int, pcs: array[int]) -> array[int]:
+        """Return the number of each record's point; 0 for a record without a PC.
+
+        :param pcs: of records. Type code Q.
+        """
+        if self.match is None:
+            return pcs
+        numbering = make_numbering(pcs)
+        numbers = array("I", [self.match.numbers[side].get(pc, _NO_NUMBER) for pc in numbering.number(pcs)])
+        return array("Q", gather(numbering.ids(pcs), numbers, _NO_NUMBER))
+
+    def pc(self, number: int, side: int) -> int | None:
+        """Return the PC of a point in a build, None where that has none."""
+        return number if self.match is None else self.match.pcs[number][side] or None
+
+    def counterpart(self, pc: int, side: int) -> int | None:
+        """Return the PC of the same point in the other build, None where that has none."""
+        return None if self.match is None or not pc else self.pc(self.match.numbers[side][pc], 1 - side)
+
+    def missing(self, pc: int, side: int) -> str | None:
+        """Return what the other build lacks of a PC, None where it has a counterpart."""
+        reason = None if self.match is None else self.match.unmatched[side].get(pc)
+        return None if reason is None else reason.value
+
+    def function(self, frame: Frame, side: int) -> Function:
+        """Return name and file of a frame's function, the left build's where both have it."""
+        function = strip_clone_suffix(frame.function or ""), posixpath.normpath(frame.file) if frame.file else ""
+        if self.match is None or side == 0:
+            return function
+        return self.match.to_left.get(function, ("\0" + function[0], function[1]))
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what was matched how, and what was not."""
+        return () if self.match is None else tuple(_match_remarks(self.match))
+
+
+_REASONS: Final = {
+    Unmatched.FUNCTION: "in functions that it lacks",
+    Unmatched.LINE: "on lines where it has no point",
+    Unmatched.LINES: "in functions that one build has no debug info of",
+    Unmatched.LOCATION: "without a known location",
+}
+
+
+def _match_remarks(match: BuildMatch) -> Iterator[str]:
+    parts = [f"{match.same} functions in both"]
+    names = [f"{name} ({old} → {new})" for name, old, new in match.moved]
+    if names:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        parts.append(f"{len(names)} moved: {', '.join(names[:_NAMED])}{more}")
+    yield f"two builds: {'; '.join(parts)}"
+    if match.by_source and match.by_order:
+        yield f"lines are paired by the sources of {match.by_source} functions, by their order in {match.by_order}"
+    elif match.by_order:
+        yield "lines are paired by their order: no sources of both builds; --other-source and --source-dir name them"
+    for side, unmatched, numbers in zip(("left", "right"), match.unmatched, match.numbers, strict=True):
+        reasons = list(unmatched.values())
+        if reasons:
+            why = ", ".join(f"{reasons.count(reason)} {text}" for reason, text in _REASONS.items() if reason in reasons)
+            yield f"{len(reasons)} of {len(numbers)} points on the {side} have no counterpart in the other build: {why}"

@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.compare.build_comparison import BuildComparison
-from kcovdbg.compare.build_match import match_builds
-from kcovdbg.compare.function_pairs import BuildFunctions
+from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, match_builds
 from kcovdbg.console.buffer_sources import FILE, kaslr_offset, name_remarks
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table

@@ -18,8 +18,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from kcovdbg.compare.build_match import match_builds
-from kcovdbg.compare.function_pairs import BuildFunctions
+from kcovdbg.compare.build_match import BuildFunctions, match_builds
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
@@ -73,7 +72,7 @@ def run(images: Sequence[str], rounds: int) -> Result:
         for table in tables:
             table.close()
     what = f"match {counts[0]} and {counts[1]} points"
-    return at_most(what, min(match for match, _ in times), min(naming for _, naming in times), "name them", 2)
+    return at_most(what, min(match for match, _ in times), min(naming for _, naming in times), "name them", 6)
 
 
 def main() -> int:

@@ -8,8 +8,7 @@ from array import array
 import pytest
 
 from kcovdbg.compare.build_changes import find_changes
-from kcovdbg.compare.build_match import Unmatched, match_builds
-from kcovdbg.compare.function_pairs import BuildFunctions, PairKind
+from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, Unmatched, match_builds
 from kcovdbg.model.location import Frame
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
@@ -64,7 +63,7 @@ def match(left, right, texts=(None, None)):
 
 def same(found, left, right):
     """Return whether two PCs have one number."""
-    return found.left.numbers[left] == found.right.numbers[right]
+    return found.numbers[0][left] == found.numbers[1][right]
 
 
 def test_shifted_lines_are_paired_by_their_distances(sides):
@@ -74,8 +73,8 @@ def test_shifted_lines_are_paired_by_their_distances(sides):
     found = match(left, right)
     for here, there in ((10, 30), (12, 32), (20, 40), (21, 41)):
         assert same(found, left.points["f", here][0], right.points["f", there][0])
-    assert list(found.right.unmatched.values()) == [Unmatched.LINE]
-    assert not found.left.unmatched
+    assert list(found.unmatched[1].values()) == [Unmatched.LINE]
+    assert not found.unmatched[0]
     assert (found.by_order, found.by_source) == (1, 0)
 
 
@@ -85,7 +84,7 @@ def test_distances_that_agree_by_chance_pair_nothing(sides):
     left.add("f", "a.c", 1, 3, 6, 8, 11, 13, 14)
     right.add("f", "a.c", 1, 3, 8, 10, 12, 17)
     found = match(left, right)
-    paired = {line for (_, line), (pc,) in left.points.items() if pc not in found.left.unmatched}
+    paired = {line for (_, line), (pc,) in left.points.items() if pc not in found.unmatched[0]}
     assert paired == {1, 3}
 
 
@@ -95,12 +94,12 @@ def test_functions_without_debug_info_in_one_build(sides):
     left.add("f", None, None, None).add("g", "a.c", 5, 6)
     right.add("f", "b.c", 10, 12).add("g", "a.c", 5, 6)
     found = match(left, right)
-    assert found.functions == {PairKind.SAME: 2}
+    assert found.same == 2
     assert not found.moved
     first, second = right.points["f", 10][0], right.points["f", 12][0]
     assert same(found, left.points["f", None][0], first)
-    assert found.right.unmatched == {second: Unmatched.LINES}
-    assert found.left.unmatched == {left.points["f", None][1]: Unmatched.LINES}
+    assert found.unmatched[1] == {second: Unmatched.LINES}
+    assert found.unmatched[0] == {left.points["f", None][1]: Unmatched.LINES}
 
 
 def test_sources_decide_where_they_are_at_hand(sides):
@@ -113,7 +112,7 @@ def test_sources_decide_where_they_are_at_hand(sides):
     assert found.by_source == 1
     assert same(found, left.points["f", 2][0], right.points["f", 4][0])
     assert same(found, left.points["f", 4][0], right.points["f", 6][0])
-    assert found.right.unmatched == {right.points["f", 2][0]: Unmatched.LINE}
+    assert found.unmatched[1] == {right.points["f", 2][0]: Unmatched.LINE}
 
 
 def test_text_that_does_not_fit_the_build_is_not_used(sides):
@@ -122,7 +121,7 @@ def test_text_that_does_not_fit_the_build_is_not_used(sides):
     right.add("f", "a.c", 20, 22)
     found = match(left, right, ({"a.c": ["too short"]}, {"a.c": ["too short"]}))
     assert (found.by_order, found.by_source) == (1, 0)
-    assert not found.left.unmatched
+    assert not found.unmatched[0]
 
 
 def test_one_text_of_two_compilers(sides):
@@ -133,7 +132,7 @@ def test_one_text_of_two_compilers(sides):
     found = match(left, right, (text, text))
     assert found.by_source == 1
     assert same(found, left.points["f", 15][0], right.points["f", 15][0])
-    assert set(found.left.unmatched) == {left.points["f", 12][0], left.points["f", 17][0]}
+    assert set(found.unmatched[0]) == {left.points["f", 12][0], left.points["f", 17][0]}
 
 
 def test_functions_that_went_elsewhere(sides):
@@ -145,16 +144,16 @@ def test_functions_that_went_elsewhere(sides):
     right.add("suffixed", "a.c", 150, 151, symbol="suffixed.constprop.0")
     found = match(left, right)
     assert found.moved == [("moved", "a.c", "b.c")]
-    assert found.functions == {PairKind.SAME: 1, PairKind.MOVED: 1}
-    assert found.left.unmatched == {left.points["gone", 40][0]: Unmatched.FUNCTION}
-    assert not found.right.unmatched
+    assert found.same == 1
+    assert found.unmatched[0] == {left.points["gone", 40][0]: Unmatched.FUNCTION}
+    assert not found.unmatched[1]
 
 
 def test_stubs_are_not_moved_functions(sides):
     left, right = sides
     left.add("__x64_sys_swapon", "mm/swapfile.c", 10)
     right.add("__x64_sys_swapon", "kernel/sys_ni.c", 20)
-    assert set(match(left, right).left.unmatched.values()) == {Unmatched.FUNCTION}
+    assert set(match(left, right).unmatched[0].values()) == {Unmatched.FUNCTION}
 
 
 def test_points_of_one_line(sides):
@@ -164,10 +163,10 @@ def test_points_of_one_line(sides):
     found = match(left, right)
     one, two = left.points["f", 11]
     # As many in the same order: one by one.
-    assert found.left.numbers[one] != found.left.numbers[two]
-    assert [found.left.numbers[pc] for pc in (one, two)] == [found.right.numbers[pc] for pc in right.points["f", 11]]
+    assert found.numbers[0][one] != found.numbers[0][two]
+    assert [found.numbers[0][pc] for pc in (one, two)] == [found.numbers[1][pc] for pc in right.points["f", 11]]
     # Otherwise as one.
-    assert {found.left.numbers[pc] for pc in left.points["g", 21]} == {found.right.numbers[right.points["g", 21][0]]}
+    assert {found.numbers[0][pc] for pc in left.points["g", 21]} == {found.numbers[1][right.points["g", 21][0]]}
 
 
 def test_blocks_are_not_comparisons(sides):
@@ -192,8 +191,8 @@ def test_comparisons_that_are_not_recorded_change_nothing(sides):
             image.writer.add_frames(pc, PointKind.CMP, (Frame("f", "a.c", 12, 1),))
     blocks = [image.points["f", 11] for image in (left, right)]
     found = match_builds(left.functions(blocks[0]), right.functions(blocks[1]))
-    assert [found.left.numbers[pc] for pc in blocks[0]] == [found.right.numbers[pc] for pc in blocks[1]]
-    assert len({*found.left.numbers.values()}) == 2
+    assert [found.numbers[0][pc] for pc in blocks[0]] == [found.numbers[1][pc] for pc in blocks[1]]
+    assert len({*found.numbers[0].values()}) == 2
 
 
 def test_the_first_pc_of_inlined_copies_is_found(sides):
@@ -204,7 +203,7 @@ def test_the_first_pc_of_inlined_copies_is_found(sides):
     right.add("other", "a.c", 30, (helper, 31)).add("f", "a.c", 10, (helper, middle, 12), (helper, 13), (helper, 13))
     inlined = left.points["f", 12][0]
     found = match_builds(left.functions([inlined]), right.functions(right.all()))
-    assert found.pcs[found.left.numbers[inlined]][1] == right.points["f", 12][0]
+    assert found.pcs[found.numbers[0][inlined]][1] == right.points["f", 12][0]
 
 
 def test_inlining_differs(sides):
@@ -218,7 +217,7 @@ def test_inlining_differs(sides):
     assert same(found, left.points["other", 31][0], own)
     # A copy in another function is another one.
     alone = match_builds(left.functions([inlined]), Image(left.path.with_name("third")).add("f", "a.c", 10).functions([]))
-    assert alone.left.unmatched == {inlined: Unmatched.FUNCTION}
+    assert alone.unmatched[0] == {inlined: Unmatched.FUNCTION}
 
 
 def test_entries_are_the_same_whatever_line_a_compiler_gives_them(sides):
@@ -236,9 +235,9 @@ def test_unknown_pcs_stay_apart(sides):
     wild = BASE + 0x900000
     found = match_builds(left.functions([wild, *left.all()]), right.functions([wild, *right.all()]))
     assert not same(found, wild, wild)
-    assert found.left.unmatched == found.right.unmatched == {wild: Unmatched.LOCATION}
-    assert list(found.left.translate(array("Q", [0, wild]))) == [0, found.left.numbers[wild]]
-    assert found.left.count({wild: 3}) == {found.left.numbers[wild]: 3}
+    assert found.unmatched[0] == found.unmatched[1] == {wild: Unmatched.LOCATION}
+    assert list(BuildComparison((None, None), found).translate(0, array("Q", [0, wild]))) == [0, found.numbers[0][wild]]
+    assert BuildComparison((None, None), found).count(0, {wild: 3}) == {found.numbers[0][wild]: 3}
 
 
 @pytest.mark.parametrize("seed", range(20))
