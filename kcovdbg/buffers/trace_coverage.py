@@ -17,8 +17,8 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FileCoverage, PointCoverage, find_lines
-from kcovdbg.records.pc_counts import PcCounts, as_counts
+from kcovdbg.records.coverage import FileCoverage, PointPlace, find_lines
+from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.symbols.coverage_points import PointKind
 
 
@@ -157,31 +157,24 @@ def find_code_ends(context: Context) -> dict[str | None, int]:
     return ends
 
 
-def find_point_coverage(
-    context: Context, counts: Mapping[int, int], length: int, starts: Iterable[str] = (), *, has_frames: bool = True
-) -> Iterator[PointCoverage]:
-    """Iterate over the points that were recorded, in the order of the counts.
+def find_point_places(context: Context, pcs: Iterable[int], length: int, starts: Iterable[str]) -> Iterator[PointPlace]:
+    """Iterate over the places of recorded points.
 
-    :param counts: PC -> records.
     :param length: of a call.
     :param starts: as for :class:`ModuleOffsets`.
-    :param has_frames: whether frames are wanted.
     """
-    names = context.workspace.names
-    if has_frames:
-        names.prefetch(counts)
     offsets = ModuleOffsets(context, starts)
-    for pc, hits in counts.items():
+    for pc in pcs:
         call = pc - length & WORD_MASK
-        yield PointCoverage(pc, call, *offsets.find(call), hits, names[pc].frames if has_frames else ())
+        yield PointPlace(call, *offsets.find(call))
 
 
-def find_module_points(context: Context, counts: PcCounts, length: int) -> list[PointCoverage]:
-    """Return the points that were recorded in modules, ascending.
+def find_module_points(context: Context, pcs: array[int], length: int) -> dict[int, PointPlace]:
+    """Return the places of the points that were recorded in modules, by PC.
 
+    :param pcs: ascending.
     :param length: of a call.
     """
-    offsets = ModuleOffsets(context, ())
-    outside = offsets.outside_image(counts.pcs, length)
-    points = find_point_coverage(context, {pc: counts[pc] for pc in outside}, length)
-    return [point for point in points if point.module is not None]
+    outside = list(ModuleOffsets(context, ()).outside_image(pcs, length))
+    places = zip(outside, find_point_places(context, outside, length, ()), strict=True)
+    return {pc: place for pc, place in places if place.module is not None}

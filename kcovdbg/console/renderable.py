@@ -96,6 +96,14 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """Text in another program's format, which is safe for a terminal and written as it is."""
+
+    parts: Iterable[str]
+    """Whole lines."""
+
+
+@dataclass(frozen=True, slots=True)
 class Flush:
     """The end of one of several answers: flush the output."""
 
@@ -105,14 +113,14 @@ class Clear:
     """Clear the screen, on a terminal."""
 
 
-Renderable: TypeAlias = Table | Fields | Lines | Flush | Clear
+Renderable: TypeAlias = Table | Fields | Lines | Text | Flush | Clear
 
 
 def find_data(renderable: Renderable) -> Table | Fields | None:
     """Return the data of a part of an answer, None where it has none."""
     if isinstance(renderable, Lines):
         return renderable.data
-    return None if isinstance(renderable, (Flush, Clear)) else renderable
+    return None if isinstance(renderable, (Text, Flush, Clear)) else renderable
 
 
 def text_lines(text: str, style: str = "") -> Lines:

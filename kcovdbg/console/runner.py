@@ -24,7 +24,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.help_text import command_help
 from kcovdbg.console.output_files import check_output, open_destination, run_shell
 from kcovdbg.console.paragraph import error_lines
-from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table
+from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table, Text
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format, Output, write
@@ -272,7 +272,7 @@ def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
 def _flatten(result: CommandResult) -> Iterable[Renderable]:
     if result is None:
         return ()
-    return (result,) if isinstance(result, (Table, Fields, Lines, Flush, Clear)) else result
+    return (result,) if isinstance(result, (Table, Fields, Lines, Text, Flush, Clear)) else result
 
 
 def _find_column(line: CommandLine, wrong: str | None) -> int:

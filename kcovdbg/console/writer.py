@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from kcovdbg.console.column import to_json
 from kcovdbg.console.grid import fields_lines, remark_line, table_lines
 from kcovdbg.console.paragraph import wrap_line
-from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, find_data
+from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, Text, find_data
 from kcovdbg.console.terminal import Painter
 from kcovdbg.console.text import escape
 
@@ -149,6 +149,8 @@ def _write_text(renderables: Iterable[Renderable], output: Output) -> None:
             _write_lines(lines, output)
             for remark in renderable.remarks:
                 _write_lines(wrap_line(remark_line(remark), output.width), output)
+        elif isinstance(renderable, Text):
+            output.stream.writelines(renderable.parts)
         elif isinstance(renderable, Flush):
             output.stream.flush()
         elif output.width is not None:

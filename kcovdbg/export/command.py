@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, islice, repeat
+from itertools import chain, compress, islice
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
@@ -16,7 +17,7 @@ from kcovdbg.buffers.trace_coverage import (
     find_code_ends,
     find_line_coverage,
     find_module_points,
-    find_point_coverage,
+    find_point_places,
 )
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
@@ -27,12 +28,13 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import FunctionTable, find_function_points, find_point_table
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.output_files import STDOUT, open_text
-from kcovdbg.console.renderable import Line, Lines, Renderable, Table
+from kcovdbg.console.renderable import Renderable, Table, Text
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.export.call_formats import DEEPEST, Stacks, chrome_lines, folded_lines, speedscope_lines
 from kcovdbg.export.point_formats import (
+    PointColumns,
     SourcePlace,
     cobertura_lines,
     drcov_lines,
@@ -47,15 +49,14 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.call_tree import Call, build_calls, find_edges, find_events
 from kcovdbg.records.chain_loops import find_chains
-from kcovdbg.records.coverage import FileCoverage, FunctionPoints, PointCoverage, count_functions, find_touched
+from kcovdbg.records.coverage import FileCoverage, FunctionPoints, PointPlace, count_functions, find_touched
 from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, pc_sequence
 from kcovdbg.records.pc_names import UNKNOWN
 from kcovdbg.series.table import call_mode_hint
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
-from kcovdbg.symbols.symbolizer import without_collection
 
-# Functions whose points are looked up together: a search for each takes longer than for some hundred.
-_LOOKED_UP: Final = 256
+# Functions whose points are written together.
+_LOOKED_UP: Final = 4096
 _NOWHERE: Final = Frame(None, None, None, None)
 
 
@@ -125,31 +126,29 @@ class ExportSource:
         return find_function_points(self.context, self.kinds, self.call_length)
 
     @cached_property
-    def modules(self) -> list[PointCoverage]:
-        """The points that were recorded in modules and pass the filter."""
-        return find_module_points(self.context, self.counts, self.call_length)
+    def modules(self) -> dict[int, PointPlace]:
+        """The points that were recorded in modules and pass the filter, by PC."""
+        return find_module_points(self.context, self.counts.pcs, self.call_length)
 
-    def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointCoverage]:
-        """Iterate over the points of functions that pass the filter, then over those that were recorded in modules."""
-        table, points = find_point_table(self.context), self.functions.points
-        length, counts = self.call_length, self.all_counts
-        groups = iter(functions)
-        # For the writer of the file as well: what both make lives to the end, and collecting it takes a third of their time.
-        with without_collection():
-            while some := list(islice(groups, _LOOKED_UP)):
-                wanted: list[tuple[int, int, str]] = []
-                for group in some:
-                    symbol = group.function.alias or group.function.name
-                    rows = zip(points.pcs(group), points.chains(group), repeat(symbol))
-                    if self.filter.passes_all:
-                        wanted += rows
-                    else:
-                        self.names.prefetch(points.pcs(group))
-                        wanted += [row for row in rows if self.filter(row[0])]
-                found = table.get_frames([chain for _, chain, _ in wanted])
-                for (pc, _, symbol), frames in zip(wanted, found, strict=True):
-                    yield PointCoverage(pc, pc - length, None, None, counts.get(pc, 0), frames, symbol)
-        yield from self.modules
+    def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointColumns]:
+        """Yield the points of functions that pass the filter, some at a time, then those that were recorded in modules."""
+        table, points = find_point_table(self.context).columns, self.functions.points
+        length, groups = self.call_length, iter(functions)
+        while some := list(islice(groups, _LOOKED_UP)):
+            pcs, chains = array("Q"), array("Q")
+            symbols: list[str] = []
+            for group in some:
+                pcs.extend(points.pcs(group))
+                chains.extend(points.chains(group))
+                symbols += [group.function.alias or group.function.name] * (len(pcs) - len(symbols))
+            if not self.filter.passes_all:
+                wanted = self.filter.select(self.names.columns(pcs))
+                pcs, chains = (array("Q", compress(column, wanted)) for column in (pcs, chains))
+                symbols = list(compress(symbols, wanted))
+            yield PointColumns([pc - length for pc in pcs], self.all_counts.records_of(pcs), chains, table.frames, symbols)
+        others = self.names.columns(array("Q", self.modules))
+        calls = [place.call for place in self.modules.values()]
+        yield PointColumns(calls, self.all_counts.records_of(others.pcs), others.chains, others.frames, [None] * len(others))
 
     def seen(self, counts: PcCounts) -> bytearray:
         """Return of each row of the table whether its PC was counted: 0 or 1."""
@@ -214,7 +213,8 @@ def _jsonl(source: ExportSource) -> _Export:
 def _rawcoverfiles(source: ExportSource) -> _Export:
     length = source.call_length
     touched = find_touched(source.functions.functions, (pc - length & WORD_MASK for pc in source.all_counts))
-    return _Export(rawcoverfiles_lines(source.points_of(touched)), source.unlisted())
+    modules = {place.call: place for place in source.modules.values()}
+    return _Export(rawcoverfiles_lines(source.points_of(touched), modules), source.unlisted())
 
 
 def _funccover(source: ExportSource) -> _Export:
@@ -223,14 +223,14 @@ def _funccover(source: ExportSource) -> _Export:
     return _Export(funccover_lines(wanted), source.unlisted())
 
 
-def _find_offsets(source: ExportSource) -> tuple[list[PointCoverage], tuple[str, ...]]:
+def _find_offsets(source: ExportSource) -> tuple[list[PointPlace], tuple[str, ...]]:
     """Return the recorded points with offsets from where a disassembler loads their file, and how many are outside of any."""
     if source.context.workspace.optional_target is None:
         problem = source.context.workspace.names_problem
         raise CapabilityError(f"{source.format} needs a kernel: {problem}", hint="export hex needs none")
     # Disassemblers load the image at _text; on arm64 _stext comes later.
     starts = ("_text", "_stext")
-    points = list(find_point_coverage(source.context, source.counts, source.call_length, starts, has_frames=False))
+    points = list(find_point_places(source.context, source.counts, source.call_length, starts))
     lost = sum(point.offset is None for point in points)
     if points and lost == len(points):
         raise CapabilityError(
@@ -374,19 +374,29 @@ def _run(context: Context, args: Namespace) -> Renderable:
     exported = _calls(source) if args.calls else exporter.export(source)
     remarks = (*source.remarks, *exported.remarks)
     if is_stdout:
-        return Lines(_stdout_lines(context, exported.lines, remarks))
+        return Text(_stdout_parts(context, exported.lines, remarks))
     written = 0
     with open_text(args.output, context.inputs) as stream:
-        for line in exported.lines:
-            stream.write(f"{line}\n")
-            written += 1
+        for part in _join_lines(exported.lines):
+            stream.write(part)
+            written += part.count("\n")
     return Table(_COLUMNS, (_Written(args.output, args.format, written),), remarks=remarks)
 
 
-def _stdout_lines(context: Context, lines: Iterable[str], remarks: Iterable[str]) -> Iterator[Line]:
-    """Yield the lines for standard output; remarks go to standard error."""
-    for line in lines:
-        yield (("", line),)
+# Lines that are written together.
+_WRITTEN: Final = 1024
+
+
+def _join_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Yield some lines at a time as text."""
+    left = iter(lines)
+    while part := list(islice(left, _WRITTEN)):
+        yield "\n".join((*part, ""))
+
+
+def _stdout_parts(context: Context, lines: Iterable[str], remarks: Iterable[str]) -> Iterator[str]:
+    """Yield the text for standard output; remarks go to standard error."""
+    yield from _join_lines(lines)
     write_remarks(context.terminal, remarks)
 
 

@@ -6,16 +6,19 @@ from __future__ import annotations
 import csv
 import html
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from io import StringIO
-from itertools import groupby
+from itertools import accumulate, chain, compress, count, groupby, islice, repeat
+from operator import itemgetter, ne
 from posixpath import dirname, normpath
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from kcovdbg.console.text import escape
-from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, PointCoverage
+from kcovdbg.model.location import FrameColumns
+from kcovdbg.records.chain_loops import flatten_chains, gather
+from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, PointPlace
 
 
 def hexadecimal_lines(addresses: Iterable[int]) -> Iterator[str]:
@@ -49,37 +52,44 @@ def lcov_lines(name: str, coverage: Iterable[FileCoverage], path_of: Callable[[s
         yield "end_of_record"
 
 
-_Text = TypeVar("_Text", str, tuple[str, str])
+class PointColumns(NamedTuple):
+    """Coverage points in columns: a kernel has a million of them."""
+
+    calls: Sequence[int]
+    """Addresses of the calls of callbacks."""
+    records: Sequence[int]
+    """0 for a point that was not executed."""
+    chains: array[int]
+    """Words of chains of ``frames``."""
+    frames: FrameColumns
+    symbols: Sequence[str | None]
+    """What llvm-addr2line shows for the code; None where frames alone name it."""
 
 
-class _FrameTexts(dict[tuple[str | None, Frame], _Text | None]):
-    """Frames of points in syzkaller's form, each written once.
+def _frame_rows(points: PointColumns) -> Iterator[tuple[int, bool, str, str, int]]:
+    """Iterate over the frames of points in syzkaller's form, innermost first.
 
-    It leaves out what has no function, file or line, writes paths without ``./``, and calls the function that the code was
-    compiled into by its symbol, as llvm-addr2line does.
+    It leaves out what has no function, file or line, and calls the function that the code was compiled into by its symbol.
 
-    :param write: returns the text of a function, a file and a line.
+    :return: the index of the point, whether no other frame of it follows, function, file and line.
     """
+    frames, text = points.frames, points.frames.strings.__getitem__
+    lengths, numbers = flatten_chains(frames, points.chains)
+    functions = list(map(text, gather(numbers, frames.function, 0)))
+    for end, length, symbol in zip(accumulate(lengths), lengths, points.symbols, strict=True):
+        if symbol and length:
+            functions[end - 1] = symbol
+    owners = array("I", chain.from_iterable(map(repeat, count(), lengths)))
+    files, lines = list(map(text, gather(numbers, frames.file, 0))), gather(numbers, frames.line, 0)
+    complete = [function and file and line for function, file, line in zip(functions, files, lines, strict=True)]
+    owners = array("I", compress(owners, complete))
+    is_last = map(ne, owners, chain(islice(owners, 1, None), (-1,)))
+    return zip(owners, is_last, *(compress(column, complete) for column in (functions, files, lines)), strict=True)
 
-    def __init__(self, write: Callable[[str, str, int], _Text]) -> None:
-        super().__init__()
-        self._write: Callable[[str, str, int], _Text] = write
 
-    def __missing__(self, key: tuple[str | None, Frame]) -> _Text | None:
-        symbol, frame = key
-        function = symbol or frame.function
-        text = None
-        if function and frame.file and frame.line:
-            text = self._write(function, normpath(frame.file).lstrip("/"), frame.line)
-        self[key] = text
-        return text
-
-    def of(self, point: PointCoverage) -> list[_Text]:
-        """Return the texts of a point's frames, innermost first."""
-        texts = [self[None, frame] for frame in point.frames]
-        if point.symbol and texts:
-            texts[-1] = self[point.symbol, point.frames[-1]]
-        return [text for text in texts if text is not None]
+def _syzkaller_path(file: str) -> str:
+    """Return a path without ``./``."""
+    return escape(normpath(file).lstrip("/"))
 
 
 _NO_BRANCHES = 'branch-rate="0" complexity="0"'
@@ -155,14 +165,14 @@ def _rate(covered: int, valid: int) -> str:
     return f"{covered / valid:.4g}" if valid else "0"
 
 
-def modoff_lines(points: Iterable[PointCoverage]) -> Iterator[str]:
+def modoff_lines(points: Iterable[PointPlace]) -> Iterator[str]:
     """Iterate over ``vmlinux+1a2b3c`` and ``name.ko+40``; points without a known offset are left out."""
     for point in points:
         if point.offset is not None:
             yield f"{module_file(point.module)}+{point.offset:x}"
 
 
-def drcov_lines(points: Iterable[PointCoverage], call_length: int, end_of: Callable[[str | None], int | None]) -> Iterator[str]:
+def drcov_lines(points: Iterable[PointPlace], call_length: int, end_of: Callable[[str | None], int | None]) -> Iterator[str]:
     """Iterate over the log's lines; points without a known offset are left out.
 
     :param points: each once.
@@ -196,36 +206,41 @@ def drcov_lines(points: Iterable[PointCoverage], call_length: int, end_of: Calla
         yield f"module[{number:3}]: 0x{offset:016x}, {call_length:3}"
 
 
-def jsonl_lines(points: Iterable[PointCoverage]) -> Iterator[str]:
+def jsonl_lines(groups: Iterable[PointColumns]) -> Iterator[str]:
     """Yield the objects; ``hit_count``, which counts programs there, counts records."""
     # Names recur, and quoting one takes longer than all else here.
-    quote = cache(lambda text: json.dumps(escape(text)))
-
-    def write(function: str, file: str, line: int) -> str:
-        return f'{{"file_path":{quote(file)},"func_name":{quote(function)},"sl":{line},"sc":0,"el":{line},"ec":-1'
-
-    texts_of = _FrameTexts(write).of
-    for point in points:
-        texts = texts_of(point)
-        if texts:
-            middle, end = f',"hit_count":{point.hits},"inline":', f',"pc":{point.call}}}'
-            for text in texts[:-1]:
-                yield f"{text}{middle}true{end}"
-            yield f"{texts[-1]}{middle}false{end}"
+    quote, quote_path = cache(lambda text: json.dumps(escape(text))), cache(lambda file: json.dumps(_syzkaller_path(file)))
+    for points in groups:
+        calls, records = points.calls, points.records
+        for point, is_last, function, file, line in _frame_rows(points):
+            yield (
+                f'{{"file_path":{quote_path(file)},"func_name":{quote(function)},"sl":{line},"sc":0,"el":{line},"ec":-1,'
+                f'"hit_count":{records[point]},"inline":{"false" if is_last else "true"},"pc":{calls[point]}}}'
+            )
 
 
 RAWCOVERFILES_HEADER: Final = ("PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine")
 
 
-def rawcoverfiles_lines(points: Iterable[PointCoverage]) -> Iterator[str]:
-    """Yield the lines of the table."""
+def rawcoverfiles_lines(groups: Iterable[PointColumns], modules: Mapping[int, PointPlace]) -> Iterator[str]:
+    """Yield the lines of the table.
+
+    :param modules: points in modules, by the addresses of their calls.
+    """
     yield csv_line(RAWCOVERFILES_HEADER)
-    texts_of = _FrameTexts(lambda _function, file, line: (csv_line((escape(file),)), f"{line},{line}")).of
-    for point in sorted(points, key=lambda point: point.call):
-        offset = point.call if point.module is None else point.offset
-        start = csv_line((hex(point.call), escape(point.module or ""), "" if offset is None else hex(offset)))
-        for number, (file, lines) in enumerate(reversed(texts_of(point))):
-            yield f"{start},{file},{'true' if number else 'false'},{lines}"
+    quote_path = cache(lambda file: csv_line((_syzkaller_path(file),)))
+    rows = [(points.calls[row[0]], *row[1:]) for points in groups for row in _frame_rows(points)]
+    # A function before those that were inlined into it.
+    rows.reverse()
+    rows.sort(key=itemgetter(0))
+    for call, is_last, _, file, line in rows:
+        place = modules.get(call)
+        start = f"{call:#x},,{call:#x}" if place is None else _module_columns(place)
+        yield f"{start},{quote_path(file)},{'false' if is_last else 'true'},{line},{line}"
+
+
+def _module_columns(place: PointPlace) -> str:
+    return csv_line((hex(place.call), escape(place.module or ""), "" if place.offset is None else hex(place.offset)))
 
 
 def csv_line(values: Iterable[object]) -> str:

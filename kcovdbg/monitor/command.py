@@ -17,7 +17,7 @@ from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.output_files import STDOUT, open_text
-from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table
+from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, CapabilityError, GoneError, KcovdbgError, UsageError
 from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource
@@ -193,7 +193,7 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
     if args.output == STDOUT:
         if context.format is not Format.TEXT:
             raise UsageError("monitor: cannot write JSON or CSV to standard output", hint="add -o FILE")
-        yield Lines((("", line),) for part in recording_page(summary) for line in part.splitlines())
+        yield Text(f"{line}\n" for line in recording_page(summary))
         return
     if args.output is not None:
         with open_text(args.output, context.inputs) as stream:

@@ -18,23 +18,15 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, TableColumns
 
 
-class PointCoverage(NamedTuple):
-    """One coverage point, and how often it was recorded."""
+class PointPlace(NamedTuple):
+    """The place of a coverage point in a file of code."""
 
-    pc: int
-    """As recorded: the return address minus the KASLR offset."""
     call: int
     """The address of the call that it returns from; the PC itself where the length of a call is unknown."""
     module: str | None
     """Name of the module that it is in; None for the kernel's image, and where nobody knows."""
     offset: int | None
     """Of the call, from the start of the code of the image or the module; None where that is unknown."""
-    hits: int
-    """Records; 0 for a point that was not executed."""
-    frames: tuple[Frame, ...]
-    """Of the call; innermost first, empty where nothing is known."""
-    symbol: str | None = None
-    """The symbol that llvm-addr2line shows for the code; None where frames alone name it."""
 
 
 class LineCoverage(NamedTuple):

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import compress
+from itertools import compress, repeat
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -61,6 +61,14 @@ class PcCounts(Mapping[int, int]):
     def _find(self, pc: int) -> int:
         index = bisect_left(self.pcs, pc)
         return index if index < len(self.pcs) and self.pcs[index] == pc else -1
+
+    def records_of(self, pcs: Sequence[int]) -> array[int]:
+        """Return the number of records of ascending PCs, 0 for one that was not recorded."""
+        if not pcs:
+            return array("Q")
+        part = slice(bisect_left(self.pcs, pcs[0]), bisect_right(self.pcs, pcs[-1]))
+        known = dict(zip(self.pcs[part], self.records[part], strict=True))
+        return array("Q", map(known.get, pcs, repeat(0)))
 
     def select(self, wanted: bytes) -> PcCounts:
         """Return the counts of some of the PCs.

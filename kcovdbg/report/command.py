@@ -25,7 +25,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_lines, table_markup
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.output_files import STDOUT, open_text
-from kcovdbg.console.renderable import Fields, Lines, Renderable, Table
+from kcovdbg.console.renderable import Fields, Renderable, Table, Text
 from kcovdbg.console.wording import COARSE, buffer_title
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError
@@ -402,7 +402,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     subtitle = ", ".join(filter(None, (kernel, *images))) or "no kernel: PCs have no names"
     lines = page_lines(heading, subtitle, list(_sections(context, traces)))
     if args.output == STDOUT:
-        return Lines((("", line),) for part in lines for line in part.splitlines())
+        return Text(f"{line}\n" for line in lines)
     size = 0
     # A million short-lived objects, none of them in a cycle.
     with without_collection(), open_text(args.output, context.inputs) as stream:

@@ -213,13 +213,6 @@ class LocationTable:
                     add(chain_of[index])
                     continue
             add(-1)
-        return self._find_rows(words)
-
-    def get_frames(self, chains: Sequence[int]) -> list[tuple[Frame, ...]]:
-        """Return the frames of chains of :attr:`columns`, innermost first."""
-        return [row[1] if row else () for row in self._find_rows(chains)]
-
-    def _find_rows(self, words: Sequence[int]) -> list[tuple[int, tuple[Frame, ...]] | None]:
         rows = self._rows
         missing = set(words).difference(rows)
         if missing:

@@ -6,14 +6,18 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
+from array import array
 from collections import Counter
 from itertools import groupby
+from posixpath import normpath
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.abi.record import RecordKind
+from kcovdbg.console.text import escape
 from kcovdbg.export import call_formats as chrome
 from kcovdbg.export import call_formats as folded
 from kcovdbg.export import call_formats as speedscope
@@ -26,9 +30,10 @@ from kcovdbg.export import point_formats as lcov
 from kcovdbg.export import point_formats as modoff
 from kcovdbg.export import point_formats as rawcoverfiles
 from kcovdbg.export.call_formats import DEEPEST, Stacks
-from kcovdbg.model.location import Frame
+from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.call_tree import Event, build_calls, find_edges, own_records
-from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, PointCoverage
+from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, PointPlace
+from kcovdbg.records.pc_columns import locate_columns
 from tests.support.speedscope_rules import check_file
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
@@ -36,18 +41,27 @@ NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
 )
 FRAMES = st.builds(Frame, NAMES | st.none(), NAMES | st.none(), st.integers(1, 9999) | st.none(), st.none())
 ADDRESSES = st.integers(0, 2**64 - 1)
+PLACES = st.lists(st.builds(PointPlace, ADDRESSES, NAMES | st.none(), st.integers(0, 2**40) | st.none()), max_size=8)
+
+
+class Point(NamedTuple):
+    call: int
+    hits: int
+    frames: tuple[Frame, ...]
+    symbol: str | None
+
+
 POINTS = st.lists(
-    st.builds(
-        PointCoverage,
-        ADDRESSES,
-        ADDRESSES,
-        NAMES | st.none(),
-        st.integers(0, 2**40) | st.none(),
-        st.integers(1, 10**9),
-        st.lists(FRAMES, max_size=3).map(tuple),
-    ),
-    max_size=8,
+    st.builds(Point, ADDRESSES, st.integers(0, 10**9), st.lists(FRAMES, max_size=3).map(tuple), NAMES | st.none()), max_size=8
 )
+
+
+def in_columns(points):
+    calls, hits, frames, symbols = zip(*points, strict=True) if points else ((), (), (), ())
+    located = locate_columns(array("Q", calls), None, lambda pcs: [Location(*row) for row in zip(pcs, frames, strict=True)])
+    return [jsonl.PointColumns(calls, hits, located.chains, located.frames, symbols)]
+
+
 KINDS = st.sampled_from([RecordKind.ENTRY, RecordKind.ENTRY, RecordKind.EXIT, RecordKind.PC])
 TRACES = st.lists(st.tuples(KINDS, st.integers(0, 5)), max_size=60)
 
@@ -57,7 +71,8 @@ def shown(point):
     functions = [frame.function for frame in point.frames[:-1]] + [
         point.symbol or frame.function for frame in point.frames[-1:]
     ]
-    return [frame for frame, name in zip(point.frames, functions, strict=True) if name and frame.file and frame.line]
+    rows = zip(functions, point.frames, strict=True)
+    return [(name, frame.file, frame.line) for name, frame in rows if name and frame.file and frame.line]
 
 
 def one_line_each(lines):
@@ -73,9 +88,15 @@ def test_hexadecimal(addresses):
     assert all(line.startswith("0x") for line in lines)
 
 
-@given(POINTS)
-def test_rawcoverfiles(points):
-    rows = list(csv.DictReader(one_line_each(rawcoverfiles.rawcoverfiles_lines(points))))
+@given(POINTS, PLACES)
+def test_rawcoverfiles(points, places):
+    modules = {place.call: place for place in places}
+    points += [Point(call, 0, (Frame("fn", "a.c", 1, None),), None) for call in modules]
+    rows = list(csv.DictReader(one_line_each(rawcoverfiles.rawcoverfiles_lines(in_columns(points), modules))))
+    for row in rows:
+        place = modules.get(int(row["PC"], 16), PointPlace(0, None, int(row["PC"], 16)))
+        assert bool(row["Module"]) == bool(place.module)
+        assert row["Offset"] == ("" if place.offset is None else hex(place.offset))
     assert [int(row["PC"], 16) for row in rows] == sorted(point.call for point in points for _ in shown(point))
     assert all(set(row) == {"PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine"} for row in rows)
     # The function itself before what was inlined there.
@@ -93,16 +114,20 @@ def test_funccover(functions):
 
 @given(POINTS)
 def test_jsonl(points):
-    rows = [json.loads(line) for line in one_line_each(jsonl.jsonl_lines(points))]
+    rows = [json.loads(line) for line in one_line_each(jsonl.jsonl_lines(in_columns(points)))]
     assert [(row["pc"], row["hit_count"]) for row in rows] == [
         (point.call, point.hits) for point in points for _ in shown(point)
     ]
-    assert sum(not row["inline"] for row in rows) == sum(bool(shown(point)) for point in points)
+    assert [(row["func_name"], row["file_path"], row["sl"], row["inline"]) for row in rows] == [
+        (escape(function), escape(normpath(file).lstrip("/")), line, number < len(shown(point)))
+        for point in points
+        for number, (function, file, line) in enumerate(shown(point), 1)
+    ]
     keys = ["file_path", "func_name", "sl", "sc", "el", "ec", "hit_count", "inline", "pc"]
     assert all(list(row) == keys for row in rows)
 
 
-@given(POINTS)
+@given(PLACES)
 def test_modoff(points):
     # Lighthouse: split at the last plus sign, base 16; comments begin with ; or #.
     read = []
@@ -237,7 +262,7 @@ def read_drcov(lines):
     return found
 
 
-@given(POINTS)
+@given(PLACES)
 def test_drcov(points):
     # A block is in its module.
     points = [point._replace(call=point.call + (point.offset or 0)) for point in points]
