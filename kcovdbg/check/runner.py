@@ -252,26 +252,6 @@ def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Findi
     return tuple(finding for finding in _findings_of(found) if finding.severity.is_violation)
 
 
-def check_briefly(source: StateSource, parts: Part) -> tuple[Finding, ...]:
-    """Apply the rules that need no more than some parts and no stacks, in one look.
-
-    Of a kernel that runs, a finding of one look may be transient: see :func:`check`.
-
-    :param source: the look.
-    :param parts: what it has read, or may read.
-    """
-    kernel = source.read(Part.NOTHING).kernel
-    chosen = [
-        rule
-        for rule in list_rules()
-        if not rule.needs & ~parts
-        and rule.stacks is None
-        and rule.severity is not Severity.ADVICE
-        and rule.applies(kernel.generation)
-    ]
-    return _findings_of(_look(chosen, source, False, (), _SHOWN))
-
-
 def _findings_of(found: Iterable[_RuleFindings]) -> tuple[Finding, ...]:
     return tuple(chain.from_iterable(of_rule.findings for of_rule in found))
 

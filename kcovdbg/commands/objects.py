@@ -4,58 +4,22 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
 from kcovdbg.console.buffer_sources import find_tids, is_address, suggest_task
-from kcovdbg.console.column import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, DETAIL, HANDLE, MODE, NUMBER, PID, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import UNREAD, Meaning, RowType
+from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
-from kcovdbg.console.wording import count_text, reference_text
+from kcovdbg.console.state_columns import OBJECT_COLUMNS
+from kcovdbg.console.wording import reference_text
 from kcovdbg.model.kcov import Kcov, name_kcov
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFiles
 from kcovdbg.target.pointer import strip_tag
-
-
-def _field(name: str) -> Callable[[Kcov], Any]:
-    return lambda kcov: None if kcov.fields is None else getattr(kcov.fields, name)
-
-
-# Tasks are at most PID_MAX_LIMIT, 4,194,304; a saturated refcount_t is -1,073,741,824.
-_IMPOSSIBLE_REFCOUNT: Final = 10**7
-
-
-def _refcount_text(kcov: Kcov, *, is_whole: bool = False) -> str | None:
-    """Return the refcount and what was found of it; one that no object can have is left out: ``…, found 2``."""
-    refcount = None if kcov.fields is None else kcov.fields.refcount
-    if refcount is None:
-        return None
-    text = str(refcount) if is_whole or abs(refcount) < _IMPOSSIBLE_REFCOUNT else "…"
-    return text if refcount == kcov.counted else f"{text}, found {kcov.counted}"
-
-
-def _is_balanced(kcov: Kcov) -> bool:
-    return kcov.fields is None or kcov.fields.refcount in (None, kcov.counted)
-
-
-def _references_text(kcov: Kcov) -> str:
-    by_kind: dict[str, list[str]] = {}
-    for reference in kcov.references:
-        # PID names the task that the object is enabled for.
-        if reference.kind != "task" or reference.pid != kcov.pid:
-            by_kind.setdefault(reference.kind, []).append(reference_text(reference, owner=kcov.pid))
-    parts = [
-        # A KCOV_REMOTE_ENABLE can register 257 handles.
-        names[0] if len(names) == 1 else f"{len(names)} {'handle' if kind == 'remote' else kind}s"
-        for kind, names in by_kind.items()
-    ]
-    return ", ".join(parts) or ("nothing" if not kcov.references else ABSENT)
 
 
 def _detail_lines(kcov: Kcov) -> Iterator[Line]:
@@ -71,51 +35,6 @@ def _detail_lines(kcov: Kcov) -> Iterator[Line]:
         yield facts
 
 
-_REFERENCE_COLUMNS: Final = (
-    Column("kind"),
-    Column("counts", NUMBER),
-    Column("pid", PID),
-    Column("fd", NUMBER),
-    Column("file", ADDRESS),
-    Column("start", ADDRESS),
-    Column("handle", HANDLE),
-    Column("cpu", CPU),
-)
-_COLUMNS: Final = (
-    Column("kcov", ADDRESS, value=lambda kcov: kcov.address),
-    Column("device", TEXT, priority=3, hide_empty=True),
-    Column(
-        "refcount",
-        NUMBER,
-        title="REFS",
-        value=_field("refcount"),
-        text=_refcount_text,
-        wide_text=partial(_refcount_text, is_whole=True),
-        style=lambda kcov: "number" if _is_balanced(kcov) else "warning",
-    ),
-    Column("counted", NUMBER),
-    Column("mode", MODE, meaning="`kcov.mode`, without prefix, such as `TRACE_PC`", null=UNREAD),
-    Column("size", NUMBER, value=_field("size"), priority=4),
-    Column("area", ADDRESS, value=_field("area"), priority=3),
-    Column("t", ADDRESS, value=_field("task")),
-    Column("pid", PID),
-    Column("comm", COMM, elastic=8, priority=1, meaning="name of that task", null="it is not enabled, or the task is unknown"),
-    Column("remote", BOOL, value=_field("remote"), priority=DETAIL, hide_empty=True),
-    Column("remote_size", NUMBER, value=_field("remote_size"), priority=5, hide_empty=True),
-    Column("sequence", NUMBER, value=_field("sequence"), priority=6),
-    Column(
-        "count",
-        NUMBER,
-        text=lambda kcov: count_text(kcov.count, kcov.capacity, kcov.full),
-        wide_text=lambda kcov: count_text(kcov.count, kcov.capacity, kcov.full, is_whole=True),
-        style=lambda kcov: "warning" if kcov.full else "number",
-    ),
-    Column("capacity", NUMBER),
-    Column("full", BOOL),
-    Column("edge_area", ADDRESS, priority=7, hide_empty=True),
-    Column("edge_count", NUMBER, title="EDGES", priority=2, hide_empty=True),
-    Column("references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=20, wraps=True),
-)
 _SHOWN: Final = (
     "kcov",
     "device",
@@ -196,7 +115,7 @@ def _run(context: Context, args: Namespace) -> Table:
         if not rows:
             context.status = 2
     return Table(
-        _COLUMNS,
+        OBJECT_COLUMNS,
         rows,
         remarks=(*context.notes, *remarks),
         empty="no such object" if args.objects else "no struct kcov: no task has /sys/kernel/debug/kcov open",
@@ -213,23 +132,7 @@ COMMAND: Final = Command(
     summary="list every struct kcov and the references to it",
     topic=Topic.STATE,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "area": Meaning("`kcov.area`: address of the buffer that user space maps", UNREAD),
-                "kcov": Meaning("address of the object", "references to it exist, but not its address"),
-                "device": Meaning(
-                    "device of a posted series that it is an object of; its `count` and `capacity` are words",
-                    "it is a `struct kcov`",
-                ),
-                "pid": Meaning(
-                    "thread id of the task that the object is enabled for", "it is not enabled, or the task is unknown"
-                ),
-            },
-            errors=True,
-        ),
-    ),
+    row_types=(RowType(OBJECT_COLUMNS, errors=True),),
     description=(
         "REFS is the object's refcount, followed by the number of references found where the two differ. REFERENCES lacks the "
         "task PID itself and names other tasks only. With arguments, each reference is shown on a line of its own. A thread id "

@@ -4,68 +4,24 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 from kcovdbg.abi.mode import PREFIX
 from kcovdbg.console.argument import Argument, Count, Value, WordError
-from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, SYSCALL, TEXT, WORD, Column
+from kcovdbg.console.column import ADDRESS, ANY, BOOL, NUMBER, SYSCALL, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import UNREAD, Meaning, RowType
 from kcovdbg.console.paragraph import suggest
 from kcovdbg.console.renderable import PIPED_WIDTH, Table
-from kcovdbg.console.wording import count_text, device_session_text, role_text, syscall_text
+from kcovdbg.console.state_columns import TASK_COLUMNS
+from kcovdbg.console.wording import device_session_text, syscall_text
 from kcovdbg.console.writer import Format
 from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Syscall, Task
-
-
-def _field(name: str) -> Callable[[Task], Any]:
-    return lambda task: getattr(task.fields, name)
-
-
-def _kcov_text(task: Task) -> str | None:
-    return None if task.fields.kcov is None else ADDRESS.text(task.fields.kcov)
-
-
-def _object_text(task: Task) -> str | None:
-    """Return the object whose buffer COUNT is of: since v7.2, ``kcov`` of a task that only owns remote coverage is NULL."""
-    remote = task.fields.kcov_remote if task.owns_remote and task.fields.kcov == 0 else None
-    return ADDRESS.text(remote) if remote else _kcov_text(task)
-
-
-_COLUMNS: Final = (
-    Column("pid", PID, value=_field("pid")),
-    Column("tgid", PID, value=_field("tgid"), priority=6),
-    Column("comm", COMM, value=_field("comm"), elastic=8),
-    Column("task", ADDRESS, value=_field("address"), priority=5),
-    Column("cpu", CPU, value=_field("cpu"), priority=3),
-    Column("kcov", ADDRESS, value=_field("kcov"), text=_object_text, wide_text=_kcov_text, priority=1),
-    Column("kcov_remote", ADDRESS, value=_field("kcov_remote"), priority=2, hide_empty=True),
-    Column("kcov_mode", MODE, title="MODE", value=lambda task: task.mode),
-    Column("kcov_mode_raw", WORD, value=_field("kcov_mode")),
-    Column("in_ctxsw", BOOL),
-    Column("kcov_size", NUMBER, title="SIZE", value=_field("kcov_size"), priority=7, hide_empty=True),
-    Column("kcov_area", ADDRESS, title="AREA", value=_field("kcov_area"), priority=4, hide_empty=True),
-    Column("kcov_sequence", NUMBER, title="SEQUENCE", value=_field("kcov_sequence"), priority=8, hide_empty=True),
-    Column("kcov_handle", HANDLE, title="HANDLE", value=_field("kcov_handle"), priority=2, hide_empty=True),
-    Column("kcov_softirq", NUMBER, value=_field("kcov_softirq")),
-    Column("role", TEXT, text=role_text, elastic=12),
-    Column("beneath", TEXT),
-    Column("owns_remote", BOOL),
-    Column(
-        "count",
-        NUMBER,
-        text=lambda task: count_text(task.count, task.capacity, task.full),
-        wide_text=lambda task: count_text(task.count, task.capacity, task.full, is_whole=True),
-        style=lambda task: "warning" if task.full else "number",
-    ),
-    Column("capacity", NUMBER),
-    Column("full", BOOL),
-)
 
 
 def _syscall_column(state: State) -> Column:
@@ -209,7 +165,7 @@ def _run(context: Context, args: Namespace) -> Table:
         remarks += _unknown_syscalls(state)
 
     return Table(
-        (*_COLUMNS, _devices_column(sessions), _syscall_column(state)),
+        (*TASK_COLUMNS, _devices_column(sessions), _syscall_column(state)),
         tasks,
         remarks=(*context.notes, *remarks),
         empty=empty,
@@ -227,7 +183,7 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(
         RowType(
-            (*_COLUMNS, _devices_column({}), Column("syscall", SYSCALL)),
+            (*TASK_COLUMNS, _devices_column({}), Column("syscall", SYSCALL)),
             _MEANINGS,
             errors=True,
         ),

@@ -7,12 +7,12 @@ All counts are lower bounds: a buffer that is emptied and filled again between t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kcovdbg.monitor.samples import AreaSample, FindingSample, ObjectSample, Sample, TaskSample
+from kcovdbg.monitor.samples import ObjectSample, Sample, TaskSample
 
 # Seconds over which rates are averaged.
 _WINDOW: Final = 2.0
@@ -46,7 +46,7 @@ class BufferStep(NamedTuple):
 
 def buffer_key(task: TaskSample) -> BufferKey:
     """Return the identity of the buffer that a task's count belongs to."""
-    return BufferKey(task.task, task.kcov, task.kcov_area if task.is_section else None, task.device)
+    return BufferKey(task.task, task.object, task.kcov_area if task.is_section else None, task.device)
 
 
 def buffers_of(sample: Sample | None) -> dict[BufferKey, TaskSample]:
@@ -74,18 +74,15 @@ def is_new_section(before: TaskSample | None, now: TaskSample) -> bool:
     return now.is_section and (before is None or not before.is_section or compare_looks(before, now).was_reset)
 
 
-def lost_of_sections(before: Mapping[BufferKey, TaskSample], now: Mapping[BufferKey, TaskSample]) -> Counter[int | None]:
-    """Return by object the records of sections that ended while the object's own buffer was full: none of them fit.
-
-    :param before: the buffers in the look before.
-    """
-    was_full, full = ({task.kcov for task in look.values() if task.full and not task.is_section} for look in (before, now))
+def _lost_of_sections(before: Mapping[BufferKey, TaskSample], now: Mapping[BufferKey, TaskSample]) -> Counter[int | None]:
+    """Return by object the records of sections that ended while the object's own buffer was full: none of them fit."""
+    was_full, full = ({task.object for task in look.values() if task.full and not task.is_section} for look in (before, now))
     lost: Counter[int | None] = Counter()
     for key, section in before.items():
-        if section.is_section and section.kcov is not None and section.kcov in was_full & full:
+        if section.is_section and section.object is not None and section.object in was_full & full:
             after = now.get(key)
             if after is None or is_new_section(section, after):
-                lost[section.kcov] += section.held
+                lost[section.object] += section.held
     return lost
 
 
@@ -122,55 +119,42 @@ def _rate(gains: _Gains) -> Rate | None:
     return Rate(total / span if span > 0 else 0.0, any(gain.is_least for gain in gains) and total > 0)
 
 
-class _Track(NamedTuple):
-    """One buffer since it was first seen."""
-
-    gains: _Gains = ()
-    overflows: int = 0
-    lost: int = 0
-
-
 class TaskActivity(NamedTuple):
-    """One task of the latest sample."""
+    """One buffer since it was first seen, with its task as it was seen last."""
 
     task: TaskSample
-    rate: Rate | None
-    """Records; None in the first look at it."""
-    overflows: int
+    gains: _Gains = ()
+    overflows: int = 0
     """How often its buffer became full, at least."""
-    lost: int
+    lost: int = 0
     """Records that were lost, at least."""
 
-
-class _SectionTrack(NamedTuple):
-    in_flight: int = 0
-    begun: int = 0
-    gains: _Gains = ()
-    handles: tuple[int, ...] = ()
-    """Those of the object, as far as they are known."""
+    @property
+    def rate(self) -> Rate | None:
+        """Records; None in the first look at it."""
+        return _rate(self.gains)
 
 
-class SectionKey(NamedTuple):
-    """The identity of sections: the kernel does not keep which of an object's handles a section began with."""
+class SectionActivity(NamedTuple):
+    """The remote and softirq sections of one object: the kernel does not keep which of its handles a section began with."""
 
     kcov: int | None
-    handles: tuple[int, ...]
+    handles: tuple[int, ...] = ()
     """The handles of the object, as far as they are known."""
+    in_flight: int = 0
+    begun: int = 0
+    """Since the start, at least."""
+    gains: _Gains = ()
 
     @property
     def handle(self) -> int | None:
         """The handle, None where the object has several."""
         return self.handles[0] if len(self.handles) == 1 else None
 
-
-class SectionActivity(NamedTuple):
-    """The remote and softirq sections with one handle."""
-
-    key: SectionKey
-    in_flight: int
-    begun: int
-    """Since the start, at least."""
-    rate: Rate | None
+    @property
+    def rate(self) -> Rate | None:
+        """Sections that begin."""
+        return _rate(self.gains)
 
 
 class EventKind(str, Enum):
@@ -179,8 +163,6 @@ class EventKind(str, Enum):
     FULL = "FULL"
     CAME = "+"
     WENT = "-"
-    FINDING = "finding"
-    GONE = "settled"
     STATE = "state"
 
 
@@ -190,18 +172,7 @@ class MonitorEvent(NamedTuple):
     time: float
     """Of the look that showed it."""
     kind: EventKind
-    subject: TaskSample | ObjectSample | FindingSample | str
-
-
-class Cost(NamedTuple):
-    """The cost of looking, over the last seconds."""
-
-    reads: float | None
-    """A second; None where they are not counted."""
-    looks: float
-    """A second."""
-    share: float
-    """Of one core's time."""
+    subject: TaskSample | ObjectSample | str
 
 
 @dataclass(frozen=True)
@@ -211,6 +182,8 @@ class Activity:
     sample: Sample | None = None
     started: float = 0.0
     looks: int = 0
+    steps: Mapping[BufferKey, BufferStep] = field(default_factory=dict, repr=False)
+    """What changed in each buffer since the look before, records of sections that did not fit included."""
     objects: Mapping[int, ObjectSample] = field(default_factory=dict)
     """As the latest look that searched for them found them."""
     came: int = 0
@@ -218,136 +191,113 @@ class Activity:
     went: int = 0
     events: tuple[MonitorEvent, ...] = ()
     """The latest ones, in the order of time."""
-    findings: tuple[FindingSample, ...] = ()
-    """Findings of the latest look at the rules that the previous one also had."""
     overflows: int = 0
     """How often any buffer became full, at least."""
-    _tracks: Mapping[BufferKey, _Track] = field(default_factory=dict, repr=False)
-    _sections: Mapping[int, _SectionTrack] = field(default_factory=dict, repr=False)
-    _suspects: frozenset[FindingSample] = frozenset()
+    reads: int | None = None
+    """Reads of the kernel's memory; None where they are not counted."""
+    used: float = 0.0
+    """Processor time that looking took, in seconds."""
+    _tracks: Mapping[BufferKey, TaskActivity] = field(default_factory=dict, repr=False)
+    _sections: Mapping[int, SectionActivity] = field(default_factory=dict, repr=False)
     _knows_objects: bool = False
-    _costs: tuple[Sample, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Time since the first look."""
+        return 0.0 if self.sample is None else self.sample.time - self.started
 
     def after(self, sample: Sample) -> Activity:
         """Return the activity after one more sample."""
         last = self.sample
         before, now = buffers_of(last), buffers_of(sample)
-        tracks, full = self._follow_buffers(sample, before, now)
-        happened: list[tuple[EventKind, TaskSample | ObjectSample | FindingSample | str]] = [
-            (EventKind.FULL, task) for task in full
-        ]
+        steps = self._compare(before, now)
+        full = [now[key] for key, step in steps.items() if step.became_full]
+        happened: list[tuple[EventKind, TaskSample | ObjectSample | str]] = [(EventKind.FULL, task) for task in full]
         if last is not None and sample.state != last.state and sample.state is not None:
             happened.append((EventKind.STATE, sample.state))
-        came = went = 0
-        objects = self.objects
-        if sample.objects is not None:
-            objects = {found.kcov: found for found in sample.objects}
-            if self._knows_objects:
-                added, removed = objects.keys() - self.objects.keys(), self.objects.keys() - objects.keys()
-                came, went = len(added), len(removed)
-                happened += [(EventKind.CAME, objects[kcov]) for kcov in added]
-                happened += [(EventKind.WENT, self.objects[kcov]) for kcov in removed]
-        findings, suspects = self.findings, self._suspects
-        if sample.findings is not None:
-            found = frozenset(sample.findings)
-            # On a stopped machine, inconsistent state does not change.
-            findings, suspects = tuple(sorted(found if sample.state == "stopped" else found & suspects)), found
-            happened += [(EventKind.FINDING, finding) for finding in findings if finding not in self.findings]
-            happened += [(EventKind.GONE, finding) for finding in self.findings if finding not in findings]
-        costs = (*self._costs, sample)
-        while len(costs) > 2 and sample.time - costs[1].time > _WINDOW:
-            costs = costs[1:]
-        return Activity(
+        objects = self.objects if sample.objects is None else {found.kcov: found for found in sample.objects}
+        came = [objects[kcov] for kcov in sorted(objects.keys() - self.objects.keys())] if self._knows_objects else []
+        went = [self.objects[kcov] for kcov in sorted(self.objects.keys() - objects.keys())]
+        happened += [(EventKind.CAME, found) for found in came] + [(EventKind.WENT, found) for found in went]
+        return replace(
+            self,
             sample=sample,
             started=self.started if self.looks else sample.time,
             looks=self.looks + 1,
+            steps=steps,
             objects=objects,
-            came=self.came + came,
-            went=self.went + went,
+            came=self.came + len(came),
+            went=self.went + len(went),
             events=(*self.events, *(MonitorEvent(sample.time, *event) for event in happened))[-_EVENTS:],
-            findings=findings,
             overflows=self.overflows + len(full),
-            _tracks=tracks,
+            reads=self.reads if sample.reads is None else (self.reads or 0) + sample.reads,
+            used=self.used + sample.seconds,
+            _tracks=self._follow_buffers(sample, steps, before, now),
             _sections=self._follow_sections(sample, before, objects),
-            _suspects=suspects,
             _knows_objects=self._knows_objects or sample.objects is not None,
-            _costs=costs,
         )
 
+    def _compare(
+        self, before: Mapping[BufferKey, TaskSample], now: Mapping[BufferKey, TaskSample]
+    ) -> Mapping[BufferKey, BufferStep]:
+        lost = _lost_of_sections(before, now)
+        steps = {key: compare_looks(before.get(key), task) for key, task in now.items()}
+        return {
+            key: step if now[key].is_section else step._replace(lost=step.lost + lost[now[key].object])
+            for key, step in steps.items()
+        }
+
     def _follow_buffers(
-        self, sample: Sample, before: Mapping[BufferKey, TaskSample], now: Mapping[BufferKey, TaskSample]
-    ) -> tuple[Mapping[BufferKey, _Track], list[TaskSample]]:
-        """Return the tracks after a sample, and the tasks whose buffers became full."""
-        lost = lost_of_sections(before, now)
+        self,
+        sample: Sample,
+        steps: Mapping[BufferKey, BufferStep],
+        before: Mapping[BufferKey, TaskSample],
+        now: Mapping[BufferKey, TaskSample],
+    ) -> Mapping[BufferKey, TaskActivity]:
         tracks = dict(self._tracks)
-        full: list[TaskSample] = []
-        for key, task in now.items():
+        for key, step in steps.items():
             # Put it last: the first ones are forgotten first.
-            track = tracks.pop(key, _Track())
-            step = compare_looks(before.get(key), task)
+            track = tracks.pop(key, TaskActivity(now[key]))
             gains: _Gains = ()
             if key in before and self.sample is not None:
                 gains = _recent(track.gains, _Gain(self.sample.time, sample.time, step.gained, step.was_reset))
-            if step.became_full:
-                full.append(task)
-            of_sections = 0 if task.is_section else lost[task.kcov]
-            tracks[key] = _Track(gains, track.overflows + step.became_full, track.lost + step.lost + of_sections)
+            tracks[key] = TaskActivity(now[key], gains, track.overflows + step.became_full, track.lost + step.lost)
         for key in list(tracks)[: max(len(tracks) - _TRACKS, 0)]:
-            if key not in now:
+            if key not in steps:
                 del tracks[key]
-        return tracks, full
+        return tracks
 
     def _follow_sections(
         self, sample: Sample, before: Mapping[BufferKey, TaskSample], objects: Mapping[int, ObjectSample]
-    ) -> Mapping[int, _SectionTrack]:
-        had_section = {task.kcov for task in before.values() if task.is_section}
+    ) -> Mapping[int, SectionActivity]:
+        had_section = {task.object for task in before.values() if task.is_section}
         in_flight: Counter[int] = Counter()
         begun: Counter[int] = Counter()
         for task in sample.tasks:
-            kcov, seen = task.kcov or 0, before.get(buffer_key(task))
+            kcov, seen = task.object or 0, before.get(buffer_key(task))
             if task.is_section:
                 in_flight[kcov] += 1
                 begun[kcov] += is_new_section(seen, task)
-            elif task.owns_remote and not task.is_tracing and seen is not None and task.kcov not in had_section:
+            elif task.owns_remote and not task.is_tracing and seen is not None and task.object not in had_section:
                 # A section that began and ended between two looks adds records to the owner's buffer.
                 begun[kcov] += compare_looks(seen, task).gained > 0
-        found: dict[int, _SectionTrack] = {}
+        found: dict[int, SectionActivity] = {}
         for kcov in dict.fromkeys((*self._sections, *in_flight, *(+begun))):
-            track = self._sections.get(kcov, _SectionTrack())
+            track = self._sections.get(kcov, SectionActivity(kcov or None))
             # An object may be found after its first section, and be gone at the end.
             handles = objects[kcov].handles if kcov in objects else track.handles
             gains = track.gains
             if self.sample is not None:
                 gains = _recent(gains, _Gain(self.sample.time, sample.time, begun[kcov], True))
-            found[kcov] = _SectionTrack(in_flight[kcov], track.begun + begun[kcov], gains, handles)
+            found[kcov] = SectionActivity(kcov or None, handles, in_flight[kcov], track.begun + begun[kcov], gains)
         return found
 
     @property
-    def tasks(self) -> Iterator[TaskActivity]:
+    def tasks(self) -> tuple[TaskActivity, ...]:
         """The tasks of the latest sample."""
-        for key, task in buffers_of(self.sample).items():
-            track = self._tracks[key]
-            yield TaskActivity(task, _rate(track.gains), track.overflows, track.lost)
+        return tuple(self._tracks[key] for key in self.steps)
 
     @property
     def sections(self) -> tuple[SectionActivity, ...]:
-        """The sections by handle, those that were begun most often first."""
-        found = [
-            SectionActivity(SectionKey(kcov or None, track.handles), track.in_flight, track.begun, _rate(track.gains))
-            for kcov, track in self._sections.items()
-        ]
-        return tuple(sorted(found, key=lambda section: (-section.begun, -section.in_flight)))
-
-    @property
-    def areas(self) -> tuple[AreaSample, ...]:
-        """The areas of the latest sample."""
-        return () if self.sample is None else self.sample.areas
-
-    @property
-    def cost(self) -> Cost | None:
-        """The cost of looking; None in the first look."""
-        if len(self._costs) < 2 or (span := self._costs[-1].time - self._costs[0].time) <= 0:
-            return None
-        looks = self._costs[1:]
-        reads = [look.reads for look in looks if look.reads is not None]
-        return Cost(sum(reads) / span if reads else None, len(looks) / span, sum(look.seconds for look in looks) / span)
+        """The sections by object, those that were begun most often first."""
+        return tuple(sorted(self._sections.values(), key=lambda section: (-section.begun, -section.in_flight)))

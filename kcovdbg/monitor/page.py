@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.console.html import PageSection, notes_markup, page_lines, table_markup, text
-from kcovdbg.console.renderable import Table
-from kcovdbg.monitor.samples import FINDING_COLUMNS
 from kcovdbg.monitor.summary import (
     PlotPoint,
     Summary,
@@ -102,15 +100,13 @@ _FOOTER = "Made by kcovdbg. KCOV records no time: rates come from looks at a ker
 
 def recording_page(summary: Summary) -> Iterator[str]:
     """Yield the page."""
-    facts = summary.facts
-    kernel = ", ".join(filter(None, (facts.get("target"), facts.get("release")))) or "unknown kernel"
+    kernel = ", ".join(filter(None, (summary.target, summary.release))) or "unknown kernel"
     sections = [
         PageSection("summary", "Summary", _overview(summary)),
         PageSection("time", "Over time", _plots(summary.points)),
         PageSection("buffers", "Buffers", table_markup(buffer_table(summary), "Buffers and areas")),
         PageSection("where", "Where records went", _places(summary)),
         PageSection("sections", "Remote sections", table_markup(section_table(summary.sections), "Sections by handle")),
-        PageSection("findings", "Findings", _findings(summary)),
     ]
     return page_lines("KCOV over time", kernel, sections, footer=_FOOTER)
 
@@ -155,8 +151,3 @@ def _places(summary: Summary) -> Iterator[str]:
     yield "<p>Estimated from some of the records in each look. A line in the named Makefile excludes the place from KCOV.</p>"
     for by, places in (("function", summary.functions), ("file", summary.files), ("directory", summary.directories)):
         yield from table_markup(place_table(places, by=by, limit=_PLACES), f"By {by}")
-
-
-def _findings(summary: Summary) -> Iterator[str]:
-    table = Table(FINDING_COLUMNS, summary.findings, empty="no rule was violated in two looks in a row")
-    yield from table_markup(table, "Findings")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
@@ -14,7 +13,7 @@ from kcovdbg.console.column import ABSENT, ADDRESS, COMM, MODE, NUMBER, PID, Col
 from kcovdbg.console.renderable import Fragment
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.monitor.activity import Activity, EventKind, MonitorEvent, Rate, TaskActivity
-from kcovdbg.monitor.samples import FindingSample, ObjectSample, TaskSample
+from kcovdbg.monitor.samples import ObjectSample, TaskSample
 from kcovdbg.monitor.summary import handle_text, handles_text, short_number
 
 _BAR: Final = 12
@@ -32,7 +31,6 @@ class Tab(str, Enum):
     SECTIONS = "Sections"
     OBJECTS = "Objects"
     EVENTS = "Events"
-    FINDINGS = "Findings"
 
 
 class MonitorRow(NamedTuple):
@@ -125,11 +123,11 @@ COLUMNS: Final = {
         ),
     ),
     Tab.SECTIONS: (
-        Column("handle", value=lambda row: handle_text(row.key), style="handle", elastic=12),
+        Column("handle", value=handle_text, style="handle", elastic=12),
         Column("in_flight", NUMBER, title="IN FLIGHT"),
         Column("begun", NUMBER, text=lambda row: f"{f'≥{row.begun}':>6}"),
         Column("rate", NUMBER, title="PER S", value=_per_second, text=lambda row: f"{slow_rate_text(row.rate):>6}"),
-        Column("object", ADDRESS, value=attrgetter("key.kcov")),
+        Column("object", ADDRESS, value=attrgetter("kcov")),
     ),
     Tab.OBJECTS: (
         Column("object", ADDRESS, value=attrgetter("kcov")),
@@ -143,19 +141,9 @@ COLUMNS: Final = {
         Column("time", value=attrgetter("time"), text=lambda row: clock_text(row.time), style="gutter"),
         Column("event", value=lambda row: event_text(row), style=lambda row: event_style(row), elastic=8),
     ),
-    Tab.FINDINGS: (
-        Column("rule", style="key"),
-        Column("severity", style=lambda row: severity_style(row)),
-        Column("finding", value=lambda row: f"{row.object}: {row.message}", elastic=8),
-    ),
 }
 # The columns by which the largest come first, unless the user inverts that.
 _LARGEST_FIRST: Final = frozenset("fill records rate overflows lost in_flight begun words".split())
-
-
-def severity_style(finding: FindingSample) -> str:
-    """Return the style of a finding."""
-    return finding.severity if finding.severity in ("error", "warning") else "remark"
 
 
 def clock_text(seconds: float) -> str:
@@ -174,16 +162,11 @@ def event_text(event: MonitorEvent) -> str:
         whose = "" if subject.pid is None else f" of {name_task(subject)}"
         size = f", {subject.size} words" if subject.size else ""
         return f"{event.kind.value} {name_kcov(subject.kcov, subject.device or 'kcov')}{whose}{size}"
-    if isinstance(subject, FindingSample):
-        settled = "settled: " if event.kind is EventKind.GONE else ""
-        return f"{settled}{subject.severity} {subject.rule} {subject.object}: {subject.message}"
     return f"the machine is {subject}"
 
 
 def event_style(event: MonitorEvent) -> str:
     """Return the style of an event."""
-    if event.kind is EventKind.FINDING and isinstance(event.subject, FindingSample):
-        return severity_style(event.subject)
     return {EventKind.FULL: "error", EventKind.CAME: "good", EventKind.STATE: "warning"}.get(event.kind, "")
 
 
@@ -196,16 +179,13 @@ def make_rows(activity: Activity, tab: Tab) -> Iterator[MonitorRow]:
             yield MonitorRow((task.task, task.device), found, _buffer_name(task) if task.count is not None else None)
     elif tab is Tab.SECTIONS:
         for section in activity.sections:
-            yield MonitorRow(section.key, section, _section_buffer(activity, section.key.kcov))
+            yield MonitorRow(section.kcov, section, _section_buffer(activity, section.kcov))
     elif tab is Tab.OBJECTS:
         for of in activity.objects.values():
             yield MonitorRow(of.kcov, of, f"{of.device or 'kcov'}:{of.kcov:#x}" if of.area else None)
-    elif tab is Tab.EVENTS:
+    else:
         for number, event in enumerate(activity.events):
             yield MonitorRow((event.time, number), event)
-    else:
-        for finding in activity.findings:
-            yield MonitorRow(finding, finding)
 
 
 def filter_rows(rows: Iterable[MonitorRow], tab: Tab, text: str) -> list[MonitorRow]:
@@ -220,7 +200,7 @@ def filter_rows(rows: Iterable[MonitorRow], tab: Tab, text: str) -> list[Monitor
 def _section_buffer(activity: Activity, kcov: int | None) -> str | None:
     """Return the name of the buffer of a section in flight for an object, or of the object's."""
     for task in () if activity.sample is None else activity.sample.tasks:
-        if task.is_section and task.kcov == kcov and task.pid is not None:
+        if task.is_section and task.object == kcov and task.pid is not None:
             return _buffer_name(task)
     found = activity.objects.get(kcov or 0)
     return None if kcov is None else f"{(found and found.device) or 'kcov'}:{kcov:#x}"
@@ -269,14 +249,8 @@ def totals_line(activity: Activity) -> list[Fragment]:
     for device in dict.fromkeys(found.task.device for found in every if found.task.device is not None):
         mine = [found for found in every if found.task.device == device]
         words = short_number(_total_rate(mine).per_second)
-        line += [("", f"; {device} {_count(len(mine), 'session')}, "), ("key", words), ("", " words/s")]
-    if activity.findings:
-        line += [("", "; "), ("error", _count(len(activity.findings), "finding"))]
+        line += [("", f"; {device} {len(mine)} sessions, "), ("key", words), ("", " words/s")]
     return line
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _total_rate(rows: Iterable[Any]) -> Rate:
@@ -285,36 +259,27 @@ def _total_rate(rows: Iterable[Any]) -> Rate:
 
 
 def sections_line(activity: Activity) -> list[Fragment]:
-    """Return the sections in flight and a second by handle, and the areas."""
+    """Return the sections in flight and a second by handle."""
     sections = activity.sections
-    uses: Counter[str] = Counter()
-    for area in activity.areas:
-        uses[area.state] += area.areas
     line: list[Fragment] = [
-        ("", "areas "),
-        ("key", str(uses["in-use"] + uses["saved"])),
-        ("", f" in use, {uses['cached']} cached; sections "),
+        ("", "sections "),
         ("key", str(sum(section.in_flight for section in sections))),
         ("", f" in flight, {slow_rate_text(_total_rate(sections))}/s"),
     ]
     for section in sections[:_HANDLES]:
         rate = slow_rate_text(section.rate) or "0.0"
-        line += [("", "; "), ("handle", handle_text(section.key)), ("", f" {section.in_flight}, {rate}/s")]
+        line += [("", "; "), ("handle", handle_text(section)), ("", f" {section.in_flight}, {rate}/s")]
     return line
 
 
-def cost_line(activity: Activity, frame_cost: float, limit: float | None) -> list[Fragment]:
+def cost_line(activity: Activity, limit: float | None) -> list[Fragment]:
     """Return what looking costs.
 
-    :param frame_cost: seconds of processor time to draw a look.
     :param limit: of a core; None for a recording.
     """
-    cost = activity.cost
-    if cost is None:
+    if activity.seconds <= 0:
         return [("remark", "cost: not yet known")]
-    reads = "reads not counted" if cost.reads is None else f"{short_number(cost.reads)} reads/s"
-    parts = [reads, f"{cost.looks:.1f} looks/s", f"{cost.share:.1%} of a core"]
-    if frame_cost:
-        parts.append(f"{cost.share + frame_cost * cost.looks:.1%} with drawing")
+    reads, looks = ((count or 0) / activity.seconds for count in (activity.reads, activity.looks))
+    shown = "reads not counted" if activity.reads is None else f"{short_number(reads)} reads/s"
     bound = "" if limit is None else f"; limit {limit:.0%}"
-    return [("remark", f"cost: {', '.join(parts)}{bound}")]
+    return [("remark", f"cost: {shown}, {looks:.1f} looks/s, {activity.used / activity.seconds:.1%} of a core{bound}")]

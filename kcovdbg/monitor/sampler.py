@@ -2,8 +2,7 @@
 """Takes samples of a kernel that runs, within a budget of processor time.
 
 A near look reads the tasks; where there are many, only those that had KCOV state before, and the CPUs' current ones. A
-whole look walks all tasks, finds the objects, and applies the rules that need no more than that; it comes as often as the
-budget allows.
+whole look walks all tasks and finds the objects; it comes as often as the budget allows.
 """
 
 from __future__ import annotations
@@ -12,18 +11,24 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kcovdbg.abi.mode import DISABLED
-from kcovdbg.check.runner import check_briefly
 from kcovdbg.console.wording import syscall_text
 from kcovdbg.errors import GoneError, KcovdbgError, ReadError
 from kcovdbg.model.kcov import Kcov
-from kcovdbg.model.remote import IRQ_LIST, TASK_LIST
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.model.task import Role, Task, TaskFields
+from kcovdbg.model.task import Task, TaskFields
 from kcovdbg.monitor.activity import BufferKey, buffer_key, compare_looks
-from kcovdbg.monitor.samples import AreaSample, FindingSample, ObjectSample, RecordShare, Sample, TaskSample
+from kcovdbg.monitor.samples import (
+    OBJECT_SAMPLE_COLUMNS,
+    TASK_SAMPLE_COLUMNS,
+    ObjectSample,
+    RecordShare,
+    Sample,
+    TaskSample,
+)
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target
@@ -40,19 +45,8 @@ LEAST_INTERVAL: Final = 0.25
 STOPPED_PART: Final = 0.5
 """The share of the time for which a machine may be stopped for looks, as a part of the share of a core."""
 
-_NEAR: Final = Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS | Part.DEVICE_USE
-_WHOLE: Final = (
-    _NEAR
-    | Part.REMOTE
-    | Part.FILES
-    | Part.VMALLOC
-    | Part.OBJECTS
-    | Part.AREAS
-    | Part.LINKS
-    | Part.LOCKS
-    | Part.TASK_FACTS
-    | Part.DEVICES
-)
+_NEAR: Final = Part.TASKS | Part.CURRENT | Part.DEVICE_USE
+_WHOLE: Final = _NEAR | Part.REMOTE | Part.FILES | Part.VMALLOC | Part.OBJECTS | Part.DEVICES
 _LEFT_OUT: Final = frozenset((Source.SLAB, Source.LOST, Source.STACKS))
 # Up to so many tasks, reading all takes not much longer than reading some.
 _FEW_TASKS: Final = 300
@@ -110,22 +104,17 @@ class Sampler:
                 self._state = MachineState.RUNNING.value
         now = time.time()
         walks = is_whole or self._tasks <= _FEW_TASKS
+        parts = _WHOLE if is_whole else _NEAR
         reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
-        state = reader.read(_WHOLE if is_whole else _NEAR)
-        of_devices = find_device_tasks(state)
+        state = reader.read(parts)
+        of_devices = _find_device_tasks(state)
         asked = {fields.address: fields for fields in (*(task.fields for task in state.tasks), *of_devices)}
-        state = reader.read(_WHOLE if is_whole else _NEAR, syscalls=tuple(asked.values()))
+        state = reader.read(parts, syscalls=tuple(asked.values()))
         tasks = tuple(make_task_sample(task, state) for task in state.tasks)
         self._remember(state.tasks, of_devices, time.monotonic())
         if walks:
             self._tasks = len(state.task_fields)
         shares = self._sample_records(state.tasks, tasks)
-        findings = None
-        if is_whole:
-            findings = tuple(
-                FindingSample(found.rule, found.severity.value, found.object, found.message)
-                for found in check_briefly(reader, _WHOLE)
-            )
         # Parts that a near look leaves out are not reported as missing.
         errors = tuple(note for source, notes in state.lacking.items() if source not in _LEFT_OUT for note in notes)
         used = time.process_time() - started
@@ -135,12 +124,13 @@ class Sampler:
             self._next_whole = now_done + max(_WHOLE_INTERVAL, max(used, stopped) / (self._share * _WHOLE_PART))
         self._last = {buffer_key(task): task for task in tasks}
         return Sample(
+            target=self.target.name,
+            release=self.target.release,
+            build_id=self.target.build_id,
             time=now,
             state=self._state,
-            tasks=(*tasks, *make_device_samples(state)),
-            objects=make_object_samples(state) if is_whole else None,
-            areas=count_areas(state),
-            findings=findings,
+            tasks=(*tasks, *_make_device_samples(state)),
+            objects=_make_object_samples(state) if is_whole else None,
             shares=shares,
             reads=None if reads is None or self._reads is None else self._reads - reads,
             seconds=used,
@@ -209,30 +199,18 @@ class Sampler:
         return tuple(RecordShare(function, file, round(float(records), 3)) for (function, file), records in found.most_common())
 
 
+_READ_TASK: Final = {column.key: column.reader() for column in TASK_SAMPLE_COLUMNS}
+_READ_OBJECT: Final = {column.key: column.reader() for column in OBJECT_SAMPLE_COLUMNS}
+
+
 def make_task_sample(task: Task, state: State) -> TaskSample:
     """Return a task as a sample has it."""
-    fields = task.fields
-    count, full = task.count, task.full
-    if task.session.is_section and _is_link(count, task.capacity):
-        count = full = None
-    return TaskSample(
-        pid=fields.pid,
-        tgid=fields.tgid,
-        comm=fields.comm,
-        task=fields.address,
-        kcov=fields.kcov or fields.kcov_remote or fields.kcov,
-        kcov_mode=task.mode,
-        role=None if task.role is None else task.role.value,
-        beneath=None if task.beneath is None else task.beneath.value,
-        owns_remote=task.owns_remote,
-        kcov_sequence=fields.kcov_sequence,
-        kcov_area=fields.kcov_area,
-        kcov_size=fields.kcov_size,
-        count=count,
-        capacity=task.capacity,
-        full=full,
-        syscall=_syscall_of(fields.address, state),
-    )
+    members = {key: read(task) for key, read in _READ_TASK.items()}
+    role = None if task.role is None else task.role.value
+    sample = TaskSample(**{**members, "role": role}, syscall=_find_syscall(task.fields.address, state))
+    if sample.is_section and _is_link(task.count, task.capacity):
+        return replace(sample, count=None, full=None)
+    return sample
 
 
 def _is_link(count: int | None, capacity: int | None) -> bool:
@@ -243,104 +221,61 @@ def _is_link(count: int | None, capacity: int | None) -> bool:
     return count is not None and capacity is not None and count > capacity
 
 
-def _syscall_of(task: int, state: State) -> str | None:
+def _find_syscall(task: int, state: State) -> str | None:
     call = state.syscall(task).call if task in state.syscalls else None
     return None if call is None else syscall_text(call)
 
 
-def find_device_tasks(state: State) -> tuple[TaskFields, ...]:
+def _find_device_tasks(state: State) -> tuple[TaskFields, ...]:
     """Return the tasks that devices of posted series collect into."""
     sessions = (session for device in state.device_use for session in device.sessions)
     return tuple(state.task_by_address[session.task] for session in sessions if session.task in state.task_by_address)
 
 
-def make_device_samples(state: State) -> Iterator[TaskSample]:
+def _make_device_samples(state: State) -> Iterator[TaskSample]:
     """Yield what devices of posted series collect into tasks."""
     for device in state.device_use:
         for session in device.sessions:
-            fields = state.task_by_address.get(session.task)
-            count = None if session.depth and _is_link(session.count, session.capacity) else session.count
+            is_known = not (session.depth and _is_link(session.count, session.capacity))
             yield TaskSample(
                 pid=session.pid,
-                tgid=None if fields is None else fields.tgid,
                 comm=session.comm,
                 task=session.task,
                 kcov=session.kcov,
+                kcov_remote=None,
                 kcov_mode=DISABLED if session.enabled is False else device.mode,
-                role=None if session.role is None else session.role.value,
-                beneath=None,
-                owns_remote=False,
-                kcov_sequence=session.sequence,
-                kcov_area=session.area,
                 kcov_size=session.size,
-                count=count,
+                kcov_area=session.area,
+                role=None if session.role is None else session.role.value,
+                owns_remote=False,
+                count=session.count if is_known else None,
                 capacity=session.capacity,
-                full=None if count is None else session.full,
-                syscall=_syscall_of(session.task, state),
+                full=session.full if is_known else None,
+                syscall=_find_syscall(session.task, state),
                 device=device.name,
             )
 
 
-def make_object_samples(state: State) -> tuple[ObjectSample, ...]:
+def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
     """Return the objects of a state."""
 
-    def make(address: int, kcov: Kcov, handles: Iterable[int | None], device: str | None = None) -> ObjectSample:
-        size, area = (None, None) if kcov.fields is None else (kcov.fields.size, kcov.fields.area)
+    def make(kcov: Kcov, handles: Iterable[int | None]) -> ObjectSample:
         known = tuple(sorted(handle for handle in handles if handle is not None))
-        return ObjectSample(address, kcov.mode, size, area, kcov.pid, kcov.comm, known, device)
+        return ObjectSample(**{key: read(kcov) for key, read in _READ_OBJECT.items()}, handles=known)
 
     found = [
-        make(address, kcov, (handle.handle for handle in state.handles_of.get(address, ())))
+        make(kcov, (handle.handle for handle in state.handles_of.get(address, ())))
         for address, kcov in sorted(state.objects.items())
     ]
     for device in state.devices:
-        found += [
-            make(address, kcov, (device.published.get(address) or None,), device.name)
-            for address, kcov in sorted(device.objects.items())
-        ]
+        found += [make(kcov, (device.published.get(address) or None,)) for address, kcov in sorted(device.objects.items())]
     return tuple(found)
 
 
-def count_areas(state: State) -> tuple[AreaSample, ...]:
-    """Count the areas of a state that are cached, in use, or of an interrupted section."""
-    areas: Counter[tuple[str, str]] = Counter()
-    words: Counter[tuple[str, str]] = Counter()
-
-    def add(kind: str, use: str, size: int | None) -> None:
-        areas[kind, use] += 1
-        words[kind, use] += size or 0
-
-    used: set[int] = set()
-    for task in state.tasks:
-        fields = task.fields
-        if task.session.is_section and fields.kcov_area:
-            used.add(fields.kcov_area)
-            add(IRQ_LIST if task.role is Role.SOFTIRQ_SECTION else TASK_LIST, "in-use", fields.kcov_size)
-        if task.interrupted is not None and task.interrupted.is_section:
-            add(TASK_LIST, "saved", task.interrupted.size)
-    for area in state.cached_areas:
-        add(area.list, "cached", area.size)
-    for idle in state.irq_areas.values():
-        if idle not in used:
-            add(IRQ_LIST, "cached", None)
-    of_kcov = tuple(AreaSample(kind, use, number, words[kind, use]) for (kind, use), number in sorted(areas.items()))
-    return (*of_kcov, *_count_device_areas(state))
-
-
-def _count_device_areas(state: State) -> Iterator[AreaSample]:
-    for device in state.device_use:
-        sizes = [session.size or 0 for session in device.sessions if session.depth]
-        if sizes:
-            yield AreaSample(TASK_LIST, "in-use", len(sizes), sum(sizes), device.name)
-        if device.idle_areas:
-            number = len(device.idle_areas)
-            yield AreaSample(TASK_LIST, "cached", number, number * device.area_words, device.name)
-
-
 def find_interval(share: float, used: float, stopped: float, least: float) -> float:
-    """Return the seconds from one look to the next so that looking and drawing take no more than a share of a core.
+    """Return the seconds from one look to the next so that looking takes no more than a share of a core.
 
-    :param used: processor time of a look and of drawing it.
+    :param used: processor time of a look and of showing it.
     :param stopped: seconds for which a look stops the machine.
     """
     return max(least, max(used, stopped / STOPPED_PART) / (share * (1 - _WHOLE_PART)))

@@ -20,7 +20,6 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, Float, FloatContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
-from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
 from prompt_toolkit.output import Output
 
 from kcovdbg.console.full_screen import make_style, redraw_when_continued, style_line
@@ -28,18 +27,17 @@ from kcovdbg.console.side_by_side import fit
 from kcovdbg.console.terminal import find_terminal, is_dumb
 from kcovdbg.console.text import escape
 from kcovdbg.monitor.monitor_source import MonitorSource
-from kcovdbg.monitor.screen_state import MonitorState, ScreenLine
+from kcovdbg.monitor.screen_state import MonitorState
 
 _ESCAPE_WAIT: Final = 0.05
-_WHEEL: Final = 3
 _SEEK: Final = 5.0
 # Seconds between two looks at whether there is something to do again.
 _IDLE: Final = 0.2
-# Seconds between two looks that are printed, as by top -b.
-_PRINT_WAIT: Final = 3.0
 # Of a machine that is stopped for each look: seconds that it runs before keys are answered, and seconds for keys.
 _STEP: Final = 0.15
 _BREATH: Final = 0.01
+# Seconds between two looks that are printed, as by top -b.
+_PRINT_WAIT: Final = 3.0
 
 
 class _Key(NamedTuple):
@@ -73,15 +71,11 @@ class MonitorScreen:
             key_bindings=self._make_bindings(),
             style=make_style(),
             full_screen=True,
-            mouse_support=True,
             input=terminal_input,
             output=terminal_output,
         )
         self.application.ttimeoutlen = _ESCAPE_WAIT
-        self.application.before_render += self._begin_frame
         self.application.after_render += self._start
-        self.application.after_render += self._end_frame
-        self._frame_started = 0.0
 
     def run(self, *, handle_sigint: bool = True) -> str | None:
         """Show the monitor until the user leaves it.
@@ -92,12 +86,6 @@ class MonitorScreen:
         return self.application.run(handle_sigint=handle_sigint)
 
     # The work in the background.
-
-    def _begin_frame(self, _application: Application[str | None]) -> None:
-        self._frame_started = time.process_time()
-
-    def _end_frame(self, _application: Application[str | None]) -> None:
-        self.state.source.note_frame(time.process_time() - self._frame_started)
 
     def _start(self, _application: Application[str | None]) -> None:
         self.application.after_render -= self._start
@@ -145,16 +133,9 @@ class MonitorScreen:
         found: StyleAndTextTuples = []
         size = self.application.output.get_size()
         for line in self.state.lines(size.columns, size.rows):
-            if found:
-                found.append(("", "\n"))
-            for index, part in enumerate(style_line(line.fragments, f"class:{line.style}" if line.style else "")):
-                found.append((part[0], part[1], self._mouse_handler(partial(self._click, line, index))))
+            found += [("", "\n")] if found else []
+            found += style_line(line.fragments, f"class:{line.style}" if line.style else "")
         return found
-
-    def _click(self, line: ScreenLine, fragment: int) -> None:
-        self.state.shows_help = False
-        if line.click is not None:
-            line.click(fragment)
 
     def _footer(self) -> StyleAndTextTuples:
         state, width = self.state, self.application.output.get_size().columns
@@ -167,23 +148,8 @@ class MonitorScreen:
             label = key.label.split()[0]
             taken += len(label) + len(key.footer) + 1 if key.footer else 0
             if key.footer and taken <= width + 1:
-                handler = self._mouse_handler(partial(key.action, self))
-                found += [("class:key", label, handler), ("class:bar", key.footer, handler), ("", " ")]
+                found += [("class:key", label), ("class:bar", key.footer), ("", " ")]
         return found
-
-    def _mouse_handler(self, action: Callable[[], object]) -> Callable[[MouseEvent], object]:
-        """Return the function that scrolls with the wheel, and calls an action for a click."""
-
-        def handle(event: MouseEvent) -> object:
-            if event.event_type in (MouseEventType.SCROLL_DOWN, MouseEventType.SCROLL_UP):
-                self.state.scroll(_WHEEL if event.event_type is MouseEventType.SCROLL_DOWN else -_WHEEL)
-            elif event.event_type is MouseEventType.MOUSE_UP:
-                action()
-            else:
-                return NotImplemented
-            return None
-
-        return handle
 
     def _help(self) -> StyleAndTextTuples:
         lines = [(key.label, key.help) for key in (*KEYS, *self._keys[len(KEYS) - 1 : -1]) if key.help]
@@ -288,16 +254,13 @@ KEYS: Final[tuple[_Key, ...]] = (
     _Key(
         ("f6", ">", "."),
         "F6 > <",
-        "sort by the next column or the one before, or click",
+        "sort by the next column or the one before",
         lambda screen: screen.state.turn_sort(1),
         "Sort",
     ),
     _Key(("<", ","), "<", "", lambda screen: screen.state.turn_sort(-1)),
     _Key(("I",), "I", "invert the order", lambda screen: screen.state.invert()),
-    _Key(("P",), "P", "sort tasks by records a second", lambda screen: screen.state.sort_tasks("rate")),
-    _Key(("M",), "M", "sort tasks by how full their buffers are", lambda screen: screen.state.sort_tasks("fill")),
-    _Key(("N",), "N", "sort tasks by thread id", lambda screen: screen.state.sort_tasks("pid")),
-    _Key(("tab",), "Tab S-Tab", "the next list or the one before, or click", lambda screen: screen.state.turn_tab(1), "List"),
+    _Key(("tab",), "Tab S-Tab", "the next list or the one before", lambda screen: screen.state.turn_tab(1), "List"),
     _Key(("s-tab",), "S-Tab", "", lambda screen: screen.state.turn_tab(-1)),
     _Key(
         (" ", "z", "Z"),
@@ -307,7 +270,7 @@ KEYS: Final[tuple[_Key, ...]] = (
         "Freeze",
     ),
     _Key(("enter",), "Enter", "view the buffer of this row; q comes back", lambda screen: screen.view(), "View"),
-    _Key(("up", "k"), _MOVING, "move, as the wheel and a click do", lambda screen: screen.state.move(-1)),
+    _Key(("up", "k"), _MOVING, "move", lambda screen: screen.state.move(-1)),
     _Key(("down", "j"), _MOVING, "", lambda screen: screen.state.move(1)),
     _Key(("pageup", "c-b"), _MOVING, "", lambda screen: screen.state.page(-1)),
     _Key(("pagedown", "c-f"), _MOVING, "", lambda screen: screen.state.page(1)),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -34,13 +34,12 @@ from kcovdbg.monitor.summary import seconds_text
 
 _TABS: Final = tuple(Tab)
 # The keys of the columns by which the lists are sorted at first: tasks by records a second.
-_FIRST_SORT: Final = dict(zip(_TABS, ("rate", "begun", "object", "time", "rule"), strict=True))
+_FIRST_SORT: Final = dict(zip(_TABS, ("rate", "begun", "object", "time"), strict=True))
 _EMPTY: Final = {
     Tab.TASKS: "no task with KCOV state",
     Tab.SECTIONS: "no remote section was seen",
     Tab.OBJECTS: "no object",
     Tab.EVENTS: "nothing happened yet",
-    Tab.FINDINGS: "no rule is violated, of those that need little reading",
 }
 _SPEEDS: Final = (0.125, 64.0)
 # Rows of a screen from which on the latest events are shown below the list, and how many at most.
@@ -53,8 +52,6 @@ class ScreenLine(NamedTuple):
 
     fragments: Line
     style: str = ""
-    click: Callable[[int], None] | None = None
-    """Called with the number of the fragment that was clicked on."""
 
 
 class _Sort(NamedTuple):
@@ -151,11 +148,6 @@ class MonitorState:
         self.top += pages * self._height
         self.move(pages * self._height)
 
-    def scroll(self, rows: int) -> None:
-        """Scroll by so many rows, and keep the cursor on the screen."""
-        self.top = min(max(self.top + rows, 0), max(len(self.rows) - self._height, 0))
-        self.go_to(min(max(self.cursor, self.top), self.top + self._height - 1))
-
     @property
     def selected(self) -> MonitorRow | None:
         """The row with the cursor."""
@@ -163,20 +155,11 @@ class MonitorState:
 
     # Lists, order and filter.
 
-    def show_tab(self, tab: Tab) -> None:
-        """Show a list."""
-        self.tab = tab
-        self.top = self.cursor = 0
-        self._key = None
-        self._make_rows()
-
     def turn_tab(self, by: int) -> None:
         """Show another list."""
-        self.show_tab(_TABS[(_TABS.index(self.tab) + by) % len(_TABS)])
-
-    def sort_by(self, key: str) -> None:
-        """Sort by a column; by the same one once more, invert the order."""
-        self._sorts[self.tab] = _Sort(key, key == self.sort.key and not self.sort.inverted)
+        self.tab = _TABS[(_TABS.index(self.tab) + by) % len(_TABS)]
+        self.top = self.cursor = 0
+        self._key = None
         self._make_rows()
 
     def turn_sort(self, by: int) -> None:
@@ -186,16 +169,10 @@ class MonitorState:
         self.message = f"sorted by {self.sort_column.heading}"
         self._make_rows()
 
-    def sort_tasks(self, key: str) -> None:
-        """Show the tasks, sorted by a column."""
-        if self.tab is not Tab.TASKS:
-            self.show_tab(Tab.TASKS)
-        self._sorts[Tab.TASKS] = _Sort(key)
-        self._make_rows()
-
     def invert(self) -> None:
         """Invert the order."""
-        self.sort_by(self.sort.key)
+        self._sorts[self.tab] = _Sort(self.sort.key, not self.sort.inverted)
+        self._make_rows()
 
     def set_filter(self, text: str) -> None:
         """Show only rows with this text."""
@@ -246,7 +223,7 @@ class MonitorState:
             self._title(width),
             ScreenLine(fit(totals_line(self.activity), width)),
             ScreenLine(fit(sections_line(self.activity), width)),
-            ScreenLine(fit(cost_line(self.activity, source.frame_cost, source.share), width)),
+            ScreenLine(fit(cost_line(self.activity, source.share), width)),
             self._tabs(width),
         ]
         self._height = max(height - len(top) - len(events) - 3, 1)
@@ -267,26 +244,25 @@ class MonitorState:
         # Notes on columns that do not fit follow the rows.
         heading, *lines = islice(table_lines(table, width), len(shown) + 1)
         by_title = {column.heading: column.key for column in columns}
-        keys = self._shown_keys = [by_title[title.strip()] for _, title in heading]
+        self._shown_keys = [by_title[title.strip()] for _, title in heading]
 
-        def sort(index: int) -> None:
-            if index < len(keys):
-                self.sort_by(keys[index])
-
-        found = [ScreenLine(fit([("", title) for _, title in heading], width), "bar", sort)]
+        found = [ScreenLine(fit([("", title) for _, title in heading], width), "bar")]
         for number, line in zip(shown, lines, strict=True):
-            style = "cursor" if number == self.cursor else ""
-            found.append(ScreenLine(fit(line, width), style, lambda _index, number=number: self.go_to(number)))  # type: ignore[misc]
+            found.append(ScreenLine(fit(line, width), "cursor" if number == self.cursor else ""))
         if not self.rows:
             text = f"nothing matches '{self.filter}'" if self.filter else _EMPTY[self.tab]
             found.append(ScreenLine(fit((("remark", text),), width)))
         return found
 
     def _title(self, width: int) -> ScreenLine:
-        name = self.source.facts.get("target") or "unknown target"
+        name = "unknown target"
         state = clock = ""
         if (sample := self.activity.sample) is not None:
-            state, clock = sample.state or "", f"{clock_text(sample.time)}  {seconds_text(sample.time - self.activity.started)}"
+            name, state, clock = (
+                sample.target or name,
+                sample.state or "",
+                f"{clock_text(sample.time)}  {seconds_text(self.activity.seconds)}",
+            )
         signs = " RECORDING " if self.playback is not None else " REC " if self.source.is_recording else ""
         signs += " FROZEN" if self.is_frozen and self.playback is None else ""
         right = f"{signs} {state.upper()}  {clock} "
@@ -298,16 +274,11 @@ class MonitorState:
     def _tabs(self, width: int) -> ScreenLine:
         activity = self.activity
         tasks = () if activity.sample is None else activity.sample.tasks
-        lists = (tasks, activity.sections, activity.objects, activity.events, activity.findings)
+        lists = (tasks, activity.sections, activity.objects, activity.events)
         line: list[Fragment] = []
         for tab, items in zip(_TABS, lists, strict=True):
             line += [("bar" if tab is self.tab else "", f" {tab.value} {len(items)} "), ("", " ")]
-
-        def show(index: int) -> None:
-            if index < len(line):
-                self.show_tab(_TABS[index // 2])
-
-        return ScreenLine(fit(line, width), click=show)
+        return ScreenLine(fit(line, width))
 
     def _event_lines(self, width: int, height: int) -> list[ScreenLine]:
         if height < _ROWS_FOR_EVENTS or self.tab is Tab.EVENTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -14,24 +14,17 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.console.column import ADDRESS, ADDRESSES, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL, Column
-from kcovdbg.console.json_schema import Meaning
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.model.kcov import name_kcov, name_some
-from kcovdbg.monitor.activity import (
-    Activity,
-    BufferKey,
-    SectionActivity,
-    SectionKey,
-    buffers_of,
-    compare_looks,
-    lost_of_sections,
-)
-from kcovdbg.monitor.samples import FINDING_COLUMNS, Facts, FindingSample, Sample
+from kcovdbg.monitor.activity import Activity, BufferKey, SectionActivity, buffers_of
+from kcovdbg.monitor.samples import Sample
 
 # The share of rounds that the recommended size holds.
 _HELD: Final = 0.99
 # Words of a page on 64-bit kernels, and the smallest size that is recommended.
 _PAGE_WORDS: Final = 512
+# Limit for the handles of an object that are named.
+_HANDLES: Final = 6
 # Limit for the points of a plot.
 _POINTS: Final = 400
 _HEADER: Final = ".h"
@@ -52,9 +45,9 @@ class BufferUse:
     kind: str
     """``buffer``, or ``area`` for the areas of its sections."""
     kcov: int | None
-    size: int | None
-    """In words of the kernel."""
     mode: str | None
+    size: int | None = None
+    """In words of the kernel."""
     names: dict[str, None] = field(default_factory=dict)
     """Of the tasks that collected into it."""
     capacity: int | None = None
@@ -150,7 +143,9 @@ class PlotPoint(NamedTuple):
 class Summary(NamedTuple):
     """The answers."""
 
-    facts: Facts
+    target: str | None
+    release: str | None
+    build_id: str | None
     start: float
     """Seconds since 1970."""
     seconds: float
@@ -162,8 +157,6 @@ class Summary(NamedTuple):
     functions: tuple[PlacedShare, ...]
     files: tuple[PlacedShare, ...]
     directories: tuple[PlacedShare, ...]
-    findings: tuple[FindingSample, ...]
-    """Findings that two consecutive looks had."""
     came: int
     went: int
     overflows: int
@@ -174,37 +167,30 @@ class Summary(NamedTuple):
     errors: tuple[str, ...]
 
 
-def summarize(samples: Iterable[Sample], facts: Facts) -> Summary:
+def summarize(samples: Iterable[Sample]) -> Summary:
     """Return the answers that samples give.
 
-    :param samples: in the order of time.
+    :param samples: in the order of time, at least one.
     """
     usage = _Usage()
     shares: Counter[tuple[str | None, str | None]] = Counter()
-    findings: dict[FindingSample, None] = {}
     errors: dict[str, None] = {}
     points: list[PlotPoint] = []
     gaps: list[float] = []
     activity = Activity()
-    cpu = 0.0
-    reads: int | None = None
     for sample in samples:
         last = activity.sample
         activity = activity.after(sample)
-        findings.update(dict.fromkeys(activity.findings))
         errors.update(dict.fromkeys(sample.errors))
         for share in sample.shares:
             file = None if share.file is None else str(PurePosixPath(share.file))
             shares[share.function, file] += share.records  # type: ignore[assignment]
-        cpu += sample.seconds
-        if sample.reads is not None:
-            reads = (reads or 0) + sample.reads
         span = 0.0 if last is None else sample.time - last.time
         gaps += () if last is None else (span,)
         gained = usage.add(activity, last, span)
         points.append(
             PlotPoint(
-                seconds=sample.time - activity.started,
+                seconds=activity.seconds,
                 rate=gained / span if span > 0 else 0.0,
                 fill=max((task.fill or 0.0 for task in sample.tasks), default=0.0),
                 overflows=activity.overflows,
@@ -214,11 +200,12 @@ def summarize(samples: Iterable[Sample], facts: Facts) -> Summary:
         )
         if len(points) >= 4 * _POINTS:
             points = _thin(points, 2 * _POINTS)
-    seconds = points[-1].seconds if points else 0.0
     return Summary(
-        facts=facts,
+        target=sample.target,
+        release=sample.release,
+        build_id=sample.build_id,
         start=activity.started,
-        seconds=seconds,
+        seconds=activity.seconds,
         looks=activity.looks,
         interval=sorted(gaps)[len(gaps) // 2] if gaps else None,
         buffers=tuple(sorted(usage.end(), key=_buffer_order)),
@@ -226,12 +213,11 @@ def summarize(samples: Iterable[Sample], facts: Facts) -> Summary:
         functions=_rank((*place, records) for place, records in shares.items()),
         files=_rank((None, file, records) for (_, file), records in shares.items()),
         directories=_rank((None, _directory_of(file), records) for (_, file), records in shares.items()),
-        findings=tuple(findings),
         came=activity.came,
         went=activity.went,
         overflows=activity.overflows,
-        cpu_share=cpu / seconds if seconds > 0 else 0.0,
-        reads=reads,
+        cpu_share=activity.used / activity.seconds if activity.seconds > 0 else 0.0,
+        reads=activity.reads,
         points=tuple(_thin(points, _POINTS)),
         errors=tuple(errors),
     )
@@ -240,12 +226,7 @@ def summarize(samples: Iterable[Sample], facts: Facts) -> Summary:
 class _UseKey(NamedTuple):
     kind: str
     kcov: int | None
-    size: int | None
     mode: str | None
-
-    def is_like(self, other: _UseKey) -> bool:
-        """Return whether both are of one buffer, as far as its size is known."""
-        return self == other or (None in (self.size, other.size) and self._replace(size=other.size) == other)
 
 
 class _Usage:
@@ -262,7 +243,6 @@ class _Usage:
         :param span: seconds since that.
         """
         known, now = buffers_of(last), buffers_of(activity.sample)
-        lost = lost_of_sections(known, now)
         gained = 0
         for key in [key for key in self._rounds if key not in now]:
             self._end_round(key)
@@ -270,19 +250,18 @@ class _Usage:
             if task.count is None or not task.capacity:
                 self._end_round(key)
                 continue
-            before = known.get(key)
-            # An owner of remote handles has no area itself: it is the object's.
-            found = activity.objects.get(task.kcov or 0)
-            size = task.kcov_size or (None if found is None else found.size)
-            of = _UseKey("area" if task.is_section else "buffer", task.kcov, size, task.kcov_mode)
-            step = compare_looks(before, task)
+            before, step = known.get(key), activity.steps[key]
+            of = _UseKey("area" if task.is_section else "buffer", task.object, task.kcov_mode)
             use = self._uses.setdefault(of, BufferUse(*of))
+            # An owner of remote handles has no area itself: it is the object's, which may be found later.
+            found = activity.objects.get(task.object or 0)
+            use.size = task.kcov_size or (use.size if found is None else found.size)
             use.names[f"{task.comm or '?'} ({task.pid if task.pid is not None else '?'})"] = None
             use.capacity = task.capacity
             use.looks += 1
             use.overflows += step.became_full
             use.records += step.gained
-            use.lost += step.lost + (0 if task.is_section else lost[task.kcov])
+            use.lost += step.lost
             # Devices count words.
             gained += step.gained if task.device is None else 0
             stayed_full = before is not None and bool(before.full and task.full) and not step.was_reset
@@ -291,7 +270,7 @@ class _Usage:
             elif before is not None and not step.was_reset:
                 use.free_seconds += span
                 use.free_records += step.gained
-            if key in self._rounds and (step.was_reset or not self._rounds[key][0].is_like(of)):
+            if key in self._rounds and (step.was_reset or self._rounds[key][0] != of):
                 self._end_round(key)
             full_seconds = self._rounds[key][1].full_seconds if key in self._rounds else 0.0
             self._rounds[key] = (of, _Round(task.held, bool(task.full), full_seconds + (span if stayed_full else 0.0)))
@@ -301,15 +280,6 @@ class _Usage:
         """Return what was added up, after the last sample."""
         for key in list(self._rounds):
             self._end_round(key)
-        # What was seen of an object's buffer before a look found the object, and so its size.
-        for unknown in [of for of in self._uses if of.size is None]:
-            of = next((known for known in self._uses if known.size is not None and known.is_like(unknown)), None)
-            if of is None:
-                continue
-            unsized, use = self._uses.pop(unknown), self._uses[of]
-            use.names = {**unsized.names, **use.names}
-            for name in ("looks", "overflows", "full_seconds", "free_seconds", "records", "free_records", "lost", "ended"):
-                setattr(use, name, getattr(unsized, name) + getattr(use, name))
         return self._uses.values()
 
     def _end_round(self, key: BufferKey) -> None:
@@ -371,28 +341,18 @@ def _thin(points: Sequence[PlotPoint], most: int) -> list[PlotPoint]:
     ]
 
 
-def handle_text(key: SectionKey) -> str:
+def handle_text(section: SectionActivity) -> str:
     """Return what sections are counted by, in words: a handle, or the object where it has several."""
-    if key.handle is not None:
-        return str(decode_handle(key.handle))
-    if not key.kcov:
+    if section.handle is not None:
+        return str(decode_handle(section.handle))
+    if not section.kcov:
         return "unknown"
-    return f"one of {handles_text(key.handles)}" if key.handles else name_kcov(key.kcov)
+    return f"one of {handles_text(section.handles)}" if section.handles else name_kcov(section.kcov)
 
 
 def handles_text(handles: Sequence[int]) -> str:
-    """Return handles in words: ``usb:1, common:0x42``; runs of one subsystem are shortened: ``usb:1 to usb:5``."""
-    runs: list[list[int]] = []
-    for handle in handles:
-        if runs and handle == runs[-1][-1] + 1:
-            runs[-1].append(handle)
-        else:
-            runs.append([handle])
-    texts = []
-    for run in runs:
-        first, last = str(decode_handle(run[0])), str(decode_handle(run[-1]))
-        texts.append(first if len(run) == 1 else f"{first} to {last}" if len(run) > 2 else f"{first}, {last}")
-    return ", ".join(texts)
+    """Return handles in words: ``usb:1, common:0x42``; of many, the first ones."""
+    return name_some([str(decode_handle(handle)) for handle in handles], _HANDLES)
 
 
 def seconds_text(seconds: float) -> str:
@@ -429,13 +389,25 @@ def _lost_text(buffer: BufferUse) -> str | None:
 _BUFFER_COLUMNS: Final = (
     Column("kind", meaning="`buffer`, or `area` for the areas of the object's sections"),
     Column("kcov", ADDRESS, meaning="address of the `struct kcov`", null="it could not be read"),
-    Column("tasks", LIST, text=lambda row: name_some(row.tasks, 1), elastic=14),
+    Column(
+        "tasks",
+        LIST,
+        text=lambda row: name_some(row.tasks, 1),
+        elastic=14,
+        meaning="names of the tasks that collected into it, with their thread ids",
+    ),
     Column("mode", MODE),
     Column("size", NUMBER),
     Column("capacity", NUMBER),
     Column("looks", NUMBER, priority=4, meaning="looks in which it was seen", unit="looks"),
     Column("rounds", NUMBER, priority=2, meaning="how often it was emptied or used anew, at least, and the last use"),
-    Column("overflows", NUMBER, title="FULL", style=lambda row: "warning" if row.overflows else ""),
+    Column(
+        "overflows",
+        NUMBER,
+        title="FULL",
+        style=lambda row: "warning" if row.overflows else "",
+        meaning="how often it became full, at least",
+    ),
     Column(
         "full_seconds",
         SECONDS,
@@ -443,6 +415,8 @@ _BUFFER_COLUMNS: Final = (
         value=lambda row: round(row.full_seconds, 3),
         text=lambda row: seconds_text(row.full_seconds) if row.overflows else None,
         priority=2,
+        meaning="time for which it was seen full",
+        unit="seconds",
     ),
     Column("records", NUMBER, priority=1, meaning="records that were written to it, at least", unit="records"),
     Column(
@@ -452,37 +426,99 @@ _BUFFER_COLUMNS: Final = (
         value=lambda row: None if row.rate is None else round(row.rate, 3),
         text=lambda row: None if row.rate is None else short_number(row.rate),
         priority=2,
+        meaning="records a second while it was not full",
+        null="it did not grow while it was seen",
+        unit="records per second",
     ),
     Column("lost", NUMBER, title="LOST", text=_lost_text, meaning="records that were lost, at least", unit="records"),
-    Column("lost_estimate", NUMBER, json_only=True),
-    Column("largest", NUMBER, priority=1, meaning="records of the fullest round that was seen", unit="records"),
-    Column("needed", NUMBER, json_only=True),
     Column(
-        "needed_size", NUMBER, title="SIZE FOR 99%", text=lambda row: None if row.needed_size is None else f"{row.needed_size}"
+        "lost_estimate",
+        NUMBER,
+        json_only=True,
+        meaning="records that were lost if they came as fast while it was full as before",
+        null="how fast is unknown",
+        unit="records",
+    ),
+    Column("largest", NUMBER, priority=1, meaning="records of the fullest round that was seen", unit="records"),
+    Column(
+        "needed",
+        NUMBER,
+        json_only=True,
+        meaning="records that 99 % of the rounds need",
+        null="overflows hide it",
+        unit="records",
+    ),
+    Column(
+        "needed_size",
+        NUMBER,
+        title="SIZE FOR 99%",
+        text=lambda row: None if row.needed_size is None else f"{row.needed_size}",
+        meaning="size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the `area_size` of "
+        "KCOV_REMOTE_ENABLE",
+        null="overflows hide it, or its size is unknown",
+        unit="words",
     ),
 )
 _SHOWN: Final = tuple("kcov tasks mode kind size rounds overflows full_seconds lost rate largest needed_size".split())
 _SECTION_COLUMNS: Final = (
-    Column("handle", HANDLE, value=lambda row: row.key.handle, text=lambda row: handle_text(row.key)),
-    Column("kcov", ADDRESS, value=lambda row: row.key.kcov, json_only=True),
-    Column("handles", ADDRESSES, value=lambda row: row.key.handles, json_only=True),
+    Column(
+        "handle", HANDLE, text=handle_text, meaning="handle, the whole word", null="the object has several, or it is unknown"
+    ),
+    Column("kcov", ADDRESS, json_only=True, meaning="address of the `struct kcov`", null="it could not be read"),
+    Column("handles", ADDRESSES, json_only=True, meaning="handles of the object, one of which it is"),
     Column("begun", NUMBER, title="BEGUN", meaning="sections that began, at least", unit="sections"),
 )
+_NO_MAKEFILE: Final = "it is a header or not in the kernel's tree"
 _PLACE_COLUMNS: Final = (
-    Column("records", NUMBER, value=lambda row: round(row.records), title="RECORDS"),
+    Column(
+        "records",
+        NUMBER,
+        value=lambda row: round(row.records),
+        meaning="records that went there, estimated from samples",
+        unit="records",
+    ),
     Column("share", SHARE, meaning="share of all sampled records, from 0 to 1"),
     Column("function", SYMBOL, elastic=16, meaning="innermost function", null="grouped by file or directory, or unknown"),
-    Column("file", PATH, elastic=16, elide_start=True),
-    Column("makefile", PATH, value=lambda row: exclusion(row.file)[0], elastic=12, elide_start=True, priority=2),
-    Column("line", title="TO EXCLUDE IT", value=lambda row: exclusion(row.file)[1], priority=1),
+    Column(
+        "file",
+        PATH,
+        elastic=16,
+        elide_start=True,
+        meaning="source file or directory, relative to the build root",
+        null="the debug info does not say",
+    ),
+    Column(
+        "makefile",
+        PATH,
+        value=lambda row: exclusion(row.file)[0],
+        elastic=12,
+        elide_start=True,
+        priority=2,
+        meaning="Makefile where a line excludes it from KCOV",
+        null=_NO_MAKEFILE,
+    ),
+    Column(
+        "line",
+        title="TO EXCLUDE IT",
+        value=lambda row: exclusion(row.file)[1],
+        priority=1,
+        meaning="the line that excludes it from KCOV",
+        null=_NO_MAKEFILE,
+    ),
 )
 _RANKED: Final = "where records went, the largest share first"
 SUMMARY_COLUMNS: Final = (
-    Column("target", value=lambda row: row.facts.get("target")),
-    Column("release", value=lambda row: row.facts.get("release")),
-    Column("build_id", value=lambda row: row.facts.get("build_id")),
+    Column("target"),
+    Column("release"),
+    Column("build_id"),
     Column("start", SECONDS, meaning="time of the first look", unit="seconds since 1970"),
-    Column("seconds", SECONDS, value=lambda row: round(row.seconds, 3)),
+    Column(
+        "seconds",
+        SECONDS,
+        value=lambda row: round(row.seconds, 3),
+        meaning="time from the first look to the last",
+        unit="seconds",
+    ),
     Column("looks", NUMBER, meaning="number of looks at the kernel", unit="looks"),
     Column("interval", SECONDS, meaning="median time from look to look", null="there is only one", unit="seconds"),
     Column("overflows", NUMBER, meaning="how often any buffer became full, at least"),
@@ -493,51 +529,16 @@ SUMMARY_COLUMNS: Final = (
     Column("directories", items=_PLACE_COLUMNS, meaning=_RANKED),
     Column("came", NUMBER, meaning="objects that appeared after the first look", unit="objects"),
     Column("went", NUMBER, meaning="objects that disappeared", unit="objects"),
-    Column("findings", items=FINDING_COLUMNS, meaning="findings that two looks in a row had"),
     Column("cpu_share", SHARE, meaning="share of one core's time that looking took"),
     Column("reads", NUMBER, meaning="reads of the kernel's memory", null="they were not counted", unit="reads"),
     Column("errors", LIST, meaning="what could not be read, one sentence each"),
 )
-_PLACE_MEANINGS: Final = {
-    "records": Meaning("records that went there, estimated from samples", unit="records"),
-    "file": Meaning("source file or directory, relative to the build root", "the debug info does not say"),
-    "makefile": Meaning("Makefile where a line excludes it from KCOV", "it is a header or not in the kernel's tree"),
-    "line": Meaning("the line that excludes it from KCOV", "it is a header or not in the kernel's tree"),
-}
-SUMMARY_MEANINGS: Final[Mapping[str, Meaning]] = {
-    "seconds": Meaning("time from the first look to the last", unit="seconds"),
-    "buffers[].tasks": Meaning("names of the tasks that collected into it, with their thread ids"),
-    "buffers[].overflows": Meaning("how often it became full, at least"),
-    "buffers[].full_seconds": Meaning("time for which it was seen full", unit="seconds"),
-    "buffers[].rate": Meaning(
-        "records a second while it was not full", "it did not grow while it was seen", "records per second"
-    ),
-    "buffers[].lost_estimate": Meaning(
-        "records that were lost if they came as fast while it was full as before", "how fast is unknown", "records"
-    ),
-    "buffers[].needed": Meaning("records that 99 % of the rounds need", "overflows hide it", "records"),
-    "buffers[].needed_size": Meaning(
-        "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the `area_size` of "
-        "KCOV_REMOTE_ENABLE",
-        "overflows hide it, or its size is unknown",
-        "words",
-    ),
-    "sections[].handle": Meaning("handle, the whole word", "the object has several, or it is unknown"),
-    "sections[].kcov": Meaning("address of the `struct kcov`", "it could not be read"),
-    "sections[].handles": Meaning("handles of the object, one of which it is"),
-    **{
-        f"{group}[].{key}": meaning
-        for group in ("functions", "files", "directories")
-        for key, meaning in _PLACE_MEANINGS.items()
-    },
-}
 
 
 def heading_lines(summary: Summary) -> Iterator[Line]:
     """Yield what the summary is of."""
-    facts = summary.facts
-    release = f", Linux {facts['release']}" if facts.get("release") else ""
-    yield (("header", f"{facts.get('target') or 'unknown target'}{release}"),)
+    release = f", Linux {summary.release}" if summary.release else ""
+    yield (("header", f"{summary.target or 'unknown target'}{release}"),)
     start = datetime.fromtimestamp(summary.start, timezone.utc)
     interval = "" if summary.interval is None else f", one every {summary.interval:.2f} s"
     yield (("", f"{start:%Y-%m-%d %H:%M:%S} UTC, {seconds_text(summary.seconds)}, {summary.looks} looks{interval}"),)

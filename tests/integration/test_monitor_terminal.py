@@ -54,9 +54,8 @@ def test_a_session(rows, columns):
         screen.wait(lambda shown: "Help" in shown.lines[15])
         screen.type("q")
         assert screen.end() == 0
-        # The terminal is left as it was: the alternate screen and the mouse are off.
+        # The terminal is left as it was.
         assert b"\x1b[?1049l" in screen.raw
-        assert b"\x1b[?1000l" in screen.raw
 
 
 def test_no_color():
@@ -94,7 +93,6 @@ def test_stopped_and_continued():
         assert "Quit" in screen.lines[-1]
         assert not is_cooked(screen)
         assert screen.raw.count(b"\x1b[?1049h") == 2
-        assert screen.raw.count(b"\x1b[?1000h") == 2
         screen.type("q")
         assert screen.end() == 0
         # The terminal is as it was at the start.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcovdbg.monitor.samples import read_run
+from kcovdbg.monitor.samples import read_samples
 from tests.lab import kernel as kernels
 from tests.lab import requirements
 from tests.lab.collect_guest import SHARED, Lab, put_programs
@@ -138,9 +138,9 @@ def test_monitor(lab: Lab, is_inside: bool) -> None:
     lab.fetch("account")
     assert len(files) == 3
     assert set(files) == set(calls_of_program((lab.exchange / "account").read_text()))
-    run = read_run(str(path))
+    samples = list(read_samples(str(path)))
     seen: dict[int | None, list[TaskSample]] = defaultdict(list)
-    for task in (task for sample in run.samples for task in sample.tasks if task.device is not None):
+    for task in (task for sample in samples for task in sample.tasks if task.device is not None):
         seen[task.pid].append(task)
     assert set(seen) == set(files)
     for tid, name in files.items():
@@ -150,7 +150,7 @@ def test_monitor(lab: Lab, is_inside: bool) -> None:
         assert len(set(counts)) > 5
         lab.fetch(name)
         assert counts[-1] == array("Q", (lab.exchange / name).read_bytes())[0]
-    objects = {found.kcov for sample in run.samples for found in sample.objects or () if found.device is not None}
+    objects = {found.kcov for sample in samples for found in sample.objects or () if found.device is not None}
     expected = {task.kcov for tasks in seen.values() for task in tasks}
     assert len(expected) == 3
     # In a guest that is emulated, a look at all objects takes nearly as long as the program.

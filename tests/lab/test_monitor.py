@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kcovdbg.monitor.samples import read_run
+from kcovdbg.monitor.samples import read_samples
 from kcovdbg.monitor.summary import exclusion, summarize
 from tests.lab.collect_guest import SHARED, put_programs
 from tests.lab.guest import Guest, Machine
@@ -60,13 +60,12 @@ def test_counts_are_those_of_the_guest(kernel: Kernel, userland: Userland, tmp_p
             assert watching.wait(120) == TERMINATED
     truth = json.loads(told)
     assert truth["status"] == 0
-    run = read_run(str(path))
-    summary = summarize(run.samples, run.facts)
+    summary = summarize(read_samples(str(path)))
     (filled,) = [buffer for buffer in summary.buffers if buffer.tasks == (f"rounds-fill ({truth['pid']})",)]
     assert filled.size == truth["words"]
     assert filled.overflows == truth["full"]
     assert 0.5 * 1.2 * FULL < filled.full_seconds < 1.5 * 1.2 * FULL
-    (sections,) = [found for found in summary.sections if found.key.handle == HANDLE]
+    (sections,) = [found for found in summary.sections if found.handle == HANDLE]
     assert sections.begun == truth["sections"]
     areas = [buffer for buffer in summary.buffers if buffer.kind == "area" and "rounds-run" in buffer.tasks[0]]
     assert sum(area.rounds for area in areas) == truth["sections"]

@@ -10,21 +10,18 @@ USB = 1 << 56 | 1
 def task(count, *, pid=41, capacity=511, **values):
     known = {
         "pid": pid,
-        "tgid": pid,
         "comm": "syz-executor",
         "task": 0xFFFF888004000000 + pid * 0x1000,
         "kcov": KCOV,
+        "kcov_remote": None,
         "kcov_mode": "TRACE_PC",
         "role": "local",
-        "beneath": None,
         "owns_remote": False,
-        "kcov_sequence": 1,
         "kcov_area": 0xFFFFC90000200000,
         "kcov_size": capacity + 1,
         "count": count,
         "capacity": capacity,
         "full": count is not None and count >= capacity,
-        "syscall": None,
     }
     return TaskSample(**{**known, **values})
 
@@ -38,9 +35,9 @@ def owner(count, **values):
 
 
 def kcov(address=KCOV, pid=41, handles=()):
-    return ObjectSample(address, "TRACE_PC", 512, 0xFFFFC90000200000, pid, "syz-executor", handles)
+    return ObjectSample(address, None, "TRACE_PC", 512, 0xFFFFC90000200000, pid, "syz-executor", handles)
 
 
 def sample(time, *tasks, **values):
-    known = {"state": "running", "objects": None, "areas": (), "findings": None, "shares": (), "reads": 10, "seconds": 0.01}
-    return Sample(time=time, tasks=tasks, **{**known, **values})
+    known = {"state": "running", "objects": None, "shares": (), "reads": 10, "seconds": 0.01}
+    return Sample("QEMU guest at /run/qmp", "6.12.0", "ab" * 20, time=time, tasks=tasks, **{**known, **values})

@@ -361,34 +361,6 @@ def test_the_rest_belongs_to_another_command():
     assert parse_arguments(command, ["-h"]).help
 
 
-def test_watch_counts_overflows(streams, monkeypatch):
-    kernel = Kernel(E9A)
-    kernel.target.live = True
-    workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
-    assert run_line(workspace, "tasks --json") == 0
-    rows = json.loads(streams.take()[0])
-    row = next(row for row in rows if row["count"] and not row["full"] and row["role"] == "local")
-    area, word = int(row["kcov_area"], 16), kernel.target.word_size
-    looks = []
-
-    def sleep(_seconds):
-        # Full after the first, third and fourth look.
-        looks.append(None)
-        kernel.target.write(area, (row["count"] if len(looks) == 2 else row["capacity"]).to_bytes(word, "little"))
-        if len(looks) == 5:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("time.sleep", sleep)
-    assert run_line(workspace, f"watch 1 tasks {row['pid']}") == 130
-    lines = [line for line in streams.take()[0].splitlines() if "became full" in line]
-    counted = [re.findall(r"task \d+ \((\d+)", line) for line in lines]
-    assert counted == [[], ["1"], ["1"], ["2"], ["2"]]
-    # Rows of JSON are the command's own.
-    looks.clear()
-    run_line(workspace, f"watch --json 1 tasks {row['pid']}")
-    assert "became full" not in "".join(streams.take())
-
-
 def test_watch_ends(streams, monkeypatch):
     """A stopped kernel is read once, and a note says why; a running one as often as requested."""
     kernel = Kernel(E9A)

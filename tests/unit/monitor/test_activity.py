@@ -3,9 +3,9 @@
 
 import pytest
 
-from kcovdbg.monitor.activity import Activity, EventKind, SectionKey
+from kcovdbg.monitor.activity import Activity, EventKind
 from kcovdbg.monitor.rows import Tab, make_rows, totals_line
-from kcovdbg.monitor.samples import FindingSample, ObjectSample, RecordShare
+from kcovdbg.monitor.samples import ObjectSample, RecordShare
 from kcovdbg.monitor.summary import exclusion, summarize, syzkaller_size
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 
@@ -66,30 +66,30 @@ def test_records_of_a_section_do_not_fit_a_full_buffer():
 
 
 def test_sections_are_told_apart_by_their_counts():
-    objects = (ObjectSample(KCOV, "TRACE_PC", 512, 1, 42, "usb", (USB,)),)
+    objects = (ObjectSample(KCOV, None, "TRACE_PC", 512, 1, 42, "usb", (USB,)),)
     counts = (None, 5, 9, 3, None, 4, 4)
     samples = [sample(number, *([] if count is None else [section(count)])) for number, count in enumerate(counts)]
     activity = run(samples[0]._replace(objects=objects), *samples[1:])
     (found,) = activity.sections
-    assert (found.key, found.begun, found.in_flight) == (SectionKey(KCOV, (USB,)), 3, 1)
+    assert (found.kcov, found.handles, found.begun, found.in_flight) == (KCOV, (USB,), 3, 1)
     assert found.rate is not None
     assert found.rate.is_least
 
 
 def test_sections_that_no_look_sees_show_in_the_owners_buffer():
-    objects = (ObjectSample(KCOV, "TRACE_PC", 512, 1, 42, "usb", (USB, USB + 1)),)
+    objects = (ObjectSample(KCOV, None, "TRACE_PC", 512, 1, 42, "usb", (USB, USB + 1)),)
     counts = (0, 10, 10, 15, 3)
     samples = [sample(number, owner(count), objects=objects) for number, count in enumerate(counts)]
     (found,) = run(*samples).sections
-    assert (found.key.handle, found.key.handles, found.begun, found.in_flight) == (None, (USB, USB + 1), 3, 0)
+    assert (found.handle, found.handles, found.begun, found.in_flight) == (None, (USB, USB + 1), 3, 0)
     # The records are from a section that a look has seen.
     (seen,) = run(sample(0, owner(0), section(5), objects=objects), sample(1, owner(5))).sections
     assert seen.begun == 1
 
 
 def test_objects_come_and_go():
-    first = ObjectSample(KCOV, "INIT", 512, 1, None, None)
-    second = ObjectSample(OTHER, "INIT", 512, 1, None, None)
+    first = ObjectSample(KCOV, None, "INIT", 512, 1, None, None)
+    second = ObjectSample(OTHER, None, "INIT", 512, 1, None, None)
     looks = [(first,), None, (first, second), (second,)]
     activity = run(*(sample(number, objects=found) for number, found in enumerate(looks)))
     assert (activity.came, activity.went) == (1, 1)
@@ -99,25 +99,14 @@ def test_objects_come_and_go():
     ]
 
 
-def test_findings_count_when_two_looks_have_them():
-    finding = FindingSample("K1", "error", "kcov 0x1", "refcount is wrong")
-    looks = [(finding,), None, (finding,), (), (finding,), ()]
-    shown = [
-        len(run(*(sample(number, findings=found) for number, found in enumerate(looks[:end]))).findings) for end in range(1, 7)
-    ]
-    assert shown == [0, 0, 1, 0, 0, 0]
-    assert run(sample(0, findings=(finding,), state="stopped")).findings == (finding,)
-
-
 def test_state_of_the_machine_is_an_event():
     activity = run(sample(0), sample(1, state="stopped"), sample(2, state="gone"))
     assert [event.subject for event in activity.events] == ["stopped", "gone"]
 
 
 def test_cost():
-    cost = run(*(sample(number / 4) for number in range(9))).cost
-    assert cost is not None
-    assert (round(cost.reads), round(cost.looks), round(cost.share, 3)) == (40, 4, 0.04)
+    activity = run(*(sample(number / 4) for number in range(9)))
+    assert (activity.reads, activity.looks, round(activity.used, 3), activity.seconds) == (90, 9, 0.09, 2)
 
 
 def test_an_activity_does_not_change():
@@ -131,7 +120,7 @@ def test_summary_of_a_buffer_that_overflows():
     # 100 records a second; full for 2 s each time, until it is emptied.
     counts = [0, 100, 200, 300, 400, 500, 511, 511, 511] * 3
     samples = [sample(number, task(count)) for number, count in enumerate(counts)]
-    (buffer,) = summarize(samples, {}).buffers
+    (buffer,) = summarize(samples).buffers
     assert (buffer.kind, buffer.overflows, buffer.rounds, buffer.largest, buffer.size) == ("buffer", 3, 3, 511, 512)
     assert buffer.full_seconds == 6
     assert buffer.rate is not None
@@ -148,27 +137,27 @@ def test_summary_of_comparisons_counts_their_words():
     samples = [
         sample(number, task(count, capacity=127, kcov_size=512, kcov_mode="TRACE_CMP")) for number, count in enumerate(counts)
     ]
-    (buffer,) = summarize(samples, {}).buffers
+    (buffer,) = summarize(samples).buffers
     assert buffer.needed_size == 1024
 
 
 def test_summary_takes_99_of_100_rounds():
     counts = [count for number in range(200) for count in (0, 400 if number == 0 else 100)]
-    (buffer,) = summarize([sample(number, task(count, capacity=1023)) for number, count in enumerate(counts)], {}).buffers
+    (buffer,) = summarize([sample(number, task(count, capacity=1023)) for number, count in enumerate(counts)]).buffers
     assert (buffer.rounds, buffer.largest, buffer.needed, buffer.needed_size) == (200, 400, 100, 512)
 
 
 def test_summary_of_a_buffer_that_was_always_full_has_no_size():
-    (buffer,) = summarize([sample(number, task(511)) for number in range(5)], {}).buffers
+    (buffer,) = summarize([sample(number, task(511)) for number in range(5)]).buffers
     assert (buffer.overflows, buffer.needed_size, buffer.lost_estimate) == (1, None, None)
 
 
 def test_summary_tells_areas_from_buffers():
-    objects = (ObjectSample(KCOV, "TRACE_PC", 4096, 1, 42, "usb", (USB,)),)
+    objects = (ObjectSample(KCOV, None, "TRACE_PC", 4096, 1, 42, "usb", (USB,)),)
     samples = [
         sample(number, owner(count, capacity=4095), section(511), objects=objects) for number, count in enumerate((0, 9))
     ]
-    found = {buffer.kind: buffer for buffer in summarize(samples, {}).buffers}
+    found = {buffer.kind: buffer for buffer in summarize(samples).buffers}
     assert (found["buffer"].size, found["area"].size, found["area"].overflows) == (4096, 512, 1)
 
 
@@ -178,7 +167,7 @@ def test_summary_adds_shares_up():
         RecordShare("g", "kernel/exit.c", 30.0),
         RecordShare("h", "./include/linux/list.h", 10.0),
     )
-    summary = summarize([sample(0, shares=shares), sample(1, shares=shares[:1])], {})
+    summary = summarize([sample(0, shares=shares), sample(1, shares=shares[:1])])
     assert [(place.function, place.records) for place in summary.functions] == [("f", 120), ("g", 30), ("h", 10)]
     assert [(place.file, place.records) for place in summary.files] == [
         ("kernel/fork.c", 120),
@@ -201,26 +190,26 @@ def test_syzkaller_size():
 
 def test_long_recordings_keep_their_peaks():
     samples = [sample(number / 4, task(511 if number == 3000 else 0)) for number in range(5000)]
-    summary = summarize(samples, {})
+    summary = summarize(samples)
     assert len(summary.points) <= 400
     assert max(point.fill for point in summary.points) == 1.0
     assert summary.points[-1].overflows == 1
 
 
 def test_sections_count_for_a_handle_that_is_found_later():
-    objects = (ObjectSample(KCOV, "TRACE_PC", 512, 1, 42, "usb", (USB,)),)
+    objects = (ObjectSample(KCOV, None, "TRACE_PC", 512, 1, 42, "usb", (USB,)),)
     (found,) = run(sample(0), sample(1, section(1)), sample(2, section(2), objects=objects), sample(3, objects=())).sections
-    assert (found.key.handle, found.begun) == (USB, 1)
+    assert (found.handle, found.begun) == (USB, 1)
 
 
 def test_summary_knows_the_size_once_the_object_is_found():
-    objects = (ObjectSample(KCOV, "TRACE_PC", 4096, 1, 42, "usb", (USB,)),)
+    objects = (ObjectSample(KCOV, None, "TRACE_PC", 4096, 1, 42, "usb", (USB,)),)
     counts = (0, 5, 9, 3)
     samples = [
         sample(number, owner(count, capacity=4095), objects=() if number < 2 else objects)
         for number, count in enumerate(counts)
     ]
-    (buffer,) = summarize(samples, {}).buffers
+    (buffer,) = summarize(samples).buffers
     assert (buffer.size, buffer.looks, buffer.rounds, buffer.records) == (4096, 4, 2, 12)
 
 

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The columns of tasks and of objects, for every table and recording of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from kcovdbg.console.column import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, DETAIL, HANDLE, MODE, NUMBER, PID, TEXT, WORD, Column
+from kcovdbg.console.json_schema import UNREAD
+from kcovdbg.console.wording import count_text, reference_text, role_text
+from kcovdbg.model.kcov import Kcov
+from kcovdbg.model.task import Task
+
+
+def _of_task(name: str) -> Callable[[Task], Any]:
+    return lambda task: getattr(task.fields, name)
+
+
+def _kcov_text(task: Task) -> str | None:
+    return None if task.fields.kcov is None else ADDRESS.text(task.fields.kcov)
+
+
+def _object_text(task: Task) -> str | None:
+    """Return the object whose buffer COUNT is of: since v7.2, ``kcov`` of a task that only owns remote coverage is NULL."""
+    remote = task.fields.kcov_remote if task.owns_remote and task.fields.kcov == 0 else None
+    return ADDRESS.text(remote) if remote else _kcov_text(task)
+
+
+TASK_COLUMNS: Final = (
+    Column("pid", PID, value=_of_task("pid")),
+    Column("tgid", PID, value=_of_task("tgid"), priority=6),
+    Column("comm", COMM, value=_of_task("comm"), elastic=8),
+    Column("task", ADDRESS, value=_of_task("address"), priority=5),
+    Column("cpu", CPU, value=_of_task("cpu"), priority=3),
+    Column("kcov", ADDRESS, value=_of_task("kcov"), text=_object_text, wide_text=_kcov_text, priority=1),
+    Column("kcov_remote", ADDRESS, value=_of_task("kcov_remote"), priority=2, hide_empty=True),
+    Column("kcov_mode", MODE, title="MODE", value=lambda task: task.mode),
+    Column("kcov_mode_raw", WORD, value=_of_task("kcov_mode")),
+    Column("in_ctxsw", BOOL),
+    Column("kcov_size", NUMBER, title="SIZE", value=_of_task("kcov_size"), priority=7, hide_empty=True),
+    Column("kcov_area", ADDRESS, title="AREA", value=_of_task("kcov_area"), priority=4, hide_empty=True),
+    Column("kcov_sequence", NUMBER, title="SEQUENCE", value=_of_task("kcov_sequence"), priority=8, hide_empty=True),
+    Column("kcov_handle", HANDLE, title="HANDLE", value=_of_task("kcov_handle"), priority=2, hide_empty=True),
+    Column("kcov_softirq", NUMBER, value=_of_task("kcov_softirq")),
+    Column("role", TEXT, text=role_text, elastic=12),
+    Column("beneath", TEXT),
+    Column("owns_remote", BOOL),
+    Column(
+        "count",
+        NUMBER,
+        text=lambda task: count_text(task.count, task.capacity, task.full),
+        wide_text=lambda task: count_text(task.count, task.capacity, task.full, is_whole=True),
+        style=lambda task: "warning" if task.full else "number",
+    ),
+    Column("capacity", NUMBER),
+    Column("full", BOOL),
+)
+"""Of a task."""
+
+
+def _of_object(name: str) -> Callable[[Kcov], Any]:
+    return lambda kcov: None if kcov.fields is None else getattr(kcov.fields, name)
+
+
+# Tasks are at most PID_MAX_LIMIT, 4,194,304; a saturated refcount_t is -1,073,741,824.
+_IMPOSSIBLE_REFCOUNT: Final = 10**7
+
+
+def _refcount_text(kcov: Kcov, *, is_whole: bool = False) -> str | None:
+    """Return the refcount and what was found of it; one that no object can have is left out: ``…, found 2``."""
+    refcount = None if kcov.fields is None else kcov.fields.refcount
+    if refcount is None:
+        return None
+    text = str(refcount) if is_whole or abs(refcount) < _IMPOSSIBLE_REFCOUNT else "…"
+    return text if refcount == kcov.counted else f"{text}, found {kcov.counted}"
+
+
+def _is_balanced(kcov: Kcov) -> bool:
+    return kcov.fields is None or kcov.fields.refcount in (None, kcov.counted)
+
+
+def _references_text(kcov: Kcov) -> str:
+    by_kind: dict[str, list[str]] = {}
+    for reference in kcov.references:
+        # PID names the task that the object is enabled for.
+        if reference.kind != "task" or reference.pid != kcov.pid:
+            by_kind.setdefault(reference.kind, []).append(reference_text(reference, owner=kcov.pid))
+    parts = [
+        # A KCOV_REMOTE_ENABLE can register 257 handles.
+        names[0] if len(names) == 1 else f"{len(names)} {'handle' if kind == 'remote' else kind}s"
+        for kind, names in by_kind.items()
+    ]
+    return ", ".join(parts) or ("nothing" if not kcov.references else ABSENT)
+
+
+_REFERENCE_COLUMNS: Final = (
+    Column("kind"),
+    Column("counts", NUMBER),
+    Column("pid", PID),
+    Column("fd", NUMBER),
+    Column("file", ADDRESS),
+    Column("start", ADDRESS),
+    Column("handle", HANDLE),
+    Column("cpu", CPU),
+)
+OBJECT_COLUMNS: Final = (
+    Column(
+        "kcov",
+        ADDRESS,
+        value=lambda kcov: kcov.address,
+        meaning="address of the object",
+        null="references to it exist, but not its address",
+    ),
+    Column(
+        "device",
+        priority=3,
+        hide_empty=True,
+        meaning="device of a posted series that it is an object of; its `count` and `capacity` are words",
+        null="it is a `struct kcov`",
+    ),
+    Column(
+        "refcount",
+        NUMBER,
+        title="REFS",
+        value=_of_object("refcount"),
+        text=_refcount_text,
+        wide_text=partial(_refcount_text, is_whole=True),
+        style=lambda kcov: "number" if _is_balanced(kcov) else "warning",
+    ),
+    Column("counted", NUMBER),
+    Column("mode", MODE, meaning="`kcov.mode`, without prefix, such as `TRACE_PC`", null=UNREAD),
+    Column("size", NUMBER, value=_of_object("size"), priority=4),
+    Column(
+        "area",
+        ADDRESS,
+        value=_of_object("area"),
+        priority=3,
+        meaning="`kcov.area`: address of the buffer that user space maps",
+        null=UNREAD,
+    ),
+    Column("t", ADDRESS, value=_of_object("task")),
+    Column(
+        "pid",
+        PID,
+        meaning="thread id of the task that the object is enabled for",
+        null="it is not enabled, or the task is unknown",
+    ),
+    Column("comm", COMM, elastic=8, priority=1, meaning="name of that task", null="it is not enabled, or the task is unknown"),
+    Column("remote", BOOL, value=_of_object("remote"), priority=DETAIL, hide_empty=True),
+    Column("remote_size", NUMBER, value=_of_object("remote_size"), priority=5, hide_empty=True),
+    Column("sequence", NUMBER, value=_of_object("sequence"), priority=6),
+    Column(
+        "count",
+        NUMBER,
+        text=lambda kcov: count_text(kcov.count, kcov.capacity, kcov.full),
+        wide_text=lambda kcov: count_text(kcov.count, kcov.capacity, kcov.full, is_whole=True),
+        style=lambda kcov: "warning" if kcov.full else "number",
+    ),
+    Column("capacity", NUMBER),
+    Column("full", BOOL),
+    Column("edge_area", ADDRESS, priority=7, hide_empty=True),
+    Column("edge_count", NUMBER, title="EDGES", priority=2, hide_empty=True),
+    Column("references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=20, wraps=True),
+)
+"""Of an object."""
