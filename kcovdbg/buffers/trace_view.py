@@ -23,22 +23,12 @@ from kcovdbg.console.wording import (
 )
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
-from kcovdbg.records.alignment import align
+from kcovdbg.records.alignment import Alignment, align, align_by_index
 from kcovdbg.records.located_records import PcFilter, find_indices, locate_record, select_records
+from kcovdbg.records.native_loops import Block
 from kcovdbg.records.pc_counts import pc_sequence
 from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.records.view_rows import (
-    ChosenRows,
-    ContentRows,
-    IndexRows,
-    Mark,
-    Rows,
-    SingleRows,
-    ViewRow,
-    filter_rows,
-    fold_equal,
-    fold_groups,
-)
+from kcovdbg.records.view_rows import Mark, ViewRow, ViewRows
 from kcovdbg.symbols.source_tree import SourceTree
 
 # A narrower pane leaves addresses to the detail, to have room for names.
@@ -149,26 +139,23 @@ class TraceView:
         self.remarks = list(remarks)
         for side in filter(None, (left, right)):
             self.remarks += [remark if right is None else f"{side.buffer.name}: {remark}" for remark in side.buffer.remarks]
-        self.rows: Rows
         if right is None:
-            self.rows = SingleRows(len(left))
-        elif by_index and comparison is None:
-            width = left.buffer.encoding.record_words
-            if width == right.buffer.encoding.record_words and not left.buffer.encoding.codec.is_variable:
-                self.rows = IndexRows(left.buffer.words, right.buffer.words, width)
+            self.rows = ViewRows(Alignment((Block(0, 0, len(left)),), len(left), len(left), is_coarse=False), is_single=True)
+            return
+        sides: tuple[Sequence[int], Sequence[int]] = pc_sequence(left.buffer), pc_sequence(right.buffer)
+        width = 1
+        if comparison is not None:
+            sides = comparison.translate(0, pc_sequence(left.buffer)), comparison.translate(1, pc_sequence(right.buffer))
+        elif by_index:
+            encodings = left.buffer.encoding, right.buffer.encoding
+            if encodings[0].record_words == encodings[1].record_words and not encodings[0].codec.is_variable:
+                sides, width = (left.buffer.words, right.buffer.words), encodings[0].record_words
             else:
-                self.rows = IndexRows(_words(left.buffer), _words(right.buffer))
-        else:
-            sides = pc_sequence(left.buffer), pc_sequence(right.buffer)
-            if comparison is not None:
-                sides = comparison.translate(0, sides[0]), comparison.translate(1, sides[1])
-            if by_index:
-                self.rows = IndexRows(*sides)
-                return
-            alignment = align(*sides)
-            if alignment.is_coarse:
-                self.remarks.append(COARSE)
-            self.rows = ContentRows(alignment)
+                sides = _words(left.buffer), _words(right.buffer)
+        alignment = align_by_index(*sides, width) if by_index else align(*sides)
+        if alignment.is_coarse:
+            self.remarks.append(COARSE)
+        self.rows = ViewRows(alignment)
 
     def source(self, row: ViewRow) -> SourceTree | None:
         """Return what finds source files of a row's record, of two the left one's."""
@@ -234,12 +221,10 @@ class TraceView:
                 lines.append((("", prefix), ("symbol", frame.function or "?"), ("", "  "), ("path", place_text(frame))))
         return lines
 
-    def folded(self) -> Rows:
+    def folded(self) -> ViewRows:
         """Return the rows with equal records of two traces folded, or runs of one function in one."""
-        if isinstance(self.rows, ContentRows):
-            return fold_equal(self.rows)
-        if not isinstance(self.rows, SingleRows):
-            return self.rows
+        if self.right is not None:
+            return self.rows.fold_equal()
         pcs = pc_sequence(self.left.buffer)
         self.left.names.prefetch(pc for pc in set(pcs) if pc)
         numbers: dict[object, int] = {}
@@ -248,7 +233,7 @@ class TraceView:
             frames = self.left.names[pc].frames if pc else ()
             key: object = (frames[-1].function, frames[-1].file) if frames else pc
             groups[pc] = numbers.setdefault(key, len(numbers))
-        return fold_groups(self.rows, array("I", map(groups.__getitem__, pcs)))
+        return self.rows.fold_groups(array("I", map(groups.__getitem__, pcs)))
 
     def matching(self, wanted: Callable[[Location, int], bool]) -> tuple[Callable[[int], bool], Callable[[int], bool]]:
         """Return functions from an index on the left and on the right to whether its record is wanted.
@@ -268,10 +253,6 @@ class TraceView:
             return lambda index: words[index] in chosen
 
         return on(self.left), on(self.right)
-
-    def filtered(self, rows: Rows, wanted: Callable[[Location, int], bool]) -> ChosenRows:
-        """Return the rows with a wanted record on either side."""
-        return filter_rows(rows, *self.matching(wanted))
 
 
 def _words(buffer: Buffer) -> Sequence[int]:

@@ -12,7 +12,7 @@ from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.wording import place_text
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Location
-from kcovdbg.records.view_rows import Mark, Rows, ViewRow
+from kcovdbg.records.view_rows import Mark, ViewRow, ViewRows
 
 _SMALLEST = 1
 # Limit for the differences that are counted.
@@ -27,7 +27,7 @@ class ViewState:
 
     def __init__(self, view: TraceView) -> None:
         self.view = view
-        self.rows: Rows = view.rows
+        self.rows: ViewRows = view.rows
         self.row = 0
         """The cursor."""
         self.top = 0
@@ -47,7 +47,7 @@ class ViewState:
         self.ending = ""
         """Why they are not read again; empty while they are."""
         self._pattern = ""
-        self._differences: tuple[Rows, Sequence[int], bool] | None = None
+        self._differences: tuple[ViewRows, Sequence[int], bool] | None = None
         self._matches: tuple[Callable[[int], bool], Callable[[int], bool]] | None = None
 
     # Moving.
@@ -232,10 +232,10 @@ class ViewState:
         self.top = self.row - self.height // 3
         self.go_to(self.row)
 
-    def _make_rows(self) -> Rows:
+    def _make_rows(self) -> ViewRows:
         rows = self.view.folded() if self.is_folded else self.view.rows
         wanted = self._make_test(self.filter) if self.filter else None
-        return rows if wanted is None else self.view.filtered(rows, wanted)
+        return rows if wanted is None else rows.filter(*self.view.matching(wanted))
 
     def renew(self) -> None:
         """Read the buffers again; a cursor on the last row stays on the last row."""

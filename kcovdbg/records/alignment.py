@@ -14,6 +14,8 @@ from kcovdbg.records.pc_counts import make_numbering, to_array
 _FUNCTION_BITS: Final = 8
 # Steps in C; takes less than half a second.
 _BUDGET: Final = 200_000_000
+# Records that are compared at once.
+_CHUNK: Final = 4096
 
 
 class Alignment(NamedTuple):
@@ -51,6 +53,35 @@ def align(left: Sequence[int], right: Sequence[int]) -> Alignment:
         if not is_still_coarse or _count_records(by_function) > _count_records(blocks):
             blocks, is_coarse = by_function, is_still_coarse
     return Alignment(blocks, len(left), len(right), is_coarse)
+
+
+def align_by_index(left: Sequence[int], right: Sequence[int], width: int = 1) -> Alignment:
+    """Pair the records of two traces by their indexes, as for two readings of one buffer.
+
+    :param left: words of the records.
+    :param width: words of a record; all of them are compared.
+    """
+    counts = len(left) // width, len(right) // width
+    blocks: list[Block] = []
+
+    def is_same(start: int, end: int) -> bool:
+        return bool(left[start * width : end * width] == right[start * width : end * width])
+
+    def add(start: int, end: int) -> None:
+        if blocks and blocks[-1].left + blocks[-1].length == start:
+            start = blocks.pop().left
+        blocks.append(Block(start, start, end - start))
+
+    for start in range(0, min(counts), _CHUNK):
+        end = min(start + _CHUNK, *counts)
+        # Only a chunk that differs is compared record by record.
+        if is_same(start, end):
+            add(start, end)
+            continue
+        for index in range(start, end):
+            if is_same(index, index + 1):
+                add(index, index + 1)
+    return Alignment(tuple(blocks), *counts, is_coarse=False)
 
 
 def _count_records(blocks: Iterable[Block]) -> int:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from itertools import accumulate
-from typing import Final, NamedTuple, Protocol
+from itertools import accumulate, groupby
+from typing import Final, NamedTuple
 
 from kcovdbg.records.alignment import Alignment
+from kcovdbg.records.native_loops import Block
 
 # Equal rows that stay unfolded before and after a difference.
 _CONTEXT: Final = 3
-# Records that are compared at once.
-_CHUNK: Final = 4096
 
 
 class Mark(str, Enum):
@@ -46,14 +45,61 @@ class ViewRow(NamedTuple):
     """Number of rows folded into this one."""
 
 
-class Rows(Protocol):
-    """The rows of a view."""
+class ViewRows:
+    """The rows of one trace, or of two that are aligned: a record that both have is one row.
+
+    A record that only one side has stands beside a gap, or beside one of the other side.
+
+    :param alignment: of the two traces.
+    :param is_single: whether there is one trace, which is aligned with itself.
+    """
+
+    def __init__(self, alignment: Alignment, *, is_single: bool = False) -> None:
+        self._is_single = is_single
+        # A segment is an equal block, or what lies between two blocks: first records, lengths and first row.
+        self._records = array("Q"), array("Q")
+        self._lengths = array("Q"), array("Q")
+        self._equal = bytearray()
+        ends = 0, 0
+        for block in (*alignment.blocks, Block(alignment.left, alignment.right, 0)):
+            firsts = block.left, block.right
+            self._add(ends, [first - end for first, end in zip(firsts, ends, strict=True)], is_equal=False)
+            self._add(firsts, (block.length, block.length), is_equal=True)
+            ends = block.left + block.length, block.right + block.length
+        self._start = array("Q", accumulate(map(max, *self._lengths), initial=0))
+        # Of a fold or filter: the first rows that are shown, and how many rows each one stands for.
+        self._chosen: Sequence[int] = range(self._start[-1])
+        self._rounds: Sequence[int] | None = None
+
+    def _add(self, firsts: Iterable[int], lengths: Sequence[int], *, is_equal: bool) -> None:
+        if any(lengths):
+            for side, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
+                self._records[side].append(first)
+                self._lengths[side].append(length)
+            self._equal.append(is_equal)
 
     def __len__(self) -> int:
         """Return the number of rows."""
+        return len(self._chosen)
+
+    def _segment(self, row: int) -> int:
+        return bisect_right(self._start, row) - 1
 
     def row(self, number: int) -> ViewRow:
         """Return one row."""
+        row = self._chosen[number]
+        segment = self._segment(row)
+        at = row - self._start[segment]
+        left, right = (
+            records[segment] + at if at < lengths[segment] else None
+            for records, lengths in zip(self._records, self._lengths, strict=True)
+        )
+        rounds = 1 if self._rounds is None else self._rounds[number]
+        if self._is_single:
+            return ViewRow(left, None, Mark.NONE, rounds)
+        if self._equal[segment]:
+            return ViewRow(left, right, Mark.EQUAL, rounds)
+        return ViewRow(left, right, Mark.RIGHT if left is None else Mark.LEFT if right is None else Mark.CHANGED, rounds)
 
     def find(self, index: int, *, right: bool = False) -> int:
         """Return the row that shows a record, or the last one before it if none does.
@@ -61,261 +107,80 @@ class Rows(Protocol):
         :param index: of the record.
         :param right: whether it is a record of the right side.
         """
-
-    def next_difference(self, number: int, *, backwards: bool = False) -> int | None:
-        """Return the row in which the nearest difference beyond a row begins; None without one."""
-
-
-class SingleRows:
-    """The rows of one trace: one per record.
-
-    :param count: number of records.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def row(self, number: int) -> ViewRow:
-        """Return one row."""
-        return ViewRow(number, None, Mark.NONE)
-
-    def find(self, index: int, *, right: bool = False) -> int:  # noqa: ARG002 - there is no right side
-        """Return the row of a record."""
-        return max(0, min(index, self._count - 1))
-
-    def next_difference(self, number: int, *, backwards: bool = False) -> int | None:  # noqa: ARG002
-        """Return None: one trace has no differences."""
-        return None
-
-
-class IndexRows:
-    """The rows of two buffers compared by index, such as two views of one buffer.
-
-    :param left: words of the left side's records.
-    :param right: words of the right side's records.
-    :param width: words per record; all of them are compared.
-    """
-
-    def __init__(self, left: Sequence[int], right: Sequence[int], width: int = 1) -> None:
-        self._left, self._right, self._width = left, right, width
-        self._left_count, self._right_count = len(left) // width, len(right) // width
-        self._common = min(self._left_count, self._right_count)
-
-    def __len__(self) -> int:
-        return max(self._left_count, self._right_count)
-
-    def row(self, number: int) -> ViewRow:
-        """Return one row."""
-        if number >= self._common:
-            is_left = number < self._left_count
-            return ViewRow(number if is_left else None, None if is_left else number, Mark.LEFT if is_left else Mark.RIGHT)
-        return ViewRow(number, number, Mark.EQUAL if self._is_same(number, number + 1) else Mark.CHANGED)
-
-    def find(self, index: int, *, right: bool = False) -> int:  # noqa: ARG002 - both sides have the same index
-        """Return the row of a record."""
-        return max(0, min(index, len(self) - 1))
-
-    def _is_equal(self, number: int) -> bool:
-        return number < self._common and self._is_same(number, number + 1)
-
-    def _is_same(self, start: int, end: int) -> bool:
-        """Return whether both sides have the same records from the start up to the end."""
-        span = slice(start * self._width, end * self._width)
-        return self._left[span] == self._right[span]
-
-    def next_difference(self, number: int, *, backwards: bool = False) -> int | None:
-        """Return the first row of the nearest difference beyond this row."""
-        if backwards:
-            end = self._last_difference(number)
-            while end is not None and end > 0 and not self._is_equal(end - 1):
-                end -= 1
-            return end
-        while number < len(self) and not self._is_equal(number):
-            number += 1
-        while number < self._common:
-            end = min(number + _CHUNK, self._common)
-            # Only a chunk that differs is compared record by record.
-            if self._is_same(number, end):
-                number = end
-                continue
-            return next(i for i in range(number, end) if not self._is_equal(i))
-        return number if number < len(self) else None
-
-    def _last_difference(self, before: int) -> int | None:
-        if before > self._common:
-            return before - 1
-        end = before
-        while end > 0:
-            start = max(0, end - _CHUNK)
-            if not self._is_same(start, end):
-                return next(i for i in range(end - 1, start - 1, -1) if not self._is_equal(i))
-            end = start
-        return None
-
-
-class ContentRows:
-    """The rows of two aligned traces: a record that both have is one row, one that only one side has stands beside a gap.
-
-    :param alignment: of the two traces.
-    """
-
-    def __init__(self, alignment: Alignment) -> None:
-        # A segment is an equal block, or what lies between two blocks: there, both sides share rows while both have records.
-        self._left, self._right = array("Q"), array("Q")
-        self._left_length, self._right_length = array("Q"), array("Q")
-        self._equal = bytearray()
-        i = j = 0
-        for left, right, length in (*alignment.blocks, (alignment.left, alignment.right, 0)):
-            if i < left or j < right:
-                self._add(i, j, left - i, right - j, equal=False)
-            if length:
-                self._add(left, right, length, length, equal=True)
-            i, j = left + length, right + length
-        rows = (max(a, b) for a, b in zip(self._left_length, self._right_length, strict=True))
-        self._start = array("Q", accumulate(rows, initial=0))
-
-    def _add(self, left: int, right: int, left_length: int, right_length: int, *, equal: bool) -> None:
-        self._left.append(left)
-        self._right.append(right)
-        self._left_length.append(left_length)
-        self._right_length.append(right_length)
-        self._equal.append(equal)
-
-    def __len__(self) -> int:
-        return self._start[-1]
-
-    def _segment(self, number: int) -> int:
-        return bisect_right(self._start, number) - 1
-
-    def row(self, number: int) -> ViewRow:
-        """Return one row."""
-        segment = self._segment(number)
-        at = number - self._start[segment]
-        left = self._left[segment] + at if at < self._left_length[segment] else None
-        right = self._right[segment] + at if at < self._right_length[segment] else None
-        if self._equal[segment]:
-            return ViewRow(left, right, Mark.EQUAL)
-        mark = Mark.RIGHT if left is None else Mark.LEFT if right is None else Mark.CHANGED
-        return ViewRow(left, right, mark)
-
-    def find(self, index: int, *, right: bool = False) -> int:
-        """Return the row of a record."""
-        segment = bisect_right(self._right if right else self._left, index) - 1
-        starts, lengths = (self._right, self._right_length) if right else (self._left, self._left_length)
+        records, lengths = self._records[right], self._lengths[right]
+        segment = bisect_right(records, index) - 1
         # A segment without records on this side starts at the same index as the next one.
         while segment > 0 and not lengths[segment]:
             segment -= 1
-        segment = max(segment, 0)
-        return min(self._start[segment] + max(index - starts[segment], 0), max(len(self) - 1, 0)) if len(self) else 0
+        row = 0 if segment < 0 else self._start[segment] + max(index - records[segment], 0)
+        return max(0, bisect_right(self._chosen, row) - 1)
 
     def next_difference(self, number: int, *, backwards: bool = False) -> int | None:
-        """Return the first row of the nearest difference beyond this row."""
+        """Return the row in which the nearest difference beyond a row begins; None without one."""
         if not len(self):
             return None
-        segment = self._segment(min(number, len(self) - 1))
-        if backwards and number > self._start[segment] and not self._equal[segment]:
-            return self._start[segment]
-        segment += -1 if backwards else 1
+        row = self._chosen[number]
+        segment = self._segment(row)
+        step = -1 if backwards else 1
+        # The difference that a row is in begins before it.
+        if not (backwards and row > self._start[segment]):
+            segment += step
         while 0 <= segment < len(self._equal):
-            if not self._equal[segment]:
-                return self._start[segment]
-            segment += -1 if backwards else 1
-        return None
-
-    def equal_spans(self) -> list[tuple[int, int]]:
-        """Return the spans of equal rows: the first row, and the one after the last."""
-        return [(self._start[at], self._start[at + 1]) for at, equal in enumerate(self._equal) if equal]
-
-
-class ChosenRows:
-    """A selection of a view's rows, as a filter or a fold leaves them.
-
-    :param base: the rows of the view.
-    :param chosen: numbers of the selected rows, ascending.
-    :param rounds: number of rows that each one stands for; one by default.
-    """
-
-    def __init__(self, base: Rows, chosen: array[int], rounds: array[int] | None = None) -> None:
-        self._base = base
-        self._chosen = chosen
-        self._rounds = rounds
-
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    def row(self, number: int) -> ViewRow:
-        """Return one row."""
-        row = self._base.row(self._chosen[number])
-        return row if self._rounds is None else row._replace(rounds=self._rounds[number])
-
-    def find(self, index: int, *, right: bool = False) -> int:
-        """Return the row of a record, or the one before it."""
-        return max(0, bisect_right(self._chosen, self._base.find(index, right=right)) - 1)
-
-    def next_difference(self, number: int, *, backwards: bool = False) -> int | None:
-        """Return the row of the nearest difference among the selected ones."""
-        if not self._chosen:
-            return None
-        found = self._base.next_difference(self._chosen[number], backwards=backwards)
-        while found is not None:
-            at = bisect_right(self._chosen, found) - 1
-            if at >= 0 and self._chosen[at] == found:
+            start = self._start[segment]
+            at = bisect_right(self._chosen, start) - 1
+            if not self._equal[segment] and at >= 0 and self._chosen[at] == start:
                 return at
-            found = self._base.next_difference(found, backwards=backwards)
+            segment += step
         return None
 
+    def _choose(self, spans: Iterable[tuple[int, int]]) -> ViewRows:
+        """Return these rows with some of them alone.
 
-def filter_rows(rows: Rows, left: Callable[[int], bool], right: Callable[[int], bool]) -> ChosenRows:
-    """Select the rows with a wanted record on either side.
+        :param spans: number of each, and how many rows it stands for.
+        """
+        chosen = list(spans)
+        found = object.__new__(ViewRows)
+        found.__dict__.update(self.__dict__)
+        found._chosen = array("Q", (self._chosen[number] for number, _ in chosen))
+        found._rounds = array("Q", (rounds for _, rounds in chosen))
+        return found
 
-    :param left: returns whether a record on the left is wanted, by its index.
-    :param right: the same for the right side.
-    """
-    chosen = array("Q")
-    for number in range(len(rows)):
-        row = rows.row(number)
-        if (row.left is not None and left(row.left)) or (row.right is not None and right(row.right)):
-            chosen.append(number)
-    return ChosenRows(rows, chosen)
+    def filter(self, left: Callable[[int], bool], right: Callable[[int], bool]) -> ViewRows:
+        """Return the rows with a wanted record on either side.
 
+        :param left: returns whether a record on the left is wanted, by its index.
+        :param right: the same for the right side.
+        """
+        rows = ((number, self.row(number)) for number in range(len(self)))
+        return self._choose(
+            (number, row.rounds)
+            for number, row in rows
+            if (row.left is not None and left(row.left)) or (row.right is not None and right(row.right))
+        )
 
-def fold_equal(rows: ContentRows) -> ChosenRows:
-    """Fold equal rows, except a few around each difference."""
-    chosen, rounds = array("Q"), array("Q")
-    position = 0
+    def fold_equal(self) -> ViewRows:
+        """Return the rows with equal ones folded, except a few around each difference."""
+        if self._rounds is not None:
+            # They are folded.
+            return self
+        spans: list[tuple[int, int]] = []
+        for segment, is_equal in enumerate(self._equal):
+            start, end = self._start[segment], self._start[segment + 1]
+            first = start + (_CONTEXT if start else 0)
+            last = end - (_CONTEXT if end < len(self) else 0)
+            if not is_equal or last - first < 2:
+                first = last = end
+            spans += ((row, 1) for row in range(start, first))
+            spans += [(first, last - first)] if first < last else []
+            spans += ((row, 1) for row in range(last, end))
+        return self._choose(spans)
 
-    def take(start: int, end: int) -> None:
-        chosen.extend(range(start, end))
-        rounds.extend([1] * (end - start))
+    def fold_groups(self, groups: Sequence[int]) -> ViewRows:
+        """Return the rows of one trace with consecutive records of one group in one.
 
-    for start, end in rows.equal_spans():
-        first = start + (_CONTEXT if start else 0)
-        last = end - (_CONTEXT if end < len(rows) else 0)
-        if last - first < 2:
-            continue
-        take(position, first)
-        chosen.append(first)
-        rounds.append(last - first)
-        position = last
-    take(position, len(rows))
-    return ChosenRows(rows, chosen, rounds)
-
-
-def fold_groups(rows: SingleRows, groups: Sequence[int]) -> ChosenRows:
-    """Fold consecutive records of one group into one row.
-
-    :param groups: a number for each record.
-    """
-    chosen, rounds = array("Q"), array("Q")
-    previous: int | None = None
-    for number, group in enumerate(groups):
-        if group == previous:
-            rounds[-1] += 1
-        else:
-            chosen.append(number)
-            rounds.append(1)
-            previous = group
-    return ChosenRows(rows, chosen, rounds)
+        :param groups: a number for each record.
+        """
+        if self._rounds is not None:
+            return self
+        lengths = [sum(1 for _ in members) for _, members in groupby(groups)]
+        return self._choose(zip(accumulate(lengths, initial=0), lengths, strict=False))
