@@ -22,7 +22,7 @@ _COLUMNS: Final = (
     Column("what", TEXT, value=lambda row: row[1].source, meaning="name of the buffer that it was copied from"),
     Column("count", NUMBER, title="RECORDS", value=lambda row: row[1].shell.count),
     Column("distinct", NUMBER, value=lambda row: row[1].distinct),
-    Column("bytes", NUMBER, value=lambda row: row[1].size),
+    Column("bytes", NUMBER, value=lambda row: len(row[1].data)),
 )
 
 
@@ -54,7 +54,7 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "A kept buffer does not change with the kernel's memory, and takes some KiB. @NAME names it wherever a command takes a "
+        "A kept buffer does not change with the kernel's memory, and is compressed. @NAME names it wherever a command takes a "
         "buffer."
     ),
     arguments=(

@@ -23,9 +23,8 @@ from kcovdbg.console.wording import (
 )
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
-from kcovdbg.records.alignment import Alignment, align, align_by_index
+from kcovdbg.records.alignment import align, align_by_index
 from kcovdbg.records.located_records import PcFilter, find_indices, locate_record, select_records
-from kcovdbg.records.native_loops import Block
 from kcovdbg.records.pc_counts import pc_sequence
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.view_rows import Mark, ViewRow, ViewRows
@@ -140,7 +139,7 @@ class TraceView:
         for side in filter(None, (left, right)):
             self.remarks += [remark if right is None else f"{side.buffer.name}: {remark}" for remark in side.buffer.remarks]
         if right is None:
-            self.rows = ViewRows(Alignment((Block(0, 0, len(left)),), len(left), len(left), is_coarse=False), is_single=True)
+            self.rows = ViewRows.of_one(len(left))
             return
         sides: tuple[Sequence[int], Sequence[int]] = pc_sequence(left.buffer), pc_sequence(right.buffer)
         width = 1

@@ -71,6 +71,14 @@ class ViewRows:
         self._chosen: Sequence[int] = range(self._start[-1])
         self._rounds: Sequence[int] | None = None
 
+    @classmethod
+    def of_one(cls, count: int) -> ViewRows:
+        """Return the rows of one trace: one per record.
+
+        :param count: number of records.
+        """
+        return cls(Alignment((Block(0, 0, count),), count, count, is_coarse=False), is_single=True)
+
     def _add(self, firsts: Iterable[int], lengths: Sequence[int], *, is_equal: bool) -> None:
         if any(lengths):
             for side, (first, length) in enumerate(zip(firsts, lengths, strict=True)):

@@ -12,9 +12,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from kcovdbg.abi.record import PC, Encoding
-from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.compact_buffer import keep
 from kcovdbg.records.native_loops import Block, Numbering, find_blocks
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -34,11 +31,6 @@ def run(table: LocationTable, traces: dict[str, array[int]], rounds: int) -> Ite
         folder = Path(name)
         yield from _dedup(text, traces, folder, rounds)
         yield from _runs(traces)
-        for trace in ("tcp-a", "mixed-a"):
-            buffer = Buffer(trace, Encoding(PC, 8), traces[trace], len(traces[trace]))
-            kept = keep(buffer, "@bench", trace).size / 1024
-            bound = 16.0 if len(traces[trace]) < 1 << 17 else 256.0
-            yield bounded(f"keep {trace}, {len(traces[trace])} records, in order", kept, bound, "KiB")
         yield from _diff(table, traces, folder, rounds)
 
 

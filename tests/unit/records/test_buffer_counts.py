@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from kcovdbg.abi.record import CMP, PC, RecordKind
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.alignment import align
+from kcovdbg.records.alignment import align, align_by_index
 from kcovdbg.records.call_tree import CallKind, Event, build_calls, find_events
-from kcovdbg.records.compact_buffer import decode_ascending, encode_ascending, keep, restore
+from kcovdbg.records.compact_buffer import keep, restore
 from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.loop_folding import find_runs, fold_runs, round_length
 from kcovdbg.records.pc_counts import DiffSide, RunCounts, compare_runs, count_pcs, pc_sequence
-from kcovdbg.records.view_rows import ContentRows, IndexRows, Mark, SingleRows, filter_rows, fold_equal, fold_groups
+from kcovdbg.records.view_rows import Mark, ViewRows
 from kcovdbg.series.trace_pc_ext import PC_EXT
 from tests.support.traces import make_buffer, names, pc
 
@@ -239,17 +239,12 @@ def test_kept_buffers_come_back_word_for_word(words, codec):
     assert (back.name, back.count, back.remarks, back.pid) == ("@a", buffer.count, ("x",), 3)
 
 
-@given(st.sets(st.integers(0, (1 << 64) - 1)))
-def test_ascending_numbers(values):
-    assert list(decode_ascending(encode_ascending(sorted(values)))) == sorted(values)
-
-
 # Rows.
 
 
 @given(TRACES, TRACES)
 def test_rows_by_index(left, right):
-    rows = IndexRows(left, right)
+    rows = ViewRows(align_by_index(left, right))
     shown = [rows.row(number) for number in range(len(rows))]
     different = [row.mark is not Mark.EQUAL for row in shown]
     for number, row in enumerate(shown):
@@ -262,7 +257,7 @@ def test_rows_by_index(left, right):
 def test_rows_of_comparisons_differ_by_their_operands():
     left = [5, 1, 2, pc(1)] * 3
     right = [*left[:5], 9, *left[6:]]
-    rows = IndexRows(left, right, 4)
+    rows = ViewRows(align_by_index(left, right, 4))
     assert [rows.row(number).mark for number in range(len(rows))] == [Mark.EQUAL, Mark.CHANGED, Mark.EQUAL]
     assert rows.next_difference(0) == 1
 
@@ -281,7 +276,7 @@ def check_next_difference(rows, different):
 @settings(deadline=None)
 @given(left=TRACES, right=TRACES)
 def test_rows_by_content(left, right):
-    rows = ContentRows(align(left, right))
+    rows = ViewRows(align(left, right))
     shown = [rows.row(number) for number in range(len(rows))]
     assert [row.left for row in shown if row.left is not None] == list(range(len(left)))
     assert [row.right for row in shown if row.right is not None] == list(range(len(right)))
@@ -293,7 +288,7 @@ def test_rows_by_content(left, right):
         if row.right is not None:
             assert rows.find(row.right, right=True) == number
     check_next_difference(rows, [row.mark is not Mark.EQUAL for row in shown])
-    folded = fold_equal(rows)
+    folded = rows.fold_equal()
     assert sum(folded.row(number).rounds for number in range(len(folded))) == len(rows)
     assert [
         number for number in range(len(folded)) if folded.row(number).mark is not Mark.EQUAL and folded.row(number).rounds > 1
@@ -303,13 +298,13 @@ def test_rows_by_content(left, right):
 @given(TRACES, st.integers(0, 12))
 def test_filtered_and_grouped_rows(words, function):
     known = names()
-    rows = SingleRows(len(words))
+    rows = ViewRows.of_one(len(words))
     wanted = [known.symbol(word) == f"fn_{function}" for word in words]
-    found = filter_rows(rows, wanted.__getitem__, lambda _index: False)
+    found = rows.filter(wanted.__getitem__, lambda _index: False)
     assert [found.row(number).left for number in range(len(found))] == [
         index for index, is_wanted in enumerate(wanted) if is_wanted
     ]
-    groups = fold_groups(rows, [int(known.symbol(word)[3:]) for word in words])
+    groups = rows.fold_groups([int(known.symbol(word)[3:]) for word in words])
     expected = [(run.first, run.length) for run in find_runs(words, known.symbol)]
     assert [(groups.row(number).left, groups.row(number).rounds) for number in range(len(groups))] == expected
     for run_number, (first, length) in enumerate(expected):
