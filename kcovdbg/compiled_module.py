@@ -30,16 +30,16 @@ def load_native() -> tuple[Any, Any]:
     return ffi, lib
 
 
-def column(code: Literal["B", "I", "Q"], values: Sequence[int], count: int) -> Any:
+def column(code: Literal["B", "I", "Q"], values: Sequence[int], count: int | None = None) -> Any:
     """Return a C pointer to the items of an array; it is valid as long as it is referred to.
 
     :param code: the type of the items, as in the array module.
-    :param count: how many items the C function takes there to be.
+    :param count: how many items the C function takes there to be, where that is not their number.
     :raises ValueError: when there are not so many, or they are of another size.
     """
     ffi, _ = load_native()
     pointer = ffi.from_buffer(_C_TYPES[code], values)
-    if len(pointer) != count:
+    if count is not None and len(pointer) != count:
         raise ValueError(f"{len(values)} items where {count} are wanted")
     return pointer
 

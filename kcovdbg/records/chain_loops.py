@@ -52,10 +52,10 @@ def find_chains(pcs: array[int], table: TableColumns) -> FoundChains:
     _, lib = load_native()
     rest = zeros("I", len(pcs))
     missing = lib.kcovdbg_chains_find(
-        column("Q", pcs, len(pcs)),
+        column("Q", pcs),
         len(pcs),
         table.base,
-        column("I", table.offset, len(table.offset)),
+        column("I", table.offset),
         column("Q", table.chain, len(table.offset)),
         len(table.offset),
         column("Q", chains, len(pcs)),
@@ -69,9 +69,7 @@ def _find_ends(frames: FrameColumns, chains: Sequence[int], outermost: bool) -> 
     _, lib = load_native()
     found = zeros("I", len(chains))
     within, _keep = chain_pointer(frames)
-    lib.kcovdbg_chains_ends(
-        within[0], column("Q", chains, len(chains)), len(chains), outermost, column("I", found, len(chains))
-    )
+    lib.kcovdbg_chains_ends(within[0], column("Q", chains), len(chains), outermost, column("I", found, len(chains)))
     return found
 
 
@@ -90,17 +88,14 @@ def flatten_chains(frames: FrameColumns, chains: array[int]) -> tuple[array[int]
     ffi, lib = load_native()
     lengths = zeros("I", len(chains))
     within, _keep = chain_pointer(frames)
-    arguments = within[0], column("Q", chains, len(chains)), len(chains), column("I", lengths, len(chains))
+    arguments = within[0], column("Q", chains), len(chains), column("I", lengths, len(chains))
     numbers = zeros("I", lib.kcovdbg_chains_flatten(*arguments, ffi.NULL, 0))
-    lib.kcovdbg_chains_flatten(*arguments, column("I", numbers, len(numbers)), len(numbers))
+    lib.kcovdbg_chains_flatten(*arguments, column("I", numbers), len(numbers))
     return lengths, numbers
 
 
 def add_lines(
-    frames: FrameColumns,
-    groups: Iterable[tuple[array[int], array[int] | None]],
-    lines: array[int],
-    line_count: int,
+    frames: FrameColumns, groups: Iterable[tuple[array[int], array[int] | None]], lines: array[int], line_count: int
 ) -> LineSums:
     """Count chains for the lines of their frames, for each line once.
 
@@ -114,10 +109,10 @@ def add_lines(
     for chains, hits in groups:
         failed = lib.kcovdbg_chains_add(
             within[0],
-            column("Q", chains, len(chains)),
+            column("Q", chains),
             ffi.NULL if hits is None else column("Q", hits, len(chains)),
             len(chains),
-            column("I", lines, len(lines)),
+            column("I", lines),
             len(lines),
             line_count,
             column("Q", sums.hits, line_count),
@@ -138,12 +133,7 @@ def gather(indexes: Sequence[int], values: Sequence[int], missing: int) -> array
     _, lib = load_native()
     found = zeros("I", len(indexes))
     lib.kcovdbg_gather(
-        column("I", indexes, len(indexes)),
-        len(indexes),
-        column("I", values, len(values)),
-        len(values),
-        missing,
-        column("I", found, len(indexes)),
+        column("I", indexes), len(indexes), column("I", values), len(values), missing, column("I", found, len(indexes))
     )
     return found
 
@@ -160,11 +150,7 @@ def count_repeats(ids: array[int], groups: array[int]) -> array[int]:
     repeats = zeros("Q", len(groups))
     _, lib = load_native()
     failed = lib.kcovdbg_count_repeats(
-        column("I", ids, len(ids)),
-        len(ids),
-        column("I", groups, len(groups)),
-        len(groups),
-        column("Q", repeats, len(groups)),
+        column("I", ids), len(ids), column("I", groups), len(groups), column("Q", repeats, len(groups))
     )
     if failed:
         raise MemoryError
@@ -181,7 +167,7 @@ def sum_groups(groups: array[int], counts: array[int], repeats: array[int], grou
     sums = GroupSums(zeros("Q", group_count), zeros("I", group_count), zeros("I", group_count), zeros("Q", group_count))
     _, lib = load_native()
     lib.kcovdbg_sum_groups(
-        column("I", groups, len(groups)),
+        column("I", groups),
         column("Q", counts, len(groups)),
         column("Q", repeats, len(groups)),
         len(groups),

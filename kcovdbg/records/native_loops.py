@@ -94,11 +94,11 @@ def find_blocks(
         raise ValueError("a number without a group")
     ffi, lib = load_native()
     diff = lib.kcovdbg_diff_new(
-        column("I", left, len(left)),
+        column("I", left),
         len(left),
-        column("I", right, len(right)),
+        column("I", right),
         len(right),
-        ffi.NULL if groups is None else column("I", groups, len(groups)),
+        ffi.NULL if groups is None else column("I", groups),
         0 if groups is None else len(groups),
         budget,
     )
@@ -106,7 +106,7 @@ def find_blocks(
         raise MemoryError
     try:
         flat = zeros("I", 3 * lib.kcovdbg_diff_count(diff))
-        lib.kcovdbg_diff_blocks(diff, column("I", flat, len(flat)))
+        lib.kcovdbg_diff_blocks(diff, column("I", flat))
         is_coarse = bool(lib.kcovdbg_diff_is_coarse(diff))
     finally:
         lib.kcovdbg_diff_free(diff)
