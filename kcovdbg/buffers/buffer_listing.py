@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.buffer_arguments import TAIL, make_filters
-from kcovdbg.console.buffer_sources import name_remarks
 from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, Column
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
@@ -51,11 +50,11 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     :param args: with :data:`~kcovdbg.console.buffer_arguments.LISTING` and
         :data:`~kcovdbg.console.buffer_arguments.FILTERS`.
     """
-    names = context.workspace.names
+    names = context.kernel.names
     (wanted,) = make_filters(args, names)
     limit = args.n if args.n is not None else (TAIL if args.tail else None)
     indices = find_indices(buffer, wanted)
-    remarks = [*buffer.remarks, *name_remarks(context)]
+    remarks = [*buffer.remarks, *context.kernel.name_remarks]
     if not wanted.passes_all:
         remarks.append(f"{len(indices)} of {buffer.count} records match")
     shown = _limit(indices, limit, tail=args.tail)
@@ -89,7 +88,7 @@ def _edge_lines(context: Context, edges: Buffer, indices: Sequence[int]) -> Iter
     remarks = list(edges.remarks)
     if len(indices) < edges.count:
         remarks.append(f"{edges.count - len(indices)} more edges")
-    rows = locate_records(edges, context.workspace.names, indices)
+    rows = locate_records(edges, context.kernel.names, indices)
     return table_lines(Table(record_columns(edges), rows, remarks=remarks, empty="no edges"), context.width)
 
 

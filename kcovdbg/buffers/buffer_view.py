@@ -13,7 +13,6 @@ from kcovdbg.console.buffer_arguments import check_functions
 from kcovdbg.console.buffer_sources import (
     FD,
     find_buffer,
-    name_remarks,
     read_both_views,
     recorded_syscall_remarks,
     syscall_remarks,
@@ -36,9 +35,9 @@ def make_view(
     :raises KcovdbgError: when one cannot be read.
     """
     if other is None and what.startswith(FD):
-        target = context.workspace.optional_target
+        target = context.kernel.optional_target
         if target is not None and is_this_machine(target):
-            check_functions([context.workspace.names], not_function)
+            check_functions([context.kernel.names], not_function)
             return _make_both_views(context, what, not_function)
     whats = [what] if other is None else [what, other]
     builds = find_builds(context, [[name] for name in whats])
@@ -74,21 +73,21 @@ def _make_both_views(context: Context, what: str, not_function: Sequence[str]) -
         return _read_both_views(context, what, not_function)
     except KcovdbgError as error:
         # The kernel's side needs no process that maps the buffer.
-        remarks = [f"kernel's view only: {error}", *name_remarks(context)]
-        side = _make_pane(find_buffer(context, what), context.workspace.names, not_function)
-        return TraceView(side, sources=[context.workspace.source], remarks=remarks)
+        remarks = [f"kernel's view only: {error}", *context.kernel.name_remarks]
+        side = _make_pane(find_buffer(context, what), context.kernel.names, not_function)
+        return TraceView(side, sources=[context.kernel.source], remarks=remarks)
 
 
 def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
     compared = read_both_views(context, what)
     found = [f"FINDING: {finding}" for finding in compared.findings] or ["the user's view and the kernel's are equal"]
-    names = context.workspace.names
+    names = context.kernel.names
     return TraceView(
         _make_pane(compared.user, names, not_function),
         _make_pane(compared.kernel, names, not_function),
         by_index=True,
-        sources=[context.workspace.source],
-        remarks=[*found, *name_remarks(context)],
+        sources=[context.kernel.source],
+        remarks=[*found, *context.kernel.name_remarks],
         renew=lambda: _read_both_views(replace(context, _reader=None), what, not_function),
     )
 

@@ -22,11 +22,9 @@ from kcovdbg.compare.trace_builds import (
 from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import (
-    FILE,
     BufferCounts,
     find_buffer,
     find_counts,
-    find_trace_files,
     require_points,
 )
 from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD, Column
@@ -36,6 +34,7 @@ from kcovdbg.console.grid import table_lines
 from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table
+from kcovdbg.console.trace_paths import FILE, find_trace_files
 from kcovdbg.console.wording import COARSE, function_text, place_text, span_text
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align
@@ -152,7 +151,7 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
         if not word.startswith(FILE):
             yield word, find_counts(context, word, kernel)
             continue
-        paths = find_trace_files(context.workspace, word.removeprefix(FILE))
+        paths = find_trace_files(word.removeprefix(FILE), context.workspace.confinement)
         others: list[NotATraceError] = []
         latest: BufferCounts | None = None
         for run in group_runs(paths):

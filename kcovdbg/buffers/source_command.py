@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, check_place
-from kcovdbg.console.buffer_sources import find_counts, name_remarks
+from kcovdbg.console.buffer_sources import find_counts
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -41,14 +41,14 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Lines:
-    remarks = [*name_remarks(context)]
+    remarks = [*context.kernel.name_remarks]
     if args.place is not None:
-        check_place(context.workspace.names, args.place)
+        check_place(context.kernel.names, args.place)
     counts, its_remarks, kinds = find_counts(context, args.what)
     wanted = None if args.place is None else partial(matches_function_or_file, args.place)
     found = find_line_coverage(context, counts, kinds, wanted)
     remarks += (*its_remarks, *found.remarks)
-    tree = context.workspace.source
+    tree = context.kernel.source
     rows = [_Row(line, tree.read(line.file).line(line.line)) for file in found.files for line in file.rows()]
     reasons = sorted({text.remark for file in found.files if (text := tree.read(file.file)).remark})
     remarks += reasons[:3] + ([f"{len(reasons) - 3} more files without text"] if len(reasons) > 3 else [])
@@ -67,7 +67,7 @@ def _errors(row: _Row) -> tuple[str, ...]:
 def _lines(context: Context, rows: Sequence[_Row], empty: str, most: int, *, whole: bool) -> Iterator[Line]:
     if not rows:
         yield (("remark", empty),)
-    tree = context.workspace.source
+    tree = context.kernel.source
     for number, (file, members) in enumerate(groupby(rows, key=lambda row: row.coverage.file)):
         if most <= 0:
             return

@@ -59,10 +59,10 @@ def _doubts(context: Context, place: CodePlace) -> Iterator[str]:
     if place.pc is None or place.word.function is not None:
         return
     workspace, offset = context.workspace, context.target.kaslr_offset
-    start = None if workspace.symbolizer is None else workspace.symbolizer.function_starting_at(place.pc)
+    start = None if workspace.kernel.symbolizer is None else workspace.kernel.symbolizer.function_starting_at(place.pc)
     if start is not None and place.location.remark is not None:
         yield f"start of {start}(), which is not a return address"
-    elif offset and not place.location.frames and workspace.names[pc_of(place.pc, offset)].frames:
+    elif offset and not place.location.frames and workspace.kernel.names[pc_of(place.pc, offset)].frames:
         yield f"its KASLR offset is included: sym --address {place.pc:#x}"
     elif place.location.remark is not None and not place.word.is_oops:
         yield place.location.remark
@@ -81,7 +81,7 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
             raise WordError(f"'{wrong}' is neither an address nor a function", _find_word(args.pcs, wrong)) from None
     if args.exact:
         words = [word._replace(is_exact=True) for word in words]
-    context.workspace.names.prefetch(
+    context.kernel.names.prefetch(
         pc_of(word.address, context.target.kaslr_offset) if args.address else word.address
         for word in words
         if word.address is not None

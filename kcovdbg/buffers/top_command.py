@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import find_buffer, name_remarks
+from kcovdbg.console.buffer_sources import find_buffer
 from kcovdbg.console.column import NUMBER, PATH, SHARE, SYMBOL, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -65,8 +65,8 @@ def _make_columns(by: str) -> tuple[Column, ...]:
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    names = context.workspace.names
-    remarks = [*name_remarks(context)]
+    names = context.kernel.names
+    remarks = [*context.kernel.name_remarks]
     buffer = find_buffer(context, args.what)
     remarks += buffer.remarks
     known = as_counts(count_pcs(buffer))

@@ -56,7 +56,7 @@ def find_line_coverage(
     :param build: that was executed; None for the kernel.
     """
     remarks: tuple[str, ...] = ()
-    names = context.workspace.names if build is None else build.names
+    names = context.kernel.names if build is None else build.names
     try:
         if build is None:
             find_point_table(context)
@@ -78,7 +78,7 @@ def find_call_length(context: Context) -> int:
 
     :raises KcovdbgError: when it is unknown.
     """
-    target = context.workspace.optional_target
+    target = context.kernel.optional_target
     machine = platform.machine() if target is None else target.machine
     try:
         return CALL_LENGTHS[machine]
@@ -97,7 +97,7 @@ class ModuleOffsets:
     """
 
     def __init__(self, context: Context, starts: Iterable[str]) -> None:
-        target = context.workspace.optional_target
+        target = context.kernel.optional_target
         self._offset = 0 if target is None else target.kaslr_offset
         self._find_module = getattr(getattr(target, "lines", None), "code_at", None)
         self._start: int | None = None
@@ -108,7 +108,7 @@ class ModuleOffsets:
                     self._start = pc_of(target.symbol(name).address, self._offset)
                     break
         self._text: tuple[tuple[int, int], ...] = ()
-        table = None if context.workspace.symbolizer is None else context.workspace.symbolizer.table
+        table = None if context.kernel.symbolizer is None else context.kernel.symbolizer.table
         if table is not None:
             self._text = tuple((text.start, text.end) for text in table.text_ranges())
 
@@ -145,8 +145,8 @@ class ModuleOffsets:
 def find_code_ends(context: Context) -> dict[str | None, int]:
     """Return where the code of the image, under None, and of each loaded module ends, without the KASLR offset."""
     workspace = context.workspace
-    target = workspace.optional_target
-    table = None if workspace.symbolizer is None else workspace.symbolizer.table
+    target = workspace.kernel.optional_target
+    table = None if workspace.kernel.symbolizer is None else workspace.kernel.symbolizer.table
     ends: dict[str | None, int] = {}
     if table is not None:
         ends[None] = max((text.end for text in table.text_ranges()), default=0)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.buffer_sources import find_buffer, name_remarks
+from kcovdbg.console.buffer_sources import find_buffer
 from kcovdbg.console.column import NUMBER, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -99,11 +99,14 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     calls = build_calls(find_events(buffer))
     if args.depth is not None:
         calls = [call for call in calls if call.depth < args.depth]
-    names = context.workspace.names
+    names = context.kernel.names
     names.prefetch(call.pc for call in calls)
     yield Lines(((("header", buffer_title(buffer)),),))
     yield Table(
-        _COLUMNS, _make_rows(calls, names), remarks=(*buffer.remarks, *name_remarks(context)), empty="no entry or exit record"
+        _COLUMNS,
+        _make_rows(calls, names),
+        remarks=(*buffer.remarks, *context.kernel.name_remarks),
+        empty="no entry or exit record",
     )
 
 

@@ -310,7 +310,7 @@ def _keep(workspace: Workspace, job: BackgroundJob) -> list[str]:
     for index, path in enumerate(files):
         name = f"{job.name}{'' if not index else '-' + (path.stem.removeprefix(stem).strip('.') or str(index))}"
         try:
-            buffer = read_trace_file(workspace, str(path))
+            buffer = read_trace_file(str(path), workspace.kernel.trace_kernel, confinement=workspace.confinement)
         except KcovdbgError as error:
             messages.append(str(error))
             continue

@@ -16,7 +16,6 @@ from kcovdbg.abi.record import Record
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.collect.command_run import Collected, TracedSyscall
 from kcovdbg.console.buffer_arguments import make_filters
-from kcovdbg.console.buffer_sources import name_remarks
 from kcovdbg.console.column import BOOL, COMM, LIST, NUMBER, PID, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
@@ -82,7 +81,7 @@ class _PartRow(NamedTuple):
 
 def records_table(context: Context, parts: Sequence[CollectedPart], args: Namespace, remarks: Sequence[str]) -> Table:
     """Return one table of all records, for programs."""
-    names = context.workspace.names
+    names = context.kernel.names
     (wanted,) = make_filters(args, names)
 
     def rows(part: CollectedPart) -> Iterator[_PartRow]:
@@ -95,7 +94,7 @@ def records_table(context: Context, parts: Sequence[CollectedPart], args: Namesp
     return Table(
         _part_columns(record_columns(parts[0].buffer)),
         every,
-        remarks=[*remarks, *name_remarks(context)],
+        remarks=[*remarks, *context.kernel.name_remarks],
         empty="no records",
         errors=record_errors,
     )
@@ -156,7 +155,7 @@ def _text(call: TracedSyscall) -> str | None:
 
 def calls_table(context: Context, collected: Collected, args: Namespace, remarks: Sequence[str]) -> Table:
     """Return a table of system calls, each with what it covers."""
-    names = context.workspace.names
+    names = context.kernel.names
     (wanted,) = make_filters(args, names)
     functions = _Functions(names, wanted)
     # Without a table of locations each name is slow to find: skip those of calls that are not shown.
@@ -173,7 +172,7 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
     notes = [
         *remarks,
         "records of ptrace's stops at a call's entry and exit are left out",
-        *name_remarks(context),
+        *context.kernel.name_remarks,
     ]
     if collected.request.mode.request.records_once:
         notes.append("in this mode each point is recorded once per task: a call shows what no earlier call covered")
@@ -315,7 +314,7 @@ def count_run(collected: Collected) -> Counter[int]:
 
 def stability_table(context: Context, runs: RunCounts, args: Namespace, remarks: Sequence[str]) -> Table:
     """Return a table of the points that several runs cover: those that flicker, and with ``--raw`` those that are stable."""
-    names = context.workspace.names
+    names = context.kernel.names
     (wanted,) = make_filters(args, names)
     found = find_occurrences(runs)
     stable = sum(one.is_stable for one in found)
@@ -328,4 +327,4 @@ def stability_table(context: Context, runs: RunCounts, args: Namespace, remarks:
         chosen = chosen[: args.n]
     names.prefetch(one.pc for one in chosen)
     rows = [_OccurrenceRow(one, runs.total, names[one.pc]) for one in chosen]
-    return Table(_OCCURRENCE_COLUMNS, rows, remarks=[summary, *remarks, *name_remarks(context)], empty="nothing flickers")
+    return Table(_OCCURRENCE_COLUMNS, rows, remarks=[summary, *remarks, *context.kernel.name_remarks], empty="nothing flickers")

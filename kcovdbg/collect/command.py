@@ -118,7 +118,7 @@ def _make_request(context: Context, args: Namespace) -> Request:
 
 def _find_holder(context: Context, handle: int) -> str | None:
     """Return who holds a remote handle, None where this kernel cannot be inspected or nobody does."""
-    target = context.workspace.optional_target
+    target = context.kernel.optional_target
     if target is None or not is_this_machine(target):
         return None
     try:
@@ -190,7 +190,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     if args.keep is not None and not args.syscall and args.repeat is None:
         yield Lines(((("", f"kept as {args.keep}: {parts[0].buffer.count} records"),),), remarks=remarks)
         return
-    target = context.workspace.optional_target
+    target = context.kernel.optional_target
     if target is not None and not is_this_machine(target):
         remarks.append(f"names are those of {target.name}, which is not the kernel that runs here")
     elif target is not None:

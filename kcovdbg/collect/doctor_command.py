@@ -83,7 +83,7 @@ _EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in M
 
 def _check_points(context: Context) -> Diagnosis:
     question = "are there instrumented points?"
-    target = context.workspace.optional_target
+    target = context.kernel.optional_target
     lines = None if target is None or not is_this_machine(target) else getattr(target, "lines", None)
     image = None if lines is None else lines.image
     if image is not None:
@@ -256,12 +256,12 @@ def _check_kcore(_context: Context) -> Diagnosis:
 def _check_symbols(context: Context) -> Diagnosis:
     question = "does the debug info match?"
     build_id = running_build_id()
-    target = context.workspace.optional_target
+    target = context.kernel.optional_target
     if target is None:
         # Debug info is compared with the kernel's memory.
         is_readable = os.access("/proc/kcore", os.R_OK)
         fix = "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX" if is_readable else "see the line above"
-        return Diagnosis(question, False if is_readable else None, context.workspace.target_problem, fix)
+        return Diagnosis(question, False if is_readable else None, context.kernel.target_problem, fix)
     if not is_this_machine(target):
         return Diagnosis(question, None, f"no, {target.name} is another kernel", "kcovdbg -k -s VMLINUX doctor")
     lines = getattr(target, "lines", None)

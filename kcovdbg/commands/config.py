@@ -47,10 +47,10 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
     else:
         yield _Row("pager", settings.pager, settings.origin("pager"))
     yield _Row("keys", settings.keys, settings.origin("keys"))
-    for folder in workspace.source_folders:
+    for folder in workspace.kernel.source_folders:
         is_set = folder in settings.source_dirs
         yield _Row("source-dirs", folder, settings.origin("source-dirs") if is_set else _COMMAND_LINE)
-    for pair in workspace.substitutions:
+    for pair in workspace.kernel.substitutions:
         is_set = pair in settings.substitute_paths
         origin = settings.origin(f"substitute-paths.{pair[0]}") if is_set else _COMMAND_LINE
         yield _Row(f"substitute-paths.{pair[0]}", pair[1], origin)

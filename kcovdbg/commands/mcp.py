@@ -11,7 +11,7 @@ from typing import Final
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.file_confinement import FileConfinement
+from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.errors import CapabilityError, KcovdbgError
 
 

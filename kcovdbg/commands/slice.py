@@ -103,7 +103,7 @@ def read_everything(
     """
     from kcovdbg.target.drgn.page_recorder import record_stack
 
-    reader = StateReader(target, layout, proof)
+    reader = StateReader(target, layout, None if proof is None else lambda: proof)
     state = reader.read(_PARTS)
     # tasks, trace and view read these.
     reader.read(Part.NOTHING, syscalls=[task.fields for task in state.all_tasks])
@@ -157,7 +157,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     from kcovdbg.target.slice_file import write_stream
 
     # Each look reads types once; the slice must hold what a fresh look reads.
-    proof = context.workspace.point_proof
+    proof = context.kernel.point_proof
     # The calls of modules are searched in memory, of which only those found are in the slice.
     sites: tuple[RemoteSite, ...] = ()
     with contextlib.suppress(KcovdbgError):

@@ -14,7 +14,7 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Lines, Table, text_lines
-from kcovdbg.console.symbol_sources import build_table
+from kcovdbg.console.table_progress import build_table
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, match_builds
-from kcovdbg.console.buffer_sources import FILE, kaslr_offset, name_remarks
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
-from kcovdbg.console.symbol_sources import build_table, find_image
-from kcovdbg.console.trace_workspace import ModuleFile, TraceModules, find_build_ids, find_module_files, read_headers
+from kcovdbg.console.table_progress import build_table
+from kcovdbg.console.trace_kernel import ModuleFile, TraceModules, find_build_ids, find_module_files, read_headers
+from kcovdbg.console.trace_paths import FILE
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
@@ -203,16 +203,15 @@ def _choose(context: Context, words: Sequence[str], build_id: str, own: TraceBui
 
 
 def _make_own(context: Context) -> TraceBuild:
-    workspace = context.workspace
-    target = workspace.optional_target
-
+    kernel = context.kernel
+    target = kernel.optional_target
     build_id = None if target is None or target.build_id is None else target.build_id.lower()
     return TraceBuild(
         build_id,
-        workspace.names,
-        lambda: workspace.source,
-        None if target is None else find_image(target),
-        bool(workspace.source_folders),
+        kernel.names,
+        lambda: kernel.source,
+        kernel.image,
+        bool(kernel.source_folders),
         lambda: find_point_table(context),
     )
 
@@ -240,8 +239,7 @@ def _open_named(context: Context, name: str, source: str | None) -> TraceBuild:
 
 
 def _make_foreign(context: Context, table: LocationTable, image: str | None, source: str | None) -> TraceBuild:
-    workspace = context.workspace
-    target = workspace.optional_target
+    target = context.kernel.optional_target
     machine = platform.machine() if target is None else target.machine
     directory: str | None = None
     if image is not None:
@@ -251,7 +249,7 @@ def _make_foreign(context: Context, table: LocationTable, image: str | None, sou
         () if source is None else (source,),
         build_directory=directory,
         image=image,
-        substitutions=() if source is not None else workspace.substitutions,
+        substitutions=() if source is not None else context.kernel.substitutions,
     )
 
     symbolizer = Symbolizer(table=table)
@@ -263,7 +261,7 @@ def _make_foreign(context: Context, table: LocationTable, image: str | None, sou
 
 def find_offset(context: Context, build: TraceBuild) -> int:
     """Return the KASLR offset of a build: 0 for one that is known by its vmlinux alone."""
-    return kaslr_offset(context) if build.kernel is None else build.kernel.kaslr_offset
+    return context.kernel.kaslr_offset if build.kernel is None else build.kernel.kaslr_offset
 
 
 def build_remarks(context: Context, builds: Iterable[TraceBuild]) -> tuple[str, ...]:
@@ -277,7 +275,7 @@ def build_remarks(context: Context, builds: Iterable[TraceBuild]) -> tuple[str, 
     unknown = (
         f"nothing is known of the build with build-id {one}: --other-vmlinux names its vmlinux" for one in own[0].strangers
     )
-    return (*name_remarks(context), *unknown, *problems)
+    return (*context.kernel.name_remarks, *unknown, *problems)
 
 
 def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -> BuildComparison:

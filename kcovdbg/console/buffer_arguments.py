@@ -6,12 +6,10 @@ from __future__ import annotations
 import posixpath
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, cast
+from typing import Final
 
-from kcovdbg.abi.address import pc_of
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.paragraph import suggest
-from kcovdbg.console.symbol_sources import LineSource
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.located_records import PcFilter, is_file_name, matches_path
@@ -20,37 +18,8 @@ from kcovdbg.records.pc_file import PcFormat
 from kcovdbg.records.pc_list import AUTO, ReadingOptions
 from kcovdbg.records.pc_names import LocationCache, OtherCode, is_pattern
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.target.protocol import Target
 
 _OF_MODULE: Final = "one of a module is known by its debug info: -s MODULE.ko"
-
-
-class ModuleCode(OtherCode):
-    """The code of a kernel that its location table does not have.
-
-    :param target: the kernel.
-    """
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._lines = cast("LineSource | None", getattr(target, "lines", None))
-
-    def find_code(self, name: str) -> range | None:
-        """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""
-        try:
-            symbol = self._target.symbol(name)
-        except KcovdbgError:
-            return None
-        start = pc_of(symbol.address, self._target.kaslr_offset)
-        return range(start, start + symbol.size)
-
-    def has_function(self, name: str) -> bool:
-        """Return whether there is a function with a name, one that is inlined everywhere included."""
-        return self._lines is not None and self._lines.has_function(name)
-
-    def has_file(self, path: str) -> bool:
-        """Return whether a module has code of a file or directory, or of one that matches a pattern."""
-        return self._lines is not None and any(matches_path(path, file) for file in self._lines.module_files())
 
 
 def knows_function(table: LocationTable, other: OtherCode | None, name: str) -> bool:

@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import WordError
+from kcovdbg.console.buffer_arguments import find_reading
 from kcovdbg.console.context import Context
 from kcovdbg.console.paragraph import suggest
-from kcovdbg.console.symbol_sources import find_base, find_module_files, find_module_places, find_module_sets
+from kcovdbg.console.trace_paths import FILE, FileConfinement, confine, find_trace_files
 from kcovdbg.console.wording import syscall_text
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_kcov, name_task
@@ -26,12 +24,11 @@ from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, TaskFields
 from kcovdbg.records.compact_buffer import Kept, restore
 from kcovdbg.records.located_records import find_recorded_syscalls
-from kcovdbg.records.pc_convention import PointSet, table_points
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_names import LocationCache, is_pattern
-from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_buffers, read_trace
+from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, merge_buffers, read_trace
 from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.target.local_kernel import is_this_machine
@@ -41,8 +38,6 @@ from kcovdbg.walk.buffers import read_buffer
 
 _ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
 
-# The path of a trace file, in an expression as well.
-_OPERAND: Final = re.compile(r"file:([^\s&|^()]+)")
 # PCs that are looked up together until one has a name.
 _LOOKED_UP: Final = 4096
 # Limit for thread ids in a hint.
@@ -50,7 +45,6 @@ _NAMED: Final = 8
 # Limit for system calls in a remark.
 _CALLS: Final = 8
 ALL = "all"
-FILE = "file:"
 USER = "user:"
 FD = "fd:"
 
@@ -58,7 +52,7 @@ FD = "fd:"
 def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) -> Buffer:
     """Read the buffer with this name; the name of a task stands for its thread id.
 
-    :param kernel: that a trace is of, if that is not the workspace's.
+    :param kernel: that a trace is of, if that is not the context's.
     :raises UsageError: when it is not a buffer name.
     :raises KcovdbgError: when there is no such buffer, or it cannot be read.
     """
@@ -72,7 +66,7 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
         return _read_traces(context, what.removeprefix(FILE), kernel)
     if what.startswith(USER) and context.workspace.confinement is not None:
         raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
-    problem = context.workspace.target.memory_problem
+    problem = context.kernel.target.memory_problem
     if problem is not None:
         error = make_memory_error(f"{context.command.name} {what}", problem)
         error.hint = f"a trace is named {FILE}PATH; or {error.hint}"
@@ -168,12 +162,10 @@ def require_names(context: Context, names: LocationCache, pcs: Iterable[int], wh
             return
         count += len(some)
     if count:
-        has_kernel = context.workspace.optional_target is not None
+        has_kernel = context.kernel.optional_target is not None
         raise CapabilityError(
             f"{what}: none of {count:,} PCs has a name",
-            hint="is the trace of another kernel? name its vmlinux: -s VMLINUX"
-            if has_kernel
-            else context.workspace.names_problem,
+            hint="is the trace of another kernel? name its vmlinux: -s VMLINUX" if has_kernel else context.kernel.names_problem,
         )
 
 
@@ -228,88 +220,39 @@ def suggest_task(context: Context, wrong: str, *, is_any: bool = False) -> str |
 
 
 def read_trace_file(
-    workspace: Workspace,
     path: str,
+    kernel: TraceKernel | None,
     options: ReadingOptions = ReadingOptions(),  # noqa: B008 - immutable
-    kernel: TraceKernel | None = None,
+    confinement: FileConfinement | None = None,
 ) -> Buffer:
     """Read a trace file, with the KASLR offset and the coverage points of its kernel.
 
+    :param kernel: that it is of, None where that is unknown.
     :param options: what the user says of files without a side file.
-    :param kernel: that it is of; by default the workspace's, where there is one.
     :raises KcovdbgError: when it cannot be read.
     """
-    target = workspace.optional_target if kernel is None else None
-    if target is not None:
-        kernel = TraceKernel(
-            target.build_id,
-            target.kaslr_offset,
-            target.machine,
-            lambda: find_points(workspace),
-            partial(find_module_places, target),
-            partial(find_base, target),
-        )
-    found = confine(workspace, path)
-    return read_trace(found, kernel, options, find_folder(workspace, found))
+    found = confine(path, confinement)
+    return read_trace(found, kernel, options, None if confinement is None else confinement.folder_of(Path(found)))
 
 
 def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buffer:
     """Read a trace file, or those of a directory or pattern one after another."""
-    paths = find_trace_files(context.workspace, path)
-    if len(paths) == 1 and not Path(confine(context.workspace, path)).is_dir():
-        return read_trace_file(context.workspace, str(paths[0]), context.reading, kernel)
+    confinement = context.workspace.confinement
+    paths = find_trace_files(path, confinement)
+    kernel = context.kernel.trace_kernel if kernel is None else kernel
+    reading = find_reading(context.args)
+    if len(paths) == 1 and not Path(confine(path, confinement)).is_dir():
+        return read_trace_file(str(paths[0]), kernel, reading, confinement)
     buffers: list[Buffer] = []
     others: list[NotATraceError] = []
     for one in paths:
         try:
-            buffers.append(read_trace_file(context.workspace, str(one), context.reading, kernel))
+            buffers.append(read_trace_file(str(one), kernel, reading, confinement))
         except NotATraceError as error:
             others.append(error)
     if not buffers:
         raise others[0]
     return merge_buffers(f"{FILE}{path}", buffers, [str(error) for error in others])
-
-
-def find_trace_operands(word: str) -> set[str]:
-    """Return the paths of trace files, directories of them, and patterns that a buffer's name or an expression may name."""
-    names = {match[1] for match in _OPERAND.finditer(word)}
-    if word.startswith(FILE):
-        # A path alone may contain what is an operator elsewhere.
-        names.add(word.removeprefix(FILE))
-    return names
-
-
-def find_trace_files(workspace: Workspace, path: str) -> Sequence[Path]:
-    """Return the trace files in a directory, or those that match a pattern, by name.
-
-    :raises KcovdbgError: as :func:`~kcovdbg.records.trace_file.find_traces`.
-    """
-    return find_traces(confine(workspace, path))
-
-
-def confine(workspace: Workspace, path: str) -> str:
-    """Return the path of a file that an argument names.
-
-    :raises KcovdbgError: when arguments may not name it.
-    """
-    if workspace.confinement is not None:
-        return str(workspace.confinement.find_input(path))
-    return os.path.expanduser(path)  # noqa: PTH111 - that of Path raises for an unknown user
-
-
-def find_folder(workspace: Workspace, path: str) -> Path | None:
-    """Return the directory in which a path of :func:`confine` must still be when it is opened; None for any."""
-    return None if workspace.confinement is None else workspace.confinement.folder_of(Path(path))
-
-
-def find_points(workspace: Workspace) -> Sequence[PointSet] | None:
-    """Return the PCs that this kernel and its modules can record, None where there is no table of them yet."""
-    # Waits a moment for a table that is being built, as all that names records does.
-    table, target = workspace.names.table, workspace.optional_target
-    image = None if table is None else table_points(table)
-    if image is None:
-        return None
-    return (image, *find_module_sets(find_module_places(target) or (), find_module_files(target))) if target else (image,)
 
 
 def read_both_views(context: Context, what: str) -> ViewComparison:
@@ -412,14 +355,3 @@ def recorded_syscall_remarks(names: LocationCache, buffer: Buffer) -> tuple[str,
         return ()
     more = f" and {len(calls) - _CALLS} more" if len(calls) > _CALLS else ""
     return (f"system calls in the records of {buffer.name}: {', '.join(calls[:_CALLS])}{more}",)
-
-
-def name_remarks(context: Context) -> tuple[str, ...]:
-    """Return why PCs have no names, where they have none."""
-    return () if context.workspace.optional_target is not None else (f"no names: {context.workspace.names_problem}",)
-
-
-def kaslr_offset(context: Context) -> int:
-    """Return the KASLR offset, 0 without a kernel."""
-    target = context.workspace.optional_target
-    return 0 if target is None else target.kaslr_offset

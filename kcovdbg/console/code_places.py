@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from kcovdbg.abi.address import address_of, pc_of
 from kcovdbg.abi.handle import START
 from kcovdbg.console.context import Context
-from kcovdbg.console.symbol_sources import LineSource, find_code, find_image, find_module_files, find_module_places
+from kcovdbg.console.kernel_names import LineSource
 from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.header import SHF_EXECINSTR
 from kcovdbg.elf.symbol_table import strip_clone_suffix
@@ -19,7 +19,6 @@ from kcovdbg.model.location import Location
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.records.oops_words import CodeWord
 from kcovdbg.symbols.remote_calls import CodeRange, RemoteCall
-from kcovdbg.target.protocol import Target
 
 
 class FunctionStart(NamedTuple):
@@ -56,7 +55,7 @@ class CodePlaces:
 
     def __init__(self, context: Context, *, is_running: bool = False) -> None:
         self._target = context.target
-        self._workspace = context.workspace
+        self._kernel = context.kernel
         self._is_running = is_running
         self.starts: Callable[[str, str | None], tuple[FunctionStart, ...]] = cache(self._find_starts)
         """Returns the functions with a name, of the image or of a module."""
@@ -84,7 +83,7 @@ class CodePlaces:
             yield CodePlace(word, None, None, Location(0, ()), (self._explain_missing(word),))
 
     def _find_address(self, word: CodeWord, address: int) -> CodePlace:
-        offset, names = self._target.kaslr_offset, self._workspace.names
+        offset, names = self._target.kaslr_offset, self._kernel.names
         pc = pc_of(address, offset) if self._is_running else address
         if word.is_oops and offset and names[pc_of(address, offset)].frames and not names[address].frames:
             pc = pc_of(address, offset)
@@ -93,11 +92,11 @@ class CodePlaces:
     def _make(self, word: CodeWord, pc: int, errors: tuple[str, ...] = (), *, is_other_build: bool = False) -> CodePlace:
         address = address_of(pc, self._target.kaslr_offset)
         is_recorded = word.function is None and not word.is_exact and not word.is_oops
-        lines = cast("LineSource | None", getattr(self._target, "lines", None))
+        lines = self._kernel.lines
         # A coverage point's row may be of a function that recorded its caller by a tail call.
         frames = () if is_recorded or lines is None else tuple(lines.frames_at(address if word.is_exact else address - 1))
         # Names are of the instruction before an address.
-        location = Location(address, frames) if frames else self._workspace.names[pc + word.is_exact]
+        location = Location(address, frames) if frames else self._kernel.names[pc + word.is_exact]
         if location.frames and not is_recorded:
             # That it is no coverage point says nothing about it.
             location = location._replace(remark=None, approximate=False)
@@ -106,7 +105,7 @@ class CodePlaces:
     def _explain_missing(self, word: CodeWord) -> str:
         if word.module is None:
             return f"this kernel has no function {word.function}"
-        known = {place.name for place in find_module_places(self._target) or ()}
+        known = {place.name for place in self._kernel.modules or ()}
         if _module_name(word.module) in known:
             return f"module {word.module} has no function {word.function}, or its debug info is missing: -s {word.module}.ko"
         return f"module {word.module} is unknown: -s {word.module}.ko"
@@ -117,7 +116,7 @@ class CodePlaces:
         return tuple(self._of_image(name)) or tuple(self._of_modules(name, None))
 
     def _of_image(self, name: str) -> Iterator[FunctionStart]:
-        symbolizer, image = self._workspace.symbolizer, find_image(self._target)
+        symbolizer, image = self._kernel.symbolizer, self._kernel.image
         table = None if symbolizer is None else symbolizer.table
         found_any = False
         for known in () if table is None else table.functions_named(name):
@@ -134,12 +133,12 @@ class CodePlaces:
             yield FunctionStart(name, pc_of(found.address, self._target.kaslr_offset), found.size, found.size)
             return
         # The table has no labels of assembly.
-        with open_image(image, find_code(self._target)) as elf:
+        with open_image(image, self._kernel.code) as elf:
             yield from _functions_of(elf, name, lambda _section, address: address)
 
     def _of_modules(self, name: str, module: str | None) -> Iterator[FunctionStart]:
-        files = find_module_files(self._target)
-        for place in find_module_places(self._target) or ():
+        files = self._kernel.module_files
+        for place in self._kernel.modules or ():
             path = files.get(place.build_id or "")
             if path is None or module not in (None, place.name):
                 continue
@@ -198,16 +197,16 @@ def find_remote_sites(context: Context) -> RemoteSites:
 
     :raises CapabilityError: when the kernel's image has no code that can be searched.
     """
-    target, calls = context.target, context.workspace.remote_calls
-    found = [_locate(target, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image]
+    target, calls = context.target, context.kernel.remote_calls
+    found = [_locate(context.kernel.lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image]
     remarks: list[str] = []
-    code_ranges = getattr(getattr(target, "lines", None), "code_ranges", None)
+    code_ranges = getattr(context.kernel.lines, "code_ranges", None)
     if code_ranges is None:
         remarks.append("modules are not searched: this debugger does not know where their code is")
     else:
         for name, start, end in code_ranges():
             in_module, missing = calls.of_module(CodeRange(name, start, end), target.read)
-            found += [_locate(target, call, target.symbol_name(call.back - 1), name) for call in in_module]
+            found += [_locate(context.kernel.lines, call, target.symbol_name(call.back - 1), name) for call in in_module]
             if missing:
                 pages = "1 page" if missing == 1 else f"{missing} pages"
                 remarks.append(f"module {name}: {pages} of its code could not be read, and not searched")
@@ -215,10 +214,9 @@ def find_remote_sites(context: Context) -> RemoteSites:
     return RemoteSites(tuple(sorted(sites, key=lambda site: (site.file or "", site.line or 0, site.address))), tuple(remarks))
 
 
-def _locate(target: Target, call: RemoteCall, symbol: str | None, module: str | None) -> RemoteSite:
+def _locate(lines: LineSource | None, call: RemoteCall, symbol: str | None, module: str | None) -> RemoteSite:
     """Return the site of a call: the innermost function that is no wrapper."""
-    source = cast("LineSource", getattr(target, "lines", target))
-    frames = tuple(source.frames_at(call.back - 1))
+    frames = () if lines is None else tuple(lines.frames_at(call.back - 1))
     wrapper = call.name
     errors: tuple[str, ...] = ()
     for frame in frames:

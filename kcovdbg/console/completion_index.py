@@ -310,16 +310,16 @@ class Harvest:
         """
         latest = self._workspace.latest
         kept = tuple(self._workspace.kept)
-        if self._workspace.target.memory_problem is not None:
+        if self._workspace.kernel.target.memory_problem is not None:
             self._index = replace(self._index, kept=_index_kept(self._workspace.kept))
             return
-        stale = self._reader is None or (self._workspace.target.live and self._clock() >= self._not_before)
+        stale = self._reader is None or (self._workspace.kernel.target.live and self._clock() >= self._not_before)
         if not stale and latest is self._seen and kept == self._kept:
             return
         started = self._clock()
         try:
             if stale or self._reader is None:
-                self._reader = StateReader(self._workspace.target, self._workspace.layout)
+                self._reader = StateReader(self._workspace.kernel.target, self._workspace.kernel.layout)
             self._index = self._build(self._reader, latest)
         except KcovdbgError:
             # For instance, the tasks cannot be walked. Commands and options still complete.
@@ -333,12 +333,12 @@ class Harvest:
         shown = None if latest is None else latest.recall()
         objects = tuple(self._objects(reader, shown))
         areas = shown.areas if shown is not None and Part.AREAS in shown.parts else ()
-        index = index_state(state, self._workspace.layout.modes, objects, areas)
+        index = index_state(state, self._workspace.kernel.layout.modes, objects, areas)
         return replace(index, kept=_index_kept(self._workspace.kept), code=self._index.code)
 
     def _find_table(self) -> LocationTable | None:
         try:
-            symbolizer = self._workspace.symbolizer
+            symbolizer = self._workspace.kernel.symbolizer
         except KcovdbgError:
             return None
         return None if symbolizer is None else symbolizer.table
@@ -364,5 +364,5 @@ class Harvest:
                 continue
             owner = state.task_by_address.get(fields.task or 0)
             pid, comm = (None, None) if owner is None else (owner.pid, owner.comm)
-            mode = self._workspace.layout.mode_name(fields.mode or 0)
+            mode = self._workspace.kernel.layout.mode_name(fields.mode or 0)
             yield Kcov(fields, address, mode, pid, comm, None, None, None)

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from argparse import Namespace
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command, Need
-from kcovdbg.console.output_files import Inputs, no_inputs
-from kcovdbg.console.symbol_sources import find_image
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, GoneError
 from kcovdbg.model.state import Part, State
-from kcovdbg.records.pc_list import ReadingOptions
 from kcovdbg.target.local_kernel import is_this_machine
 from kcovdbg.target.protocol import Target, make_memory_error
 from kcovdbg.walk.layout import Layout
@@ -26,15 +26,15 @@ class Context:
     """One run of one command."""
 
     workspace: Workspace
+    kernel: Kernel
+    """The workspace's, or that of the build that the command's traces are of."""
     command: Command
+    args: Namespace
+    """What the user gave it."""
     terminal: Terminal
     format: Format = Format.TEXT
     status: int = 0
     """The exit status; a handler sets 1 for violations and differences, 2 for failure without an error of its own."""
-    reading: ReadingOptions = ReadingOptions()  # noqa: RUF009 - immutable
-    """What the user says of trace files without a side file."""
-    inputs: Inputs = no_inputs
-    """Returns the files that the run reads, which its output must not overwrite."""
     uses_target: bool = False
     """True once the target is accessed."""
     shows_target: bool = False
@@ -47,7 +47,7 @@ class Context:
 
         :raises GoneError: when its machine has ended.
         """
-        target = self.workspace.target
+        target = self.kernel.target
         self.uses_target = True
         if target.is_gone():
             raise GoneError(target.name)
@@ -57,17 +57,17 @@ class Context:
     def known_target(self) -> Target:
         """The kernel, even after its machine has ended."""
         self.shows_target = True
-        return self.workspace.target
+        return self.kernel.target
 
     @property
     def layout(self) -> Layout:
         """Which KCOV it has."""
-        return self.workspace.layout
+        return self.kernel.layout
 
     @property
     def running_features(self) -> Collection[str] | None:
         """Features of the kernel that runs on this machine; None where its debug info is not at hand."""
-        target = self.workspace.optional_target
+        target = self.kernel.optional_target
         return None if target is None or not is_this_machine(target) else self.layout.generation.features
 
     @property
@@ -83,8 +83,12 @@ class Context:
         """
         if self._reader is None:
             self.require(Need.MEMORY)
-            self._reader = self.workspace.latest = StateReader(self.target, self.layout, self.workspace.point_proof)
+            self._reader = self.workspace.latest = StateReader(self.target, self.layout, lambda: self.kernel.point_proof)
         return self._reader
+
+    def inputs(self) -> Iterator[str]:
+        """Iterate over the files that the run reads, which its output must not overwrite."""
+        return find_input_files(self.workspace, self.command, self.args)
 
     def state(self, parts: Part) -> State:
         """Return KCOV's state with some parts; a run reads each part once."""
@@ -102,14 +106,29 @@ class Context:
         """
         name = self.command.name
         if need in (Need.NAMES, Need.POINTS, Need.CODE):
-            target = self.workspace.target
-            if need is Need.CODE and find_image(target) is None:
+            target = self.kernel.target
+            if need is Need.CODE and self.kernel.image is None:
                 raise CapabilityError(
                     f"{name} needs the kernel's code; {target.memory_problem or target.name}", hint="-s VMLINUX"
                 )
-        if need is Need.MEMORY and self.workspace.target.memory_problem is not None:
-            raise make_memory_error(name, self.workspace.target.memory_problem)
+        if need is Need.MEMORY and self.kernel.target.memory_problem is not None:
+            raise make_memory_error(name, self.kernel.target.memory_problem)
         if need is Need.TERMINAL and not self.terminal.is_terminal:
             raise CapabilityError(f"{name} needs {need.value}")
         if need is Need.LIVE and not self.target.live:
             raise CapabilityError(f"{name} needs {need.value}; {self.target.name} is not one")
+
+
+def find_input_files(workspace: Workspace, command: Command, args: Namespace) -> Iterator[str]:
+    """Iterate over the files that a command reads: the target's, the script, source files, and traces in its arguments."""
+    yield from workspace.input_files()
+    for argument in command.arguments:
+        value = getattr(args, argument.attribute, None)
+        words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
+        if argument.value is Value.BUFFER:
+            from kcovdbg.console.trace_paths import find_input_traces
+
+            for word in words:
+                yield from find_input_traces(word)
+        elif argument.value is Value.FILE and not argument.is_output:
+            yield from words

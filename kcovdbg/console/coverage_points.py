@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
-from kcovdbg.console.symbol_sources import find_code, find_image, wait_with_progress
+from kcovdbg.console.table_progress import wait_for_table
 from kcovdbg.console.writer import Format
 from kcovdbg.elf.file import open_image
 from kcovdbg.elf.symbol_table import strip_clone_suffix
@@ -17,7 +17,6 @@ from kcovdbg.records.coverage import FunctionPoints, PointRows
 from kcovdbg.symbols.arch import can_find_branches
 from kcovdbg.symbols.coverage_points import PointKind, find_loaded_points, find_points_between
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.symbolizer import Modules
 
 # Building a table takes some seconds, but minutes with drgn alone.
 _PATIENCE: Final = 180.0
@@ -32,19 +31,12 @@ def find_point_table(context: Context) -> LocationTable:
 
     :raises CapabilityError: when there is none and none can be built.
     """
-    symbolizer = context.workspace.symbolizer
+    symbolizer = context.kernel.symbolizer
     if symbolizer is None:
-        raise CapabilityError(f"coverage points need a kernel image: {context.workspace.names_problem}")
+        raise CapabilityError(f"coverage points need a kernel image: {context.kernel.names_problem}")
     table = symbolizer.table
     if table is None and symbolizer.waits_for_table:
-        # A build that fails ends the waiting as well.
-        wait_with_progress(
-            context.terminal,
-            lambda: None if symbolizer.table is None and symbolizer.waits_for_table else symbolizer,
-            symbolizer.progress,
-            _PATIENCE,
-        )
-        table = symbolizer.table
+        table = wait_for_table(context.terminal, symbolizer, _PATIENCE)
     if table is None and symbolizer.waits_for_table:
         raise CapabilityError(
             "the table of this build's coverage points is still being built in the background",
@@ -75,23 +67,18 @@ def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
 
     :return: empty when the table is there, or will be within moments, and where nobody waits at a terminal.
     """
-    symbolizer = context.workspace.symbolizer
+    symbolizer = context.kernel.symbolizer
     if symbolizer is None or context.format is not Format.TEXT or context.terminal.error_width is None:
         return ()
     if not symbolizer.waits_for_table or symbolizer.table is not None:
         return ()
-    found = wait_with_progress(
-        context.terminal,
-        lambda: None if symbolizer.table is None and symbolizer.waits_for_table else symbolizer,
-        symbolizer.progress,
-        _MOMENTS,
-    )
-    image = find_image(context.target)
-    if found is not None or image is None:
+    wait_for_table(context.terminal, symbolizer, _MOMENTS)
+    image = context.kernel.image
+    if symbolizer.table is not None or not symbolizer.waits_for_table or image is None:
         return ()
     rows: list[tuple[int, PointKind]] = []
     try:
-        with open_image(image, find_code(context.target)) as elf:
+        with open_image(image, context.kernel.code) as elf:
             for symbol in elf.symbols.find_containing(function):
                 if symbol.is_function and symbol.size and function in (symbol.name, strip_clone_suffix(symbol.name)):
                     points = find_points_between(elf, symbol.address, symbol.address + symbol.size)
@@ -117,8 +104,8 @@ def find_module_points(context: Context, function: str) -> ModulePoints | None:
 
     :raises KcovdbgError: when a module has it, but its points cannot be found.
     """
-    target, symbolizer = context.target, context.workspace.symbolizer
-    modules = cast("Modules | None", getattr(target, "lines", None))
+    target, symbolizer = context.target, context.kernel.symbolizer
+    modules = context.kernel.lines
     if modules is None or symbolizer is None:
         return None
     try:
@@ -128,12 +115,12 @@ def find_module_points(context: Context, function: str) -> ModulePoints | None:
     module = modules.name_at(symbol.address)
     if module is None:
         return None
-    image, offset = find_image(target), target.kaslr_offset
+    image, offset = context.kernel.image, target.kaslr_offset
     if image is None:
         raise CapabilityError(
             f"{function}() is in module {module}, which calls callbacks of the kernel: no kernel image", hint="-s VMLINUX"
         )
-    with open_image(image, find_code(target)) as elf:
+    with open_image(image, context.kernel.code) as elf:
         if not can_find_branches(elf.header.machine):
             raise CapabilityError(f"coverage points are not recognized on {elf.header.machine_name}")
         try:

@@ -15,13 +15,10 @@ from typing import Final
 
 from kcovdbg.console.argument import Value, WordError
 from kcovdbg.console.argument_parser import parse_arguments
-from kcovdbg.console.buffer_arguments import find_reading
-from kcovdbg.console.buffer_sources import find_trace_operands
 from kcovdbg.console.column_choice import read_choice
 from kcovdbg.console.command import Command, CommandResult
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
-from kcovdbg.console.context import Context
-from kcovdbg.console.help_text import command_help
+from kcovdbg.console.context import Context, find_input_files
 from kcovdbg.console.output_files import check_output, open_destination, run_shell
 from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table, Text
@@ -29,7 +26,6 @@ from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format, Output, write
 from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
-from kcovdbg.records.trace_file import find_traces, side_path
 from kcovdbg.target.protocol import Target
 
 FAILED = KcovdbgError.status
@@ -165,8 +161,7 @@ def run_command(workspace: Workspace, command: Command, args: Namespace, termina
     :return: the exit status.
     :raises KcovdbgError: when it fails.
     """
-    _ = workspace.told_problems
-    workspace = _find_workspace(workspace, command, args)
+    _ = workspace.settings_problems
     context = make_context(workspace, command, args, terminal, find_format(workspace, args))
     output = Output(terminal.stdout, terminal.stderr, context.format, terminal.painter, terminal.width, terminal.error_painter)
     # The reader of the answer may close it early.
@@ -175,20 +170,14 @@ def run_command(workspace: Workspace, command: Command, args: Namespace, termina
     return context.status
 
 
-def _find_workspace(workspace: Workspace, command: Command, args: Namespace) -> Workspace:
-    """Return the workspace that a command runs in: of the build of the traces that it names, if that is another one."""
-    if args.help or not any(argument.value is Value.BUFFER for argument in command.arguments):
-        return workspace
-    # Other commands do without what it imports.
-    from kcovdbg.console.trace_workspace import find_workspace
-
-    return find_workspace(workspace, command, args)
-
-
 def make_context(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal, format: Format) -> Context:  # noqa: A002
-    """Return the context of one run of a command."""
-    inputs = partial(find_input_files, workspace, command, args)
-    return Context(workspace, command, terminal, format, reading=find_reading(args), inputs=inputs)
+    """Return the context of one run of a command: on the kernel of the traces that it names, if that is another one."""
+    kernel = workspace.kernel
+    if not args.help and any(argument.value is Value.BUFFER for argument in command.arguments):
+        from kcovdbg.console.trace_kernel import find_kernel
+
+        kernel = find_kernel(workspace, command, args)
+    return Context(workspace, kernel, command, args, terminal, format)
 
 
 @contextlib.contextmanager
@@ -215,11 +204,11 @@ def _noticing_end(context: Context) -> Iterator[None]:
     try:
         yield
     except (OSError, KcovdbgError) as error:
-        if isinstance(error, GoneError) or not context.uses_target or not _has_ended(context.workspace.target, error):
+        if isinstance(error, GoneError) or not context.uses_target or not _has_ended(context.kernel.target, error):
             raise
-        raise GoneError(context.workspace.target.name) from error
-    if context.uses_target and context.workspace.target.is_gone():
-        raise GoneError(context.workspace.target.name)
+        raise GoneError(context.kernel.target.name) from error
+    if context.uses_target and context.kernel.target.is_gone():
+        raise GoneError(context.kernel.target.name)
 
 
 def _has_ended(target: Target, error: Exception) -> bool:
@@ -260,6 +249,8 @@ def find_format(workspace: Workspace, args: Namespace) -> Format:
 def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
     """Check what a command needs, run it, and iterate over its answer."""
     if args.help:
+        from kcovdbg.console.help_text import command_help
+
         yield command_help(context.command, context.width)
         return
     for need in context.command.needs:
@@ -325,25 +316,3 @@ def explain(error: Exception) -> KcovdbgError:
     return KcovdbgError(
         f"internal error: {type(error).__name__}: {error}", hint="please report it with the command and the output of --debug"
     )
-
-
-def find_input_files(workspace: Workspace, command: Command, args: Namespace) -> Iterator[str]:
-    """Iterate over the files that a command reads: the target's, the script, source files, and traces in its arguments."""
-    yield from workspace.input_files()
-    for argument in command.arguments:
-        value = getattr(args, argument.attribute, None)
-        words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
-        if argument.value is Value.BUFFER:
-            for word in words:
-                yield from _find_trace_files(word)
-        elif argument.value is Value.FILE and not argument.is_output:
-            yield from words
-
-
-def _find_trace_files(word: str) -> Iterator[str]:
-    """Iterate over the trace files that a word names, and their side files."""
-    for name in find_trace_operands(word):
-        with contextlib.suppress(KcovdbgError, OSError):
-            for path in find_traces(name):
-                yield str(path)
-                yield str(side_path(path))

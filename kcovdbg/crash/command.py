@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.buffer_sources import find_tids, name_remarks, syscall_lines
+from kcovdbg.console.buffer_sources import find_tids, syscall_lines
 from kcovdbg.console.column import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -172,7 +172,7 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
         words = record.pc_words(buffer.words, buffer.encoding)
         distinct = record.pcs_of_words(set(words), buffer.encoding)
         pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
-        names = context.workspace.names
+        names = context.kernel.names
         names.prefetch(pc for pc in distinct.values() if pc)
         ending = find_crash_point(pcs, names.symbol, stack, is_crashed=is_crashed, is_stuck=is_stuck)
         part = _BufferPart(name, buffer, pcs, ending)
@@ -261,7 +261,7 @@ def _comparison_lines(part: _BufferPart, names: LocationCache, limit: int) -> It
 
 
 def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterator[Line]:
-    names = context.workspace.names
+    names = context.kernel.names
     for position, last in enumerate(found):
         if position:
             yield ()
@@ -326,10 +326,10 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     stacks = context.target.stacks
     if stacks is not None and stacks.note is not None and any(last.stack for last in found):
         remarks.append(stacks.note)
-    said = [*context.notes, *remarks, *name_remarks(context)]
+    said = [*context.notes, *remarks, *context.kernel.name_remarks]
     data = Table(
         _COLUMNS,
-        _steps(found, limit, context.workspace.names),
+        _steps(found, limit, context.kernel.names),
         remarks=[*(remark.text for last in found for remark in last.remarks)],
         errors=_step_errors,
     )

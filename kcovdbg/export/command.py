@@ -21,7 +21,7 @@ from kcovdbg.buffers.trace_coverage import (
 )
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import find_buffer, name_remarks, require_names, require_points
+from kcovdbg.console.buffer_sources import find_buffer, require_names, require_points
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -71,7 +71,7 @@ class ExportSource:
         self.context = context
         self.what: str = args.what
         self.format: str = args.format
-        self.names = context.workspace.names
+        self.names = context.kernel.names
         (self.filter,) = make_filters(args, self.names)
 
     @cached_property
@@ -89,7 +89,7 @@ class ExportSource:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks on the buffer."""
-        return (*name_remarks(self.context), *self.buffer.remarks)
+        return (*self.context.kernel.name_remarks, *self.buffer.remarks)
 
     @property
     def kinds(self) -> frozenset[PointKind]:
@@ -225,8 +225,8 @@ def _funccover(source: ExportSource) -> _Export:
 
 def _find_offsets(source: ExportSource) -> tuple[list[PointPlace], tuple[str, ...]]:
     """Return the recorded points with offsets from where a disassembler loads their file, and how many are outside of any."""
-    if source.context.workspace.optional_target is None:
-        problem = source.context.workspace.names_problem
+    if source.context.kernel.optional_target is None:
+        problem = source.context.kernel.names_problem
         raise CapabilityError(f"{source.format} needs a kernel: {problem}", hint="export hex needs none")
     # Disassemblers load the image at _text; on arm64 _stext comes later.
     starts = ("_text", "_stext")
@@ -254,7 +254,7 @@ def _drcov(source: ExportSource) -> _Export:
 
 def _find_lines(source: ExportSource) -> tuple[list[FileCoverage], tuple[str, ...]]:
     """Return the lines with points by file, and what is missing of them."""
-    tree = source.context.workspace.source
+    tree = source.context.kernel.source
     wanted = None if source.filter.passes_all else source.filter.wants_frame
     found = find_line_coverage(source.context, source.all_counts, source.kinds, wanted)
     remarks = (
@@ -271,7 +271,7 @@ def _find_lines(source: ExportSource) -> tuple[list[FileCoverage], tuple[str, ..
 
 
 def _lcov(source: ExportSource) -> _Export:
-    tree = source.context.workspace.source
+    tree = source.context.kernel.source
 
     def path_of(file: str) -> str:
         path = tree.find(file)
@@ -282,7 +282,7 @@ def _lcov(source: ExportSource) -> _Export:
 
 
 def _cobertura(source: ExportSource) -> _Export:
-    tree = source.context.workspace.source
+    tree = source.context.kernel.source
 
     def place_of(file: str) -> SourcePlace:
         name = file.removeprefix("./")

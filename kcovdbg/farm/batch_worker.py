@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.completion import quote
-from kcovdbg.console.context import Context
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import find_data
-from kcovdbg.console.runner import answer, explain, find_command, run_line
+from kcovdbg.console.runner import answer, explain, find_command, make_context, run_line
 from kcovdbg.console.text import escape
-from kcovdbg.console.trace_workspace import find_workspace
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.crash.crash_summary import find_crashed_task, has_buffer, summarize_crash
@@ -96,7 +95,7 @@ def _open_dump(job: BatchJob) -> _Opened:
     if job.symbols and not paths:
         raise KcovdbgError("; ".join((*unpacked.damage, f"no debug info given for build-id {wanted}")))
     target = open_target(TargetOptions(core=job.path, symbols=paths, unpacked=unpacked))
-    return _Opened(Workspace(_commands_of(job), lambda: target), target.build_id, target.damage)
+    return _Opened(Workspace(_commands_of(job), Kernel(lambda: target)), target.build_id, target.damage)
 
 
 def _open_trace(job: BatchJob) -> _Opened:
@@ -111,10 +110,10 @@ def _open_trace(job: BatchJob) -> _Opened:
     if build_id is None and len(images) == 1:
         (build_id,) = images
     if build_id not in images:
-        return _Opened(Workspace(_commands_of(job), is_target_named=False), build_id)
+        return _Opened(Workspace(_commands_of(job), Kernel(is_named=False)), build_id)
     paths = [path for known, path in job.symbols if known in (None, build_id)]
     target = open_target(TargetOptions(symbols=paths, image=True))
-    return _Opened(Workspace(_commands_of(job), lambda: target), build_id)
+    return _Opened(Workspace(_commands_of(job), Kernel(lambda: target)), build_id)
 
 
 def _open_report(job: BatchJob) -> _Opened:
@@ -123,7 +122,7 @@ def _open_report(job: BatchJob) -> _Opened:
     with dumpfile.open_file(job.path) as file:
         os.dup2(file.fileno(), sys.stdin.fileno())
     sys.stdin = os.fdopen(sys.stdin.fileno(), closefd=False)
-    return _Opened(Workspace(_commands_of(job), lambda: target), target.build_id)
+    return _Opened(Workspace(_commands_of(job), Kernel(lambda: target)), target.build_id)
 
 
 def _run(opened: _Opened, job: BatchJob, line: str) -> LineOutcome:
@@ -131,8 +130,7 @@ def _run(opened: _Opened, job: BatchJob, line: str) -> LineOutcome:
     try:
         words = [word.text for word in parse_line(line.replace("{}", quote(f"file:{job.path}"))).words]
         command, args = find_command(opened.workspace, words)
-        workspace = find_workspace(opened.workspace, command, args)
-        context = Context(workspace, command, workspace.terminal(), Format.JSON)
+        context = make_context(opened.workspace, command, args, opened.workspace.terminal(), Format.JSON)
         path = Path(job.output, f"command={command.name}", f"{job.key}-{job.lines.index(line)}.parquet")
         damage = "; ".join(opened.damage) or None
         constants = {"dump": job.path, "dump_build_id": opened.build_id, "dump_damage": damage, "command_line": line}
@@ -150,8 +148,7 @@ def _failure(line: str, error: Exception) -> LineOutcome:
 def _run_to_files(opened: _Opened, job: BatchJob) -> None:
     """Run the commands with a text file for each, and find out where the kernel crashed."""
     workspace = opened.workspace
-    command, _ = find_command(workspace, ["last"])
-    context = Context(workspace, command, workspace.terminal())
+    context = make_context(workspace, *find_command(workspace, ["last"]), workspace.terminal(), Format.TEXT)
     _emit({"crash": asdict(summarize_crash(context))})
     crashed = find_crashed_task(context.target, context.reader)
     tid = "" if crashed.task is None else str(crashed.task.fields.pid)

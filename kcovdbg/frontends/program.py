@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -17,11 +16,10 @@ from typing import TYPE_CHECKING
 from kcovdbg.child_process import find_install_command, python_command
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.command import CommandTable
-from kcovdbg.console.file_confinement import FileConfinement
 from kcovdbg.console.grid import remark_line
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import explain, report, run_reporting, run_script, run_words
 from kcovdbg.console.settings import Settings
-from kcovdbg.console.symbol_sources import find_symbolizer
 from kcovdbg.console.terminal import Color, find_terminal, write_remarks
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
@@ -30,6 +28,7 @@ from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.protocol import Target
 
 if TYPE_CHECKING:
+    from kcovdbg.console.trace_paths import FileConfinement
     from kcovdbg.target.opener import TargetOptions
 
 
@@ -45,15 +44,18 @@ def run_program(
     """
     workspace = Workspace(
         commands,
-        lambda: _tell_condition(_open_named_target(options, open_target), options, color),
-        is_target_named=options.target.is_named or options.target.kernel or options.symbol_table is not None,
+        Kernel(
+            lambda: _warn_of_condition(_open_named_target(options, open_target), options, color),
+            is_named=options.target.is_named or options.target.kernel or options.symbol_table is not None,
+            table_file=options.symbol_table,
+            tables=settings.symbol_tables,
+            source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
+            substitutions=(*options.substitutions, *settings.substitute_paths),
+        ),
         color=color,
-        find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table, tables=settings.symbol_tables),
         has_screen=True,
         serve_tools=serve_tools,
         program=_background_program(options),
-        source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
-        substitutions=(*options.substitutions, *settings.substitute_paths),
         other_vmlinux=options.other_vmlinux,
         other_sources=options.other_sources,
         settings=settings,
@@ -84,8 +86,8 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
     target = options.target
     if options.symbol_table is None or target.is_named or target.kernel:
         return open_target(target)
-    from kcovdbg.console.symbol_sources import TableTarget
     from kcovdbg.symbols.table_cache import open_table_file
+    from kcovdbg.symbols.table_target import TableTarget
 
     table = open_table_file(options.symbol_table, None)
     found = TableTarget(table, options.symbol_table)
@@ -109,7 +111,7 @@ def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
     server.serve_stdio(workspace, confinement)
 
 
-def _tell_condition(target: Target, options: Options, color: Color) -> Target:
+def _warn_of_condition(target: Target, options: Options, color: Color) -> Target:
     """Warn users of single commands that the dump is damaged or the machine stopped; the shell and info show it themselves."""
     is_shell = not options.words and not options.commands and options.script is None and sys.stdin.isatty()
     if not is_shell and options.words[:1] not in (("info",), ("resume",)):
@@ -181,7 +183,7 @@ def _run(workspace: Workspace, options: Options) -> int:
         target = options.target
         if not any(map(str.strip, head)) and (target.core or target.qemu or target.gdb_remote or target.files):
             # Nothing else reports a named target that cannot be opened.
-            _ = workspace.target
+            _ = workspace.kernel.target
         return _go_on_where_stopped(workspace, options, status)
     return _start_shell(workspace, options)
 
@@ -206,7 +208,7 @@ def _go_on_where_stopped(workspace: Workspace, options: Options, status: int) ->
     if sys.stdin.isatty() and sys.stdout.isatty():
         _start_shell(workspace, options)
         return status
-    note = workspace.target.leave_stopped(workspace.stop_reason)
+    note = workspace.kernel.target.leave_stopped(workspace.stop_reason)
     if note is not None:
         write_remarks(workspace.terminal(), [note])
     return status

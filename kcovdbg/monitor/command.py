@@ -118,7 +118,7 @@ def _show(context: Context, source: MonitorSource) -> None:
 
 def _make_source(context: Context, args: Namespace, writer: RecordingWriter | None) -> LiveSource:
     share, target = args.cpu / 100, context.target
-    names = None if args.no_records else context.workspace.names
+    names = None if args.no_records else context.kernel.names
     sampler = Sampler(target, context.layout, names, share, is_stepped=not target.live)
     let_run = None if target.live or target.watchpoints is None else partial(_let_run, target.watchpoints)
     return LiveSource(sampler, args.interval, share, writer, let_run)

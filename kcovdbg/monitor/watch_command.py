@@ -12,7 +12,7 @@ from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Clear, Flush, Lines, Renderable
-from kcovdbg.console.runner import answer, find_command, find_format
+from kcovdbg.console.runner import answer, find_command, find_format, make_context
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, UsageError
@@ -32,7 +32,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     try:
         while True:
             # A new context each time: one reads the kernel's state once.
-            its_context = Context(context.workspace, command, context.terminal, context.format)
+            its_context = make_context(context.workspace, command, its_args, context.terminal, context.format)
             # The last answer stays on the screen until the next one is complete.
             shown = list(answer(its_context, its_args))
             looks += 1

@@ -18,7 +18,7 @@ from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_buil
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.buffer_sources import FILE, find_buffer, require_names, require_points
+from kcovdbg.console.buffer_sources import find_buffer, require_names, require_points
 from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
@@ -26,6 +26,7 @@ from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Renderable, Table, Text
+from kcovdbg.console.trace_paths import FILE
 from kcovdbg.console.wording import COARSE, buffer_title
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError
@@ -96,7 +97,7 @@ class _Trace(NamedTuple):
 
 
 def _summary(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
-    if context.workspace.optional_target is not None:
+    if context.kernel.optional_target is not None:
         yield from _ask(context, "info", "Kernel")
     if traces:
         buffers = [trace.buffer for trace in traces]
@@ -347,7 +348,7 @@ def _sections(context: Context, traces: Sequence[_Trace]) -> Iterator[PageSectio
         if len(traces) == 1:
             yield PageSection("records", "Records", _records(traces, None))
         yield PageSection("source", "Source", _source(context, traces, comparison))
-    target = context.workspace.optional_target
+    target = context.kernel.optional_target
     if target is not None and target.memory_problem is None:
         yield PageSection("state", "State", _state(context))
         yield PageSection("check", "Check", _check(context))
@@ -395,7 +396,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     traces = [_Trace(buffer, count_pcs(buffer), build) for buffer, build in zip(buffers, builds, strict=True)]
     for trace in traces:
         require_names(context, trace.build.names, trace.counts, f"report {trace.buffer.name}")
-    target = context.workspace.optional_target
+    target = context.kernel.optional_target
     kernel = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
     heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"
     images = [build.image for build in builds if build.kernel is not None and build.image is not None]

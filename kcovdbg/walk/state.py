@@ -110,7 +110,7 @@ class StateReader:
 
     :param target: the kernel.
     :param layout: of this kernel.
-    :param proof: judges records by the kernel's code; None where no image is known.
+    :param find_proof: returns what judges records by the kernel's code; None where no image is known.
     :param known_tasks: reads these tasks again instead of walking the lists of tasks; None to walk.
     :param is_brief: whether to leave out what takes long: the search of slab memory, and all but a few stacks.
     """
@@ -119,14 +119,14 @@ class StateReader:
         self,
         target: Target,
         layout: Layout,
-        proof: PointProof | None = None,
+        find_proof: Callable[[], PointProof] | None = None,
         *,
         known_tasks: Collection[TaskFields] | None = None,
         is_brief: bool = False,
     ) -> None:
         self.target = target
         self.layout = layout
-        self._proof = proof
+        self._find_proof = find_proof
         self._is_brief = is_brief
         self._max_stacks = _MAX_BRIEF_STACKS if is_brief else _MAX_STACKS
         self._cache = StructureCache(target, layout, known_tasks)
@@ -159,7 +159,7 @@ class StateReader:
 
     def renew(self) -> StateReader:
         """Return a new look at the same kernel."""
-        return StateReader(self.target, self.layout, self._proof, is_brief=self._is_brief)
+        return StateReader(self.target, self.layout, self._find_proof, is_brief=self._is_brief)
 
     def read(self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()) -> State:
         """Return the State with some parts, and what of them could not be read.
@@ -353,10 +353,11 @@ class StateReader:
     def _read_wrong_records(self) -> Mapping[str, object]:
         """Compare the records of enabled objects and of sections with the code."""
         self._cache.lacking[Source.PROOF] = ()
-        problem = "no kernel image is given" if self._proof is None else self._proof.problem()
-        if self._proof is None or problem is not None:
+        proof = None if self._find_proof is None else self._find_proof()
+        problem = "no kernel image is given" if proof is None else proof.problem()
+        if proof is None or problem is not None:
             return {"wrong_records": (), "proof_problem": problem}
-        walk = WrongRecordWalk(self._cache, self._proof)
+        walk = WrongRecordWalk(self._cache, proof)
         held = sum(len(contents.buffer.words) for contents in self._buffers)
         reused, unread = self._read_contents(self._user_buffers(is_reused=True), held)
         found = (

@@ -35,7 +35,7 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
     counts, _, kinds = (
         find_counts(context, what) if what is not None else BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
     )
-    names = context.workspace.names
+    names = context.kernel.names
     check_functions([names], [function])
     points = table.find(kinds, function=function)
     wanted = PcFilter(names, (function,))

@@ -32,6 +32,7 @@ import zstandard
 from kcovdbg.abi.record import PC
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.text import escape
 from kcovdbg.console.workspace import Workspace
@@ -554,10 +555,9 @@ def _use_table(path: str, line: str) -> int:
     target = make_target(kaslr_offset=0, symbol=lambda _name: start, read=_refuse_memory)
     workspace = Workspace(
         COMMANDS,
-        lambda: target,
-        find_symbolizer=lambda _target: open_symbolizer(0, build_id=None, image=None, table_file=path),
+        Kernel(lambda: target, table_file=path),
     )
-    workspace.layout = make_layout()
+    workspace.kernel.layout = make_layout()
     # This process runs one command; its kernel has no state to be read.
     Context.reader = property(_no_state)  # type: ignore[assignment,method-assign]
     try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.runner import find_command, run_command, run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
@@ -113,7 +114,7 @@ class Fuzzer:
     def __init__(self, target: DamagedTarget | None = None) -> None:
         self.target = target or open_damaged()
         self.layout: Layout = detect_layout(self.target)
-        self.names = Workspace(COMMANDS, lambda: self.target).names
+        self.names = Kernel(lambda: self.target).names
         self._parsed: dict[str, tuple[Command, Namespace]] = {}
         snapshot = read_state(self.target, self.layout, _PARTS)
         self.places = Places(self.target, snapshot)
@@ -179,9 +180,9 @@ class Case:
         self._name = name
         self._random = random
         self.is_changed = False
-        self._workspace = Workspace(COMMANDS, lambda: fuzzer.target)
-        self._workspace.layout = fuzzer.layout
-        self._workspace.names = fuzzer.names
+        self._workspace = Workspace(COMMANDS, Kernel(lambda: fuzzer.target))
+        self._workspace.kernel.layout = fuzzer.layout
+        self._workspace.kernel.names = fuzzer.names
 
     def questions(self) -> list[str]:
         """Commands about something that this case's dice choose."""

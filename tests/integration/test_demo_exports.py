@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.symbols.coverage_points import PointKind
@@ -30,7 +31,7 @@ def streams():
 @pytest.fixture(scope="module")
 def demo(streams):
     pytest.importorskip("drgn")
-    return Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True)), find_terminal=streams.find)
+    return Workspace(COMMANDS, Kernel(lambda: open_target(TargetOptions(demo=True))), find_terminal=streams.find)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_module_offsets_against_the_symbol_table(demo, ask):
     if nm is None:
         pytest.skip("nm isn't installed: apt-get install binutils")
     names, start = {}, None
-    for line in subprocess.run([nm, demo.target.lines.image], capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in subprocess.run([nm, demo.kernel.target.lines.image], capture_output=True, text=True, check=True).stdout.splitlines():
         address, kind, name = line.split()
         if kind in "tTwW":
             # The compiler's copies of a function have a suffix.
@@ -157,7 +158,7 @@ def test_counts_of_points_agree(demo, ask):
     objdump = shutil.which("objdump")
     if objdump is None:
         pytest.skip("objdump isn't installed: apt-get install binutils")
-    command = [objdump, "-d", "--disassemble=__task_pid_nr_ns", demo.target.lines.image]
+    command = [objdump, "-d", "--disassemble=__task_pid_nr_ns", demo.kernel.target.lines.image]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert int(row[2]) == len(re.findall(r"call .*<__sanitizer_cov_trace_pc>", listing))
 
@@ -172,7 +173,7 @@ def disassemble(image, *options):
 
 @pytest.mark.parametrize("function", ["vfs_read", "__task_pid_nr_ns", "do_sys_openat2"])
 def test_kinds_of_points_are_those_that_a_disassembler_sees(demo, ask, streams, function):
-    listing = disassemble(demo.target.lines.image, f"--disassemble={function}")
+    listing = disassemble(demo.kernel.target.lines.image, f"--disassemble={function}")
     calls = Counter(re.findall(r"call .*<__sanitizer_cov_trace_(pc|\w*cmp|switch)\d?>", listing))
     rows = json.loads(ask(f"points {function} 41 --json"))
     kinds = Counter(row["kind"] for row in rows)
@@ -214,7 +215,7 @@ def test_code_without_points_is_an_answer_with_a_reason(demo, ask, streams, plac
 def code(demo):
     """What a disassembler sees: calls by return address, and what each function jumps to, the callback among them."""
     function, call, calls, jumps = "", None, {}, {}
-    for line in disassemble(demo.target.lines.image, "-j", ".text").splitlines():
+    for line in disassemble(demo.kernel.target.lines.image, "-j", ".text").splitlines():
         address, _, text = line.partition(":")
         if line.endswith(">:"):
             function = line.split("<")[1][:-2]
@@ -246,7 +247,7 @@ def test_tail_calls_are_those_that_a_disassembler_sees(demo, ask, code):
         return None if is_open else {name for name in reached if callback in jumps.get(name, ())}
 
     ask("points vfs_read")
-    table = demo.symbolizer.table
+    table = demo.kernel.symbolizer.table
     known = table.pcs(PointKind.TAIL_KNOWN)
     assert len(known) > 4000
     rows = dict(zip(known, table.get_rows(known), strict=True))

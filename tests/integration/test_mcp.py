@@ -27,8 +27,9 @@ from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from mcp.shared.exceptions import MCPError  # noqa: E402
 
 from kcovdbg.commands import COMMANDS  # noqa: E402
-from kcovdbg.console.file_confinement import FileConfinement  # noqa: E402
 from kcovdbg.console.json_schema import schema_of  # noqa: E402
+from kcovdbg.console.kernel import Kernel  # noqa: E402
+from kcovdbg.console.trace_paths import FileConfinement  # noqa: E402
 from kcovdbg.console.workspace import Workspace  # noqa: E402
 from kcovdbg.frontends.mcp.server import ToolServer  # noqa: E402
 from kcovdbg.frontends.mcp.stdio import CallQueue  # noqa: E402
@@ -83,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def box(folder: Path) -> ToolBox:
     target = open_target(TargetOptions(demo=True))
-    return ToolBox(Workspace(COMMANDS, lambda: target, source_folders=DEMO_SOURCE), FileConfinement(folder))
+    return ToolBox(Workspace(COMMANDS, Kernel(lambda: target, source_folders=DEMO_SOURCE)), FileConfinement(folder))
 
 
 def ask(box: ToolBox, question: Callable[[Any], Awaitable[T]], mode: str = "auto") -> T:
@@ -186,7 +187,7 @@ def test_answers_are_the_same_each_time(box: ToolBox) -> None:
         return [(await client.call_tool(name, given)).content[0].text for name, given, _ in CALLS]
 
     first = ask(box, question)
-    workspace = Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True)), source_folders=DEMO_SOURCE)
+    workspace = Workspace(COMMANDS, Kernel(lambda: open_target(TargetOptions(demo=True)), source_folders=DEMO_SOURCE))
     fresh = ToolBox(workspace, FileConfinement())
     fresh.open()
     assert len(list(fresh.warm_up())) > 0
@@ -226,7 +227,7 @@ def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
     ask(box, question)
     assert [path.name for path in folder.iterdir()] == ["served.zst"]
     options = TargetOptions(core=str(folder / "served.zst"), symbols=[str(find_demo() / "vmlinux.zst")])
-    opened = ToolBox(Workspace(COMMANDS, lambda: open_target(options)), FileConfinement())
+    opened = ToolBox(Workspace(COMMANDS, Kernel(lambda: open_target(options))), FileConfinement())
     for name in ("tasks", "objects", "saved"):
         assert opened.call(name, {}) == box.call(name, {})
 

@@ -12,6 +12,7 @@ import pytest
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Value
 from kcovdbg.console.buffer_sources import read_trace_file
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.records.pc_file import NotATraceError
@@ -32,9 +33,9 @@ def streams():
 
 @pytest.fixture(scope="module")
 def demo(streams):
-    workspace = Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True)), find_terminal=streams.find)
+    workspace = Workspace(COMMANDS, Kernel(lambda: open_target(TargetOptions(demo=True))), find_terminal=streams.find)
     # Its table is built first.
-    assert workspace.names.table is not None
+    assert workspace.kernel.names.table is not None
     return workspace
 
 
@@ -54,7 +55,7 @@ def recorded(ask):
 
 
 def read(demo, name):
-    return read_trace_file(demo, str(LISTS / name))
+    return read_trace_file(str(LISTS / name), demo.kernel.trace_kernel)
 
 
 def readings(buffer):
@@ -190,7 +191,7 @@ def test_exports_are_read_back(demo, streams, recorded, tmp_path, task, name):
     out = tmp_path / "x"
     assert run_line(demo, f"export {name} {task} -o {out}") == 0
     streams.take()
-    found = set(read_trace_file(demo, str(out)).words)
+    found = set(read_trace_file(str(out), demo.kernel.trace_kernel).words)
     wanted = {pc for pc in recorded[task] if pc}
     if name in ("hex", "rawcover", "modoff", "drcov"):
         assert found == wanted
@@ -205,13 +206,13 @@ def test_exports_without_pcs_are_refused(demo, streams, tmp_path, name):
     assert run_line(demo, f"export {name} 41 -o {out}") == 0
     streams.take()
     with pytest.raises(NotATraceError) as caught:
-        read_trace_file(demo, str(out))
+        read_trace_file(str(out), demo.kernel.trace_kernel)
     assert name in caught.value.found.lower()
     page = tmp_path / "p.html"
     assert run_line(demo, f"report 41 -o {page}") == 0
     streams.take()
     with pytest.raises(NotATraceError) as caught:
-        read_trace_file(demo, str(page))
+        read_trace_file(str(page), demo.kernel.trace_kernel)
     assert "HTML" in caught.value.found
 
 
@@ -222,7 +223,7 @@ def test_what_real_tasks_executed(demo, recorded, tmp_path, task, correction, of
     pcs = [pc for pc in recorded[task] if pc]
     path = tmp_path / "t"
     path.write_text("".join(f"{pc - correction + offset:#x}\n" for pc in pcs))
-    buffer = read_trace_file(demo, str(path))
+    buffer = read_trace_file(str(path), demo.kernel.trace_kernel)
     # Records that a damaged buffer has are no points.
     wrong = set(buffer.facts.damaged)
     assert len(wrong) < 0.1 * len(pcs)
@@ -243,7 +244,7 @@ def test_other_containers_of_what_a_task_executed(demo, recorded, tmp_path, kind
         path.write_bytes(struct.pack(f">{len(pcs)}Q", *(pc - 1 for pc in pcs)))
     else:
         path.write_bytes(gzip.compress("".join(f"[ 1.2] {pc - 5}\n" for pc in pcs).encode("utf-16")))
-    buffer = read_trace_file(demo, str(path))
+    buffer = read_trace_file(str(path), demo.kernel.trace_kernel)
     assert list(buffer.words) == pcs
     assert buffer.facts.restored == (len(pcs) if kind == "low" else 0)
 
@@ -255,6 +256,6 @@ def test_random_addresses_of_code_are_damage(demo, recorded, tmp_path):
     noise = [pc for pc in noise if not any(pc + delta in points for delta in (0, 1, 5, 10))]
     path = tmp_path / "t"
     path.write_text("".join(f"{pc:#x}\n" for pc in recorded[41] * 5 + noise))
-    buffer = read_trace_file(demo, str(path))
+    buffer = read_trace_file(str(path), demo.kernel.trace_kernel)
     assert list(buffer.facts.damaged) == list(range(235, 235 + len(noise)))
     assert list(buffer.words) == recorded[41] * 5 + noise

@@ -96,8 +96,8 @@ def reports(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         streams = Streams()
         workspace = make_workspace(streams, patch)
-        workspace.names, workspace.symbolizer = names(), None
-        workspace.source_folders = (str(folder),)
+        workspace.kernel.names, workspace.kernel.symbolizer = names(), None
+        workspace.kernel.source_folders = (str(folder),)
         causes = (Cause(HOSTILE, HOSTILE, Certainty.UNSURE, HOSTILE),)
         found = [Finding("K1", severity, "kcov 0x1", HOSTILE, (("refcount", "3"),), causes=causes) for severity in Severity]
         checked = Report(tuple(found), applied=48, skipped=(), looks=1, settled=0, remarks=(HOSTILE,))
@@ -289,9 +289,9 @@ def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch):
     monkeypatch.setattr("kcovdbg.report.trace.MAX_INLINE", 1)
     streams = Streams()
     workspace = make_workspace(streams, monkeypatch)
-    workspace.names, workspace.symbolizer = names(), None
+    workspace.kernel.names, workspace.kernel.symbolizer = names(), None
     monkeypatch.setattr(report_command, "_check", lambda _context: iter(()))
-    workspace.source_folders = (str(reports),)
+    workspace.kernel.source_folders = (str(reports),)
     assert run_line(workspace, f"report file:{reports}/a -o {tmp_path}/packed.html") == 0
     listings = (
         "[...document.querySelectorAll('table.source tr')].map((row) => "

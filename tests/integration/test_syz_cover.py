@@ -8,6 +8,7 @@ import pytest
 import zstandard
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_reporting
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.target.opener import TargetOptions, open_target
@@ -20,7 +21,7 @@ FOLDER = Path(__file__).parents[1] / "golden/syz_cover"
 def export(tmp_path_factory):
     pytest.importorskip("drgn")
     streams = Streams()
-    demo = Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True)), find_terminal=streams.find)
+    demo = Workspace(COMMANDS, Kernel(lambda: open_target(TargetOptions(demo=True))), find_terminal=streams.find)
     out = tmp_path_factory.mktemp("syz_cover") / "out"
 
     def exported(name, pcs=FOLDER / "rawcover"):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.console.workspace import Workspace
@@ -108,7 +109,7 @@ class Looker:
         target = open_target(options)
         assert isinstance(target, DrgnTarget)
         self.target = target
-        self.workspace = Workspace(COMMANDS, lambda: self.target)
+        self.workspace = Workspace(COMMANDS, Kernel(lambda: self.target))
         self.patience = patience
         self.seen = Seen(opened=time.monotonic() - started)
         self._tids: list[int] = [1]

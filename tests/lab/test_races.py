@@ -17,6 +17,7 @@ import pytest
 
 from kcovdbg.check.runner import check
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.console.workspace import Workspace
@@ -40,7 +41,7 @@ class Asker:
         symbols = symbol_options(guest.kernel, guest.userland)[1::2]
         self._target = open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=symbols))
         assert self._target.live
-        self._workspace = Workspace(COMMANDS, lambda: self._target)
+        self._workspace = Workspace(COMMANDS, Kernel(lambda: self._target))
         self._meanwhile: Callable[[], None] = lambda: None
         self.pauses = 0
         monkeypatch.setattr("kcovdbg.check.command.check", functools.partial(check, pause=self._pause))

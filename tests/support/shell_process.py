@@ -9,6 +9,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console import completion_index as harvest
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Context
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Lines
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell import run_shell
@@ -40,8 +41,8 @@ EXTRA = (
 
 
 def main():
-    workspace = Workspace(COMMANDS.with_commands(*EXTRA), make_target)
-    workspace.layout = make_layout()
+    workspace = Workspace(COMMANDS.with_commands(*EXTRA), Kernel(make_target))
+    workspace.kernel.layout = make_layout()
     workspace.debug = "--debug" in sys.argv
     with patch.object(Context, "reader", property(lambda _self: Look())), patch.object(harvest, "StateReader", Look):
         return run_shell(workspace, quiet="-q" in sys.argv)

@@ -8,6 +8,7 @@ from typing import Any
 from kcovdbg.abi.generations import Generation
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import MissingSymbolError, ReadError
@@ -255,8 +256,8 @@ class Streams:
 
 
 def make_workspace(streams, monkeypatch, *, reader=None, target=None, commands=COMMANDS, layout=None):
-    workspace = Workspace(commands, lambda: target or make_target(), find_terminal=streams.find)
-    workspace.layout = layout or make_layout()
+    workspace = Workspace(commands, Kernel(lambda: target or make_target()), find_terminal=streams.find)
+    workspace.kernel.layout = layout or make_layout()
     shared = reader or StubReader()
     monkeypatch.setattr(Context, "reader", property(lambda _self: shared))
     return workspace

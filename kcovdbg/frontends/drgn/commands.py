@@ -7,16 +7,15 @@ Pipes and redirections are ours: drgn hands a raw command its whole line.
 from __future__ import annotations
 
 import os
-from functools import partial
 
 from drgn import Program
 from drgn.commands import CommandError
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.settings import read_settings
-from kcovdbg.console.symbol_sources import find_symbolizer
 from kcovdbg.console.terminal import Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
@@ -32,12 +31,14 @@ def _make_workspace(prog: Program) -> Workspace:
     set_limits(settings.limits)
     return Workspace(
         COMMANDS,
-        lambda: program_target(prog),
-        find_symbolizer=partial(find_symbolizer, tables=settings.symbol_tables),
+        Kernel(
+            lambda: program_target(prog),
+            tables=settings.symbol_tables,
+            source_folders=settings.source_dirs,
+            substitutions=settings.substitute_paths,
+        ),
         has_screen=True,
         color=settings.color,
-        source_folders=settings.source_dirs,
-        substitutions=settings.substitute_paths,
         settings=settings,
     )
 

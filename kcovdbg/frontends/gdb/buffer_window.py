@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kcovdbg.abi import record
 from kcovdbg.console.buffer_sources import find_buffer
-from kcovdbg.console.context import Context
+from kcovdbg.console.runner import find_command, make_context
 from kcovdbg.console.text import elide, elide_start, escape, pad
 from kcovdbg.console.wording import buffer_title, record_text
 from kcovdbg.records.located_records import locate_records
@@ -25,8 +25,9 @@ class BufferWindow:
     """
 
     def __init__(self, workspace: Workspace, what: str) -> None:
-        self._workspace = workspace
-        context = Context(workspace, workspace.commands.find("buffer"), workspace.terminal())
+        self._names = workspace.kernel.names
+        command, args = find_command(workspace, ["buffer", what])
+        context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
         self._buffer = find_buffer(context, what)
 
     def draw(self, request: Fields) -> Fields:
@@ -38,7 +39,7 @@ class BufferWindow:
         indices = range(top, min(top + height, buffer.count))
         digits = len(str(buffer.count - 1))
         lines = []
-        for row in locate_records(buffer, self._workspace.names, indices):
+        for row in locate_records(buffer, self._names, indices):
             text = record_text(row)
             function = f"{text.sign} {text.function}" if text.sign else text.function
             number = f"{row.record.number:>{digits}} "

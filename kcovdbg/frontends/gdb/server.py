@@ -7,17 +7,16 @@ import contextlib
 import io
 import os
 import traceback
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.mode import IN_CTXSW, mode_name
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command, CommandTable, Need
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.paragraph import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
-from kcovdbg.console.symbol_sources import find_symbolizer
 from kcovdbg.console.terminal import Color, Painter, Terminal, wants_color
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
@@ -157,10 +156,12 @@ class Server:
         if self._kernel is None or self._workspace is None:
             self._workspace = Workspace(
                 INSIDE,
-                lambda: self._open(state),
-                source_folders=settings.source_dirs,
-                substitutions=settings.substitute_paths,
-                find_symbolizer=partial(find_symbolizer, tables=settings.symbol_tables),
+                Kernel(
+                    lambda: self._open(state),
+                    tables=settings.symbol_tables,
+                    source_folders=settings.source_dirs,
+                    substitutions=settings.substitute_paths,
+                ),
                 settings=settings,
                 kept=self._kept,
             )
@@ -224,8 +225,8 @@ class Server:
 
         # Asked for while the machine moves from stop to stop.
         workspace = self._prepare(request["state"], is_brief=True)
-        target, tid = workspace.target, request["tid"]
-        layout = workspace.layout
+        target, tid = workspace.kernel.target, request["tid"]
+        layout = workspace.kernel.layout
         try:
             address = cast("DrgnTarget", target).find_task(tid) if tid else 0
             task = read_task(target, layout, address) if address else None

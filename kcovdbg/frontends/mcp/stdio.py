@@ -19,8 +19,8 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from kcovdbg.console.file_confinement import FileConfinement
 from kcovdbg.console.runner import report
+from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.frontends.mcp.server import ToolServer

@@ -16,13 +16,12 @@ import jsonschema
 
 from kcovdbg.console.answer_page import AnswerPage, PagedAnswer, clean_text
 from kcovdbg.console.argument_parser import arguments_schema, convert_arguments
-from kcovdbg.console.buffer_sources import FILE
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Context
-from kcovdbg.console.file_confinement import FileConfinement
 from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.runner import answer, explain, guarded, make_context
 from kcovdbg.console.terminal import Color, Terminal
+from kcovdbg.console.trace_paths import FILE, FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import KcovdbgError, UsageError
@@ -175,8 +174,8 @@ class ToolBox:
         :raises KcovdbgError: when it cannot be opened; the next call tries again.
         """
         workspace = self.find_workspace()
-        _ = workspace.target, workspace.layout
-        symbolizer = workspace.symbolizer
+        _ = workspace.kernel.target, workspace.kernel.layout
+        symbolizer = workspace.kernel.symbolizer
         # One that is being built is not waited for.
         if symbolizer is not None and symbolizer.table is not None:
             symbolizer.table.prepare()
@@ -184,13 +183,13 @@ class ToolBox:
     def warm_up(self) -> Iterator[None]:
         """Prepare what the first calls of some tools would, a step at a time: all of it takes longer than a call may."""
         workspace = self._current
-        if workspace is None or workspace.optional_target is None:
+        if workspace is None or workspace.kernel.optional_target is None:
             return
         steps: tuple[Callable[[], object], ...] = (
-            lambda: workspace.source,
+            lambda: workspace.kernel.source,
             # Sorts the symbols.
-            lambda: workspace.target.symbol_name(0),
-            lambda: workspace.point_proof.prepare(),
+            lambda: workspace.kernel.target.symbol_name(0),
+            lambda: workspace.kernel.point_proof.prepare(),
         )
         for step in steps:
             # The call that needs it reports the error.
@@ -252,8 +251,9 @@ class ToolBox:
 
     def find_workspace(self) -> Workspace:
         """Return the workspace that calls use. If its target could not be opened, that is tried again, once for each call."""
-        if self._current is None or self._current.optional_target is None:
-            self._current = replace(self._base, open_target=_open_once(self._base.open_target))
+        if self._current is None or self._current.kernel.optional_target is None:
+            kernel = self._base.kernel
+            self._current = replace(self._base, kernel=replace(kernel, open_target=_open_once(kernel.open_target)))
             self._kept.clear()
         return self._current
 
@@ -264,15 +264,15 @@ class ToolBox:
         """Yield what commands wrote to standard error, and what holds for every answer with names."""
         for line in self._remarks.getvalue().splitlines():
             yield clean_text(line.removeprefix("kcovdbg: ").removeprefix("note: "))
-        symbolizer = vars(workspace).get("symbolizer")
+        symbolizer = vars(workspace.kernel).get("symbolizer")
         if symbolizer is not None and symbolizer.note is not None:
             yield clean_text(symbolizer.note)
 
 
 def _stands_still(workspace: Workspace, given: Mapping[str, Any]) -> bool:
     """Return whether the same call has the same answer: not of a running kernel, a file, or while names are looked up."""
-    target = workspace.optional_target
-    symbolizer = vars(workspace).get("symbolizer")
+    target = workspace.kernel.optional_target
+    symbolizer = vars(workspace.kernel).get("symbolizer")
     return (
         target is not None
         and not target.live

@@ -19,10 +19,10 @@ from kcovdbg.console.workspace import Workspace
 
 def banner_lines(workspace: Workspace) -> Iterator[Line]:
     """Yield the lines of the banner."""
-    target = workspace.target
+    target = workspace.kernel.target
     text = f": {target.memory_problem or target.name}, Linux {target.release} {target.machine}"
     if target.memory_problem is None:
-        text += f", {'live' if target.live else 'not running'}, KCOV {workspace.layout.generation.era}"
+        text += f", {'live' if target.live else 'not running'}, KCOV {workspace.kernel.layout.generation.era}"
     yield (("header", f"kcovdbg {__version__}"), ("", text))
     stop_note = target.stop_note()
     for note in [*target.notes, *([stop_note] if stop_note is not None else [])]:
@@ -32,7 +32,7 @@ def banner_lines(workspace: Workspace) -> Iterator[Line]:
 
 def status_words(workspace: Workspace) -> tuple[str, ...]:
     """Return the words of the status line, the most important first."""
-    target = workspace.target
+    target = workspace.kernel.target
     if target.memory_problem is not None:
         words: tuple[str, ...] = (target.name, target.release, "no memory")
     else:
@@ -40,7 +40,7 @@ def status_words(workspace: Workspace) -> tuple[str, ...]:
             target.name,
             target.release,
             "gone" if target.is_gone() else "live" if target.live else "dump" if target.state() is None else "stopped",
-            workspace.layout.generation.era,
+            workspace.kernel.layout.generation.era,
         )
     # The painter, which escapes text, is not used for the status line.
     return tuple(escape(word) for word in words)
@@ -57,8 +57,8 @@ def open_workspace(workspace: Workspace, patience: float = _PATIENCE) -> None:
     :raises KcovdbgError: when it cannot be opened, or has no KCOV.
     """
     with progress_word(workspace.terminal().stderr, _WORD, patience):
-        if workspace.target.memory_problem is None:
-            _ = workspace.layout
+        if workspace.kernel.target.memory_problem is None:
+            _ = workspace.kernel.layout
 
 
 @contextlib.contextmanager

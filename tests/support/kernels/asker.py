@@ -6,6 +6,7 @@ import json
 import traceback
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.console.workspace import Workspace
@@ -19,7 +20,7 @@ class Asker:
 
     def __init__(self, target):
         self.out, self.err = io.StringIO(), io.StringIO()
-        self.workspace = Workspace(COMMANDS, lambda: target, find_terminal=self._terminal)
+        self.workspace = Workspace(COMMANDS, Kernel(lambda: target), find_terminal=self._terminal)
 
     def _terminal(self, _color):
         return Terminal(self.out, self.err, None, Painter(), Painter(), Color.NEVER)

@@ -27,8 +27,8 @@ def streams():
 @pytest.fixture
 def workspace(streams, monkeypatch):
     workspace = make_workspace(streams, monkeypatch)
-    workspace.names = names()
-    workspace.symbolizer = None
+    workspace.kernel.names = names()
+    workspace.kernel.symbolizer = None
     return workspace
 
 
@@ -315,13 +315,13 @@ def test_sym_of_what_is_no_pc(ask, workspace):
     shifted = pc(1, 2) + OFFSET
     (row,) = ask(f"sym {shifted:x} --json")
     assert row["errors"] == [f"its KASLR offset is included: sym --address {shifted:#x}"]
-    workspace.symbolizer = make_stub(Symbolizer, function_starting_at=lambda _pc: "fn_1")
+    workspace.kernel.symbolizer = make_stub(Symbolizer, function_starting_at=lambda _pc: "fn_1")
     (row,) = ask(f"sym {BASE + 0x1000000:#x} --json")
     assert row["errors"] == ["start of fn_1(), which is not a return address"]
 
 
 def test_source_without_points(trace, ask, tmp_path, workspace):
-    workspace.source_folders = (str(tmp_path),)
+    workspace.kernel.source_folders = (str(tmp_path),)
     (tmp_path / "dir").mkdir()
     (tmp_path / "dir" / "file_0.c").write_text("".join(f"line_{number};\n" for number in range(1, 130)))
     name = trace("a", [pc(1, 0), pc(1, 0), pc(1, 2), pc(25)])
@@ -377,15 +377,15 @@ def test_damaged_files_give_what_there_is(ask, workspace, streams, tmp_path):
 def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
     """On a slow machine the table takes long: the message does not blame the vmlinux."""
     monkeypatch.setattr("kcovdbg.console.coverage_points._PATIENCE", 0)
-    workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=True, progress=lambda: None)
+    workspace.kernel.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=True, progress=lambda: None)
     with pytest.raises(CapabilityError) as refused:
         run_line(workspace, "points vfs_read")
     assert "vmlinux" not in f"{refused.value} {refused.value.hint}"
-    workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=False, table_problem=None)
+    workspace.kernel.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=False, table_problem=None)
     with pytest.raises(CapabilityError, match="vmlinux"):
         run_line(workspace, "points vfs_read")
     problem = CapabilityError("disk full", hint="free some")
-    workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=False, table_problem=problem)
+    workspace.kernel.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=False, table_problem=problem)
     with pytest.raises(CapabilityError, match="disk full") as refused:
         run_line(workspace, "points vfs_read")
     assert refused.value.hint == "free some"
@@ -420,7 +420,7 @@ def test_trace_unique_and_pages(trace, ask):
 
 
 def test_trace_of_system_calls_begins_anew(workspace, trace, ask):
-    workspace.names = _named({1: "__x64_sys_read", 2: "vfs_read", 3: "__x64_sys_write", 4: "vfs_write"})
+    workspace.kernel.names = _named({1: "__x64_sys_read", 2: "vfs_read", 3: "__x64_sys_write", 4: "vfs_write"})
     rows = ask(f"trace {trace('s.kcov', [pc(1), pc(2), pc(3), pc(4), pc(1), pc(2)])} --json")
     assert [(row["function"], row["depth"], row["rounds"]) for row in rows] == [
         ("__x64_sys_read", 0, 2),
@@ -431,7 +431,7 @@ def test_trace_of_system_calls_begins_anew(workspace, trace, ask):
 
 
 def test_trace_leaves_out_classes(workspace, trace, ask):
-    workspace.names = _named(
+    workspace.kernel.names = _named(
         {1: "vfs_read", 2: "mutex_lock", 3: "kmem_cache_alloc_noprof", 4: "__do_sys_clock_nanosleep", 5: "ktime_get"},
         {4: "kernel/time/posix-timers.c", 5: "kernel/time/timekeeping.c"},
     )

@@ -46,13 +46,13 @@ class MadeUpProof:
 
 
 def prove(kernel):
-    kernel.proof = MadeUpProof()
+    kernel.find_proof = MadeUpProof
 
 
 def look(kernel, *, advice=False, wanted=()):
     layout = detect_layout(kernel.target)
     return check(
-        StateReader(kernel.target, layout, getattr(kernel, "proof", None)),
+        StateReader(kernel.target, layout, getattr(kernel, "find_proof", None)),
         advice=advice,
         wanted=wanted,
         pause=lambda _seconds: None,

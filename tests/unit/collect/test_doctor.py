@@ -12,7 +12,7 @@ from kcovdbg.collect import doctor_command as doctor
 from kcovdbg.collect import errno_messages as explaining
 from kcovdbg.collect.errno_messages import Step, explain
 from kcovdbg.console.context import Context
-from kcovdbg.console.workspace import Workspace
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.drgn.target import DrgnTarget
 from tests.support.stub import make_stub
@@ -71,7 +71,7 @@ def look(monkeypatch, image=None, symbol=None, config=None):
     monkeypatch.setattr(doctor, "is_this_machine", lambda _target: True)
     monkeypatch.setattr(doctor, "has_symbol", lambda _names: symbol)
     monkeypatch.setattr(doctor, "read_config", lambda: config)
-    return doctor._check_points(make_stub(Context, workspace=make_stub(Workspace, optional_target=target)))
+    return doctor._check_points(make_stub(Context, kernel=make_stub(Kernel, optional_target=target)))
 
 
 def test_the_image_says_more_than_the_configuration(monkeypatch, make_image):
@@ -114,8 +114,8 @@ def test_a_kernel_without_kcov_is_told_from_a_missing_mount(monkeypatch, tmp_pat
 @pytest.mark.parametrize("is_readable", [True, False])
 def test_debug_info_is_not_to_blame_for_a_kernel_that_cannot_be_read(monkeypatch, is_readable):
     monkeypatch.setattr(os, "access", lambda *_: is_readable)
-    workspace = make_stub(Workspace, optional_target=None, target_problem="it can't be opened")
-    found = doctor._check_symbols(make_stub(Context, workspace=workspace))
+    kernel = make_stub(Kernel, optional_target=None, target_problem="it can't be opened")
+    found = doctor._check_symbols(make_stub(Context, kernel=kernel))
     assert found.ok is (False if is_readable else None)
     assert ("-s VMLINUX" in found.fix) == is_readable
 

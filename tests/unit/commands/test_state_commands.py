@@ -411,8 +411,8 @@ def test_info_of_a_kernel_without_kcov(streams, monkeypatch):
     workspace = make_workspace(
         streams, monkeypatch, layout=make_layout(), target=make_target(build_id=None, notes=("no paging",))
     )
-    del workspace.__dict__["layout"]
-    monkeypatch.setattr(type(workspace), "layout", NoLayout())
+    del workspace.kernel.__dict__["layout"]
+    monkeypatch.setattr(type(workspace.kernel), "layout", NoLayout())
     assert run_line(workspace, "info --json") == 0
     row = json.loads(streams.take()[0])[0]
     assert row["generation"] is row["variants"] is row["features"] is row["build_id"] is None

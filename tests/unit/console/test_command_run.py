@@ -14,12 +14,13 @@ from kcovdbg.console.column import Column
 from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Example, Need
 from kcovdbg.console.help_text import command_help
 from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Lines, Table, text_lines
 from kcovdbg.console.runner import run_line, run_reporting, run_words
 from kcovdbg.console.terminal import Color, Painter
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, LineError, UsageError
-from tests.support.kernels.build import Kernel
+from tests.support.kernels.build import Kernel as MadeUpKernel
 from tests.support.kernels.rows import E9A
 from tests.support.state import Streams, make_target, make_workspace
 
@@ -363,8 +364,8 @@ def test_the_rest_belongs_to_another_command():
 
 def test_watch_ends(streams, monkeypatch):
     """A stopped kernel is read once, and a note says why; a running one as often as requested."""
-    kernel = Kernel(E9A)
-    workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
+    kernel = MadeUpKernel(E9A)
+    workspace = Workspace(COMMANDS, Kernel(lambda: kernel.target), find_terminal=streams.find)
     monkeypatch.setattr("time.sleep", lambda _seconds: pytest.fail("waited"))
     for streams.width in (None, 80):
         assert run_line(workspace, "watch --json 1 info") == 0
@@ -406,7 +407,7 @@ def test_watch(workspace, streams, monkeypatch):
 
 
 def test_no_target(workspace, streams):
-    workspace.open_target = None
+    workspace.kernel.open_target = None
     assert run_reporting(workspace, "info") == 2
     assert streams.take()[1].startswith("kcovdbg: no target\n  kcovdbg -c VMCORE")
 
@@ -414,7 +415,7 @@ def test_no_target(workspace, streams):
 def test_a_target_is_opened_when_needed_and_once(streams, monkeypatch):
     opened = []
     workspace = make_workspace(streams, monkeypatch)
-    workspace.open_target = lambda: opened.append(1) or make_target()
+    workspace.kernel.open_target = lambda: opened.append(1) or make_target()
     run_line(workspace, "help")
     assert not opened
     run_line(workspace, "info")

@@ -8,7 +8,7 @@ import pytest
 
 from kcovdbg.abi.record import decode_record
 from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, write_trace
-from kcovdbg.console.trace_workspace import TraceModules
+from kcovdbg.console.trace_kernel import TraceModules
 from kcovdbg.elf.header import NT_GNU_BUILD_ID, make_note
 from kcovdbg.model.module_place import ModulePlace, move_pcs
 from kcovdbg.records.pc_list import TraceKernel

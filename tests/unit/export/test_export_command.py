@@ -46,8 +46,8 @@ def streams():
 @pytest.fixture
 def workspace(streams, monkeypatch):
     workspace = make_workspace(streams, monkeypatch, target=make_target(symbol=find_symbol))
-    workspace.names = names()
-    workspace.symbolizer = None
+    workspace.kernel.names = names()
+    workspace.kernel.symbolizer = None
     return workspace
 
 
@@ -113,7 +113,7 @@ def points(workspace, tmp_path):
         writer.add_function(FunctionSymbol(f"fn_{number}.part.0", pc(number) - 5, 0x100, f"alias_{number}", "dir/file_0.c"))
     writer.write(tmp_path / "table")
     table = LocationTable(tmp_path / "table")
-    workspace.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
+    workspace.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
 
 
 def test_points_of_syzkallers_tables(trace, ask, points):
@@ -156,37 +156,37 @@ def test_modoff(trace, ask, workspace):
 
 
 def test_modoff_of_a_module(trace, ask, workspace):
-    workspace.target.lines = make_stub(
+    workspace.kernel.target.lines = make_stub(
         DrgnLines, code_at=lambda address: ("kcovlab", 0xFFFFFFFFC1200000) if address >= 0xFFFFFFFFC1200000 else None
     )
     table = make_stub(LocationTable, text_ranges=lambda: [TextRange(BASE, BASE + 0x1000000, "")])
-    workspace.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
+    workspace.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
     lines, _ = ask(f"export modoff {trace('a.kcov', [pc(1), 0xFFFFFFFFC0000045])}")
     assert lines == ["vmlinux+100", "kcovlab.ko+40"]
 
 
 @pytest.mark.parametrize("name", ["modoff", "drcov"])
 def test_offsets_need_a_kernel(name, trace, workspace):
-    workspace.optional_target = None
+    workspace.kernel.optional_target = None
     with pytest.raises(KcovdbgError, match=name):
         run_line(workspace, f"export {name} {trace('a.kcov', WORDS)}")
 
 
 def test_drcov_agrees_with_modoff(trace, ask, workspace):
     start = 0xFFFFFFFFC1200000
-    workspace.target.lines = make_stub(
+    workspace.kernel.target.lines = make_stub(
         DrgnLines,
         code_at=lambda address: ("kcov,lab", start) if address >= start else None,
         code_ranges=lambda: (("kcov,lab", start, start + 0x1000), ("kcov,lab", start + 0x2000, start + 0x3000)),
     )
     table = make_stub(LocationTable, text_ranges=lambda: [TextRange(BASE, BASE + 0x1000000, "")])
-    workspace.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
+    workspace.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
     name = trace("a.kcov", [*WORDS, 0xFFFFFFFFC0000045, 0x1234])
     read = read_drcov(ask(f"export drcov {name}")[0])
     modoff, said = ask(f"export modoff {name}")
     assert [f"{file}+{offset:x}" for (file, _, _), offset, _ in read] == [line.replace(",", "\\x2c") for line in modoff]
     assert "1 of 6 points are left out" in said
-    offset = workspace.target.kaslr_offset
+    offset = workspace.kernel.target.kaslr_offset
     assert {module for module, _, _ in read} == {
         ("vmlinux", BASE, BASE + 0x1000000),
         ("kcov\\x2clab.ko", start - offset, start - offset + 0x3000),
@@ -207,7 +207,7 @@ def test_lcov_agrees_with_source(trace, ask):
 def test_cobertura_has_the_lines_of_lcov(trace, ask, workspace, tmp_path):
     (tmp_path / "dir").mkdir()
     (tmp_path / "dir/file_0.c").write_text("x\n" * 200)
-    workspace.source_folders = (str(tmp_path),)
+    workspace.kernel.source_folders = (str(tmp_path),)
     name = trace("a.kcov", WORDS)
     sources, files = read_cobertura(ask(f"export cobertura {name}")[0])
     assert sources == [str(tmp_path)]
@@ -219,7 +219,7 @@ def test_cobertura_has_the_lines_of_lcov(trace, ask, workspace, tmp_path):
 def test_lcov_names_files_where_they_are(trace, ask, workspace, tmp_path):
     (tmp_path / "dir").mkdir()
     (tmp_path / "dir/file_0.c").write_text("x\n" * 200)
-    workspace.source_folders = (str(tmp_path),)
+    workspace.kernel.source_folders = (str(tmp_path),)
     lines, said = ask(f"export lcov {trace('a.kcov', WORDS)}")
     assert f"SF:{tmp_path}/dir/file_0.c" in lines
     assert "--source-dir" in said
@@ -267,7 +267,7 @@ def test_names_that_the_format_splits_at(trace, ask, workspace, monkeypatch):
         location._replace(frames=tuple(frame._replace(function="a;b c\nd") for frame in location.frames))
         for location in locate(pcs)
     ]
-    workspace.names = known
+    workspace.kernel.names = known
     lines, _ = ask(f"export folded {trace('t.kcov', CALLS[:1], 'TRACE_PC_EXT')}")
     assert lines == ["a\\x3bb\\x20c\\x0ad 1"]
 
@@ -347,7 +347,7 @@ def test_nowhere_to_write(trace, workspace):
 
 
 def test_a_machine_whose_calls_are_unknown(trace, workspace):
-    workspace.target.machine = "vax"
+    workspace.kernel.target.machine = "vax"
     with pytest.raises(KcovdbgError, match="vax"):
         run_line(workspace, f"export rawcover {trace('a.kcov', WORDS)}")
     assert run_line(workspace, f"export hex file:{trace('b.kcov', WORDS).removeprefix('file:')}") == 0

@@ -48,7 +48,7 @@ TABLE = COMMANDS.with_commands(*PROBES)
 
 @pytest.fixture
 def opened(monkeypatch):
-    monkeypatch.setattr("kcovdbg.console.workspace.detect_layout", lambda _target: make_layout())
+    monkeypatch.setattr("kcovdbg.console.kernel.detect_layout", lambda _target: make_layout())
     return []
 
 

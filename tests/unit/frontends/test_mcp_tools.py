@@ -15,9 +15,10 @@ from kcovdbg.console.argument import Value
 from kcovdbg.console.argument_parser import convert_arguments, parse_arguments
 from kcovdbg.console.buffer_sources import find_buffer
 from kcovdbg.console.column import LIST, NUMBER, TEXT, Column
-from kcovdbg.console.file_confinement import FileConfinement
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.console.runner import run_words
+from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.frontends.mcp.tools import MAX_BYTES, MAX_ROWS, NOTICE, TOOLS, WRITERS, ToolBox, make_tool
@@ -31,10 +32,10 @@ def make_box(monkeypatch):
     def make(confinement=FileConfinement(), *, tasks=None, target=None, open_target=None):  # noqa: B008
         reader = StubReader() if tasks is None else StubReader(all=tasks)
         workspace = make_workspace(Streams(), monkeypatch, reader=reader, target=target)
-        workspace.find_symbolizer = lambda _target: None
+        monkeypatch.setattr(Kernel, "symbolizer", None)
         if open_target is not None:
-            workspace = replace(workspace, open_target=open_target)
-        monkeypatch.setattr(Workspace, "layout", make_layout())
+            workspace = replace(workspace, kernel=replace(workspace.kernel, open_target=open_target))
+        monkeypatch.setattr(Kernel, "layout", make_layout())
         return ToolBox(workspace, confinement)
 
     return make

@@ -16,6 +16,7 @@ from prompt_toolkit.output import DummyOutput
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console import completion_index as harvesting
 from kcovdbg.console.command import Command
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
@@ -115,7 +116,7 @@ def test_a_target_that_cannot_be_opened_comes_before_the_prompt(streams):
         raise TargetError("vmcore can't be read", hint="try another")
 
     with pytest.raises(TargetError, match="vmcore can't be read"):
-        run_keys(Workspace(COMMANDS, fail, find_terminal=streams.find), "\x04")
+        run_keys(Workspace(COMMANDS, Kernel(fail), find_terminal=streams.find), "\x04")
 
 
 def test_exit_status_of_a_target_that_cannot_be_opened(monkeypatch, capsys):

@@ -12,6 +12,7 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.json_schema import schema_of
+from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_words
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
@@ -59,8 +60,8 @@ def kernel(monkeypatch):
         FakeSampler.answers = answers
         monkeypatch.setattr(command, "Sampler", FakeSampler)
         target = make_target(**{"live": True, "state": lambda: MachineState.RUNNING, "watchpoints": None, **values})
-        workspace = Workspace(COMMANDS, lambda: target)
-        workspace.__dict__["layout"] = make_layout()
+        workspace = Workspace(COMMANDS, Kernel(lambda: target))
+        workspace.kernel.__dict__["layout"] = make_layout()
         stdout = io.StringIO()
         terminal = Terminal(stdout, io.StringIO(), 80 if is_terminal else None)
         return workspace, terminal, stdout

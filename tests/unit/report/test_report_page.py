@@ -192,9 +192,9 @@ def streams():
 @pytest.fixture
 def workspace(streams, monkeypatch):
     workspace = make_workspace(streams, monkeypatch)
-    workspace.names = names()
-    workspace.symbolizer = None
-    workspace.optional_target = None
+    workspace.kernel.names = names()
+    workspace.kernel.symbolizer = None
+    workspace.kernel.optional_target = None
     return workspace
 
 
@@ -286,7 +286,7 @@ def test_long_traces_are_cut_with_a_sentence(workspace, streams, trace, tmp_path
 def test_files_that_are_too_much_are_packed(workspace, streams, trace, tmp_path, monkeypatch):
     (tmp_path / "dir").mkdir()
     (tmp_path / "dir/file_0.c").write_text("\tif (a < 3) // one\n" * 150)
-    workspace.source_folders = (str(tmp_path),)
+    workspace.kernel.source_folders = (str(tmp_path),)
     name = trace("a", WORDS)
     whole = write_report(workspace, streams, tmp_path / "r.html", name)
     # The helper's file fits.
@@ -370,7 +370,7 @@ def test_what_it_needs(workspace, trace, tmp_path):
         run_line(workspace, f"report {trace('a', WORDS)}")
     with pytest.raises(UsageError, match="two buffers"):
         run_line(workspace, f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x")
-    workspace.open_target = None
+    workspace.kernel.open_target = None
     with pytest.raises(KcovdbgError, match="no target"):
         run_line(workspace, f"report -o {tmp_path}/x")
     assert not (tmp_path / "x").exists()
@@ -385,7 +385,7 @@ def test_a_busy_socket(streams, monkeypatch, tmp_path):
 
     workspace = make_workspace(streams, monkeypatch)
     workspace.__dict__.pop("target", None)
-    workspace.open_target = fail
+    workspace.kernel.open_target = fail
     with pytest.raises(KcovdbgError, match="no greeting within 5 s") as caught:
         run_line(workspace, f"report -o {tmp_path}/x")
     assert caught.value.hint == problem.hint

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.console.symbol_sources import ProgressBar
+from kcovdbg.console.table_progress import ProgressBar
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame

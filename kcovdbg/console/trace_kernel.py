@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The workspace in which traces are read: that of their build, which side files name, with the modules that they name."""
+"""The kernel that traces are of: that of their build, which side files name, with the modules that they name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import page_align, page_align_down
 from kcovdbg.console.argument import Value
-from kcovdbg.console.buffer_sources import confine, find_folder, find_trace_operands
 from kcovdbg.console.command import Command
-from kcovdbg.console.symbol_sources import TableTarget, find_module_sets, find_symbolizer
+from kcovdbg.console.kernel import Kernel
+from kcovdbg.console.kernel_names import find_module_sets
+from kcovdbg.console.trace_paths import confine, find_trace_operands
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
@@ -28,6 +30,7 @@ from kcovdbg.symbols.coverage_points import PointKind, find_place_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Fallback
 from kcovdbg.symbols.table_cache import open_table
+from kcovdbg.symbols.table_target import TableTarget
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.protocol import Target
@@ -149,34 +152,35 @@ def find_module_files(names: Iterable[str]) -> Mapping[str, ModuleFile]:
 _BUILD_ID: Final = re.compile(r"[0-9a-f]+")
 
 
-def find_workspace(workspace: Workspace, command: Command, args: Namespace) -> Workspace:
-    """Return the workspace in which a command runs whose buffers are traces: that of their build.
+def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kernel:
+    """Return the kernel on which a command runs whose buffers are traces: that of their build.
 
     Traces of one other build, known by their side files, have names by its table in the cache. The running kernel is not
     opened for them.
     """
+    kernel = workspace.kernel
     given = [getattr(args, argument.attribute, None) for argument in command.arguments if argument.value is Value.BUFFER]
     words = [word for value in given if value for word in ([value] if isinstance(value, str) else value)]
     if workspace.other_vmlinux or not words or not all(find_trace_operands(word) or word in workspace.kept for word in words):
-        return workspace
+        return kernel
     headers = [header for word in words for header in read_headers(workspace, word)]
     ids = {build_id for word in words for build_id in find_build_ids(workspace, word, None)}
     build_id = next(iter(ids), None)
-    own = workspace.target if workspace.is_target_named and workspace.optional_target is not None else None
+    own = kernel.target if kernel.is_named and kernel.optional_target is not None else None
     if len(ids) > 1 or build_id in (None, running_build_id() if own is None else own.build_id):
-        return workspace
+        return kernel
     if build_id not in workspace.of_builds:
         table = open_table(build_id)
-        if table is None and workspace.is_target_named:
-            return workspace
+        if table is None and kernel.is_named:
+            return kernel
         workspace.of_builds[build_id] = replace(
-            workspace,
+            kernel,
             open_target=partial(_open_table_target, build_id, table, [header for header in headers if header is not None], own),
-            is_target_named=True,
-            # The one that the workspace has may be for a table that the user named.
-            find_symbolizer=find_symbolizer,
-            # The user's source tree is of the kernel that he named.
-            source_folders=() if own is not None else workspace.source_folders,
+            is_named=True,
+            # What the user named may be of the other kernel.
+            table_file=None,
+            tables=(),
+            source_folders=() if own is not None else kernel.source_folders,
         )
     return workspace.of_builds[build_id]
 
@@ -200,8 +204,9 @@ def read_headers(workspace: Workspace, word: str) -> Iterator[TraceHeader | None
     for path in find_trace_operands(word):
         with contextlib.suppress(KcovdbgError, OSError):
             # What cannot be read is reported when it is.
-            found = confine(workspace, path)
-            folder = find_folder(workspace, found)
+            confinement = workspace.confinement
+            found = confine(path, confinement)
+            folder = None if confinement is None else confinement.folder_of(Path(found))
             yield from (read_header(trace, folder) for trace in find_traces(found))
 
 

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The files that commands may use on behalf of another program: trace files, and a directory."""
+"""The trace files that arguments name, and those that they may name on behalf of another program."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.records.trace_file import SUFFIX, side_path
+from kcovdbg.records.trace_file import SUFFIX, find_traces, side_path
 
+FILE: Final = "file:"
+"""Begins the name of a buffer that is a trace file."""
+# The path of a trace file, in an expression as well.
+_OPERAND: Final = re.compile(r"file:([^\s&|^()]+)")
 # Limit for names in a hint.
 _NAMED: Final = 8
 _MAGIC: Final = frozenset("*?[")
@@ -87,3 +93,39 @@ class FileConfinement:
         yield from map(str, self.traces)
         if self.folder is not None:
             yield from (path.name for path in self.folder.glob("*.kcov") if path.is_file())
+
+
+def find_trace_operands(word: str) -> set[str]:
+    """Return the paths of trace files, directories of them, and patterns that a buffer's name or an expression may name."""
+    names = {match[1] for match in _OPERAND.finditer(word)}
+    if word.startswith(FILE):
+        # A path alone may contain what is an operator elsewhere.
+        names.add(word.removeprefix(FILE))
+    return names
+
+
+def find_trace_files(path: str, confinement: FileConfinement | None) -> Sequence[Path]:
+    """Return the trace files in a directory, or those that match a pattern, by name.
+
+    :raises KcovdbgError: as :func:`~kcovdbg.records.trace_file.find_traces`.
+    """
+    return find_traces(confine(path, confinement))
+
+
+def confine(path: str, confinement: FileConfinement | None) -> str:
+    """Return the path of a file that an argument names.
+
+    :raises KcovdbgError: when arguments may not name it.
+    """
+    if confinement is not None:
+        return str(confinement.find_input(path))
+    return os.path.expanduser(path)  # noqa: PTH111 - that of Path raises for an unknown user
+
+
+def find_input_traces(word: str) -> Iterator[str]:
+    """Iterate over the trace files that a word names, and their side files."""
+    for name in find_trace_operands(word):
+        with contextlib.suppress(KcovdbgError, OSError):
+            for path in find_traces(name):
+                yield str(path)
+                yield str(side_path(path))

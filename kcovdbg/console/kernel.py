@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One kernel and what is known of it: memory, its KCOV, and names, coverage points and source for its PCs.
+
+Each part is read or opened when it is first asked for, and so are the modules that read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from kcovdbg.errors import KcovdbgError, TargetError
+from kcovdbg.model.location import Location
+from kcovdbg.walk.layout import Layout, detect_layout
+
+if TYPE_CHECKING:
+    from kcovdbg.console.kernel_names import LineSource
+    from kcovdbg.model.module_place import ModulePlace
+    from kcovdbg.model.point_proof import PointProof
+    from kcovdbg.records.pc_convention import PointSet
+    from kcovdbg.records.pc_list import TraceKernel
+    from kcovdbg.records.pc_names import LocationCache
+    from kcovdbg.symbols.remote_calls import RemoteCalls
+    from kcovdbg.symbols.source_tree import SourceTree
+    from kcovdbg.symbols.symbolizer import Symbolizer
+    from kcovdbg.target.protocol import Target
+
+
+@dataclass(eq=False)
+class Kernel:
+    """One kernel, or none: trace files can be read without one."""
+
+    open_target: Callable[[], Target] | None = None
+    """Opens it when it is first needed; None where the user gave none."""
+    is_named: bool = True
+    """Whether the user named it; otherwise it is the running one, if a command needs it."""
+    table_file: str | None = None
+    """A location table of it that was built elsewhere."""
+    tables: Sequence[str] = ()
+    """Location tables of any builds that were built elsewhere, in place of ``table_file``."""
+    source_folders: Sequence[str] = ()
+    """Roots of source trees that the user named."""
+    substitutions: Sequence[tuple[str, str]] = ()
+    """Prefixes of source paths, as debug info names them and as they are here."""
+    wait: Callable[[Symbolizer], object] | None = None
+    """Waits a moment for a table that is being built: without it, lines are less exact and tail calls are unknown."""
+    write_remark: Callable[[str], None] | None = None
+    """Takes a note on how PCs are named."""
+
+    @cached_property
+    def target(self) -> Target:
+        """The kernel, opened when first asked for.
+
+        :raises TargetError: when it cannot be opened.
+        """
+        if self.open_target is None:
+            raise TargetError("no target", hint="kcovdbg -c VMCORE -s VMLINUX; kcovdbg --help lists the others")
+        return self.open_target()
+
+    @cached_property
+    def optional_target(self) -> Target | None:
+        """The kernel, None where there is none or it cannot be opened."""
+        return None if self._target_error is not None else self.target
+
+    @property
+    def target_problem(self) -> str:
+        """Why there is no :attr:`optional_target`."""
+        return "no kernel is given" if self._target_error is None else str(self._target_error)
+
+    @property
+    def names_problem(self) -> str:
+        """Why PCs have no names without :attr:`optional_target`."""
+        return self.target_problem if self.is_named else "no vmlinux is named: -s VMLINUX"
+
+    @property
+    def name_remarks(self) -> tuple[str, ...]:
+        """Why PCs have no names, where they have none."""
+        return () if self.optional_target is not None else (f"no names: {self.names_problem}",)
+
+    @cached_property
+    def _target_error(self) -> KcovdbgError | None:
+        try:
+            _ = self.target
+        except KcovdbgError as error:
+            return error
+        return None
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Which KCOV the kernel has and where its members are.
+
+        :raises TargetError: when it has none.
+        """
+        return detect_layout(self.target)
+
+    @property
+    def kaslr_offset(self) -> int:
+        """The KASLR offset in bytes, 0 without a kernel."""
+        return 0 if self.optional_target is None else self.optional_target.kaslr_offset
+
+    @property
+    def lines(self) -> LineSource | None:
+        """Source lines by the target's debug info, None where it has none."""
+        return cast("LineSource | None", getattr(self.optional_target, "lines", None))
+
+    @property
+    def image(self) -> str | None:
+        """Path of the kernel image with debug info, None where there is none."""
+        return None if self.lines is None else self.lines.image
+
+    @property
+    def code(self) -> str | None:
+        """Path of the stripped kernel image, None where :attr:`image` has the code."""
+        return cast("str | None", getattr(self.optional_target, "code", None))
+
+    @property
+    def modules(self) -> tuple[ModulePlace, ...] | None:
+        """Where loaded modules are, with addresses as KCOV records them; None where that is unknown."""
+        lines = self.lines
+        return None if lines is None else tuple(place.shift(-self.kaslr_offset) for place in lines.module_places())
+
+    @property
+    def module_files(self) -> Mapping[str, str]:
+        """The files of loaded modules that are at hand, by build ID."""
+        find = getattr(self.lines, "loaded_files", None)
+        return {} if find is None else find()
+
+    @cached_property
+    def symbolizer(self) -> Symbolizer | None:
+        """Locates PCs of the kernel; None without one. A table that its build lacks is made in the background.
+
+        :raises TargetError: when a location table cannot be read, or ``table_file`` is of another build.
+        """
+        target = self.optional_target
+        if target is None:
+            return None
+        from kcovdbg.console.kernel_names import make_symbolizer
+        from kcovdbg.symbols.table_cache import choose_table_file
+
+        table_file = self.table_file or choose_table_file(self.tables, target.build_id)
+        symbolizer = make_symbolizer(target, self.lines, self.code, table_file)
+        if symbolizer.note is not None and self.write_remark is not None:
+            self.write_remark(symbolizer.note)
+        return symbolizer
+
+    @cached_property
+    def names(self) -> LocationCache:
+        """Names for recorded PCs; without a kernel, PCs have none."""
+        from kcovdbg.console.kernel_names import TargetCode, make_names
+        from kcovdbg.records.pc_names import LocationCache
+
+        symbolizer, target = self.symbolizer, self.optional_target
+        if symbolizer is None:
+            return LocationCache(lambda pcs: [Location(pc, ()) for pc in pcs])
+        return make_names(symbolizer, self.wait, None if target is None else TargetCode(target, self.lines))
+
+    @cached_property
+    def point_proof(self) -> PointProof:
+        """Proves that records are coverage points."""
+        from kcovdbg.symbols.code_proof import CodeProof
+
+        return CodeProof(self.image, self.target.build_id, self.target.kaslr_offset, self.lines, code=self.code)
+
+    @cached_property
+    def remote_calls(self) -> RemoteCalls:
+        """The calls of the kernel that announce remote handles."""
+        from kcovdbg.symbols.remote_calls import RemoteCalls
+
+        return RemoteCalls(self.image, self.target.build_id, self.target.kaslr_offset, code=self.code)
+
+    @cached_property
+    def source(self) -> SourceTree:
+        """The source of the kernel, where it can be found: in the folders that the user named, or where it was built."""
+        from kcovdbg.console.kernel_names import make_source_tree
+
+        return make_source_tree(self.image, self.source_folders, self.substitutions)
+
+    def find_point_sets(self) -> Sequence[PointSet] | None:
+        """Return the PCs that the kernel and its modules can record, None where there is no table of them yet."""
+        from kcovdbg.console.kernel_names import find_module_sets
+        from kcovdbg.records.pc_convention import table_points
+
+        table = self.names.table
+        image = None if table is None else table_points(table)
+        return None if image is None else (image, *find_module_sets(self.modules or (), self.module_files))
+
+    def find_base(self, name: str) -> int | None:
+        """Return where offsets in the image or a module count from, as KCOV records addresses; None where that is unknown.
+
+        :param name: of its file: ``vmlinux``, ``ext4.ko``.
+        """
+        stem = name.partition(".ko")[0].replace("-", "_")
+        for place in self.modules or ():
+            if place.name == stem:
+                return dict(place.sections).get(".text")
+        if name.lower().startswith(("vmlinux", "bzimage", "image")):
+            for symbol in ("_text", "_stext"):
+                with contextlib.suppress(KcovdbgError):
+                    return self.target.symbol(symbol).address - self.kaslr_offset
+        return None
+
+    @property
+    def trace_kernel(self) -> TraceKernel | None:
+        """What traces of this kernel are read by, None without one."""
+        target = self.optional_target
+        if target is None:
+            return None
+        from kcovdbg.records.pc_list import TraceKernel
+
+        return TraceKernel(
+            target.build_id, target.kaslr_offset, target.machine, self.find_point_sets, lambda: self.modules, self.find_base
+        )
+
+    def input_files(self) -> Iterator[str]:
+        """Iterate over the files that are read: those of the target are known once it is open, source files once read."""
+        opened = vars(self)
+        yield from getattr(opened.get("target"), "files", ())
+        yield from self.source_folders
+        yield from (new for _, new in self.substitutions)
+        if "source" in opened:
+            yield from map(str, self.source.paths)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Names and source for the PCs of a kernel: by its location table, or by its debug info where it has no table yet."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from kcovdbg.abi.address import pc_of
+from kcovdbg.elf.compile_units import read_comp_dir
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import KcovdbgError, TargetError
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.records.located_records import matches_path
+from kcovdbg.records.pc_convention import PointSet, list_points
+from kcovdbg.records.pc_names import LocationCache, OtherCode
+from kcovdbg.symbols.coverage_points import find_place_points
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.source_tree import SourceTree
+from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
+from kcovdbg.target.protocol import Target
+
+
+class LineSource(Modules, Protocol):
+    """Source lines of a target: its attribute ``lines``, where it has one."""
+
+    @property
+    def image(self) -> str | None:
+        """Path of the kernel image with debug info."""
+
+    def frames_at(self, address: int) -> Sequence[Frame]:
+        """Return the frames at an address in the running kernel; empty where debug info lacks it."""
+
+    def has_function(self, name: str) -> bool:
+        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
+
+    def module_files(self) -> Iterator[str]:
+        """Yield the source files of loaded modules, some more than once."""
+
+    def module_places(self) -> tuple[ModulePlace, ...]:
+        """Return where the code of loaded modules is."""
+
+
+def make_symbolizer(target: Target, lines: LineSource | None, code: str | None, table_file: str | None) -> Symbolizer:
+    """Return the symbolizer of a kernel; where its build has no table yet, one is made in the background.
+
+    :param code: path of its stripped image, None where that of ``lines`` has the code.
+    :param table_file: a table that was built elsewhere.
+    :raises TargetError: when this table cannot be read, or is of another build.
+    """
+
+    def name_at(address: int) -> Sequence[Frame]:
+        name = target.symbol_name(address)
+        return () if name is None else (Frame(name, None, None, None),)
+
+    return open_symbolizer(
+        target.kaslr_offset,
+        build_id=target.build_id,
+        image=None if lines is None else lines.image,
+        code=None if lines is None else code,
+        fallback=name_at if lines is None else lines.frames_at,
+        modules=lines,
+        word_size=target.word_size,
+        table_file=table_file,
+    )
+
+
+def make_names(symbolizer: Symbolizer, wait: Callable[[Symbolizer], object] | None, other: OtherCode | None) -> LocationCache:
+    """Return names for the PCs of a kernel.
+
+    :param wait: called when they are first used, to wait for the table.
+    """
+
+    @cache
+    def find_table() -> LocationTable | None:
+        if wait is not None:
+            wait(symbolizer)
+        return symbolizer.table
+
+    def locate(pcs: Sequence[int]) -> Sequence[Location]:
+        find_table()
+        return symbolizer.locate_all(pcs)
+
+    return LocationCache(locate, lambda: find_table() or symbolizer.table, other)
+
+
+class TargetCode(OtherCode):
+    """The code of a kernel that its location table does not have.
+
+    :param target: the kernel.
+    :param lines: of its modules, None where it has no debug info.
+    """
+
+    def __init__(self, target: Target, lines: LineSource | None) -> None:
+        self._target = target
+        self._lines = lines
+
+    def find_code(self, name: str) -> range | None:
+        """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""
+        try:
+            symbol = self._target.symbol(name)
+        except KcovdbgError:
+            return None
+        start = pc_of(symbol.address, self._target.kaslr_offset)
+        return range(start, start + symbol.size)
+
+    def has_function(self, name: str) -> bool:
+        """Return whether there is a function with a name, one that is inlined everywhere included."""
+        return self._lines is not None and self._lines.has_function(name)
+
+    def has_file(self, path: str) -> bool:
+        """Return whether a module has code of a file or directory, or of one that matches a pattern."""
+        return self._lines is not None and any(matches_path(path, file) for file in self._lines.module_files())
+
+
+def make_source_tree(
+    image: str | None, folders: Sequence[str | Path] = (), substitutions: Sequence[tuple[str, str]] = ()
+) -> SourceTree:
+    """Return the source tree of a kernel, looked for in these folders and where it was built.
+
+    :param image: of the kernel.
+    :param substitutions: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes them.
+    """
+    directory: str | None = None
+    if image is not None:
+        with contextlib.suppress(TargetError), ElfFile(image) as elf:
+            directory = read_comp_dir(elf)
+    return SourceTree(folders, build_directory=directory, image=image, substitutions=substitutions)
+
+
+def find_module_sets(places: Iterable[ModulePlace], paths: Mapping[str, str]) -> Iterator[PointSet]:
+    """Iterate over the coverage points of modules whose files are at hand.
+
+    :param places: where modules are, with addresses as KCOV records them.
+    :param paths: of their files, by build ID.
+    """
+    for place in places:
+        path = paths.get(place.build_id or "")
+        if path is not None and place.sections:
+            # Points of a file that cannot be read are unknown.
+            with contextlib.suppress(TargetError):
+                yield list_points(find_place_points(place, path), place.span, place.name)
