@@ -251,7 +251,7 @@ def test_other_containers_of_what_a_task_executed(demo, recorded, tmp_path, kind
 
 def test_random_addresses_of_code_are_damage(demo, recorded, tmp_path):
     source = random.Random(3)
-    points = demo.names.table
+    points = demo.kernel.names.table
     noise = [0xFFFFFFFF81000000 + source.randrange(0x7FFFFF) for _ in range(100)]
     noise = [pc for pc in noise if not any(pc + delta in points for delta in (0, 1, 5, 10))]
     path = tmp_path / "t"
