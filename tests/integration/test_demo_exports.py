@@ -112,7 +112,9 @@ def test_module_offsets_against_the_symbol_table(demo, ask):
     if nm is None:
         pytest.skip("nm isn't installed: apt-get install binutils")
     names, start = {}, None
-    for line in subprocess.run([nm, demo.kernel.target.lines.image], capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in subprocess.run(
+        [nm, demo.kernel.target.lines.image], capture_output=True, text=True, check=True
+    ).stdout.splitlines():
         address, kind, name = line.split()
         if kind in "tTwW":
             # The compiler's copies of a function have a suffix.
