@@ -41,7 +41,11 @@ STEPS = (
         ),
     ),
     Step("packages", (*PYTEST, "tests/integration/packages")),
-    Step("the lab and GDB", (*PYTEST, "-m", "not bench", "tests/lab", "tests/integration/gdb")),
+    # By files, as the tests of one share a guest.
+    Step(
+        "the lab and GDB",
+        (*PYTEST, *PARALLEL, "--dist", "loadfile", "-m", "not bench", "tests/lab", "tests/integration/gdb"),
+    ),
 )
 
 

@@ -276,7 +276,7 @@ class Guest:
             raise LabError(f"the workload answers {line!r} with: {answer['error']}")
         return self.truth.lines()[since:]
 
-    def run(self, script: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, script: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Run a shell script in the guest, with the host's programs and files; what it writes is gone with the guest.
 
         It takes a machine with an exchange directory (`/tmp/exchange` in the guest) and a share `root`.
