@@ -2,6 +2,7 @@
 """Signals that are turned into exceptions, in kcovdbg's own code only."""
 
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -99,6 +100,21 @@ atexit.register(lambda: os.kill(os.getpid(), signal.SIGQUIT))
 sys.argv[1:] = ["--version"]
 sys.exit(__main__.main())
 """
+
+
+def test_signals_wait_for_imports(monkeypatch, tmp_path):
+    """C code that imports a module, as drgn does to log, may lose an exception."""
+    (tmp_path / "interrupted.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ndone = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def block():
+        with signals_as_exit():
+            importlib.import_module("interrupted")
+            time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert sys.modules.pop("interrupted").done
 
 
 def test_a_signal_at_exit_is_no_exception_in_a_callback():
