@@ -138,11 +138,11 @@ class BackgroundJob:
             self._is_ending = True
             self._process.send_signal(signal.SIGTERM)
 
-    def end(self, patience: float = _PATIENCE) -> None:
+    def end(self) -> None:
         """End the command and keep its coverage. A collector that does not exit in time is killed; its coverage is lost."""
         if self.status is None:
             self.ask_to_end()
-            if not self.wait(patience):
+            if not self.wait(_PATIENCE):
                 # The kernel kills all tasks that it traces (PTRACE_O_EXITKILL).
                 self._process.kill()
                 self._process.wait()
@@ -158,13 +158,19 @@ class BackgroundJob:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class Jobs:
-    """The collectors of one workspace.
+# Of the last lines that a failed collector wrote.
+_SHOWN_LINES: Final = 3
 
+
+class Jobs:
+    """The collectors of one workspace, which announces their ends and ends them with the program.
+
+    :param workspace: what they have collected is kept there.
     :param program: command line that runs kcovdbg on the workspace's target.
     """
 
-    def __init__(self, program: Sequence[str]) -> None:
+    def __init__(self, workspace: Workspace, program: Sequence[str]) -> None:
+        self._workspace = workspace
         self._program = tuple(program)
         self._jobs: dict[int, BackgroundJob] = {}
 
@@ -197,47 +203,22 @@ class Jobs:
         except KeyError:
             raise CollectError(f"job {number}: no such job", hint="jobs lists them") from None
 
-    def close(self) -> None:
-        """End all running collectors at the same time."""
+    def announce(self) -> list[Line]:
+        """Keep what ended collectors collected, and return a line for each one that has ended since the last call."""
+        ended = [job for job in self if not job.is_told and job.status is not None]
+        return [(("", text),) for job in ended for text in _announce(self._workspace, job)]
+
+    def end(self) -> list[Line]:
+        """End all collectors that run, at the same time, because the program ends; return what to report."""
+        lines: list[Line] = [(("", f"[{job.number}] ending: {job.title}"),) for job in self.running]
         for job in self.running:
             job.ask_to_end()
         for job in self:
             job.end()
-
-    def remove(self) -> None:
-        """Forget all jobs and remove their temporary files; they must have ended."""
+        lines += self.announce()
         for job in self:
             job.close()
         self._jobs.clear()
-
-
-# Of the last lines that a failed collector wrote.
-_SHOWN_LINES: Final = 3
-
-
-class Collectors:
-    """The collectors of a workspace, which announces their ends and ends them with the program.
-
-    :param workspace: what they have collected is kept there.
-    :param program: the words that run kcovdbg in another process.
-    """
-
-    def __init__(self, workspace: Workspace, program: Sequence[str]) -> None:
-        self._workspace = workspace
-        self.jobs = Jobs(program)
-        """The collectors."""
-
-    def announce(self) -> list[Line]:
-        """Keep what ended collectors collected, and return a line for each one that has ended since the last call."""
-        ended = [job for job in self.jobs if not job.is_told and job.status is not None]
-        return [(("", text),) for job in ended for text in _announce(self._workspace, job)]
-
-    def end(self) -> list[Line]:
-        """End all collectors that run, because the program ends; return what to report."""
-        lines: list[Line] = [(("", f"[{job.number}] ending: {job.title}"),) for job in self.jobs.running]
-        self.jobs.close()
-        lines += self.announce()
-        self.jobs.remove()
         return lines
 
 
@@ -246,15 +227,15 @@ def find_jobs(workspace: Workspace) -> Jobs:
 
     :raises CapabilityError: inside another debugger.
     """
-    found = next((work for work in workspace.background if isinstance(work, Collectors)), None)
+    found = next((work for work in workspace.background if isinstance(work, Jobs)), None)
     if found is None:
         if workspace.program is None:
             raise CapabilityError(
                 "cannot run commands in the background here", hint="use kcovdbg's own shell, or collect without &"
             )
-        found = Collectors(workspace, workspace.program)
+        found = Jobs(workspace, workspace.program)
         workspace.background.append(found)
-    return found.jobs
+    return found
 
 
 def start_collect(context: Context, args: Namespace, words: Sequence[str]) -> Lines:

@@ -161,15 +161,15 @@ def _check_debugfs(_context: Context) -> Diagnosis:
     return Diagnosis(question, False, f"not at {folder}", f"mount -t debugfs none {folder}")
 
 
-def _check_open(_context: Context) -> Diagnosis:
-    question = "can I open KCOV?"
+def _try_open(path: Path, name: str) -> Diagnosis:
+    question = f"can I open {name}?"
     try:
-        descriptor = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        status = path.stat()
     except OSError as error:
-        fix = "run kcovdbg as root" if isinstance(error, PermissionError) else "see the lines above"
-        return Diagnosis(question, False, f"{DEVICE}: {error.strerror}", fix)
-    os.close(descriptor)
-    return Diagnosis(question, True, DEVICE)
+        problem = explain(Step.OPEN, error.errno or 0, path=str(path))
+        return Diagnosis(question, False, str(problem), problem.hint)
+    return Diagnosis(question, True, f"{path}, {stat.filemode(status.st_mode)}, owned by user {status.st_uid}")
 
 
 def check_devices(folder: Path = Path(DEVICE).parent, features: Collection[str] | None = None) -> Iterator[Diagnosis]:
@@ -184,54 +184,44 @@ def check_devices(folder: Path = Path(DEVICE).parent, features: Collection[str] 
             continue
         path = folder / request.device.file
         try:
-            status = path.stat()
+            path.stat()
         except OSError as error:
             # Only root can search debugfs, but the kernel's symbols are for everybody.
             if has_symbol((device.operations,)):
                 fix = "run kcovdbg as root" if isinstance(error, PermissionError) else f"mount -t debugfs none {folder}"
                 yield Diagnosis(f"can I open {path.name}?", False, f"{path}: {error.strerror}", fix)
             continue
-        yield from _check_device(path, status, mode, request, features)
+        opened = _try_open(path, path.name)
+        yield opened
+        if opened.ok:
+            yield _check_records(path, mode, request, features)
 
 
-def _check_device(
-    path: Path, status: os.stat_result, mode: Mode, request: EnableRequest, known: Collection[str] | None
-) -> Iterator[Diagnosis]:
-    question = f"can I open {path.name}?"
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-    except OSError as error:
-        problem = explain(Step.OPEN, error.errno or 0, path=str(path))
-        yield Diagnosis(question, False, str(problem), problem.hint)
-        return
-    yield Diagnosis(question, True, f"{path}, {stat.filemode(status.st_mode)}, owned by user {status.st_uid}")
+def _check_records(path: Path, mode: Mode, request: EnableRequest, known: Collection[str] | None) -> Diagnosis:
     question = f"does {path.name} record?"
     if known is not None and request.feature not in (None, *known):
         # An earlier form of it may still be enabled for a task that has ended.
-        yield Diagnosis(
+        return Diagnosis(
             question,
             None,
             f"not tried: collect needs the {path.name} of {request.since}",
             "tasks and buffer show what other programs record",
         )
-        return
     try:
         # Enabling it is safe on any kernel: the file is the series' own. Without debug info the records cannot be read.
         features = () if request.feature is None else (request.feature,)
         with Trace(mode.user_name, size=4096, features=features, path=str(path)) as trace:
             os.getpriority(os.PRIO_PROCESS, 0)
     except KcovdbgError as error:
-        yield Diagnosis(question, False, str(error), error.hint)
-        return
+        return Diagnosis(question, False, str(error), error.hint)
     if trace.count:
-        yield Diagnosis(question, True, f"getpriority() left {trace.count} words; collect with --mode {mode.user_name}")
-    else:
-        yield Diagnosis(
-            question,
-            None,
-            f"{path.name} was enabled, but getpriority() left nothing",
-            "only code that was compiled with its instrumentation is recorded",
-        )
+        return Diagnosis(question, True, f"getpriority() left {trace.count} words; collect with --mode {mode.user_name}")
+    return Diagnosis(
+        question,
+        None,
+        f"{path.name} was enabled, but getpriority() left nothing",
+        "only code that was compiled with its instrumentation is recorded",
+    )
 
 
 def _check_kcore(_context: Context) -> Diagnosis:
@@ -312,7 +302,7 @@ _CHECKS: Final[tuple[Callable[[Context], Diagnosis | Iterator[Diagnosis]], ...]]
     _check_kernel,
     _check_points,
     _check_debugfs,
-    _check_open,
+    lambda _context: _try_open(Path(DEVICE), "KCOV"),
     _check_kcore,
     _check_symbols,
     _check_collector,

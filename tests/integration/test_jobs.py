@@ -172,7 +172,7 @@ SESSION = """
 import os, sys, time
 from kcovdbg.collect.background_jobs import Jobs
 
-jobs = Jobs((sys.executable, sys.argv[1], str(os.getpid())))
+jobs = Jobs(None, (sys.executable, sys.argv[1], str(os.getpid())))
 print(jobs.start([sys.argv[2]], output="x", name=None, title="").pid, flush=True)
 time.sleep(1000)
 """

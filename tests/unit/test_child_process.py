@@ -13,6 +13,8 @@ import pytest
 from kcovdbg import child_process
 from kcovdbg.child_process import ROOT, find_install_command, python_command
 from kcovdbg.collect.background_jobs import Jobs
+from kcovdbg.commands import COMMANDS
+from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError
 from kcovdbg.farm.batch_job import WORKER
 from kcovdbg.farm.batch_run import import_arrow
@@ -53,13 +55,13 @@ def test_nothing_is_imported_from_the_current_directory(trap, monkeypatch, modul
 
 def test_a_background_collector_imports_nothing_from_there(trap):
     """The collected command runs in the current directory."""
-    jobs = Jobs(python_command(MODULES_STARTED[0], str(os.getpid())))
+    jobs = Jobs(Workspace(COMMANDS), python_command(MODULES_STARTED[0], str(os.getpid())))
     job = jobs.start(["--", "true"], output=None, name=None, title="collect -- true &")
     try:
         assert job.wait(60)
         assert not trap.exists(), trap.read_text()
     finally:
-        jobs.remove()
+        jobs.end()
 
 
 def test_the_user_s_own_search_path_is_kept(tmp_path, monkeypatch):
