@@ -85,7 +85,7 @@ def test_commands_from_a_file_and_a_transcript(shell, tmp_path):
     shell.type("\r")
     shell.wait("bucket")
     shell.wait(at_prompt)
-    shell.type("transcript --off\r")
+    shell.type("transcript off\r")
     shell.wait(at_prompt)
     written = (tmp_path / "written").read_text()
     assert "\x1b" not in written

@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import io
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final, TextIO, cast
 
 from kcovdbg.console.argument import Argument, Count, Value
@@ -86,11 +87,18 @@ class Transcript:
         if typed:
             file.write(f"{PROMPT}{typed}\n")
         try:
-            streams = (cast("TextIO", _CopiedStream(stream, file)) for stream in (terminal.stdout, terminal.stderr))
-            yield replace(terminal, stdout=next(streams), stderr=next(streams))
+            stdout, stderr = (
+                _CopiedStream(stream, partial(self._write, file)) for stream in (terminal.stdout, terminal.stderr)
+            )
+            yield replace(terminal, stdout=cast("TextIO", stdout), stderr=cast("TextIO", stderr))
         finally:
-            if not file.closed:
+            if self._file is file:
                 file.flush()
+
+    def _write(self, file: TextIO, text: str) -> None:
+        # The line that is run may have ended it.
+        if self._file is file:
+            file.write(text)
 
     def close(self) -> None:
         """End the file, if there is one."""
@@ -101,10 +109,10 @@ class Transcript:
         """Return the command that begins and ends the transcript."""
 
         def run(context: Context, args: Namespace) -> Lines | None:
-            if args.file is None and not args.off:
+            if args.file is None:
                 return text_lines(self._path or _OFF)
             self.close()
-            if args.file is not None:
+            if args.file != _OFF:
                 self._file = self._open.enter_context(open_text(args.file, context.inputs, append=True))
                 self._path = args.file
             return None
@@ -119,12 +127,11 @@ class Transcript:
                 "Meanwhile shell commands do not have the terminal for their output."
             ),
             arguments=(
-                Argument(("--off",), Value.FLAG, "end it"),
-                Argument(("file",), Value.FILE, "the file", count=Count.OPTIONAL, metavar="FILE", is_output=True),
+                Argument(("file",), Value.FILE, "the file, or off", count=Count.OPTIONAL, metavar="FILE", is_output=True),
             ),
             examples=(
                 Example("transcript session.txt", "keep what follows, for a report"),
-                Example("transcript --off", "no more"),
+                Example("transcript off", "no more"),
             ),
             needs=frozenset(),
         )
@@ -134,13 +141,13 @@ class _CopiedStream(io.TextIOBase):
     """A stream whose text also goes to a file, without colors. It has no descriptor, so that children's output goes there.
 
     :param stream: the stream.
-    :param file: the file.
+    :param copy: writes to the file.
     """
 
-    def __init__(self, stream: TextIO, file: TextIO) -> None:
+    def __init__(self, stream: TextIO, copy: Callable[[str], None]) -> None:
         super().__init__()
         self._stream = stream
-        self._file = file
+        self._copy = copy
 
     def writable(self) -> bool:
         """Return True."""
@@ -152,8 +159,7 @@ class _CopiedStream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write to both."""
-        if not self._file.closed:
-            self._file.write(SGR.sub("", text))
+        self._copy(SGR.sub("", text))
         return self._stream.write(text)
 
     def flush(self) -> None:

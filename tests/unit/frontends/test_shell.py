@@ -195,7 +195,7 @@ def test_transcript_of_what_is_typed_and_shown(workspace, streams, tmp_path):
         "taks",
         "transcript",
         "! echo $((40+2))",
-        "transcript --off",
+        "transcript off",
         "saved",
         "exit",
     )
@@ -211,6 +211,7 @@ def test_transcript_of_what_is_typed_and_shown(workspace, streams, tmp_path):
     shown, told = streams.take()
     assert f"\n{path}\n" in shown
     assert "taks" in told
+    assert "internal error" not in told
 
 
 def test_transcript_spares_inputs_and_needs_a_folder(workspace, streams, tmp_path):
