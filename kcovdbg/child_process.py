@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The command lines of Python processes that run a part of kcovdbg, or install one."""
+"""The command lines of Python processes that run a part of kcovdbg, or install one, and the script for GDB."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ def find_install_command(extra: str) -> str:
     """Return the command that installs an extra beside this kcovdbg, be it a package or a checkout."""
     options = ["-e", f"{ROOT}[{extra}]"] if (Path(ROOT) / "pyproject.toml").is_file() else [f"kcovdbg[{extra}]"]
     return shlex.join([sys.executable, "-m", "pip", "install", *options])
+
+
+def find_gdb_script() -> Path:
+    """Return the file that GDB sources: in gdb/ of a checkout, which is a part of an installed package."""
+    checkout = Path(ROOT, "gdb", "kcov.py")
+    return checkout if checkout.is_file() else Path(ROOT, "kcovdbg", "gdb", "kcov.py")
 
 
 def _search_path() -> list[str]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from docs.generate.command_pages import escape
-from kcovdbg.console.vocabulary import VOCABULARY
+from kcovdbg.console.help_text import VOCABULARY
 
 _INTRODUCTION = """\
 <!-- SPDX-License-Identifier: LGPL-2.1-or-later -->

@@ -18,7 +18,7 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Drawing, Fragment, Line, Lines, Table
-from kcovdbg.console.terminal import find_hunks, highlight
+from kcovdbg.console.source_text import find_hunks, highlight
 from kcovdbg.records.coverage import LineCoverage
 from kcovdbg.records.located_records import matches_function_or_file
 

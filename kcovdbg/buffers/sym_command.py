@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kcovdbg.abi.address import pc_of
+from kcovdbg.buffers.written_locations import WrittenLocation, WrittenLocations
 from kcovdbg.console.argument import Argument, Count, Value, WordError
-from kcovdbg.console.code_places import CodePlace, CodePlaces
 from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
@@ -26,13 +26,13 @@ from kcovdbg.records.oops_words import CodeWord, find_places, parse_words
 _STDIN: Final = "-"
 
 
-def _details(place: CodePlace) -> Iterator[Line]:
+def _details(place: WrittenLocation) -> Iterator[Line]:
     """Yield the functions that the innermost one was inlined into."""
     for frame in place.location.frames[1:]:
         yield (("", "    inlined into "), ("symbol", frame.function or "?"), ("", "  "), ("path", place_text(frame)))
 
 
-def _function(place: CodePlace) -> str | None:
+def _function(place: WrittenLocation) -> str | None:
     # What it was inlined into follows on lines of its own.
     location = place.location
     return function_text(location._replace(frames=location.frames[:1])) if place.pc is not None else None
@@ -53,7 +53,7 @@ _COLUMNS: Final = (
 )
 
 
-def _doubts(context: Context, place: CodePlace) -> Iterator[str]:
+def _doubts(context: Context, place: WrittenLocation) -> Iterator[str]:
     """Yield why the place may be another one than meant, or the address none that KCOV recorded."""
     yield from place.errors
     if place.pc is None or place.word.function is not None:
@@ -69,7 +69,7 @@ def _doubts(context: Context, place: CodePlace) -> Iterator[str]:
 
 
 def _run(context: Context, args: Namespace) -> Table | Lines:
-    places = CodePlaces(context, is_running=args.address)
+    places = WrittenLocations(context, is_running=args.address)
     if args.pcs == [_STDIN]:
         return _annotate(context, places, _read_lines(context))
     try:
@@ -92,7 +92,7 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
     return _make_table(context, rows)
 
 
-def _make_table(context: Context, rows: Sequence[CodePlace]) -> Table:
+def _make_table(context: Context, rows: Sequence[WrittenLocation]) -> Table:
     return Table(
         _COLUMNS,
         rows,
@@ -116,7 +116,7 @@ def _read_lines(context: Context) -> list[str]:
     return data.decode("utf-8", "backslashreplace").splitlines()
 
 
-def _annotate(context: Context, places: CodePlaces, lines: Sequence[str]) -> Lines:
+def _annotate(context: Context, places: WrittenLocations, lines: Sequence[str]) -> Lines:
     """Return the lines of a log with source lines for the functions in them."""
     found = [[(word, list(places.find(word))) for word in find_places(line)] for line in lines]
     rows = [place for line in found for _, choices in line for place in choices]
@@ -135,7 +135,7 @@ def _annotate(context: Context, places: CodePlaces, lines: Sequence[str]) -> Lin
     return Lines(text, data=_make_table(context, rows), remarks=remarks)
 
 
-def _annotate_line(line: str, words: Sequence[tuple[CodeWord, Sequence[CodePlace]]]) -> str:
+def _annotate_line(line: str, words: Sequence[tuple[CodeWord, Sequence[WrittenLocation]]]) -> str:
     """Return a line as scripts/decode_stacktrace.sh shows it: lines of inlined functions first, unknown functions unchanged."""
     pieces, at = [], 0
     for word, choices in words:

@@ -10,10 +10,10 @@ import sys
 from argparse import Namespace
 from typing import Final
 
+from kcovdbg.child_process import find_gdb_script
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.gdb_script import find_gdb_script
 from kcovdbg.errors import CapabilityError
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final
 
+from kcovdbg.child_process import find_gdb_script
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.gdb_script import find_gdb_script
 from kcovdbg.console.renderable import Lines, text_lines
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from kcovdbg.console.argument import EXPLANATIONS, LARGEST_NUMBER, SEPARATOR, Argument, Count, Value, WordError, convert
 from kcovdbg.console.command import HELP_OPTION, OUTPUT_OPTIONS, Command
-from kcovdbg.console.completion import quote
+from kcovdbg.console.command_line import quote
 from kcovdbg.console.paragraph import suggest
 
 NARGS = {Count.OPTIONAL: "?", Count.ANY: "*", Count.SOME: "+", Count.REST: argparse.REMAINDER}

@@ -16,8 +16,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.errors import LineError
 
@@ -55,21 +56,24 @@ class CommandLine:
     """A file whose lines to run."""
 
 
-_TOKEN = re.compile(
+# With quotes that the end of the line leaves open, for a line that is still being typed.
+_TOKEN: Final = re.compile(
     r"""(?P<blank>\s+)
     | (?P<comment>\#.*)
     | (?P<pipe>\|)
     | (?P<redirect>>>?)
     | (?P<refused>[0-9]+> | [<;&])
     # "[<ffffffff8108cb35>]" of an oops is no redirection.
-    | (?P<word>(?: \[<[0-9a-fA-Fx]+>\] | [^\s"'\\|<>;&] | \\. | "(?:[^"\\]|\\.)*" | '[^']*' )+)
-    | (?P<broken>.)""",
+    | (?P<word>(?: \[<[0-9a-fA-Fx]+>\] | [^\s"'\\|<>;&] | \\.? | "(?:[^"\\]|\\.)*(?:"|\\?$) | '[^']*'? )+)""",
     re.VERBOSE | re.DOTALL,
 )
+_CLOSED: Final = re.compile(r"""(?: [^"'\\] | \\. | "(?:[^"\\]|\\.)*" | '[^']*' )*""", re.VERBOSE | re.DOTALL)
 _BLANK = re.compile(r"\s*(?:#.*)?", re.DOTALL)
-_PIECE = re.compile(
-    r"""\\(?P<escaped>.) | "(?P<double>(?:[^"\\]|\\.)*)" | '(?P<single>[^']*)' | (?P<plain>.)""", re.VERBOSE | re.DOTALL
+_QUOTING: Final = re.compile(
+    r"""\\(?P<escaped>.?) | "(?P<double>(?:[^"\\]|\\.)*)(?:"|\\?$) | '(?P<single>[^']*)'? | (?P<plain>.)""",
+    re.VERBOSE | re.DOTALL,
 )
+_NEEDS_QUOTES: Final = re.compile(r"""[\s"'\\|<>;&#]""")
 _REFUSALS = {
     "<": "< FILE stands alone: it runs the commands in a file",
     ";": "only one command here",
@@ -113,7 +117,8 @@ def parse_line(source: str) -> CommandLine:
     for match in _TOKEN.finditer(source):
         kind, text, column = match.lastgroup, match[0], match.start()
         if kind == "word":
-            word = Word(_unquote(text), column)
+            _refuse_open_quote(source, match)
+            word = Word(unquote(text), column)
             if pending is None:
                 words.append(word)
             else:
@@ -125,9 +130,6 @@ def parse_line(source: str) -> CommandLine:
             return CommandLine(source, tuple(words), is_background=True)
         elif kind == "refused" or (kind == "redirect" and redirection is not None):
             raise LineError(_REFUSALS.get(text, "only standard output can be redirected, and only once"), source, column)
-        elif kind == "broken":
-            message = "unexpected end of line after '\\'" if text == "\\" else f"unterminated quote: {text}"
-            raise LineError(message, source, column)
         elif pending is not None and kind in ("redirect", "pipe"):
             break
         elif kind == "redirect":
@@ -160,14 +162,62 @@ def _expand_help(words: list[Word]) -> tuple[Word, ...]:
     return tuple(words)
 
 
-def _unquote(text: str) -> str:
+def _refuse_open_quote(source: str, word: re.Match[str]) -> None:
+    closed = _CLOSED.match(word[0])
+    end = 0 if closed is None else closed.end()
+    if end < len(word[0]):
+        mark = word[0][end]
+        message = "unexpected end of line after '\\'" if mark == "\\" else f"unterminated quote: {mark}"
+        raise LineError(message, source, word.start() + end)
+
+
+def unquote(text: str) -> str:
+    """Return a word without quotes, closed or not."""
     if not any(character in text for character in "\\\"'"):
         return text
     parts: list[str] = []
-    for piece in _PIECE.finditer(text):
-        if piece["double"] is not None:
+    for match in _QUOTING.finditer(text):
+        if match["double"] is not None:
             # As in sh: within double quotes a backslash quotes only these.
-            parts.append(re.sub(r'\\(["\\$`])', r"\1", piece["double"]))
+            parts.append(re.sub(r'\\(["\\$`])', r"\1", match["double"]))
         else:
-            parts.append(next(part for part in (piece["escaped"], piece["single"], piece["plain"]) if part is not None))
+            parts.append(next(part for part in match.group("escaped", "single", "plain") if part is not None))
     return "".join(parts)
+
+
+def quote(text: str) -> str:
+    """Quote a word for the command language."""
+    if text and not _NEEDS_QUOTES.search(text):
+        return text
+    if "'" not in text:
+        return f"'{text}'"
+    return '"' + re.sub(r'(["\\$`])', r"\\\1", text) + '"'
+
+
+class Piece(NamedTuple):
+    """A piece of a line; all of them together are the line."""
+
+    kind: str
+    """``blank``, ``word``, ``redirect``, ``pipe`` (to the line's end), ``comment``, ``shell`` (behind ``!``) or ``other``."""
+    text: str
+    column: int
+
+
+def split_pieces(text: str) -> Iterator[Piece]:
+    """Split any line into its pieces, one that is still being typed as well."""
+    stripped = text.lstrip()
+    if stripped.startswith("!"):
+        blanks = len(text) - len(stripped)
+        if blanks:
+            yield Piece("blank", text[:blanks], 0)
+        yield Piece("shell", stripped, blanks)
+        return
+    for match in _TOKEN.finditer(text):
+        assert match.lastgroup is not None
+        if match.lastgroup == "pipe":
+            yield Piece("pipe", text[match.start() :], match.start())
+            return
+        kind = match.lastgroup
+        if kind == "refused":
+            kind = "redirect" if match[0].endswith(">") else "other"
+        yield Piece(kind, match[0], match.start())

@@ -12,37 +12,14 @@ from enum import Enum
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command, CommandTable
+from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
 from kcovdbg.console.completion_index import LIMIT, Candidate, Choices, Index
 from kcovdbg.console.text import escape
 from kcovdbg.errors import UsageError
-
-_PIECE: Final = re.compile(
-    r"""(?P<blank>\s+)
-    | (?P<comment>\#.*)
-    | (?P<pipe>\|.*)
-    | (?P<redirect>>>?)
-    | (?P<word>(?: [^\s"'\\|<>;&] | \\.? | "(?:[^"\\]|\\.)*(?:"|\\?$) | '[^']*'? )+)
-    | (?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
-)
-_QUOTING: Final = re.compile(
-    r"""\\(?P<escaped>.?) | "(?P<double>(?:[^"\\]|\\.)*)(?:"|\\?$) | '(?P<single>[^']*)'? | (?P<plain>.)""",
-    re.VERBOSE | re.DOTALL,
-)
-_NEEDS_QUOTES: Final = re.compile(r"""[\s"'\\|<>;&#]""")
-
-
-class Piece(NamedTuple):
-    """A piece of a line; all of them together are the line."""
-
-    kind: str
-    """``blank``, ``word``, ``redirect``, ``pipe`` (to the line's end), ``comment``, ``shell`` (behind ``!``) or ``other``."""
-    text: str
-    column: int
 
 
 class CursorPlace(Enum):
@@ -69,20 +46,6 @@ class Cursor:
     """The part of the word that was typed, unquoted."""
     column: int
     """Where the word begins."""
-
-
-def split_pieces(text: str) -> Iterator[Piece]:
-    """Split any line into its pieces."""
-    stripped = text.lstrip()
-    if stripped.startswith("!"):
-        blanks = len(text) - len(stripped)
-        if blanks:
-            yield Piece("blank", text[:blanks], 0)
-        yield Piece("shell", stripped, blanks)
-        return
-    for match in _PIECE.finditer(text):
-        assert match.lastgroup is not None
-        yield Piece(match.lastgroup, match[0], match.start())
 
 
 def find_cursor(text: str) -> Cursor:
@@ -115,27 +78,6 @@ def _find_in_shell(piece: Piece, words: tuple[str, ...]) -> Cursor:
     assert typed is not None
     is_first = piece.text[: typed.start()].rstrip().endswith(("|", "!", ";", "&"))
     return Cursor(CursorPlace.PROGRAM if is_first else CursorPlace.SHELL, words, typed[0], piece.column + typed.start())
-
-
-def unquote(text: str) -> str:
-    """Return a word without quotes, closed or not."""
-    parts: list[str] = []
-    for match in _QUOTING.finditer(text):
-        if match["double"] is not None:
-            # As in sh: within double quotes a backslash quotes only these.
-            parts.append(re.sub(r'\\(["\\$`])', r"\1", match["double"]))
-        else:
-            parts.append(next(part for part in match.group("escaped", "single", "plain") if part is not None))
-    return "".join(parts)
-
-
-def quote(text: str) -> str:
-    """Quote a word for the command language."""
-    if text and not _NEEDS_QUOTES.search(text):
-        return text
-    if "'" not in text:
-        return f"'{text}'"
-    return '"' + re.sub(r'(["\\$`])', r"\\\1", text) + '"'
 
 
 _BUFFER_PREFIXES: Final = (

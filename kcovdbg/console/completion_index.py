@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import re
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import islice, takewhile
-from operator import itemgetter
+from itertools import islice
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.handle import decode_handle
@@ -31,9 +28,6 @@ LIMIT: Final = 200
 
 # A shorter part of a word is in too many words to be of use.
 _PART_LENGTH: Final = 3
-# Limit for a range that is put in its own order; of a longer one the first words in alphabetical order are offered.
-_SORTABLE: Final = 2000
-_LAST: Final = "\U0010ffff"
 
 
 class Candidate(NamedTuple):
@@ -49,21 +43,13 @@ def _is_part(typed: str) -> bool:
 
 
 class Choices:
-    """Words in a given order, found by their beginnings or other parts; immutable.
-
-    :param entries: in the order in which they are offered; of equal words the first one counts.
-    """
-
-    __slots__ = ("_entries", "_positions", "_texts")
+    """Words in the order in which they are offered; of equal words the first one counts."""
 
     def __init__(self, entries: Iterable[Candidate] = ()) -> None:
         unique: dict[str, Candidate] = {}
         for entry in entries:
             unique.setdefault(entry.text, entry)
         self._entries = tuple(unique.values())
-        ordered = sorted(enumerate(unique), key=itemgetter(1))
-        self._texts = [text for _, text in ordered]
-        self._positions = [position for position, _ in ordered]
 
     def __iter__(self) -> Iterator[Candidate]:
         return iter(self._entries)
@@ -71,17 +57,12 @@ class Choices:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def matching(self, prefix: str, limit: int = LIMIT) -> list[Candidate]:
-        """Return the words that begin with a text, then those that have it elsewhere, up to a limit."""
-        if not prefix:
-            return list(self._entries[:limit])
-        start = bisect_left(self._texts, prefix)
-        end = bisect_right(self._texts, prefix + _LAST, lo=start)
-        positions = self._positions[start : min(end, start + _SORTABLE)]
-        found = [self._entries[position] for position in sorted(positions)[:limit]]
-        if len(found) < limit and _is_part(prefix):
-            others = (entry for entry in self._entries if prefix in entry.text and not entry.text.startswith(prefix))
-            found += islice(others, limit - len(found))
+    def matching(self, prefix: str) -> list[Candidate]:
+        """Return the words that begin with a text, then those that have it elsewhere, up to :data:`LIMIT`."""
+        found = list(islice((entry for entry in self._entries if entry.text.startswith(prefix)), LIMIT))
+        if _is_part(prefix):
+            within = (entry for entry in self._entries if prefix in entry.text and not entry.text.startswith(prefix))
+            found += islice(within, LIMIT - len(found))
         return found
 
 
@@ -93,57 +74,42 @@ class CodeIndex:
 
     def __init__(self, find_table: Callable[[], LocationTable | None] = lambda: None) -> None:
         self._find_table = find_table
-        self._table: LocationTable | None = None
+        self._functions: Choices | None = None
+        self._files: Sequence[str] = ()
 
-    def _has_table(self) -> bool:
-        if self._table is None:
-            self._table = self._find_table()
-        return self._table is not None
+    def _load(self) -> Choices:
+        if self._functions is None:
+            table = self._find_table()
+            if table is None:
+                return _NOTHING
+            names = sorted({symbol.name for symbol in table.functions()})
+            self._functions = Choices(Candidate(name, "function") for name in names if escape(name) == name)
+            files = sorted({file.removeprefix("./") for file in table.files()})
+            self._files = [file for file in files if escape(file) == file]
+        return self._functions
 
     def functions(self, prefix: str) -> list[Candidate]:
         """Return the functions with a prefix."""
-        return self._functions.matching(prefix) if self._has_table() else []
+        return self._load().matching(prefix)
 
     def files(self, prefix: str) -> Iterator[Candidate]:
         """Iterate over the source files and directories with a prefix, down to the next slash."""
-        if not self._has_table():
-            return
+        self._load()
         head = prefix[: prefix.rfind("/") + 1]
-        previous = ""
-        start = bisect_left(self._files, prefix)
-        for file in takewhile(lambda file: file.startswith(prefix), self._files[start:]):
-            part, slash, _ = file[len(head) :].partition("/")
-            name = f"{head}{part}{slash}"
-            if name != previous:
-                yield Candidate(name, "directory" if slash else "source file")
-            previous = name
+        parts = (file[len(head) :].partition("/") for file in self._files if file.startswith(prefix))
+        for part, slash in dict.fromkeys((part, slash) for part, slash, _ in parts):
+            yield Candidate(f"{head}{part}{slash}", "directory" if slash else "source file")
 
     def named_files(self, prefix: str) -> Iterator[Candidate]:
         """Iterate over the source files in any directory whose own names have a text, those that begin with it first."""
-        if not self._has_table():
-            return
-        begin = [file for name, file in self._base_names if name.startswith(prefix)]
-        parts = self._base_names if _is_part(prefix) else ()
-        within = [file for name, file in parts if prefix in name and not name.startswith(prefix)]
+        self._load()
+        names = sorted((file.rpartition("/")[2], file) for file in self._files if prefix in file)
+        begin = [file for name, file in names if name.startswith(prefix)]
+        within = [file for name, file in names if prefix in name and not name.startswith(prefix)] if _is_part(prefix) else ()
         yield from (Candidate(file, "source file") for file in (*begin, *within))
 
-    @cached_property
-    def _functions(self) -> Choices:
-        assert self._table is not None
-        names = sorted({symbol.name for symbol in self._table.functions()})
-        return Choices(Candidate(name, "function") for name in names if escape(name) == name)
 
-    @cached_property
-    def _files(self) -> list[str]:
-        assert self._table is not None
-        files = {file.removeprefix("./") for file in self._table.files()}
-        return sorted(file for file in files if escape(file) == file)
-
-    @cached_property
-    def _base_names(self) -> list[tuple[str, str]]:
-        return sorted((file.rpartition("/")[2], file) for file in self._files)
-
-
+_NOTHING: Final = Choices()
 _DULL: Final = frozenset({"DISABLED", None})
 # A number on every CPU or thread: kworker/0:1, kc-thr/7.
 _INSTANCE: Final = re.compile(r"[/:\-]?\d[\w:/.+\-]*$")
@@ -153,20 +119,20 @@ _INSTANCE: Final = re.compile(r"[/:\-]?\d[\w:/.+\-]*$")
 class Index:
     """Words that complete values, by the type of value, at one moment."""
 
-    tids: Choices = Choices()  # noqa: RUF009 - choices are immutable
+    tids: Choices = _NOTHING
     """Thread ids of all tasks, those with KCOV state first."""
-    comms: Choices = Choices()  # noqa: RUF009
-    collecting: Choices = Choices()  # noqa: RUF009
+    comms: Choices = _NOTHING
+    collecting: Choices = _NOTHING
     """Thread ids of tasks with a buffer."""
-    objects: Choices = Choices()  # noqa: RUF009
-    areas: Choices = Choices()  # noqa: RUF009
-    handles: Choices = Choices()  # noqa: RUF009
-    descriptors: Choices = Choices()  # noqa: RUF009
+    objects: Choices = _NOTHING
+    areas: Choices = _NOTHING
+    handles: Choices = _NOTHING
+    descriptors: Choices = _NOTHING
     """``41/3``."""
-    saved: Choices = Choices()  # noqa: RUF009
+    saved: Choices = _NOTHING
     """CPUs, and ``t41``."""
-    modes: Choices = Choices()  # noqa: RUF009
-    kept: Choices = Choices()  # noqa: RUF009
+    modes: Choices = _NOTHING
+    kept: Choices = _NOTHING
     """``@name``."""
     code: CodeIndex = CodeIndex()  # noqa: RUF009
 

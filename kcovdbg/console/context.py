@@ -15,7 +15,6 @@ from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, GoneError
 from kcovdbg.model.state import Part, State
-from kcovdbg.target.local_kernel import is_this_machine
 from kcovdbg.target.protocol import Target, make_memory_error
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
@@ -67,6 +66,8 @@ class Context:
     @property
     def running_features(self) -> Collection[str] | None:
         """Features of the kernel that runs on this machine; None where its debug info is not at hand."""
+        from kcovdbg.target.local_kernel import is_this_machine
+
         target = self.kernel.optional_target
         return None if target is None or not is_this_machine(target) else self.layout.generation.features
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcovdbg.console.command import CommandTable
-from kcovdbg.console.command_line import parse_line
-from kcovdbg.console.completion import quote
+from kcovdbg.console.command_line import parse_line, quote
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import find_data

@@ -8,18 +8,16 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import CommandTable
-from kcovdbg.console.help_text import command_list_lines
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.terminal import find_terminal, write_remarks
-from kcovdbg.errors import INTERRUPTED
+from kcovdbg.errors import INTERRUPTED, KcovdbgError
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, USAGE, Option, parse_options
-from kcovdbg.frontends.standard_streams import replace_closed_streams
 from kcovdbg.limits import set_limits
 from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
@@ -52,7 +50,7 @@ def main(
     :param commands: the command table.
     :return: the exit status.
     """
-    replace_closed_streams()
+    _replace_closed_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -121,6 +119,8 @@ def _help_lines(commands: CommandTable) -> Iterator[Line]:
     for option in GENERAL_OPTIONS:
         yield _option_line(option)
     yield ()
+    from kcovdbg.console.help_text import command_list_lines
+
     yield from command_list_lines(commands)
     yield ()
     yield (("hint", "kcovdbg help COMMAND shows help for a command."),)
@@ -135,6 +135,39 @@ def _option_line(option: Option) -> Line:
     if option.choices:
         text += f": {', '.join(option.choices)}"
     return (("key", f"  {names}{value}".ljust(24) + " "), ("", text))
+
+
+class _ClosedOutput(io.TextIOBase):
+    """Takes the place of a standard output that is closed: Python has none then."""
+
+    def write(self, text: str) -> NoReturn:
+        """Refuse the text.
+
+        :raises KcovdbgError: always.
+        """
+        del text
+        raise KcovdbgError("standard output is closed", hint="redirect it, for instance to /dev/null")
+
+
+def _replace_closed_streams() -> None:
+    """Make sure that there are standard streams, and that no other file gets their descriptors.
+
+    Otherwise the next file opened would get descriptor 1, and child processes would write their output to it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest one that is free is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    # Python has None where a stream was closed, whatever the annotations say.
+    streams = vars(sys)
+    if streams["stdin"] is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open until the end
+    if streams["stdout"] is None:
+        sys.stdout = _ClosedOutput()
+    if streams["stderr"] is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as above
 
 
 def _settle_stdout(stdout: TextIO | None = None) -> None:

@@ -24,7 +24,6 @@ from kcovdbg.console.terminal import Color, find_terminal, write_remarks
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, Options
-from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.protocol import Target
 
 if TYPE_CHECKING:
@@ -88,6 +87,7 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
         return open_target(target)
     from kcovdbg.symbols.table_cache import open_table_file
     from kcovdbg.symbols.table_target import TableTarget
+    from kcovdbg.target.local_kernel import running_build_id
 
     table = open_table_file(options.symbol_table, None)
     found = TableTarget(table, options.symbol_table)

@@ -16,7 +16,6 @@ from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
 from kcovdbg.check.runner import check
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_sources import find_tid, is_address, suggest_task
-from kcovdbg.console.code_places import find_remote_sites
 from kcovdbg.console.column import (
     ADDRESS,
     ADDRESSES,
@@ -35,6 +34,7 @@ from kcovdbg.console.column import (
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.remote_sites import find_remote_sites
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import escape
 from kcovdbg.errors import CapabilityError, KcovdbgError

@@ -207,6 +207,21 @@ print([name for name in sys.modules if name.startswith(("kcovdbg.walk", "kcovdbg
     assert result.stdout.splitlines()[-1:] == ["[]"]
 
 
+@pytest.mark.parametrize(("command", "most"), [("tasks", 127), ("areas", 125)])
+def test_a_command_loads_what_it_uses(command, most):
+    """A command on the demo loads no names of PCs, no formats of traces, and no completion."""
+    code = (
+        f"import sys; from kcovdbg.frontends.cli import main; assert main(['--demo', {command!r}]) == 0\n"
+        "print(*(name for name in sys.modules if name.startswith('kcovdbg')), file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
+    assert result.returncode == 0
+    loaded = result.stderr.splitlines()[-1].split()
+    assert not [name for name in loaded if package_of(name) in ("kcovdbg.symbols", "kcovdbg.records")]
+    assert not [name for name in loaded if name.startswith("kcovdbg.console.completion")]
+    assert len(loaded) <= most
+
+
 def test_a_command_is_loaded_alone():
     """The modules of all commands would take ten megabytes of each process."""
     for words in (["-e", "jobs"], ["jobs"]):

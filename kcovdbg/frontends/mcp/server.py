@@ -16,7 +16,7 @@ from pydantic import Field
 from kcovdbg import __version__
 from kcovdbg.console.answer_page import clean_text
 from kcovdbg.console.argument import EXPLANATIONS
-from kcovdbg.console.vocabulary import VOCABULARY
+from kcovdbg.console.help_text import VOCABULARY
 from kcovdbg.errors import UsageError
 from kcovdbg.frontends.mcp.tools import NOTICE, CommandTool, ToolBox, read_rows
 from kcovdbg.series.table import eras

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.terminal import is_dumb, is_terminal
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.frontends.shell.loop import LineReader, Loop
-from kcovdbg.frontends.shell.plain_input import PlainReader
+from kcovdbg.frontends.shell.loop import LineReader, Loop, PlainReader
 from kcovdbg.frontends.shell.session_commands import LEAVE, Transcript, make_pager_command
 from kcovdbg.frontends.shell.start import banner_lines, open_workspace
 

@@ -12,7 +12,7 @@ from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import completion_is_selected, emacs_insert_mode, vi_insert_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from kcovdbg.console.completion import split_pieces, unquote
+from kcovdbg.console.command_line import split_pieces, unquote
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.workspace import Workspace
 

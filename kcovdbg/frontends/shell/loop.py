@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from kcovdbg.console.command_line import parse_line, split_commands
 from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.runner import report, run_line
+from kcovdbg.console.terminal import is_terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.shell.pager import find_pager, paged
-from kcovdbg.frontends.shell.session_commands import LeaveShell, Transcript
+from kcovdbg.frontends.shell.session_commands import PROMPT, LeaveShell, Transcript
 
 
 class LineReader(Protocol):
@@ -25,6 +27,37 @@ class LineReader(Protocol):
         :raises EOFError: at the end.
         :raises KeyboardInterrupt: for C-c.
         """
+
+
+class PlainReader:
+    """Reads lines with ``input()``.
+
+    :param read: returns a line.
+    """
+
+    def __init__(self, read: Callable[[], str] = input) -> None:
+        self._read = read
+
+    def read(self) -> str:
+        """Return the next line.
+
+        :raises EOFError: at the end.
+        :raises KeyboardInterrupt: for C-c.
+        """
+        # input() would write the prompt to a file with the answers.
+        stream = sys.stdout if is_terminal(sys.stdout) else sys.stderr
+        is_asking = is_terminal(sys.stdin)
+        if is_asking:
+            stream.write(PROMPT)
+            stream.flush()
+        try:
+            return self._read()
+        except (EOFError, KeyboardInterrupt):
+            if is_asking:
+                # End the line of the prompt.
+                stream.write("\n")
+                stream.flush()
+            raise
 
 
 class Loop:

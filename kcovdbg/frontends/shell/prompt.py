@@ -24,7 +24,8 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
 from kcovdbg.console.command import CommandTable
-from kcovdbg.console.completion import CursorPlace, Piece, find_candidates, find_cursor, quote, split_pieces, unquote
+from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
+from kcovdbg.console.completion import CursorPlace, find_candidates, find_cursor
 from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width
@@ -32,8 +33,7 @@ from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell.history import make_history_command, open_history
 from kcovdbg.frontends.shell.keys import KEYS, key_lines, make_bindings
 from kcovdbg.frontends.shell.loop import run_in_shell
-from kcovdbg.frontends.shell.plain_input import PROMPT
-from kcovdbg.frontends.shell.session_commands import Transcript
+from kcovdbg.frontends.shell.session_commands import PROMPT, Transcript
 from kcovdbg.frontends.shell.start import status_words
 
 

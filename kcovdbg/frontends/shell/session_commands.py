@@ -19,9 +19,10 @@ from kcovdbg.console.renderable import Lines, text_lines
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell.pager import SGR
-from kcovdbg.frontends.shell.plain_input import PROMPT
 
 _OFF: Final = "off"
+
+PROMPT: Final = "kcovdbg> "
 
 
 class LeaveShell(BaseException):

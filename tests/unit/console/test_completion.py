@@ -10,17 +10,8 @@ from hypothesis import strategies as st
 from kcovdbg.check.runner import list_rules
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console import completion_index as harvesting
-from kcovdbg.console.command_line import parse_line
-from kcovdbg.console.completion import (
-    Cursor,
-    CursorPlace,
-    complete_word,
-    find_candidates,
-    find_cursor,
-    quote,
-    split_pieces,
-    unquote,
-)
+from kcovdbg.console.command_line import parse_line, quote, split_pieces, unquote
+from kcovdbg.console.completion import Cursor, CursorPlace, complete_word, find_candidates, find_cursor
 from kcovdbg.console.completion_index import LIMIT, Candidate, Choices, CodeIndex, Harvest, Index
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.location import Frame

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.console.side_by_side import columns, fit, pair
-from kcovdbg.console.terminal import highlight
+from kcovdbg.console.source_text import highlight
 from kcovdbg.console.text import escape, text_width
 
 TEXT = st.text(st.sampled_from("abc/_ ←日\x1b\n"), max_size=12)

@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Places in code: where functions start, what somebody wrote down, and what announces remote handles."""
+"""Locations in code that somebody wrote down: functions with an offset, and addresses, as in an oops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
 from kcovdbg.abi.address import address_of, pc_of
-from kcovdbg.abi.handle import START
 from kcovdbg.console.context import Context
-from kcovdbg.console.kernel_names import LineSource
 from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.header import SHF_EXECINSTR
-from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
-from kcovdbg.model.remote import RemoteSite
 from kcovdbg.records.oops_words import CodeWord
-from kcovdbg.symbols.remote_calls import CodeRange, RemoteCall
 
 
 class FunctionStart(NamedTuple):
@@ -33,8 +28,8 @@ class FunctionStart(NamedTuple):
     """Bytes up to the next symbol: what the kernel prints as the size, which includes padding."""
 
 
-class CodePlace(NamedTuple):
-    """A place that somebody wrote down, in this kernel."""
+class WrittenLocation(NamedTuple):
+    """A location that somebody wrote down, in this kernel."""
 
     word: CodeWord
     pc: int | None
@@ -47,8 +42,8 @@ class CodePlace(NamedTuple):
     """Whether the function has another size here."""
 
 
-class CodePlaces:
-    """Finds places in the code of a kernel.
+class WrittenLocations:
+    """Finds written locations in the code of a kernel.
 
     :param is_running: whether all addresses include the KASLR offset.
     """
@@ -60,8 +55,8 @@ class CodePlaces:
         self.starts: Callable[[str, str | None], tuple[FunctionStart, ...]] = cache(self._find_starts)
         """Returns the functions with a name, of the image or of a module."""
 
-    def find(self, word: CodeWord) -> Iterator[CodePlace]:
-        """Yield the places that a word can mean: one, or one for each function of a name that several have."""
+    def find(self, word: CodeWord) -> Iterator[WrittenLocation]:
+        """Yield the locations that a word can mean: one, or one for each function of a name that several have."""
         if word.address is not None:
             yield self._find_address(word, word.address)
             return
@@ -80,16 +75,16 @@ class CodePlaces:
             pc = start.pc + word.offset
             yield self._make(word, pc, tuple(errors), is_other_build=is_other)
         if not starts:
-            yield CodePlace(word, None, None, Location(0, ()), (self._explain_missing(word),))
+            yield WrittenLocation(word, None, None, Location(0, ()), (self._explain_missing(word),))
 
-    def _find_address(self, word: CodeWord, address: int) -> CodePlace:
+    def _find_address(self, word: CodeWord, address: int) -> WrittenLocation:
         offset, names = self._target.kaslr_offset, self._kernel.names
         pc = pc_of(address, offset) if self._is_running else address
         if word.is_oops and offset and names[pc_of(address, offset)].frames and not names[address].frames:
             pc = pc_of(address, offset)
         return self._make(word, pc)
 
-    def _make(self, word: CodeWord, pc: int, errors: tuple[str, ...] = (), *, is_other_build: bool = False) -> CodePlace:
+    def _make(self, word: CodeWord, pc: int, errors: tuple[str, ...] = (), *, is_other_build: bool = False) -> WrittenLocation:
         address = address_of(pc, self._target.kaslr_offset)
         is_recorded = word.function is None and not word.is_exact and not word.is_oops
         lines = self._kernel.lines
@@ -100,7 +95,7 @@ class CodePlaces:
         if location.frames and not is_recorded:
             # That it is no coverage point says nothing about it.
             location = location._replace(remark=None, approximate=False)
-        return CodePlace(word, pc, address, location, errors, is_other_build)
+        return WrittenLocation(word, pc, address, location, errors, is_other_build)
 
     def _explain_missing(self, word: CodeWord) -> str:
         if word.module is None:
@@ -181,58 +176,3 @@ def _functions_of(elf: ElfFile, name: str, locate: Callable[[int, int], int | No
         pc = locate(symbol.section, symbol.address)
         if pc is not None:
             yield FunctionStart(name, pc, symbol.size, _with_padding(symbol.size))
-
-
-class RemoteSites(NamedTuple):
-    """The sites of a kernel."""
-
-    sites: tuple[RemoteSite, ...]
-    """By file and line."""
-    remarks: tuple[str, ...]
-    """What could not be searched."""
-
-
-def find_remote_sites(context: Context) -> RemoteSites:
-    """Return the sites of the kernel's image and of its loaded modules.
-
-    :raises CapabilityError: when the kernel's image has no code that can be searched.
-    """
-    target, calls = context.target, context.kernel.remote_calls
-    found = [_locate(context.kernel.lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image]
-    remarks: list[str] = []
-    code_ranges = getattr(context.kernel.lines, "code_ranges", None)
-    if code_ranges is None:
-        remarks.append("modules are not searched: this debugger does not know where their code is")
-    else:
-        for name, start, end in code_ranges():
-            in_module, missing = calls.of_module(CodeRange(name, start, end), target.read)
-            found += [_locate(context.kernel.lines, call, target.symbol_name(call.back - 1), name) for call in in_module]
-            if missing:
-                pages = "1 page" if missing == 1 else f"{missing} pages"
-                remarks.append(f"module {name}: {pages} of its code could not be read, and not searched")
-    sites = [site for site in found if not site.function.startswith(START)]
-    return RemoteSites(tuple(sorted(sites, key=lambda site: (site.file or "", site.line or 0, site.address))), tuple(remarks))
-
-
-def _locate(lines: LineSource | None, call: RemoteCall, symbol: str | None, module: str | None) -> RemoteSite:
-    """Return the site of a call: the innermost function that is no wrapper."""
-    frames = () if lines is None else tuple(lines.frames_at(call.back - 1))
-    wrapper = call.name
-    errors: tuple[str, ...] = ()
-    for frame in frames:
-        if not (frame.function or "").startswith(START):
-            if frame.line is None:
-                errors = ("the line of its call is unknown",)
-            return RemoteSite(
-                call.back, frame.function or symbol or "?", symbol, wrapper, frame.file, frame.line, module, errors
-            )
-        wrapper = frame.function or wrapper
-    return RemoteSite(call.back, symbol or "?", symbol, wrapper, None, None, module, ("the debug info has no line for it",))
-
-
-def names_of(sites: Sequence[RemoteSite]) -> Iterator[str]:
-    """Yield the functions that the sites are in: those of the source, and those whose code has them."""
-    for site in sites:
-        yield site.function
-        if site.symbol is not None:
-            yield strip_clone_suffix(site.symbol)
