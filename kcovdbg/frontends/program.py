@@ -105,7 +105,7 @@ def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
     :raises CapabilityError: when a package that this needs is missing.
     """
     try:
-        server = import_module("kcovdbg.frontends.mcp.stdio")
+        server = import_module("kcovdbg.frontends.mcp.server")
     except ModuleNotFoundError as error:
         raise CapabilityError(f"mcp needs {error.name}, which is not installed", hint=find_install_command("mcp")) from error
     server.serve_stdio(workspace, confinement)

@@ -31,8 +31,7 @@ from kcovdbg.console.json_schema import schema_of  # noqa: E402
 from kcovdbg.console.kernel import Kernel  # noqa: E402
 from kcovdbg.console.trace_paths import FileConfinement  # noqa: E402
 from kcovdbg.console.workspace import Workspace  # noqa: E402
-from kcovdbg.frontends.mcp.server import ToolServer  # noqa: E402
-from kcovdbg.frontends.mcp.stdio import CallQueue  # noqa: E402
+from kcovdbg.frontends.mcp.server import CallQueue, ToolServer  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
 from kcovdbg.target.demo_files import find_demo, find_demo_source  # noqa: E402
 from kcovdbg.target.opener import TargetOptions, open_target  # noqa: E402

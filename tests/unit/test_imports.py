@@ -50,7 +50,7 @@ FOREIGN = {
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.console."),
     "mcp": ("kcovdbg.frontends.mcp.server",),
     "mcp_types": ("kcovdbg.frontends.mcp.server",),
-    "anyio": ("kcovdbg.frontends.mcp.server", "kcovdbg.frontends.mcp.stdio"),
+    "anyio": ("kcovdbg.frontends.mcp.server",),
     "pydantic": ("kcovdbg.frontends.mcp.server",),
     "jsonschema": ("kcovdbg.frontends.mcp.tools",),
     "kcovdbg._native": ("kcovdbg.compiled_module",),

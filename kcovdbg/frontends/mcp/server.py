@@ -1,10 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The server: the tools, reference texts as resources, and questions to start from as prompts."""
+"""The server on standard input and output: the tools, reference texts as resources, and questions to start from as prompts.
+
+Commands run in the main thread, where signals end them cleanly, as everywhere; the protocol is spoken in another, which answers
+while a command runs and notices that the client hung up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final, Protocol, TextIO, TypeVar
+import asyncio
+import io
+import os
+import queue
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from typing import Annotated, Any, Final, TextIO, TypeVar
 
 import anyio
 import mcp_types
@@ -17,11 +28,17 @@ from kcovdbg import __version__
 from kcovdbg.console.answer_page import clean_text
 from kcovdbg.console.argument import EXPLANATIONS
 from kcovdbg.console.help_text import VOCABULARY
-from kcovdbg.errors import UsageError
-from kcovdbg.frontends.mcp.tools import NOTICE, CommandTool, ToolBox, read_rows
+from kcovdbg.console.runner import report
+from kcovdbg.console.trace_paths import FileConfinement
+from kcovdbg.console.workspace import Workspace
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.frontends.mcp.tools import NOTICE, ToolBox, read_rows
 from kcovdbg.series.table import eras
 
 _T = TypeVar("_T")
+_STDOUT: Final = 1
+_STDERR: Final = 2
+_DONE: Final = object()
 
 _INSTRUCTIONS: Final = (
     "kcovdbg shows the Linux kernel's KCOV state of one target: a dump, a guest or a running kernel. Start with info, tasks "
@@ -37,20 +54,13 @@ _RULES: Final = (
 _JSON_TYPE: Final = "application/json"
 
 
-class Caller(Protocol):
-    """Runs a function in the thread that the target belongs to."""
-
-    def __call__(self, function: Callable[[], _T]) -> Awaitable[_T]:
-        """Return the function's result."""
-
-
 class ToolServer(MCPServer[Any]):
     """The server of a tool box.
 
-    :param call: runs the tools.
+    :param call: runs a function in the thread that the target belongs to, and returns its result.
     """
 
-    def __init__(self, box: ToolBox, call: Caller) -> None:
+    def __init__(self, box: ToolBox, call: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
         super().__init__("kcovdbg", version=__version__, instructions=_INSTRUCTIONS, log_level="CRITICAL")
         self._box = box
         self._call = call
@@ -83,7 +93,21 @@ class ToolServer(MCPServer[Any]):
 
     async def list_tools(self) -> list[mcp_types.Tool]:
         """Describe the commands as they declare themselves."""
-        return [_describe(tool) for tool in self._box.tools.values()]
+        return [
+            mcp_types.Tool(
+                name=tool.command.name,
+                description=tool.description,
+                input_schema=dict(tool.input_schema),
+                output_schema=dict(tool.output_schema),
+                annotations=mcp_types.ToolAnnotations(
+                    read_only_hint=not tool.is_writer,
+                    destructive_hint=False,
+                    idempotent_hint=not tool.is_writer,
+                    open_world_hint=False,
+                ),
+            )
+            for tool in self._box.tools.values()
+        ]
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: object = None) -> mcp_types.CallToolResult:
         """Run a command.
@@ -98,21 +122,6 @@ class ToolServer(MCPServer[Any]):
         content: list[Any] = [mcp_types.TextContent(type="text", text=answer.text)]
         structured = None if answer.content is None else dict(answer.content)
         return mcp_types.CallToolResult(content=content, structured_content=structured, is_error=answer.is_error)
-
-
-def _describe(tool: CommandTool) -> mcp_types.Tool:
-    return mcp_types.Tool(
-        name=tool.command.name,
-        description=tool.description,
-        input_schema=dict(tool.input_schema),
-        output_schema=dict(tool.output_schema),
-        annotations=mcp_types.ToolAnnotations(
-            read_only_hint=not tool.is_writer,
-            destructive_hint=False,
-            idempotent_hint=not tool.is_writer,
-            open_world_hint=False,
-        ),
-    )
 
 
 _Subject = Annotated[
@@ -150,3 +159,89 @@ def ask_for_crash(task: _Task = "") -> str:
         "5. check: is KCOV's state itself damaged?\n\n"
         f"{_RULES}"
     )
+
+
+class CallQueue:
+    """Calls from the protocol's thread, run one at a time by another."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+
+    async def call(self, function: Callable[[], _T]) -> _T:
+        """Return the result of a function that the other thread runs."""
+        future: Future[_T] = Future()
+        self._calls.put((function, future))
+        return await asyncio.wrap_future(future)
+
+    def end(self) -> None:
+        """Let :meth:`run` return after the calls so far."""
+        self._calls.put(None)
+
+    def run(self, spare: Iterator[None]) -> None:
+        """Run calls until the end.
+
+        :param spare: work that no call waits for; a step is done whenever there is no call.
+        """
+        while (given := self._next(spare)) is not None:
+            function, future = given
+            # Of a request that the client cancelled, or that nobody waits for any more.
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = function()
+            except Exception as error:  # noqa: BLE001 - for whoever waits
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+    def _next(self, spare: Iterator[None]) -> tuple[Callable[[], Any], Future[Any]] | None:
+        while self._calls.empty() and next(spare, _DONE) is not _DONE:
+            pass
+        return self._calls.get()
+
+
+class _ReplyStream(io.TextIOWrapper):
+    """Standard output, which ends the server when its reader is gone."""
+
+    def __init__(self, descriptor: int, on_end: Callable[[], None]) -> None:
+        super().__init__(open(descriptor, "wb"), encoding="utf-8")  # noqa: SIM115 - open until the end
+        self._on_end = on_end
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError:
+            self._on_end()
+            raise
+
+
+def serve_stdio(workspace: Workspace, confinement: FileConfinement) -> None:
+    """Serve tools on standard input and output until the client hangs up.
+
+    :raises CapabilityError: when standard input is a terminal.
+    """
+    if sys.stdin.isatty():
+        raise CapabilityError("mcp: standard input is a terminal", hint="a client starts this: docs/mcp.md")
+    box = ToolBox(workspace, confinement)
+    calls = CallQueue()
+    # What anything else writes to standard output must not mix with replies.
+    replies = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+
+    def speak() -> None:
+        try:
+            anyio.run(ToolServer(box, calls.call).serve, _ReplyStream(replies, calls.end))
+        except Exception as error:  # noqa: BLE001 - a reader that is gone is no error, and what is one was answered
+            if workspace.debug:
+                report(workspace, error)
+        finally:
+            calls.end()
+
+    # A daemon: it may wait for a client that does not hang up.
+    threading.Thread(target=speak, name="mcp", daemon=True).start()
+    try:
+        box.open()
+    except KcovdbgError as error:
+        # Each call tries again: a guest may not be up yet.
+        report(workspace, error)
+    calls.run(box.warm_up())
