@@ -14,6 +14,7 @@ from kcovdbg.monitor.samples import RecordingWriter, Sample
 
 # Every n-th activity of a recording is kept, for going back.
 _KEPT: Final = 64
+_SPEEDS: Final = (0.125, 64.0)
 # Seconds until a kernel that could not be read is read again.
 _RETRY: Final = 1.0
 
@@ -173,6 +174,11 @@ class PlaybackSource:
             if self.index % _KEPT == 0:
                 self._kept[self.index] = self.activity
         self._since = time.monotonic()
+
+    def change_speed(self, factor: float) -> None:
+        """Play faster or slower."""
+        least, most = _SPEEDS
+        self.speed = min(max(self.speed * factor, least), most)
 
     def seek(self, seconds: float) -> None:
         """Go forward or back by some seconds, by at least one sample."""

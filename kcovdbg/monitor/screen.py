@@ -26,7 +26,7 @@ from kcovdbg.console.full_screen import make_style, redraw_when_continued, style
 from kcovdbg.console.side_by_side import fit
 from kcovdbg.console.terminal import find_terminal, is_dumb
 from kcovdbg.console.text import escape
-from kcovdbg.monitor.monitor_source import MonitorSource
+from kcovdbg.monitor.monitor_source import MonitorSource, PlaybackSource
 from kcovdbg.monitor.screen_state import MonitorState
 
 _ESCAPE_WAIT: Final = 0.05
@@ -107,6 +107,10 @@ class MonitorScreen:
                 if state.is_advancing and state.source.pause == 0:
                     # In this thread, to which the Program belongs.
                     state.advance()
+                    self.application.invalidate()
+                elif not state.is_frozen and state.activity is not state.source.activity:
+                    # The machine ended while it ran.
+                    state.refresh()
                     self.application.invalidate()
         except asyncio.CancelledError:
             raise
@@ -280,15 +284,23 @@ KEYS: Final[tuple[_Key, ...]] = (
     _Key(("c-z",), "C-z", "return to the shell, whose fg continues", lambda screen: screen.suspend()),
     _Key(("q", "f10", "c-c", "c-q"), "q F10", "leave", lambda screen: screen.application.exit(), "Quit"),
 )
+
+
+def _play_key(
+    key: str, label: str, text: str, change: Callable[[PlaybackSource], object], footer: str = "", *, pauses: bool = False
+) -> _Key:
+    return _Key((key,), label, f"playback: {text}", lambda screen: screen.state.play(change, pauses=pauses), footer)
+
+
 PLAYBACK_KEYS: Final[tuple[_Key, ...]] = (
-    _Key(("left",), "←", "playback: 5 s back", lambda screen: screen.state.seek(-_SEEK), "Back"),
-    _Key(("right",), "→", "playback: 5 s on", lambda screen: screen.state.seek(_SEEK), "On"),
-    _Key(("[",), "[", "playback: one look back", lambda screen: screen.state.step(-1)),
-    _Key(("]",), "]", "playback: one look on", lambda screen: screen.state.step(1)),
-    _Key(("0",), "0", "playback: the start", lambda screen: screen.state.go_to_end(last=False)),
-    _Key(("$",), "$", "playback: the end", lambda screen: screen.state.go_to_end(last=True)),
-    _Key(("+",), "+", "playback: twice as fast", lambda screen: screen.state.change_speed(2.0)),
-    _Key(("-",), "-", "playback: half as fast", lambda screen: screen.state.change_speed(0.5)),
+    _play_key("left", "←", "5 s back", lambda source: source.seek(-_SEEK), "Back"),
+    _play_key("right", "→", "5 s on", lambda source: source.seek(_SEEK), "On"),
+    _play_key("[", "[", "one look back", lambda source: source.go_to(source.index - 1), pauses=True),
+    _play_key("]", "]", "one look on", lambda source: source.go_to(source.index + 1), pauses=True),
+    _play_key("0", "0", "the start", lambda source: source.go_to(0)),
+    _play_key("$", "$", "the end", lambda source: source.go_to(len(source.samples) - 1)),
+    _play_key("+", "+", "twice as fast", lambda source: source.change_speed(2.0)),
+    _play_key("-", "-", "half as fast", lambda source: source.change_speed(0.5)),
 )
 
 

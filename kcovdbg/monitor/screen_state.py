@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -41,7 +41,6 @@ _EMPTY: Final = {
     Tab.OBJECTS: "no object",
     Tab.EVENTS: "nothing happened yet",
 }
-_SPEEDS: Final = (0.125, 64.0)
 # Rows of a screen from which on the latest events are shown below the list, and how many at most.
 _ROWS_FOR_EVENTS: Final = 16
 _MOST_EVENTS: Final = 6
@@ -188,29 +187,14 @@ class MonitorState:
             self.playback.go_to(0)
         self.refresh()
 
-    def seek(self, seconds: float) -> None:
-        """Go on or back in a recording."""
-        if self.playback is not None:
-            self.playback.seek(seconds)
-            self.refresh()
+    def play(self, change: Callable[[PlaybackSource], object], *, pauses: bool = False) -> None:
+        """Go elsewhere in a recording, or play it at another speed.
 
-    def step(self, looks: int) -> None:
-        """Go on or back by so many looks, and pause."""
+        :param pauses: whether to pause there.
+        """
         if self.playback is not None:
-            self.is_frozen = True
-            self.playback.go_to(self.playback.index + looks)
-            self.refresh()
-
-    def change_speed(self, factor: float) -> None:
-        """Play faster or slower."""
-        if self.playback is not None:
-            least, most = _SPEEDS
-            self.playback.speed = min(max(self.playback.speed * factor, least), most)
-
-    def go_to_end(self, *, last: bool) -> None:
-        """Go to the first look of a recording or to the last one."""
-        if self.playback is not None:
-            self.playback.go_to(len(self.playback.samples) - 1 if last else 0)
+            self.is_frozen = self.is_frozen or pauses
+            change(self.playback)
             self.refresh()
 
     # Drawing.
