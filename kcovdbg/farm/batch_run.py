@@ -12,14 +12,12 @@ import errno
 import json
 import os
 import re
-import time
 from argparse import Namespace
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from kcovdbg.child_process import find_install_command
 from kcovdbg.console.argument import Argument, Count, Value
@@ -37,13 +35,12 @@ from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.debug_files import list_debug_files
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import pyarrow as pa
 
 
 _LARGEST: Final = (1 << 63) - 1
-_NUMBERS: Final = frozenset({"number", "pid", "cpu"})
-_FRACTIONS: Final = frozenset({"share", "seconds"})
-_LISTS: Final = frozenset({"list", "addresses"})
 _BATCH: Final = 65536
 
 
@@ -62,30 +59,15 @@ def import_arrow() -> Any:
     return arrow
 
 
-def _make_schema(table: Table | Fields, constants: Iterable[str]) -> pa.Schema:
-    """Return the schema of a table: addresses and words are text, as in JSON; values without a type are JSON in text.
-
-    :param constants: text columns in front.
-    """
-    arrow = import_arrow()
-    fields = [arrow.field(name, arrow.string()) for name in constants]
-    fields += [arrow.field(column.key, _find_type(arrow, column)) for column in table.columns if not column.text_only]
-    if table.errors is not None:
-        fields.append(arrow.field("errors", arrow.list_(arrow.string())))
-    return arrow.schema(fields)
-
-
 def _find_type(arrow: Any, column: Column) -> Any:
+    """Return the type of a column: addresses and words are text, as in JSON; values without a type are JSON in text."""
     if column.items is not None:
         members = [arrow.field(item.key, _find_type(arrow, item)) for item in column.items if not item.text_only]
         return arrow.list_(arrow.struct(members))
-    if column.kind.name in _NUMBERS:
-        return arrow.int64()
-    if column.kind.name in _FRACTIONS:
-        return arrow.float64()
-    if column.kind.name == "bool":
-        return arrow.bool_()
-    return arrow.list_(arrow.string()) if column.kind.name in _LISTS else arrow.string()
+    text = arrow.string()
+    simple = {"number": arrow.int64(), "pid": arrow.int64(), "cpu": arrow.int64(), "bool": arrow.bool_()}
+    others = {"share": arrow.float64(), "seconds": arrow.float64(), "list": arrow.list_(text), "addresses": arrow.list_(text)}
+    return {**simple, **others}.get(column.kind.name, text)
 
 
 def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mapping[str, str | None]) -> int:
@@ -101,7 +83,10 @@ def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mappi
     number = 0
     with contextlib.ExitStack() as stack:
         for table in tables:
-            schema = _make_schema(table, constants)
+            fields = [(name, arrow.string()) for name in constants]
+            fields += [(column.key, _find_type(arrow, column)) for column in table.columns if not column.text_only]
+            fields += [("errors", arrow.list_(arrow.string()))] if table.errors is not None else []
+            schema = arrow.schema(fields)
             if writer is None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 stream = stack.enter_context(open_output(path))
@@ -186,22 +171,32 @@ def run_batch(context: Context, jobs: Sequence[BatchJob], options: Namespace) ->
     :param options: the values of :data:`RUN_OPTIONS`.
     :raises CapabilityError: when Dask is not installed, or there is no scheduler.
     """
-    done = {} if options.again else {job.run_file: kept for job in jobs if (kept := find_outcome(job)) is not None}
-    if options.retry:
-        done = {file: outcome for file, outcome in done.items() if not outcome.failed}
-    left = [job for job in jobs if job.run_file not in done]
+    kept = () if options.again else ((job.run_file, find_outcome(job)) for job in jobs)
+    done = {file: found for file, found in kept if found is not None and not (options.retry and found.failed)}
     earlier = len(done)
-    if left:
-        ran = (
-            _run_on_cluster(context.command.name, left, options.scheduler)
-            if options.scheduler
-            else _run_here(left, options.jobs or len(os.sched_getaffinity(0)))
-        )
+    left = [job for job in jobs if job.run_file not in done]
+    # Imported here: it imports logging, which would slow down every other command.
+    from concurrent.futures import as_completed
+
+    stream = context.terminal.stderr
+    with contextlib.ExitStack() as stack:
+        if left:
+            submit = stack.enter_context(_open_executor(context.command.name, options))
+            futures = {submit(run_job, job): job for job in left}
+            stack.callback(lambda: [future.cancel() for future in futures])
         try:
-            with closing(_show_progress(context.terminal.stderr, ran, len(left))) as shown:
-                for job, outcome in shown:
-                    done[job.run_file] = outcome
+            for number, future in enumerate(as_completed(futures) if left else (), 1):
+                job = futures[future]
+                try:
+                    done[job.run_file] = future.result()
+                except Exception as error:  # noqa: BLE001 - whatever the job did to a cluster's workers
+                    said = (str(error).splitlines() or [""])[0]
+                    done[job.run_file] = Outcome(job.path, error=f"{type(error).__name__}: {said}")
+                if stream.isatty():
+                    stream.write(f"\r{number} of {len(left)} \x1b[K" if number < len(left) else "\r\x1b[K")
+                    stream.flush()
         except KeyboardInterrupt:
+            stream.write("\r\x1b[K" if stream.isatty() else "")
             again = "the same command without --again" if options.again else "the same command"
             write_remarks(context.terminal, (f"stopped: files that are done are kept; {again} does the others",))
             raise
@@ -211,6 +206,37 @@ def run_batch(context: Context, jobs: Sequence[BatchJob], options: Namespace) ->
     return BatchResult(outcomes, earlier)
 
 
+@contextlib.contextmanager
+def _open_executor(command: str, options: Namespace) -> Iterator[Callable[..., Future[Outcome]]]:
+    """Open threads of this machine, each of which waits for a job's process, or a Dask cluster; return what submits jobs.
+
+    The cluster reruns the jobs of workers that die: a job's result is files, so it can safely run twice.
+
+    :raises CapabilityError: when Dask is not installed, or there is no scheduler.
+    """
+    if not options.scheduler:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # After C-c running jobs end by themselves.
+        with ThreadPoolExecutor(options.jobs or len(os.sched_getaffinity(0))) as pool:
+            yield pool.submit
+        return
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError as error:
+        raise CapabilityError(f"{command}: --scheduler needs Dask", hint=find_install_command("farm")) from error
+    try:
+        client = distributed.Client(options.scheduler, timeout=10)
+    except (OSError, ValueError, TimeoutError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CapabilityError(
+            f"{command}: no Dask scheduler at '{options.scheduler}': {said}",
+            hint="start one with dask scheduler, and workers with dask worker ADDR",
+        ) from error
+    with client:
+        yield client.get_executor(pure=False, retries=3).submit
+
+
 def find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
     """Return the absolute paths of files, and of those in directories that are dumps by their contents or name.
 
@@ -218,30 +244,22 @@ def find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
     """
     found: list[Path] = []
     for place in (Path(name).expanduser().absolute() for name in names):
-        if not place.is_dir():
-            found.append(place)
-            continue
-        paths = (path for path in sorted(place.rglob("[!.]*")) if path.is_file())
-        found += (path for path in paths if (_is_trace(path) if traces else _is_dump(path)))
+        paths = sorted(place.rglob("[!.]*")) if place.is_dir() else ()
+        found += (path for path in paths if path.is_file() and _is_input(path, traces=traces))
+        found += () if place.is_dir() else (place,)
     return tuple(dict.fromkeys(found))
 
 
-def _is_dump(path: Path) -> bool:
+def _is_input(path: Path, *, traces: bool) -> bool:
     try:
         kind = dumpfile.identify(path)
     except KcovdbgError:
         # Listed with its error.
         return True
+    if traces:
+        return path.suffix != ".json" and kind in (dumpfile.FileKind.EMPTY, dumpfile.FileKind.OTHER)
     # What was not extracted, or not from its start, is listed as well.
     return kind.is_dump or (kind is not dumpfile.FileKind.ELF and _IS_DUMP_NAME.search(path.name) is not None)
-
-
-def _is_trace(path: Path) -> bool:
-    try:
-        kind = dumpfile.identify(path)
-    except KcovdbgError:
-        return True
-    return path.suffix != ".json" and kind in (dumpfile.FileKind.EMPTY, dumpfile.FileKind.OTHER)
 
 
 def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Path]) -> Path:
@@ -336,69 +354,3 @@ def _read_build_id(path: Path) -> str | None:
     except ElfError:
         # Reported when a dump is opened with it.
         return None
-
-
-def _run_here(jobs: Sequence[BatchJob], number: int) -> Iterator[tuple[BatchJob, Outcome]]:
-    """Run jobs in processes on this machine, this many at a time."""
-    # Imported here: it imports logging, which would slow down every other command.
-    from concurrent.futures import ThreadPoolExecutor, as_completed
-
-    pool = ThreadPoolExecutor(number)
-    futures = {pool.submit(run_job, job): job for job in jobs}
-    try:
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        # After C-c running jobs end by themselves, and no others start.
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _run_on_cluster(command: str, jobs: Sequence[BatchJob], address: str) -> Iterator[tuple[BatchJob, Outcome]]:
-    """Run jobs on a Dask cluster, which schedules them and reruns the jobs of workers that die.
-
-    :raises CapabilityError: when Dask is not installed, or there is no scheduler.
-    """
-    try:
-        distributed: Any = import_module("distributed")
-    except ImportError as error:
-        raise CapabilityError(f"{command}: --scheduler needs Dask", hint=find_install_command("farm")) from error
-    try:
-        client = distributed.Client(address, timeout=10)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise CapabilityError(
-            f"{command}: no Dask scheduler at '{address}': "
-            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            hint="start one with dask scheduler, and workers with dask worker ADDR",
-        ) from error
-    with client:
-        # A job's result is files, so it can safely run twice.
-        futures = client.map(run_job, jobs, pure=False, retries=3)
-        job_of = dict(zip((future.key for future in futures), jobs, strict=True))
-        for future in distributed.as_completed(futures):
-            job = job_of[future.key]
-            try:
-                yield job, future.result()
-            except Exception as error:  # noqa: BLE001 - whatever the job did to its workers
-                said = (str(error).splitlines() or [""])[0]
-                yield job, Outcome(job.path, error=f"{type(error).__name__}: {said}")
-
-
-def _show_progress(
-    stream: TextIO, ran: Iterator[tuple[BatchJob, Outcome]], total: int
-) -> Generator[tuple[BatchJob, Outcome], None, None]:
-    """Pass on what ran, with a line on a terminal that shows how far the batch is."""
-    start = time.monotonic()
-    failures = 0
-    try:
-        for done, (job, outcome) in enumerate(ran, 1):
-            failures += outcome.failed
-            if stream.isatty():
-                left = (total - done) * (time.monotonic() - start) / done
-                failed = f", {failures} failed" if failures else ""
-                stream.write(f"\r{done} of {total}{failed}, {left:.0f} s left \x1b[K")
-                stream.flush()
-            yield job, outcome
-    finally:
-        if stream.isatty():
-            stream.write("\r\x1b[K")
-            stream.flush()
