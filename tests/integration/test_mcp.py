@@ -232,7 +232,7 @@ def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
 
 
 def test_a_dump_is_walked_for_files_once(box: ToolBox, monkeypatch: pytest.MonkeyPatch) -> None:
-    slab = box.find_workspace().target.slab
+    slab = box.find_workspace().kernel.target.slab
     assert slab is not None
     first = list(slab.for_each_file())
     assert first
