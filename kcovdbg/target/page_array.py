@@ -31,17 +31,17 @@ def find_page_size(target: Target) -> int:
 
 PAGE: Final = "struct page"
 
-_MACHINES: Final = frozenset({"x86_64", "aarch64", "riscv64"})
-# arch/x86/include/asm/sparsemem.h and that of riscv; debug info has no macros. Of arm64, the page size decides, and in old
-# kernels nothing does.
-_SECTION_BITS: Final = 27
+# arch/x86/include/asm/sparsemem.h and that of riscv, where no map of a section's parts has as many bits; debug info has no
+# macros.
+_SECTION_BITS: Final = {"x86_64": 27, "riscv64": 27}
+_MACHINES: Final = frozenset({*_SECTION_BITS, "aarch64", "s390x"})
 # include/linux/mmzone.h: what can be present or absent in a section.
 _SUBSECTION_BITS: Final = 21
 # Flags of section_mem_map. The array of a section is aligned to a page.
 _SECTION_FLAGS: Final = PAGE_SIZE - 1
 _SECTION_PRESENT: Final = 1
 # With five-level page tables a machine has 52 bits of physical addresses, as arm64 has at most.
-_MAX_SECTIONS: Final = 1 << 52 - _SECTION_BITS
+_MAX_SECTIONS: Final = 1 << 52 - 27
 # arch/x86/include/asm/page_64_types.h: since Linux kernel commit d52888aa2753 ("x86/mm: Move LDT remap out of KASLR region on
 # 5-level paging") (in v4.20), and before.
 _DIRECT_MAPS: Final = (0xFFFF_8880_0000_0000, 0xFFFF_8800_0000_0000)
@@ -69,7 +69,7 @@ class PageBlock(NamedTuple):
 
 
 class PageArray:
-    """The array of ``struct page`` of an x86-64, arm64 or riscv64 kernel.
+    """The array of ``struct page`` of an x86-64, arm64, riscv64 or s390x kernel.
 
     :param target: the kernel.
     :raises MissingTypeError: when the debug info lacks its types, or for another machine.
@@ -80,11 +80,8 @@ class PageArray:
         if target.machine not in _MACHINES:
             raise MissingTypeError(f"the memory model of {target.machine} is unknown")
         self._target = target
-        self._is_arm64 = target.machine == "aarch64"
         self.page_size = find_page_size(target)
         """Of the kernel, in bytes."""
-        # arch/riscv/include/asm/page.h.
-        self._offset = find_member(target, "struct kernel_mapping", ("va_pa_offset",)) if target.machine == "riscv64" else None
         self.element_size = target.type_size(PAGE)
         """Of ``struct page``, in bytes."""
         self._is_sparse = True
@@ -100,12 +97,13 @@ class PageArray:
         # Linux kernel commit f46edbd1b151 ("mm/sparsemem: add helpers track active portions of a section at boot") (in v5.3).
         self._usage = find_member(target, "struct mem_section", ("usage",))
         self._present = find_member(target, "struct mem_section_usage", ("subsection_map",))
-        self._section_bits = _SECTION_BITS
-        if self._is_arm64:
-            if self._present is None:
-                raise MissingTypeError("the size of sections of memory is unknown")
+        if self._present is not None:
             # A bit for each part.
             self._section_bits = _SUBSECTION_BITS + (8 * self._present.size).bit_length() - 1
+        elif target.machine in _SECTION_BITS:
+            self._section_bits = _SECTION_BITS[target.machine]
+        else:
+            raise MissingTypeError("the size of sections of memory is unknown")
         self._last = target.symbol("__highest_present_section_nr").address
         kind, length = target.variable_type("mem_section")
         # A pointer to an array of roots, an array of roots, or with CONFIG_SPARSEMEM_EXTREME=n an array of arrays.
@@ -118,20 +116,38 @@ class PageArray:
 
         :raises ReadError: when it cannot be read.
         """
-        if self._offset is not None:
-            return read_word(self._target, self._target.symbol("kernel_map").address + self._offset.offset)
+        if self._target.machine == "riscv64":
+            return self._read_variable("kernel_map", "struct kernel_mapping", "va_pa_offset")
+        if self._target.machine == "s390x":
+            return self._find_s390x_map()
         try:
             # With CONFIG_DYNAMIC_MEMORY_LAYOUT, which KASLR of memory and five-level page tables need.
             variable = self._target.symbol("page_offset_base").address
         except MissingSymbolError:
             # Some structure that is not in the image.
             cache = read_pointer(self._target, self._target.symbol("slab_caches").address)
-            if self._is_arm64:
+            if self._target.machine == "aarch64":
                 return self._find_arm64_map(cache)
             return next((base for base in _DIRECT_MAPS if base <= cache), _DIRECT_MAPS[-1])
         base = read_word(self._target, variable)
         check_pointer(self._target, base, "page_offset_base", PAGE_SIZE)
         return base
+
+    def _read_variable(self, name: str, type_name: str, member: str) -> int:
+        return read_word(self._target, self._target.symbol(name).address + self._target.member(type_name, member).offset)
+
+    def _find_s390x_map(self) -> int:
+        """Return the start of the direct map: 0, unless CONFIG_RANDOMIZE_IDENTITY_BASE (in v6.10) moves it."""
+        try:
+            return self._read_variable("vm_layout", "struct vm_layout", "identity_base")
+        except MissingTypeError:
+            return 0
+        except ReadError:
+            # Older slices lack it. It is moved behind all memory.
+            end = read_word(self._target, self._last) + 1 << self._section_bits
+            if read_pointer(self._target, self._target.symbol("slab_caches").address) >= end:
+                raise
+            return 0
 
     def _find_arm64_map(self, address: int) -> int:
         """Return the start of the direct map, by an address in it: ``__phys_to_virt()`` of 0."""
@@ -212,7 +228,9 @@ class PageArray:
             try:
                 check_pointer(self._target, usage, "struct mem_section_usage")
                 data = self._target.read(usage + self._present.offset, self._present.size)
-                present = int.from_bytes(data, "little") or present
+                # A bitmap of words, the lowest bits first.
+                words = (self._word(data, at) for at in range(0, len(data), self._target.word_size))
+                present = sum(word << 8 * self._target.word_size * index for index, word in enumerate(words)) or present
             except ReadError:
                 # Then elements that never existed are reported as missing.
                 pass
@@ -222,7 +240,8 @@ class PageArray:
                 yield first * frames, (len(others) + 1) * frames
 
     def _word(self, data: bytes, offset: int) -> int:
-        return int.from_bytes(data[offset : offset + self._target.word_size], "little")
+        order = "big" if self._target.big_endian else "little"
+        return int.from_bytes(data[offset : offset + self._target.word_size], order)  # type: ignore[arg-type]
 
 
 def find_page_array(target: Target) -> PageArray | None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Mappings, vmalloc areas and slab objects as drgn's helpers list them, on every kept slice."""
 
+import re
 from pathlib import Path
 
 import drgn
@@ -8,13 +9,13 @@ import pytest
 from drgn.helpers.linux.list import list_for_each_entry
 from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
 from drgn.helpers.linux.rbtree import rbtree_inorder_for_each_entry
+from drgn.helpers.linux.slab import find_slab_cache, for_each_slab_cache, slab_cache_for_each_allocated_object
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import ReadError
 from kcovdbg.target.drgn.programs import open_core
-from kcovdbg.target.drgn.target import DrgnSlab
 from kcovdbg.target.page_array import find_page_array
-from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
+from kcovdbg.target.slab_memory import find_slab_memory
 from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
 
 KEPT = sorted(path for path in DESTINATION.iterdir() if path.is_dir())
@@ -24,8 +25,16 @@ KEPT = sorted(path for path in DESTINATION.iterdir() if path.is_dir())
 def target(request):
     directory: Path = request.param
     opened = open_core(str(directory / SLICE), [str(directory / DEBUG_INFO)])
+    opened.prog.register_object_finder("direct map", find_in_direct_map, enable_index=-1)
     yield opened
     opened.close()
+
+
+def find_in_direct_map(prog, name, flags, _file):
+    """Find the variable by which drgn finds the direct map, where slim debug info lacks it and the image has its symbol."""
+    if name != "saved_command_line" or not flags & drgn.FindObjectFlags.VARIABLE:
+        return None
+    return drgn.Object(prog, "char *", address=prog.symbol(name).address)
 
 
 def test_mappings(target):
@@ -63,30 +72,47 @@ def test_vmalloc_areas_in_their_tree():
 
 
 def test_slab_objects(target):
-    if target.machine != "x86_64":
-        pytest.skip("only x86-64 kernels have a walk of their own")
-    assert isinstance(target.slab, SlabWalk)
-    helpers = DrgnSlab(target.prog)
-    files = list(helpers.for_each_file())
+    if target.machine not in ("x86_64", "s390x"):
+        pytest.skip("drgn's helpers do not find the slabs of this machine")
+    files = list(allocated(find_slab_cache(target.prog, "filp")))
     assert len(files) > 50
     assert sorted(target.slab.for_each_file()) == sorted(set(files) - find_freed(target, files))
     for size in (target.type_size("struct kcov"), 96, 192):
         # Slices have what was searched: these caches of some kernels only, as one was searched for lost buffers.
         try:
-            objects = sorted(helpers.for_each_slab_object(size))
-            freed = find_freed(target, (found.address for found in objects))
-        except (ReadError, drgn.FaultError):
+            objects = sorted(address for cache in find_general_caches(target.prog, size) for address in allocated(cache))
+            freed = find_freed(target, objects)
+        except drgn.FaultError:
             with pytest.raises(ReadError):
                 list(target.slab.for_each_slab_object(size))
         else:
-            found = [found for found in objects if found.address not in freed]
-            assert sorted(target.slab.for_each_slab_object(size)) == found
+            found = [address for address in objects if address not in freed and is_readable(target, address, size)]
+            assert sorted(found.address for found in target.slab.for_each_slab_object(size)) == found
+
+
+def allocated(cache):
+    return (int(found) for found in slab_cache_for_each_allocated_object(cache, "char"))
+
+
+def is_readable(target, address, size):
+    try:
+        return bool(target.prog.read(address, size))
+    except drgn.FaultError:
+        return False
+
+
+def find_general_caches(prog, size):
+    """Return the smallest general caches of GFP_KERNEL with room for the size, one of each family."""
+    best = {}
+    for cache in sorted(for_each_slab_cache(prog), key=lambda cache: -cache.object_size.value_()):
+        name = cache.name.string_().decode()
+        if re.match(r"kmalloc-(?!dma|cg|rcl)", name) and cache.object_size.value_() >= size:
+            best[name.rpartition("-")[0]] = cache
+    return best.values()
 
 
 def test_missing_pages_of_the_array_of_pages(target, monkeypatch):
     pages = find_page_array(target)
-    if pages is None:
-        pytest.skip("only x86-64 kernels have a walk of their own")
     files = list(find_slab_memory(target, pages).for_each_file())
     frame, _ = divmod(files[len(files) // 2] - pages.direct_map(), PAGE_SIZE)
     block = next(block for block in pages.for_each_block() if 0 <= frame - block.first < len(block.data) // pages.element_size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,6 @@ from drgn.helpers.linux.cpumask import for_each_possible_cpu
 from drgn.helpers.linux.percpu import per_cpu_ptr
 from drgn.helpers.linux.pid import find_task
 from drgn.helpers.linux.sched import cpu_curr
-from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_allocated_object
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.header import NT_PRSTATUS, parse_notes, parse_vmcoreinfo
@@ -31,8 +29,7 @@ from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.mappings import MappingWalk, find_mappings
 from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START, find_pointer_tag, strip_tag
-from kcovdbg.target.protocol import SlabObject, SlabSource
-from kcovdbg.target.slab_memory import find_slab_memory
+from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
 
 if TYPE_CHECKING:
@@ -43,10 +40,6 @@ if TYPE_CHECKING:
 
     StoppedProgram = Callable[[], AbstractContextManager[drgn.Program]]
     CurrentRegisters = Callable[[int], Mapping[str, int] | None]
-
-# General slab caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES), kmalloc-part-02-64; without
-# those for DMA and for accounted or reclaimable objects.
-_GENERAL_CACHE: Final = re.compile(r"kmalloc-(?:(?!dma|cg|rcl)\w+-)*\d+[kM]?$")
 
 # What drgn's helpers raise when they walk damaged or missing memory.
 _WALK_ERRORS: Final = (
@@ -154,10 +147,9 @@ class DrgnTarget(ProgramTypes):
         return find_vmalloc_areas(self)
 
     @cached_property
-    def slab(self) -> SlabSource | None:
-        """The slab caches: by drgn where kcovdbg's own walk does not know the machine or the allocator."""
-        own = find_slab_memory(self, find_page_array(self))
-        return own or (DrgnSlab(self.prog, is_still=not self.live) if _has_page_array(self.prog) else None)
+    def slab(self) -> SlabWalk | None:
+        """The slab caches."""
+        return find_slab_memory(self, find_page_array(self))
 
     def forget(self) -> None:
         """Forget what was kept of memory that stood still: the machine has run."""
@@ -275,83 +267,6 @@ class DrgnTarget(ProgramTypes):
             ) and any(self.read(task + entry.offset, entry.size))
         except (MissingTypeError, ReadError):
             return False
-
-
-# The variable by which drgn finds the direct map of kernels without CONFIG_RANDOMIZE_MEMORY.
-_IN_DIRECT_MAP: Final = "saved_command_line"
-
-
-def _find_in_direct_map(prog: drgn.Program, name: str, flags: drgn.FindObjectFlags, _file: str | None) -> drgn.Object | None:
-    if name != _IN_DIRECT_MAP or not flags & drgn.FindObjectFlags.VARIABLE:
-        return None
-    try:
-        return drgn.Object(prog, prog.pointer_type(prog.type("char")), address=prog.symbol(name).address)
-    except LookupError:
-        return None
-
-
-class DrgnSlab:
-    """Objects of the general slab caches.
-
-    :param is_still: whether the kernel's memory does not change, so that a walk over all pages need not be repeated.
-    """
-
-    def __init__(self, prog: drgn.Program, *, is_still: bool = False) -> None:
-        self._prog = prog
-        self._is_still = is_still
-        self._files: tuple[int, ...] | None = None
-        # Debug info of some object files only may lack the variable, but not its symbol. Asked last.
-        with contextlib.suppress(ValueError):
-            prog.register_object_finder("kcovdbg direct map", _find_in_direct_map, enable_index=-1)
-
-    def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
-        """Yield allocated objects of the general caches that serve requests of this size.
-
-        Searches all pages of the machine for each cache, in seconds per GiB.
-
-        :param size: in bytes.
-        :raises ReadError: when a cache cannot be read further.
-        """
-        with _walking(f"the slab caches for {size} bytes"):
-            for cache in self._find_caches(size):
-                for found in slab_cache_for_each_allocated_object(cache, "char"):
-                    address = found.value_()
-                    try:
-                        data = self._prog.read(address, size)
-                    except drgn.FaultError:
-                        continue
-                    yield SlabObject(address, data)
-
-    def for_each_file(self) -> Iterator[int]:
-        """Yield every allocated ``struct file *``, whoever holds it.
-
-        :raises ReadError: when the cache cannot be read further.
-        """
-        if self._files is not None:
-            yield from self._files
-            return
-        seen: list[int] = []
-        with _walking("the slab cache of files"):
-            for cache in for_each_slab_cache(self._prog):
-                if cache.name.string_() == b"filp":
-                    for found in slab_cache_for_each_allocated_object(cache, "char"):
-                        seen.append(int(found.value_()))
-                        yield seen[-1]
-        if self._is_still:
-            self._files = tuple(seen)
-
-    def _find_caches(self, size: int) -> list[drgn.Object]:
-        """Return the smallest general caches with room for the size, one of each family."""
-        best: dict[str, tuple[int, drgn.Object]] = {}
-        for cache in for_each_slab_cache(self._prog):
-            name = cache.name.string_().decode(errors="replace")
-            if not _GENERAL_CACHE.match(name):
-                continue
-            room = cache.object_size.value_()
-            family = name.rpartition("-")[0]
-            if room >= size and (family not in best or room < best[family][0]):
-                best[family] = (room, cache)
-        return [cache for _, cache in best.values()]
 
 
 class DrgnStacks:
@@ -511,20 +426,6 @@ def _first_line(error: Exception) -> str:
 
 def _address_of(error: Exception, default: int) -> int:
     return error.address if isinstance(error, drgn.FaultError) else default
-
-
-def _has_page_array(prog: drgn.Program) -> bool:
-    """Return whether drgn finds slabs through the array of struct page.
-
-    It does not with CONFIG_SPARSEMEM_VMEMMAP=n, and where it translates no addresses.
-    """
-    if is_walked(prog):
-        return False
-    try:
-        return "vmemmap" in prog or "mem_section" not in prog
-    except drgn.FaultError:
-        # A dump that was cut may lack where the array is.
-        return False
 
 
 def _find_kernel_range(prog: drgn.Program, platform: drgn.Platform, word_size: int) -> tuple[int, int]:
