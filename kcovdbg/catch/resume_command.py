@@ -27,7 +27,7 @@ _COLUMNS: Final = (
 
 def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
     target = context.target
-    remark = target.resume()
+    remark = target.connection.resume()
     return Fields(_COLUMNS, _Machine(target.name, target.state()), remarks=[remark] if remark else [])
 
 

@@ -77,7 +77,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
     # What is known of a guest is shown even after it has ended.
     target = context.known_target
     state = target.state()
-    stop_note = target.stop_note() if state is MachineState.STOPPED else None
+    stop_note = target.connection.stop_note() if state is MachineState.STOPPED else None
     errors: list[str] = []
     generation = None
     try:

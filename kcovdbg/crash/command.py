@@ -323,9 +323,6 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     tasks, remarks = _choose(context, args, crashed)
     found = [_find_steps(context, task, crashed) for task in tasks]
     limit = args.n if args.n is not None else _LINES
-    stacks = context.target.stacks
-    if stacks is not None and stacks.note is not None and any(last.stack for last in found):
-        remarks.append(stacks.note)
     said = [*context.notes, *remarks, *context.kernel.name_remarks]
     data = Table(
         _COLUMNS,

@@ -184,6 +184,10 @@ class SymbolTable:
             position = self._strings.find(wanted, position + 1)
         return None
 
+    def addresses_of(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the addresses of symbols of code or data that the file defines, by name."""
+        return {symbol.name: symbol.address for symbol in map(self.find, names) if symbol is not None}
+
     @cached_property
     def _index_by_name(self) -> Mapping[int, int]:
         # Local symbols come first in a table: a global one with the same name replaces them.

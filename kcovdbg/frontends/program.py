@@ -116,7 +116,7 @@ def _warn_of_condition(target: Target, options: Options, color: Color) -> Target
     is_shell = not options.words and not options.commands and options.script is None and sys.stdin.isatty()
     if not is_shell and options.words[:1] not in (("info",), ("resume",)):
         terminal = find_terminal(color)
-        for note in filter(None, (*target.damage, target.stop_note())):
+        for note in filter(None, (*target.damage, target.connection.stop_note())):
             terminal.stderr.write(f"{terminal.error_painter.paint(remark_line(note))}\n")
         terminal.stderr.flush()
     return target
@@ -208,7 +208,7 @@ def _go_on_where_stopped(workspace: Workspace, options: Options, status: int) ->
     if sys.stdin.isatty() and sys.stdout.isatty():
         _start_shell(workspace, options)
         return status
-    note = workspace.kernel.target.leave_stopped(workspace.stop_reason)
+    note = workspace.kernel.target.connection.leave_stopped(workspace.stop_reason)
     if note is not None:
         write_remarks(workspace.terminal(), [note])
     return status

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
 
-from kcovdbg.errors import MissingSymbolError, MissingTypeError
+from kcovdbg.errors import MissingSymbolError
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Modules
-from kcovdbg.target.protocol import FileTarget, Member, Symbol
+from kcovdbg.target.protocol import Symbol, Target
 
 
-class TableTarget(FileTarget):
+class TableTarget(Target):
     """A location table as a :class:`~kcovdbg.target.protocol.Target`: it has names and coverage points, and no types.
 
     :param name: what messages call it.
@@ -26,7 +24,8 @@ class TableTarget(FileTarget):
     release = "unknown"
 
     def __init__(self, table: LocationTable, name: str, *, machine: str | None = None, lines: Modules | None = None) -> None:
-        super().__init__(name, "a location table")
+        self.name = name
+        self.memory_problem = f"{name} is a location table"
         self.build_id = table.build_id
         self.machine = machine or platform.machine()
         self.lines = lines
@@ -46,32 +45,3 @@ class TableTarget(FileTarget):
         """Return the name of the function that an address is in, None when it is in none."""
         found = self._table.function_at(address)
         return None if found is None else found.name
-
-    def type_size(self, type_name: str) -> int:
-        """Refuse: tables have no types.
-
-        :raises MissingTypeError: always.
-        """
-        self._refuse(type_name)
-
-    def member(self, type_name: str, path: str) -> Member:
-        """Refuse, as :meth:`type_size`."""
-        self._refuse(f"{type_name}.{path}")
-
-    def member_names(self, type_name: str) -> Sequence[str]:
-        """Refuse, as :meth:`type_size`."""
-        self._refuse(type_name)
-
-    def enumerators(self, type_name: str) -> Mapping[str, int]:
-        """Refuse, as :meth:`type_size`."""
-        self._refuse(type_name)
-
-    def variable_type(self, name: str) -> tuple[str, int | None]:
-        """Return nothing: tables have no variables.
-
-        :raises MissingSymbolError: always.
-        """
-        raise MissingSymbolError(f"{self.memory_problem}, which has no variables such as {name}")
-
-    def _refuse(self, name: str) -> NoReturn:
-        raise MissingTypeError(f"{self.memory_problem}, which has no types such as {name}", hint="-s VMLINUX")

@@ -13,9 +13,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.errors import ReadError
-from kcovdbg.target.kaslr import MismatchError
-from kcovdbg.target.rsp import StubReadError
-from kcovdbg.target.stub_kernel import CheckImage, FoundKernel, NotBootedError, ReadMemory, read_vmcoreinfo
+from kcovdbg.target.stub_kernel import CheckImage, FoundKernel, MismatchError, NotBootedError, ReadMemory, read_vmcoreinfo
 
 # What TTBR1 has in the kernel, in user space with page-table isolation, and between two tables.
 _TABLES: Final = ("swapper_pg_dir", "tramp_pg_dir", "reserved_pg_dir")
@@ -85,7 +83,7 @@ def translate(read: ReadMemory, registers: TranslationRegisters, address: int) -
     for shift in range(page_bits + index_bits * (levels - 1), page_bits - 1, -index_bits):
         try:
             entry = int.from_bytes(read(table + 8 * (rest >> shift), 8), "little")
-        except StubReadError:
+        except ReadError:
             return None
         if not entry & _VALID:
             return None
@@ -128,7 +126,7 @@ def _find_image(registers: TranslationRegisters, physical: ReadMemory, symbols: 
     displacement = start - symbols[table]
     try:
         shift = int.from_bytes(physical(symbols[_IMAGE_SHIFT] + displacement, 8), "little")
-    except StubReadError:
+    except ReadError:
         return None
     offset = displacement + shift & WORD_MASK
     if not shift or offset % PAGE_SIZE or offset >> 63 or _TABLES[0] not in symbols:
@@ -164,7 +162,9 @@ def find_kernel(
             failure = failure or error
             continue
         except ReadError as error:
-            raise NotBootedError(str(error), hint="let the kernel finish booting, then try again") from None
+            raise NotBootedError(
+                f"could not read the kernel's memory: {error}", hint="let the kernel finish booting, then try again"
+            ) from None
         kernel = registers._replace(ttbr1=image.root)
         return FoundKernel(read_vmcoreinfo(_make_virtual_reader(kernel, physical), symbols, image.offset), image.offset)
     detail = f": {failure}" if failure is not None else f": {_TABLES[0]} is not where the CPU has its page table"
@@ -175,20 +175,14 @@ def find_kernel(
 
 
 def _make_image_reader(image: _Image, physical: ReadMemory) -> ReadMemory:
-    def read(address: int, size: int) -> bytes:
-        try:
-            return physical(address - image.offset + image.displacement & WORD_MASK, size)
-        except StubReadError as error:
-            raise ReadError(f"could not read the kernel's memory: {error}", address) from None
-
-    return read
+    return lambda address, size: physical(address - image.offset + image.displacement & WORD_MASK, size)
 
 
 def _make_virtual_reader(registers: TranslationRegisters, physical: ReadMemory) -> ReadMemory:
     def read(address: int, size: int) -> bytes:
         found = translate(physical, registers, address)
         if found is None:
-            raise StubReadError(f"{address:#x} is not mapped")
+            raise ReadError(f"{address:#x} is not mapped", address)
         return physical(found, size)
 
     return read

@@ -1,35 +1,30 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The connection that an open target is read through: stop its kernel, its notes, close it."""
+"""The connection to a machine: the address of its socket, a path or host:port, and records of runs of kcovdbg that stop it.
+
+A record is written before the machine is stopped, and removed after it goes on: if a run was killed, its record says that it
+stopped the machine. It is a file beside the machine's socket; for TCP addresses, in the user's directory for state.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import json
+import os
+import re
+import select
+import shlex
+import socket
+import sys
+import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from kcovdbg.errors import TargetError
-
-
-@contextlib.contextmanager
-def already_stopped() -> Iterator[bool]:
-    """Do nothing: a dump, or a machine stopped by its GDB stub, does not change."""
-    yield True
-
-
-@contextlib.contextmanager
-def keeps_running() -> Iterator[bool]:
-    """Do nothing: the kernel that kcovdbg runs on cannot be stopped."""
-    yield False
-
-
-def _no_notes() -> bytes:
-    return b""
-
-
-def _nothing() -> None:
-    pass
+from kcovdbg.errors import LimitError, TargetError
+from kcovdbg.input_file import parse_json, read_input
+from kcovdbg.limits import REPLY_SIZE, find_limit, over_limit
+from kcovdbg.user_folder import find_user_folder
 
 
 class MachineState(str, Enum):
@@ -40,49 +35,224 @@ class MachineState(str, Enum):
     GONE = "gone"
 
 
-def _not_a_machine() -> MachineState | None:
-    return None
-
-
-def _not_gone() -> bool:
-    return False
-
-
-def _not_stopped() -> str | None:
-    return None
-
-
-def _is_still(_reason: str) -> str | None:
-    return None
-
-
-def _not_stopped_by_kcovdbg() -> str | None:
-    raise TargetError("kcovdbg did not stop this machine")
-
-
-@dataclass(frozen=True, slots=True)
 class Connection:
-    """The connection to an open target."""
+    """The connection that a target is read through; this one is that of files, which do not change."""
 
-    read_notes: Callable[[], bytes] = _no_notes
-    """Return the ELF notes of a dump as they are, PRSTATUS and VMCOREINFO among them; empty when there are none."""
-    pause: Callable[[], AbstractContextManager[bool]] = already_stopped
-    """Stop the kernel for a block; yields whether it is stopped."""
-    state: Callable[[], MachineState | None] = _not_a_machine
-    """Ask what the machine does; None for a dump."""
-    is_gone: Callable[[], bool] = _not_gone
-    """Return whether the machine has ended, without asking it."""
-    stop_note: Callable[[], str | None] = _not_stopped
-    """Return a note on who stopped the machine before kcovdbg connected to it; None while it runs."""
-    resume: Callable[[], str | None] = _not_stopped_by_kcovdbg
-    """Let a machine continue that was left stopped by a run of kcovdbg that has ended; return a note for the user.
+    def pause(self) -> AbstractContextManager[bool]:
+        """Stop the kernel for a block, which is given whether it is stopped; afterwards it continues if it ran before."""
+        return contextlib.nullcontext(True)
 
-    :raises TargetError: when none did.
+    def state(self) -> MachineState | None:
+        """Ask what the machine does at the moment; None for files."""
+        return None
+
+    def is_gone(self) -> bool:
+        """Return whether the machine has ended, without asking it."""
+        return False
+
+    def stop_note(self) -> str | None:
+        """Return a note on who stopped the machine before kcovdbg connected to it; None while it runs."""
+        return None
+
+    def resume(self) -> str | None:
+        """Let a machine continue that was left stopped by a run of kcovdbg that has ended; return a note for the user.
+
+        :raises TargetError: when none did.
+        """
+        raise TargetError("kcovdbg did not stop this machine")
+
+    def leave_stopped(self, reason: str) -> str | None:
+        """Keep a machine that kcovdbg stopped from continuing when the target is closed.
+
+        :param reason: what later runs of kcovdbg give as the reason.
+        :return: a note for the user, None where closing the target lets nothing go on.
+        """
+        del reason
+        return None
+
+    def close(self) -> None:
+        """Close it; may be called twice. A machine behind a GDB stub continues. Done at exit as well."""
+
+
+_HOST_PORT: Final = re.compile(r"(?P<host>[^/.][^/]*)?:(?P<port>[0-9]{1,5})")
+
+
+class SocketAddress(NamedTuple):
+    """A path, or a host and a port."""
+
+    text: str
+    path: str | None
+    host: str
+    port: int
+
+
+def parse_address(text: str) -> SocketAddress:
+    """Parse an address as drgn does: host:port, :port on this machine, otherwise the path of a unix socket.
+
+    A path with a colon starts with ``/`` or ``.``; QEMU's prefixes ``unix:`` and ``tcp:`` are accepted.
     """
-    leave_stopped: Callable[[str], str | None] = _is_still
-    """Leave a machine that kcovdbg stopped so when the target is closed, for a reason that later runs of kcovdbg give; return a
-    note for the user, None where closing the target lets nothing go on."""
-    close: Callable[[], None] = _nothing
-    """Close it; may be called twice."""
-    files: tuple[str, ...] = ()
-    """The files that the user named or that were found: a dump, debug info."""
+    if text.startswith("unix:"):
+        return SocketAddress(text, text[5:], "", 0)
+    match = _HOST_PORT.fullmatch(text.removeprefix("tcp:"))
+    if match is not None and 0 < int(match["port"]) < 65536:
+        return SocketAddress(text, None, (match["host"] or "localhost").strip("[]"), int(match["port"]))
+    return SocketAddress(text, text, "", 0)
+
+
+def connect(address: SocketAddress, what: str, hint: str, timeout: float) -> socket.socket:
+    """Return a socket connected to an address.
+
+    :param what: what listens there, for the message.
+    :param hint: how to make it listen.
+    :param timeout: of the socket, in seconds.
+    :raises TargetError: when nothing accepts the connection.
+    """
+    connection: socket.socket | None = None
+    try:
+        if address.path is None:
+            return socket.create_connection((address.host, address.port), timeout=timeout)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(timeout)
+        connection.connect(address.path)
+        return connection
+    except (OSError, ValueError) as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, FileNotFoundError):
+            reason = "no such socket"
+        elif isinstance(error, ConnectionRefusedError):
+            reason = "connection refused: nothing listens there"
+        elif isinstance(error, PermissionError):
+            reason = "no permission"
+        elif isinstance(error, TimeoutError | BlockingIOError):
+            reason = f"no answer within {timeout:g} s: another client may use it"
+        else:
+            reason = str(getattr(error, "strerror", None) or error)
+        raise TargetError(f"could not connect to {what} at {address.text}: {reason}", hint=hint) from None
+
+
+def receive(connection: socket.socket, buffer: bytearray, deadline: float) -> None:
+    """Add what a peer sends next to a buffer.
+
+    :param deadline: of :func:`time.monotonic`, however often the peer sends a little.
+    :raises TimeoutError: when it has passed.
+    :raises ConnectionResetError: when the peer has closed the connection.
+    :raises LimitError: when the buffer is larger than a reply may be.
+    """
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError("timed out")
+    connection.settimeout(remaining)
+    data = connection.recv(65536)
+    if not data:
+        raise ConnectionResetError("connection closed")
+    buffer += data
+    if len(buffer) > find_limit(REPLY_SIZE):
+        raise over_limit(REPLY_SIZE, "a reply of the machine")
+
+
+def is_closed_by_peer(connection: socket.socket) -> bool:
+    """Return whether the other side has closed a connection, with unread data or not; False when this side has."""
+    if connection.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+_SUFFIX: Final = ".kcovdbg-stopped"
+
+
+class StopRecord(NamedTuple):
+    """The run of kcovdbg that stopped a machine."""
+
+    pid: int
+    started: str
+    """Start time of the process, which distinguishes it from later ones with its number."""
+    command: str
+    stopped_at: str
+    reason: str = ""
+    """Why the run left the machine stopped on purpose; empty for one that would have let it go on."""
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether the run still goes on."""
+        return self.started != "" and _start_time(self.pid) == self.started
+
+
+def write_record(address: SocketAddress, reason: str = "") -> None:
+    """Record that this run stops the machine at an address; without a place for it, there is no record.
+
+    :param reason: why it leaves the machine stopped, if it does.
+    """
+    command = shlex.join(["kcovdbg", *sys.argv[1:]])
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    restore_record(address, StopRecord(os.getpid(), _start_time(os.getpid()), command, now, reason))
+
+
+def restore_record(address: SocketAddress, record: StopRecord | None) -> None:
+    """Let the record of the machine at an address be one that was read before."""
+    path = _find_path(address)
+    with contextlib.suppress(OSError):
+        if address.path is None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        if record is None:
+            return
+        # Exclusive: not through a link that another user made in the meantime.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
+            file.write(json.dumps(record._asdict()).encode())
+
+
+def read_record(address: SocketAddress) -> StopRecord | None:
+    """Return the record of the run that stopped the machine at an address, None when there is none."""
+    try:
+        # Beside a socket in /tmp anyone can put a file.
+        found = parse_json(read_input(_find_path(address), owned=True).decode("utf-8", "surrogateescape"))
+        return StopRecord(
+            int(found["pid"]),
+            str(found["started"]),
+            str(found["command"]),
+            str(found["stopped_at"]),
+            str(found.get("reason", "")),
+        )
+    except (OSError, LimitError, ValueError, KeyError, TypeError):
+        return None
+
+
+def describe_record(record: StopRecord) -> str:
+    """Return a note on the run that stopped a machine."""
+    if record.pid == os.getpid() and record.is_running:
+        return "the machine is stopped by this kcovdbg; resume lets it go on"
+    run = f"'{record.command}' (process {record.pid})"
+    if record.is_running:
+        return f"the machine is stopped by {run}, which still runs"
+    if record.reason:
+        return f"the machine is stopped: {run} left it so at {record.stopped_at}, {record.reason}; resume lets it go on"
+    return f"the machine is stopped: {run} stopped it at {record.stopped_at} and was killed; resume lets it go on"
+
+
+def remove_record(address: SocketAddress) -> None:
+    """Remove the record, because the machine goes on; not that of another run, which is about to stop it."""
+    record = read_record(address)
+    if record is not None and record.is_running and record.pid != os.getpid():
+        return
+    with contextlib.suppress(OSError):
+        _find_path(address).unlink()
+
+
+def _find_path(address: SocketAddress) -> Path:
+    if address.path is not None:
+        return Path(f"{address.path}{_SUFFIX}")
+    # Without a place, no record is found, and none can be written.
+    folder = find_user_folder("state").path or Path(os.devnull)
+    return folder / f"{address.host.replace('/', '_')}:{address.port}{_SUFFIX}"
+
+
+def _start_time(pid: int) -> str:
+    """Return the start time of a process in the kernel's unit, empty when there is none."""
+    try:
+        # The name before it may have blanks and parentheses.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

@@ -1,20 +1,37 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files with debug info: those below a folder, and of stripped images by .gnu_debuglink, build ID or debuginfod's cache."""
+"""Files with debug info: those that the user gave, those in the directory of a dump, and those of stripped images by
+.gnu_debuglink, build ID or debuginfod's cache.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import ET_CORE
+from kcovdbg.elf.header import ET_CORE, ET_REL, Header, NotElfError
 from kcovdbg.errors import TargetError
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.user_folder import find_stranger
 
 _ROOT: Final = Path("/usr/lib/debug")
+
+
+class DebugFile(NamedTuple):
+    """A file with debug info that the user gave, or that is in the directory of the dump."""
+
+    name: str
+    """Its name in messages."""
+    path: Path
+    """Of its contents: a temporary file if it is compressed."""
+    is_kernel: bool
+    build_id: str | None
+    header: Header
+    code: str | None = None
+    """Path of the stripped image of the same build, which the user gave as well."""
 
 
 def list_debug_files(name: str) -> Sequence[str]:
@@ -82,3 +99,109 @@ def _places(image: Path, build_id: str, link: str | None) -> Iterator[Path]:
     kept = (Path(cache) if cache else Path(base) / "debuginfod_client") / build_id
     if find_stranger(kept) is None:
         yield kept / "debuginfo"
+
+
+def unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]:
+    """Unpack and check the files given with -s, before anything that takes long; return them and notes for the user."""
+    files: list[DebugFile] = []
+    images: list[tuple[str, Path, str, str | None]] = []
+    notes: list[str] = []
+    for name in symbols:
+        unpacked = dumpfile.unpack(name)
+        notes += unpacked.notes
+        stripped = read_stripped(unpacked.path)
+        if stripped is None:
+            files.append(_check_debug_file(name, unpacked.path))
+        else:
+            images.append((name, unpacked.path, *stripped))
+    for name, path, build_id, link in images:
+        found = next((file for file in files if file.build_id == build_id), None)
+        if found is None:
+            debug_file = find_debug_file(Path(name), build_id, link)
+            # Without one, the error of the image.
+            found = _check_debug_file(name, path) if debug_file is None else _check_debug_file(str(debug_file), debug_file)
+            files.append(found)
+        files = [file._replace(code=str(path)) if file is found else file for file in files]
+        notes.append(f"debug info: {found.name}; {name} has none, its code is read for coverage points")
+    return files, notes
+
+
+def _check_debug_file(name: str, path: Path) -> DebugFile:
+    try:
+        with ElfFile(path, name) as file:
+            header = file.header
+            if header.type == ET_CORE:
+                raise TargetError(f"{name} is a dump, not debug info", hint="give dumps with -c, or both: kcovdbg VMLINUX DUMP")
+            if not file.has_debug_info:
+                raise TargetError(
+                    f"{name} has no debug info (DWARF)",
+                    hint="build with CONFIG_DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT=y, or install the distribution's debug package",
+                )
+            return DebugFile(name, path, header.type != ET_REL, file.build_id, header)
+    except NotElfError:
+        raise TargetError(
+            f"{name} is not a vmlinux: not an ELF file",
+            hint="vmlinuz and bzImage, which machines boot, have no debug info; vmlinux is in the build directory",
+        ) from None
+
+
+def find_kernel_file(files: Iterable[DebugFile]) -> DebugFile | None:
+    """Return the kernel's image among files, None when there is none."""
+    return next((file for file in files if file.is_kernel), None)
+
+
+def of_build(files: list[DebugFile], wanted: str | None) -> list[DebugFile]:
+    """Leave out the images of other builds, where a folder has those of several.
+
+    :param wanted: the kernel's build ID, None if unknown.
+    """
+    is_there = any(file.is_kernel and file.build_id == wanted for file in files)
+    return [file for file in files if not file.is_kernel or not is_there or file.build_id == wanted]
+
+
+def find_code(files: Iterable[DebugFile]) -> str | None:
+    """Return the stripped image that has the kernel's code, None where the image with debug info has it."""
+    kernel = find_kernel_file(files)
+    return None if kernel is None else kernel.code
+
+
+def check_match(kernel: DebugFile, release: str, wanted: str | None) -> None:
+    """Check that an image is that of a kernel.
+
+    :param wanted: the kernel's build ID, None if unknown.
+    :raises TargetError: when it is not.
+    """
+    hint = f"the kernel's release is {release}: give the vmlinux of the same build"
+    if wanted is not None and kernel.build_id is not None:
+        # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
+        if wanted != kernel.build_id:
+            raise TargetError(
+                f"{kernel.name} does not match: its build ID is {kernel.build_id}, the kernel's {wanted}", hint=hint
+            )
+    elif not dumpfile.find_text(kernel.path, f"Linux version {release} ".encode()):
+        raise TargetError(f"{kernel.name} does not match: not of release {release}", hint=hint)
+
+
+def find_vmlinux(directory: Path, release: str, wanted: str | None) -> DebugFile | None:
+    """Return the image of a kernel in the directory of a dump, None when there is none."""
+    for found in find_images(directory, f"-{release}"):
+        try:
+            check_match(found, release, wanted)
+        except TargetError:
+            # The user did not give it: that it is another kernel's is no error.
+            continue
+        return found
+    return None
+
+
+def find_images(directory: Path, suffix: str = "") -> Iterator[DebugFile]:
+    """Yield the images with debug info in the directory of a dump.
+
+    :param suffix: of further names to look for.
+    """
+    for name in dict.fromkeys(("vmlinux", "vmlinux.zst", f"vmlinux{suffix}", f"vmlinux{suffix}.zst", "vmlinux.debug")):
+        path = directory / name
+        if path.is_file():
+            # The user did not give it: that it is something else is no error.
+            with contextlib.suppress(TargetError):
+                yield _check_debug_file(str(path), dumpfile.unpack(path).path)

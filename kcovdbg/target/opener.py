@@ -12,10 +12,10 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_REL
 from kcovdbg.errors import CapabilityError, TargetError, UsageError
 from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target.connection import parse_address
 from kcovdbg.target.debug_files import list_debug_files
 from kcovdbg.target.demo_files import open_arguments
 from kcovdbg.target.local_kernel import has_loaded_module, running_build_id
-from kcovdbg.target.socket_address import parse_address
 
 if TYPE_CHECKING:
     from kcovdbg.target.drgn.image_target import ImageTarget
@@ -157,15 +157,15 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
         raise UsageError(f"more than one target given: {', '.join(chosen)}", hint="give one of them")
     images = _find_images(options) if options.image or not chosen else {}
     try:
-        from kcovdbg.target.drgn import programs
+        from kcovdbg.target.drgn import machines, programs
     except ImportError as error:
         raise CapabilityError(f"could not import drgn: {error}", hint="pip install drgn") from None
     if options.core is not None:
         return programs.open_core(options.core, options.symbols, unpacked=options.unpacked)
     if options.qemu is not None:
-        return programs.open_qemu(options.qemu, options.symbols)
+        return machines.open_qemu(options.qemu, options.symbols)
     if options.gdb_remote is not None:
-        return programs.open_stub(options.gdb_remote, options.symbols)
+        return machines.open_stub(options.gdb_remote, options.symbols)
     if options.demo:
         core, debug_info = open_arguments()
         return programs.open_core(core, options.symbols or debug_info, name="demo")

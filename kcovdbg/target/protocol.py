@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel that can be read: memory, symbols and types, whatever debugger provides them.
+"""A kernel that can be read: memory, symbols and types, and the connection to its machine.
 
-Every implementation has what :class:`Target` has. What some lack (VMAs, vmalloc areas, stacks, slab objects, watchpoints) is a
-capability: an attribute that is None when it is missing.
+What some targets lack (VMAs, vmalloc areas, stacks, slab objects, watchpoints) is a capability: an attribute that is None when
+it is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
-from kcovdbg.errors import CapabilityError
+from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.watchpoints import Watchpoints
@@ -99,120 +99,81 @@ class SlabSource(Protocol):
 class StackSource(Protocol):
     """Kernel stacks."""
 
-    @property
-    def note(self) -> str | None:
-        """A peculiarity of how they are unwound, None without one."""
-
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        """Return a task's kernel stack; a dead task has none.
+        """Return a task's kernel stack, innermost frame first; a dead task has none. Errors do not name the task.
 
         :param task: ``struct task_struct *``.
-        :raises CapabilityError: when it cannot be unwound, as that of a running task of a live kernel.
+        :raises CapabilityError: when it cannot be unwound: a running task of a live kernel, whose registers are not saved.
+        :raises ReadError: when the task or its stack cannot be read.
         """
 
     def crashed_task(self) -> int | None:
         """Return the ``struct task_struct *`` that crashed the kernel, None when none did."""
 
 
-class Target(Protocol):
+class Target:
     """A kernel that can be read.
 
-    Attributes are fixed once the target is open; reads are answered from the target each time.
+    Attributes are fixed once the target is open; reads are answered from the target each time. What a kind of target does not
+    override is refused.
     """
 
-    @property
-    def name(self) -> str:
-        """The target as the user named it."""
-
-    @property
-    def live(self) -> bool:
-        """Whether the kernel runs while it is read."""
-
-    @property
-    def word_size(self) -> int:
-        """Bytes of the kernel's ``unsigned long``."""
-
-    @property
-    def big_endian(self) -> bool:
-        """Byte order."""
-
-    @property
-    def kernel_range(self) -> tuple[int, int]:
-        """The first and last address that a pointer of this kernel can have."""
+    name: str
+    """The target as the user named it."""
+    live: bool = False
+    """Whether the kernel runs while it is read."""
+    word_size: int
+    """Bytes of the kernel's ``unsigned long``."""
+    big_endian: bool
+    kernel_range: tuple[int, int] = (0, 0)
+    """The first and last address that a pointer of this kernel can have."""
+    kaslr_offset: int = 0
+    """The KASLR offset of the kernel's image, in bytes."""
+    release: str
+    """As of uname -r."""
+    machine: str
+    """As of uname -m."""
+    build_id: str | None
+    """The build ID of the kernel's image, hexadecimal."""
+    notes: Sequence[str] = ()
+    """For the user, on how the target was opened, a line each."""
+    damage: Sequence[str] = ()
+    """Damage of a dump, a line each; the notes have these lines as well."""
+    memory_problem: str | None = None
+    """Description of a target without memory, as in "vmlinux is a kernel image"; None where it has memory."""
+    connection: Connection = Connection()
+    stacks: StackSource | None = None
+    """Kernel stacks."""
+    watchpoints: Watchpoints | None = None
+    """Hardware watchpoints."""
 
     @property
     def pointer_tag(self) -> int:
         """The bits of a pointer in the kernel's memory that are a tag, set in addresses; 0 in kernels without tags."""
-
-    @property
-    def kaslr_offset(self) -> int:
-        """The KASLR offset of the kernel's image, in bytes."""
-
-    @property
-    def release(self) -> str:
-        """The release, as of uname -r."""
-
-    @property
-    def machine(self) -> str:
-        """The machine, as of uname -m."""
-
-    @property
-    def build_id(self) -> str | None:
-        """The build ID of the kernel's image, hexadecimal."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Notes for the user on how the target was opened, a line each."""
-
-    @property
-    def damage(self) -> Sequence[str]:
-        """Damage of a dump, a line each; the notes have these lines as well."""
-
-    @property
-    def memory_problem(self) -> str | None:
-        """Description of a target without memory, as in "vmlinux is a kernel image"; None where it has memory."""
+        return 0
 
     @property
     def vmas(self) -> VmaSource | None:
-        """Mappings."""
+        """Mappings of user address spaces."""
+        return None
 
     @property
     def vmalloc(self) -> VmallocSource | None:
         """Vmalloc areas."""
+        return None
 
     @property
     def slab(self) -> SlabSource | None:
         """Slab objects."""
-
-    @property
-    def stacks(self) -> StackSource | None:
-        """Kernel stacks."""
-
-    @property
-    def watchpoints(self) -> Watchpoints | None:
-        """Hardware watchpoints."""
+        return None
 
     def state(self) -> MachineState | None:
         """Ask what the machine does at the moment; None for a dump."""
-
-    def stop_note(self) -> str | None:
-        """Return a note on who stopped the machine before kcovdbg connected to it; None while it runs."""
-
-    def resume(self) -> str | None:
-        """Let a machine continue that was left stopped by a run of kcovdbg that has ended; return a note for the user.
-
-        :raises TargetError: when none did.
-        """
-
-    def leave_stopped(self, reason: str) -> str | None:
-        """Keep a machine that kcovdbg stopped from continuing when the target is closed.
-
-        :param reason: what later runs of kcovdbg give as the reason.
-        :return: a note for the user, None where closing the target lets nothing go on.
-        """
+        return self.connection.state()
 
     def is_gone(self) -> bool:
         """Return whether the machine has ended, without asking it."""
+        return self.connection.is_gone()
 
     def read(self, address: int, size: int) -> bytes:
         """Read virtual memory of the kernel.
@@ -220,6 +181,7 @@ class Target(Protocol):
         :raises ReadError: when any of it cannot be read.
         :raises GoneError: when the machine has ended.
         """
+        raise make_memory_error(f"reading {size} bytes at {address:#x}", self.memory_problem)
 
     def symbol(self, name: str) -> Symbol:
         """Find a symbol by name, of data or a function.
@@ -227,107 +189,73 @@ class Target(Protocol):
         :return: its address in the running kernel, KASLR offset included. Not for per-CPU symbols.
         :raises MissingSymbolError: when the kernel has none.
         """
+        raise MissingSymbolError(f"{self.memory_problem}, which has no symbols such as {name}")
 
     def symbol_name(self, address: int) -> str | None:
         """Return the name of the symbol that an address is in, None when it is in none."""
+        raise NotImplementedError
 
     def type_size(self, type_name: str) -> int:
         """Return the size in bytes of a type such as ``struct kcov``.
 
-        :raises MissingTypeError: when the debug info has no such type.
+        :raises MissingTypeError: when the debug info does not have it, or only its name.
         """
+        self._refuse_type(type_name)
 
     def member(self, type_name: str, path: str) -> Member:
         """Find a member by its path, such as ``refcount.refs.counter``, in anonymous structures as well.
 
         :raises MissingTypeError: when there is no such type or member.
         """
+        self._refuse_type(f"{type_name}.{path}")
 
     def member_names(self, type_name: str) -> Sequence[str]:
         """Return the names of the members of a structure, those of anonymous structures included.
 
         :raises MissingTypeError: when the debug info has no such type.
         """
+        self._refuse_type(type_name)
 
     def enumerators(self, type_name: str) -> Mapping[str, int]:
         """Return the enumerators of a type such as ``enum kcov_mode``.
 
         :raises MissingTypeError: when the debug info has no such type.
         """
+        self._refuse_type(type_name)
+
+    def _refuse_type(self, name: str) -> NoReturn:
+        raise MissingTypeError(f"{self.memory_problem}, which has no types such as {name}", hint="-s VMLINUX")
 
     def variable_type(self, name: str) -> tuple[str, int | None]:
         """Return the name of a variable's type, or of an array's elements, and the array's length or None.
 
         :raises MissingSymbolError: when there is no such variable.
         """
+        raise MissingSymbolError(f"{self.memory_problem}, which has no variables such as {name}")
 
     def cpus(self) -> Sequence[int]:
-        """Return the possible CPUs."""
+        """Return the possible CPUs.
+
+        :raises ReadError: when their mask cannot be read.
+        """
+        raise make_memory_error("the mask of possible CPUs", self.memory_problem)
 
     def per_cpu(self, name: str, cpu: int) -> int:
         """Return the address of a CPU's instance of a per-CPU variable.
 
-        :raises MissingSymbolError: when the kernel has no such variable.
+        :raises MissingSymbolError: when the kernel has no such variable; debug info may have one of size 0.
+        :raises ReadError: when the offset of the CPU cannot be read.
         """
+        raise make_memory_error(f"{name} of CPU {cpu}", self.memory_problem)
 
 
 _MEMORY_HINT: Final = "give its dump: -c VMCORE, or its machine: --qemu ADDR, --gdb-remote ADDR, or -k on the machine itself"
 
 
-def make_memory_error(subject: str, problem: str) -> CapabilityError:
+def make_memory_error(subject: str, problem: str | None) -> CapabilityError:
     """Return the error of what needs the memory of a kernel that has none.
 
     :param subject: a command, or what is to be read.
     :param problem: what was given instead, as in :attr:`~kcovdbg.target.protocol.Target.memory_problem`.
     """
     return CapabilityError(f"{subject} needs the kernel's memory; {problem}", hint=_MEMORY_HINT)
-
-
-class FileTarget:
-    """The part of a :class:`~kcovdbg.target.protocol.Target` that is about memory and machines, for one that has neither.
-
-    :param name: what messages call it, as the user gave it.
-    :param noun: what it is: "a kernel image".
-    """
-
-    live = False
-    kaslr_offset = 0
-    kernel_range = (0, 0)
-    pointer_tag = 0
-    damage = ()
-    vmas = None
-    vmalloc = None
-    slab = None
-    stacks = None
-    watchpoints = None
-
-    def __init__(self, name: str, noun: str) -> None:
-        self.name = name
-        self.notes: Sequence[str] = ()
-        """For the user, on how it was opened."""
-        self.memory_problem = f"{name} is {noun}"
-        nothing = self.connection = Connection()
-        self.state, self.is_gone = nothing.state, nothing.is_gone
-        self.stop_note, self.resume = nothing.stop_note, nothing.resume
-        self.leave_stopped = nothing.leave_stopped
-
-    def read(self, address: int, size: int) -> bytes:
-        """Refuse to read memory.
-
-        :raises CapabilityError: always.
-        """
-        raise make_memory_error(f"reading {size} bytes at {address:#x}", self.memory_problem)
-
-    def cpus(self) -> Sequence[int]:
-        """Refuse: which CPUs are possible is in memory.
-
-        :raises CapabilityError: always.
-        """
-        raise make_memory_error("the mask of possible CPUs", self.memory_problem)
-
-    def per_cpu(self, name: str, cpu: int) -> int:
-        """Refuse: the offset of a CPU is in memory.
-
-        :raises CapabilityError: always.
-        """
-        raise make_memory_error(f"{name} of CPU {cpu}", self.memory_problem)

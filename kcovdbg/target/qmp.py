@@ -11,6 +11,7 @@ import array
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -22,17 +23,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import GoneError, TargetError
+from kcovdbg.errors import GoneError, ReadError, TargetError
 from kcovdbg.input_file import parse_json
 from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, find_limit, over_limit
-from kcovdbg.target.connection import MachineState
+from kcovdbg.target.connection import (
+    Connection,
+    MachineState,
+    SocketAddress,
+    connect,
+    describe_record,
+    is_closed_by_peer,
+    read_record,
+    receive,
+    remove_record,
+    write_record,
+)
 from kcovdbg.target.end_signals import holds_signals, signals_as_exit
-from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer, receive
-from kcovdbg.target.stop_record import describe_record, read_record, remove_record, write_record
-from kcovdbg.target.stub_kernel import read_by_monitor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _GREETING_TIMEOUT: Final = 5.0
 _MAX_GREETING: Final = 4096
@@ -43,7 +52,7 @@ _LARGEST_READ: Final = 1 << 16
 _HINT: Final = "start QEMU with -qmp unix:PATH,server=on,wait=off and give PATH"
 
 
-class Qmp:
+class Qmp(Connection):
     """One connection.
 
     :param address: of QEMU's QMP socket.
@@ -119,15 +128,12 @@ class Qmp:
             return False
         return True
 
-    def execute(self, command: str, fd: int | None = None, **arguments: Any) -> Any:
+    def execute(self, command: str, arguments: Mapping[str, Any] | None = None, fd: int | None = None) -> Any:
         """Run a command and return its result. Capabilities must have been negotiated, as drgn does.
 
         :param fd: a file descriptor to send with it, for getfd.
         :raises TargetError: when QEMU refuses the command or is gone.
         """
-        return self._execute(command, arguments, fd)
-
-    def _execute(self, command: str, arguments: dict[str, Any], fd: int | None) -> Any:
         self._count += 1
         ident = f"kcovdbg-{self._count}"
         message: dict[str, Any] = {"execute": command, "id": ident}
@@ -164,11 +170,9 @@ class Qmp:
         return status["running"], str(status.get("status"))
 
     def is_gone(self) -> bool:
-        """Return whether QEMU has closed the connection, as when it ends."""
         return is_closed_by_peer(self._socket)
 
     def state(self) -> MachineState:
-        """Ask what the guest does."""
         try:
             return MachineState.RUNNING if self.is_running() else MachineState.STOPPED
         except GoneError:
@@ -179,8 +183,7 @@ class Qmp:
         return self._query_status()[0]
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[bool]:
-        """Stop the guest for a block; afterwards it continues if it ran before."""
+    def pause(self) -> Iterator[bool]:
         if not self.is_running():
             yield True
             return
@@ -198,7 +201,6 @@ class Qmp:
         remove_record(self.address)
 
     def stop_note(self) -> str | None:
-        """Return a note on who stopped the guest, None while it runs."""
         is_running, state = self._query_status()
         if is_running:
             # The guest that was stopped has ended, or was continued by hand.
@@ -210,10 +212,6 @@ class Qmp:
         return describe_record(record)
 
     def resume(self) -> None:
-        """Let a guest continue that was left stopped by a run of kcovdbg that has ended.
-
-        :raises TargetError: when none did.
-        """
         record = read_record(self.address)
         if self.is_running():
             raise TargetError(f"the guest at {self.address.text} is running")
@@ -226,15 +224,22 @@ class Qmp:
 
     def monitor(self, line: str) -> str:
         """Run a command of the human monitor and return its output."""
-        return str(self._execute("human-monitor-command", {"command-line": line}, None))
+        return str(self.execute("human-monitor-command", {"command-line": line}))
 
     def read_physical(self, address: int, size: int) -> bytes:
         """Read physical memory through the monitor: slow, for what drgn cannot read by itself.
 
-        :raises StubReadError: when it cannot be read.
+        :raises ReadError: when it cannot be read.
         """
-        starts = range(address, address + size, _LARGEST_READ)
-        return b"".join(read_by_monitor(self.monitor, at, min(address + size - at, _LARGEST_READ)) for at in starts)
+        data = b""
+        while len(data) < size:
+            start, count = address + len(data), min(size - len(data), _LARGEST_READ)
+            text = self.monitor(f"xp /{count}xb {start:#x}")
+            found = bytes(int(byte, 16) for line in text.splitlines() for byte in re.findall(r"\b0x([0-9a-f]{2})\b", line))
+            if len(found) != count:
+                raise ReadError(f"could not read physical {start:#x}", start)
+            data += found
+        return data
 
     def read_notes(self) -> bytes:
         """Return the ELF notes of a dump by QEMU: registers of each CPU, VMCOREINFO.
@@ -244,9 +249,10 @@ class Qmp:
         if self._socket.family != socket.AF_UNIX:
             raise TargetError("QEMU takes files over unix sockets only")
         with tempfile.NamedTemporaryFile(prefix="kcovdbg-") as file:
-            self.execute("getfd", fd=file.fileno(), fdname="kcovdbg")
+            self.execute("getfd", {"fdname": "kcovdbg"}, file.fileno())
             # At least a page is written; the notes are before it.
-            self.execute("dump-guest-memory", paging=False, protocol="fd:kcovdbg", begin=0, length=PAGE_SIZE)
+            part = {"paging": False, "protocol": "fd:kcovdbg", "begin": 0, "length": PAGE_SIZE}
+            self.execute("dump-guest-memory", part)
             with ElfFile(file.name, "QEMU's dump") as core:
                 return core.read_notes()
 

@@ -14,7 +14,6 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import PT_LOAD, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.target.rsp import StubReadError
 
 _ENTRY_SIZE: Final = 8
 _VALID: Final = 1
@@ -122,7 +121,7 @@ def search_vmcoreinfo(core: ElfFile, read: ReadPhysical) -> bytes | None:
     machines of RISC-V, at least up to version 7.2: their configuration device comes too late.
 
     :param core: the dump.
-    :param read: reads its physical memory; raises StubReadError where there is none.
+    :param read: reads its physical memory; raises ReadError where there is none.
     """
     for segment in core.segments:
         for start in range(0, segment.filesz if segment.type == PT_LOAD else 0, _CHUNK):
@@ -141,7 +140,7 @@ def _is_kernels(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> bool:
     try:
         text, offset = (int(vmcoreinfo[key], 16) for key in ("SYMBOL(_stext)", "NUMBER(va_kernel_pa_offset)"))
         return find_page_tables(vmcoreinfo, read).translate(text) == text - offset
-    except (KeyError, ValueError, TargetError, StubReadError):
+    except (KeyError, ValueError, TargetError, ReadError):
         return False
 
 

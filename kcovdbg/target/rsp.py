@@ -6,25 +6,30 @@ from __future__ import annotations
 import contextlib
 import re
 import select
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
-from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
+from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
 from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, find_limit, over_limit
-from kcovdbg.target.connection import MachineState
-from kcovdbg.target.end_signals import holds_signals
-from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer, receive
-from kcovdbg.target.stop_record import (
+from kcovdbg.target.connection import (
+    Connection,
+    MachineState,
+    SocketAddress,
     StopRecord,
+    connect,
     describe_record,
+    is_closed_by_peer,
     read_record,
+    receive,
     remove_record,
     restore_record,
     write_record,
 )
+from kcovdbg.target.end_signals import give_back_signals, holds_signals, take_signals
 
 _HINT: Final = "start QEMU with -gdb tcp::1234 (or -s), or run gdbserver in its monitor; give that address"
 _PACKET: Final = re.compile(rb"\$([^#$]*)#([0-9a-fA-F]{2})", re.DOTALL)
@@ -36,10 +41,6 @@ _RETRIES: Final = 3
 # Parts of the description of a machine, and the size of one: QEMU's are of a few kilobytes.
 _MAX_FEATURES: Final = 64
 _MAX_FEATURE: Final = 1 << 18
-
-
-class StubReadError(Exception):
-    """The stub cannot read memory at this address."""
 
 
 class StopReply(NamedTuple):
@@ -54,48 +55,55 @@ class StopReply(NamedTuple):
     """The signal that the stub gives as the reason; 5, SIGTRAP, for breakpoints and watchpoints."""
 
 
-class Stub(Protocol):
+class Stub(Connection):
     """A machine's stub: :class:`RspClient`, or one that GDB is connected to and lends."""
 
-    @property
-    def where(self) -> str:
-        """The stub's address in messages."""
-
-    @property
-    def block(self) -> int:
-        """Bytes that are worth reading at once; a power of two, at most a page."""
+    where: str
+    """The stub's address in messages."""
+    block: int = PAGE_SIZE
+    """Bytes that are worth reading at once; a power of two, at most a page."""
 
     @property
     def kaslr_offsets(self) -> Sequence[int]:
         """KASLR offsets to try first, where only virtual memory can be read."""
+        return ()
 
     def read(self, address: int, size: int) -> bytes:
         """Read memory, virtual or physical as chosen.
 
-        :raises StubReadError: when the stub cannot read all of it.
+        :raises ReadError: when the stub cannot read all of it.
         :raises TargetError: when the connection is lost.
         """
+        raise NotImplementedError
 
     def use_physical_memory(self) -> bool:
-        """Make later reads physical; return whether the stub can."""
+        """Make later reads physical; return whether the stub can, as QEMU's does."""
+        raise NotImplementedError
 
     def use_virtual_memory(self) -> None:
         """Undo :meth:`use_physical_memory`."""
+        raise NotImplementedError
 
     def monitor(self, command: str) -> str | None:
         """Run a command of the stub's monitor and return its output, None when it has no such command."""
+        raise NotImplementedError
 
     def registers(self, thread: int | None = None) -> bytes:
         """Return the general registers of a CPU in GDB's order, empty when the stub does not have them.
 
-        :param thread: the number of the CPU, from 1; by default the CPU that stopped.
+        :param thread: the stub's number of the CPU, from 1; by default the CPU that stopped.
         """
+        raise NotImplementedError
 
     def register(self, name: str) -> int | None:
-        """Return a register of the CPU that stopped, by its name in the stub's description; None when it has none."""
+        """Return a register by its name in the stub's description of the machine, None when it has none.
+
+        Of the CPU that :meth:`registers` was last asked for.
+        """
+        raise NotImplementedError
 
 
-class RspClient:
+class RspClient(Stub):
     """One connection to a stub.
 
     :meth:`attach` stops the machine; :meth:`close` continues it if it ran before.
@@ -107,8 +115,6 @@ class RspClient:
     def __init__(self, address: SocketAddress, timeout: float = 10.0) -> None:
         self.address = address
         self.where = address.text
-        self.block = PAGE_SIZE
-        self.kaslr_offsets: Sequence[int] = ()
         self._timeout = timeout
         self._buffer = bytearray()
         self._socket = socket.socket()
@@ -121,6 +127,7 @@ class RspClient:
         self._is_running = False
         self._is_unfinished = False
         self._register_numbers: Mapping[str, int] | None = None
+        self._taken: list[signal.Signals] = []
         self.reads = 0
 
     def attach(self) -> RspClient:
@@ -128,6 +135,8 @@ class RspClient:
 
         :raises TargetError: when nothing listens there, it does not answer, or it is not a stub.
         """
+        # Until it is closed, as the machine is stopped so long.
+        self._taken = take_signals()
         previous = read_record(self.address)
         is_left = previous is not None and (previous.reason != "" or not previous.is_running)
         # What a killed run left stopped is already recorded, and this client does not let it go on.
@@ -170,7 +179,12 @@ class RspClient:
                 self._socket.settimeout(0)
                 self._socket.sendall(b"+$D;1#b0")
             restore_record(self.address, previous)
+        self._release()
+
+    def _release(self) -> None:
         self._socket.close()
+        give_back_signals(self._taken)
+        self._taken = []
 
     def _attach(self, is_left: bool) -> None:
         """Find out what the stub can do, and whether the machine ran.
@@ -212,16 +226,20 @@ class RspClient:
         status = (self.monitor("info status") or "").split()
         return status == ["VM", "status:", "paused"]
 
+    def describe_run(self) -> str:
+        """Return a note on whether the machine runs before and afterwards."""
+        if not self.was_running:
+            return "the machine was stopped before kcovdbg attached, and remains so"
+        note = "the machine is stopped while kcovdbg is attached"
+        # QMP answers this.
+        unknown = "its stub does not report whether it was running; it runs afterwards"
+        return f"{note}; {unknown}" if self.is_run_assumed else note
+
     def stop_note(self) -> str | None:
-        """Return a note on the run of kcovdbg that left the machine stopped, None when none did."""
         record = None if self.was_running else read_record(self.address)
         return None if record is None else describe_record(record)
 
     def resume(self) -> str:
-        """Let a machine go on, at :meth:`close`, that an ended run of kcovdbg left stopped; return a note on that.
-
-        :raises TargetError: when none did.
-        """
         record = None if self.was_running else read_record(self.address)
         if record is None or record.is_running:
             raise TargetError(
@@ -234,18 +252,16 @@ class RspClient:
     @holds_signals
     def close(self) -> None:
         """Detach: the machine continues if it ran before. May be called twice."""
-        if not self._is_attached:
-            self._socket.close()
-        if self._socket.fileno() < 0:
-            return
-        self._detach()
-        if self.was_running:
-            remove_record(self.address)
+        if self._is_attached and self._socket.fileno() >= 0:
+            self._detach()
+            if self.was_running:
+                remove_record(self.address)
+        self._release()
 
     def leave_stopped(self, reason: str) -> str:
         """Leave the machine stopped at :meth:`close`, and record why, for later runs of kcovdbg; return a note for the user."""
         if not self.was_running:
-            return "the machine was stopped before kcovdbg attached, and remains so"
+            return self.describe_run()
         self.was_running = False
         write_record(self.address, reason)
         return "the machine stays stopped; resume lets it go on"
@@ -267,11 +283,9 @@ class RspClient:
             self._socket.close()
 
     def is_gone(self) -> bool:
-        """Return whether the stub has closed the connection, as when the machine ends."""
         return is_closed_by_peer(self._socket)
 
     def state(self) -> MachineState:
-        """Return what the machine does: it is stopped as long as the stub is connected."""
         return MachineState.GONE if self.is_gone() else MachineState.STOPPED
 
     def insert_watchpoint(self, address: int, size: int) -> None:
@@ -331,20 +345,14 @@ class RspClient:
             raise self._lost(error) from None
 
     def use_physical_memory(self) -> bool:
-        """Make later reads physical; return whether the stub can, as QEMU's does."""
         self._is_physical = self._ask(b"Qqemu.PhyMemMode:1") == b"OK"
         return self._is_physical
 
     def use_virtual_memory(self) -> None:
-        """Undo :meth:`use_physical_memory`."""
         self._ask(b"Qqemu.PhyMemMode:0")
         self._is_physical = False
 
     def monitor(self, command: str) -> str | None:
-        """Run a command of the stub's monitor and return its output, None when it has no such command.
-
-        :raises TargetError: when the connection is lost.
-        """
         text = bytearray()
         with self._exchange():
             self._send(b"qRcmd," + command.encode().hex().encode())
@@ -387,10 +395,6 @@ class RspClient:
         return f"p{self._process}.{thread:x}".encode() if self.is_multiprocess else f"{thread:x}".encode()
 
     def registers(self, thread: int | None = None) -> bytes:
-        """Return the general registers of a CPU in GDB's order, empty when the stub does not have them.
-
-        :param thread: the stub's number of the CPU, from 1; by default the CPU that stopped.
-        """
         if thread is not None and self._ask(b"Hg" + self._thread_name(thread)) != b"OK":
             return b""
         try:
@@ -400,10 +404,6 @@ class RspClient:
             return b""
 
     def register(self, name: str) -> int | None:
-        """Return a register by its name in the stub's description of the machine, None when it has none.
-
-        Of the CPU that :meth:`registers` was last asked for.
-        """
         if self._register_numbers is None:
             self._register_numbers = _number_registers(self._read_feature)
         number = self._register_numbers.get(name)
@@ -425,12 +425,6 @@ class RspClient:
         return ""
 
     def read(self, address: int, size: int) -> bytes:
-        """Read memory, virtual or physical as chosen.
-
-        :param size: in bytes; split into packets as the stub takes them.
-        :raises StubReadError: when the stub cannot read all of it.
-        :raises TargetError: when the connection is lost.
-        """
         piece = max((self.packet_size - 4) // 2, 16)
         if self.packet_size % PAGE_SIZE == 0:
             # QEMU reads exactly half of its packet size: a page takes two packets, not three.
@@ -451,7 +445,7 @@ class RspClient:
             except ValueError:
                 pass
         if not reply or reply.startswith(b"E") or len(reply) < 2 * size:
-            raise StubReadError(f"{address:#x}: {reply[:20].decode(errors='replace')}")
+            raise ReadError(f"could not read {address:#x} through the stub: {reply[:20].decode(errors='replace')}", address)
         raise TargetError(f"the stub at {self.address.text}: invalid answer to a read: {reply[:40]!r}")
 
     def _ask(self, command: bytes) -> bytes:

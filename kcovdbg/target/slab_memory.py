@@ -135,11 +135,6 @@ class SlabWalk:
         return layout
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
-        """Yield allocated objects of the general caches that serve requests of this size.
-
-        :param size: in bytes.
-        :raises ReadError: when a cache cannot be read further.
-        """
         for address in self._for_each_object(lambda caches: _choose_general(caches, size)):
             try:
                 yield SlabObject(address, self._target.read(address, size))
@@ -147,10 +142,6 @@ class SlabWalk:
                 continue
 
     def for_each_file(self) -> Iterator[int]:
-        """Yield every allocated ``struct file *``, whoever holds it.
-
-        :raises ReadError: when the cache cannot be read further.
-        """
         if self._files is not None:
             yield from self._files
             return

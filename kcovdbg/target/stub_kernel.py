@@ -1,36 +1,139 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel in the memory of a machine or of a dump that has no VMCOREINFO: its KASLR offset, VMCOREINFO and registers.
+"""A kernel in the memory of a machine, or of a dump that has no VMCOREINFO: its KASLR offset, its VMCOREINFO, and whether a
+vmlinux is its image.
 
 QEMU's memory is read by physical address, since with page-table isolation a CPU that was stopped in user space has page tables
 without the kernel. On x86-64 the image is found by the interrupt descriptor table; arm64_kernel.py has that of arm64. Other
 stubs: by virtual address. s390x's VMCOREINFO is found by its lowcore.
+
+Memory is a function that reads it, and never reads the vmlinux file, which debuggers answer from where a target lacks memory.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
-from kcovdbg.elf.header import NT_PRSTATUS, VMCOREINFO, make_note, parse_notes
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import EM_X86_64, VMCOREINFO, find_build_id, parse_notes
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.target.kaslr import (
-    BANNER,
-    DIVIDE_ERROR,
-    IDT_GATE_SIZE,
-    X86_ALIGNMENT,
-    X86_RANGE,
-    MismatchError,
-    Read,
-    find_release,
-    gate_handler,
-)
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.rsp import Stub, StubReadError
-from kcovdbg.target.stub_registers import StubRegisters
+
+ReadMemory = Callable[[int, int], bytes]
+"""Called with an address and a size in bytes; raises ReadError."""
+
+_NOTES: Final = (".notes", ".note.gnu.build-id")
+X86_ALIGNMENT: Final = 2 << 20
+"""The smallest CONFIG_PHYSICAL_ALIGN of x86-64, in bytes: KASLR offsets are multiples of it."""
+X86_RANGE: Final = 1 << 30
+"""KERNEL_IMAGE_SIZE: KASLR offsets of x86-64 are below it."""
+DIVIDE_ERROR: Final = ("asm_exc_divide_error", "divide_error")
+"""The handler of gate 0, newest name first; renamed by "x86/entry: Convert Divide Error to IDTENTRY" (in v5.8)."""
+_GATE_SIZE: Final = 16
+BANNER: Final = b"Linux version "
+# Enough to recognize the banner; all of it is compared later.
+_BANNER_START: Final = 32
+
+
+class MismatchError(TargetError):
+    """The vmlinux is not that of the target's kernel."""
+
+
+def find_release(banner: bytes) -> str | None:
+    """Return the release in ``linux_banner``, None when the bytes are not a banner."""
+    words = banner.split(b"\0", 1)[0].split()
+    return words[2].decode("utf-8", "backslashreplace") if banner.startswith(BANNER) and len(words) > 2 else None
+
+
+def read_banner(image: ElfFile) -> bytes:
+    """Return ``linux_banner`` of a vmlinux, empty when it has none."""
+    symbol = image.symbols.find("linux_banner")
+    # Symbols of assembly have no size; linux_banner is longer than this.
+    return b"" if symbol is None else image.read(symbol.address, symbol.size or 64)
+
+
+def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
+    """Check that a vmlinux is that of the target's kernel, by ``linux_banner`` and build ID.
+
+    :param offset: the KASLR offset.
+    :param read: reads the target's memory.
+    :raises MismatchError: when it is not.
+    :raises ReadError: when the target has neither.
+    """
+    ours, banner = read_banner(image), image.symbols.find("linux_banner")
+    places = [] if banner is None or not ours else [(banner.address, len(ours))]
+    if image.build_id:
+        # The .notes of the kernel stay in memory, for /sys/kernel/notes.
+        sections = (section for section in image.sections if section.address and section.name in _NOTES)
+        places += [(section.address, section.size) for section in sections]
+    is_known = False
+    failure: ReadError | None = None
+    for address, size in places:
+        try:
+            found = read(address + offset, size)
+        except ReadError as error:
+            failure = failure or error
+            continue
+        if banner is not None and address == banner.address:
+            running = find_release(found)
+            problem = f"the target runs {running}" if running else "linux_banner is not at its address"
+            is_same = found == ours
+        else:
+            build_id = find_build_id(parse_notes(found, image.header.byte_order))
+            problem = f"build ID {build_id} instead of {image.build_id}" if build_id else "its build ID is not at its address"
+            is_same = build_id == image.build_id
+        if not is_same:
+            raise MismatchError(f"{image.name}: not the vmlinux of the target: {problem}")
+        is_known = True
+    if not is_known:
+        raise failure or ReadError(f"{image.name} has neither linux_banner nor a build ID to compare", 0)
+
+
+def gate_handler(gate: bytes) -> int:
+    """Return the address of the handler in a ``gate_struct`` of x86-64."""
+    return int.from_bytes(gate[0:2] + gate[6:12], "little")
+
+
+def _search_offset(image: ElfFile, read: ReadMemory) -> int | None:
+    """Search for ``linux_banner`` at every KASLR offset that a kernel of this machine can have; None when it is at none."""
+    banner = image.symbols.find("linux_banner")
+    start = read_banner(image)[:_BANNER_START]
+    if banner is None or not start:
+        return None
+    for offset in range(0, X86_RANGE if image.header.machine == EM_X86_64 else 1, X86_ALIGNMENT):
+        with contextlib.suppress(ReadError):
+            if read(banner.address + offset, len(start)) == start:
+                return offset
+    return None
+
+
+def find_offset(image: ElfFile, read: ReadMemory, candidates: Iterable[int] = ()) -> int:
+    """Return the KASLR offset of a kernel by its memory alone.
+
+    :param read: reads the target's memory.
+    :param candidates: offsets to try first.
+    :raises TargetError: when the kernel of the vmlinux is at none that it can have.
+    """
+    failure: TargetError | None = None
+    for offset in dict.fromkeys((*candidates, 0)):
+        try:
+            check_image(image, offset, read)
+            return offset
+        except (MismatchError, ReadError) as error:
+            failure = failure or TargetError(str(error))
+    found = _search_offset(image, read)
+    if found is not None:
+        check_image(image, found, read)
+        return found
+    raise TargetError(
+        f"could not find the KASLR offset through this stub: {failure}",
+        hint="boot the kernel with nokaslr, or use QEMU's stub; in GDB: set kcov kaslr-offset OFFSET",
+    )
+
 
 _WORD: Final = struct.Struct("<Q")
 _PRESENT: Final = 1
@@ -54,105 +157,13 @@ _IMAGE_START: Final = 0xFFFF_FFFF_8000_0000
 # Of an image from its text to linux_banner in its read-only data, as far as it is searched for one.
 _MAX_IMAGE: Final = 256 << 20
 _MAX_BANNER: Final = 512
-_MAX_CPUS: Final = 4096
 
 _NEEDS: Final = "the kernel needs CONFIG_VMCORE_INFO (CONFIG_CRASH_CORE before v6.9), which CONFIG_KEXEC selects"
 _READ_HINT: Final = "let the kernel finish booting, or run in kernel mode; then try again"
 
-ReadMemory = Callable[[int, int], bytes]
-
 
 class NotBootedError(TargetError):
     """The machine has not booted far enough to have a kernel that can be found."""
-
-
-class RamRange(NamedTuple):
-    """A range of physical memory, the end excluded."""
-
-    start: int
-    end: int
-
-
-class CachedMemory:
-    """Memory of a stopped machine: each block is read once while it stands.
-
-    :param read: reads from the machine.
-    :param block: bytes that are read at once; a power of two, at most a page, since the next page may be unreadable.
-    """
-
-    def __init__(self, read: ReadMemory, block: int = PAGE_SIZE) -> None:
-        self._read = read
-        self._block = block
-        self._blocks: dict[int, bytes] = {}
-
-    def forget(self, block: int | None = None) -> None:
-        """Read every block again: the machine has run.
-
-        :param block: bytes to read at once from now on.
-        """
-        self._blocks.clear()
-        self._block = block or self._block
-
-    def read(self, address: int, size: int) -> bytes:
-        """Return any span of memory.
-
-        :raises StubReadError: when any block of it cannot be read.
-        """
-        block, blocks = self._block, self._blocks
-        first, last = address // block, (address + size - 1) // block
-        if first != last:
-            self._fill(first, last)
-            data = b"".join([blocks[number] for number in range(first, last + 1)])
-        else:
-            found = blocks.get(first)
-            if found is None:
-                found = blocks[first] = self._read(first * block, block)
-            data = found
-        offset = address - first * block
-        return data[offset : offset + size]
-
-    def _fill(self, first: int, last: int) -> None:
-        """Read the blocks that are missing, neighbors at once."""
-        missing = [number for number in range(first, last + 1) if number not in self._blocks]
-        for _, group in itertools.groupby(enumerate(missing), key=lambda pair: pair[1] - pair[0]):
-            numbers = [number for _, number in group]
-            data = self._read(numbers[0] * self._block, len(numbers) * self._block)
-            for index, number in enumerate(numbers):
-                self._blocks[number] = data[index * self._block : (index + 1) * self._block]
-
-
-def find_ram(text: str) -> list[RamRange]:
-    """Return the ranges of physical memory in QEMU's ``info mtree -f``, in whole pages; empty when its form is unknown.
-
-    Reads of other addresses return zeros, or change the state of a device.
-    """
-    for view in text.replace("\r", "").split("FlatView ")[1:]:
-        if not re.search(r'^ AS "memory"', view, re.MULTILINE):
-            continue
-        found: list[RamRange] = []
-        pattern = r"^\s*([0-9a-f]{16})-([0-9a-f]{16}) \(prio -?\d+, (?:nv-)?(?:ram|rom|romd)\)"
-        for start, end in re.findall(pattern, view, re.MULTILINE):
-            low, high = int(start, 16), int(end, 16) + 1
-            if found and found[-1].end == low:
-                found[-1] = RamRange(found[-1].start, high)
-            else:
-                found.append(RamRange(low, high))
-        pages = (RamRange(page_align(low), page_align_down(high)) for low, high in found)
-        return [part for part in pages if part.start < part.end]
-    return []
-
-
-def read_by_monitor(monitor: Callable[[str], str], address: int, size: int) -> bytes:
-    """Read physical memory through QEMU's monitor: slow, for what is read before there is another way.
-
-    :param monitor: runs a command and returns its output.
-    :raises StubReadError: when it cannot be read.
-    """
-    text = monitor(f"xp /{size}xb {address:#x}")
-    found = bytes(int(byte, 16) for line in text.splitlines() for byte in re.findall(r"\b0x([0-9a-f]{2})\b", line))
-    if len(found) != size:
-        raise StubReadError(f"physical {address:#x}")
-    return found
 
 
 class CpuRegisters(NamedTuple):
@@ -185,7 +196,7 @@ def translate(read: ReadMemory, cpu: CpuRegisters, address: int) -> int | None:
         shift = 12 + 9 * (level - 1)
         try:
             entry = _WORD.unpack(read(table + 8 * (address >> shift & 0x1FF), 8))[0]
-        except (StubReadError, struct.error):
+        except (ReadError, struct.error):
             return None
         if not entry & _PRESENT:
             return None
@@ -196,17 +207,6 @@ def translate(read: ReadMemory, cpu: CpuRegisters, address: int) -> int | None:
     return None
 
 
-def make_notes(client: Stub, registers: StubRegisters, vmcoreinfo: bytes) -> bytes:
-    """Return the ELF notes that a dump of the machine would have: VMCOREINFO, and the registers of each CPU."""
-    notes = b""
-    for cpu in range(_MAX_CPUS):
-        status = registers.make_prstatus(cpu, client.registers(cpu + 1))
-        if status is None:
-            break
-        notes += make_note("CORE", NT_PRSTATUS, status)
-    return notes + make_note(VMCOREINFO, 0, vmcoreinfo)
-
-
 class FoundKernel(NamedTuple):
     """A kernel found in a machine."""
 
@@ -214,12 +214,12 @@ class FoundKernel(NamedTuple):
     kaslr_offset: int
 
 
-CheckImage = Callable[[int, Read], None]
+CheckImage = Callable[[int, ReadMemory], None]
 """Compare a vmlinux with the kernel in memory, by the KASLR offset; raises MismatchError."""
 
 
 def find_kernel(
-    where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: dict[str, int], check: CheckImage | None = None
+    where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage
 ) -> FoundKernel:
     """Find the KASLR offset by the interrupt descriptor table, and VMCOREINFO by the offset.
 
@@ -246,24 +246,17 @@ def find_kernel(
 
 
 def _find_by_tables(
-    where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: dict[str, int], check: CheckImage | None
+    where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage
 ) -> FoundKernel:
     def virtual(address: int, size: int) -> bytes:
         found = translate(physical, cpu, address)
         if found is None:
-            raise StubReadError(f"{address:#x} is not mapped")
+            raise ReadError(f"{address:#x} is not mapped", address)
         return physical(found, size)
 
-    def read_image(address: int, size: int) -> bytes:
-        # Contiguous in physical memory, so that what spans pages is read at once.
-        try:
-            return virtual(address, size)
-        except StubReadError as error:
-            raise ReadError(f"could not read the kernel's memory: {error}", address) from None
-
     try:
-        gate = virtual(cpu.idt, IDT_GATE_SIZE)
-    except StubReadError:
+        gate = virtual(cpu.idt, _GATE_SIZE)
+    except ReadError:
         raise NotBootedError(
             f"the machine at {where} has no interrupt descriptor table of a 64-bit kernel",
             hint="it may not have booted yet: let it run, then try again",
@@ -278,9 +271,9 @@ def _find_by_tables(
         raise NotBootedError(f"the kernel at {where} is still booting", hint="let it run, then try again")
     offset = handler - link
     try:
-        _check_offset(offset)
-        if check is not None:
-            check(offset, read_image)
+        if offset % X86_ALIGNMENT or not 0 <= offset < X86_RANGE:
+            raise MismatchError("the kernel's divide error handler is not at its address")  # noqa: TRY301 (named below)
+        check(offset, virtual)
     except MismatchError as error:
         release = _search_release(virtual, handler)
         detail = f"its release is {release}" if release is not None else str(error)
@@ -288,15 +281,10 @@ def _find_by_tables(
             f"the vmlinux does not match the kernel at {where}: {detail}", hint="give the vmlinux of the same build"
         ) from None
     except ReadError as error:
-        raise NotBootedError(str(error), hint=_READ_HINT) from None
+        raise NotBootedError(f"could not read the kernel's memory: {error}", hint=_READ_HINT) from None
     if "vmcoreinfo_data" in symbols or "init_top_pgt" not in symbols:
         return FoundKernel(read_vmcoreinfo(virtual, symbols, offset), offset)
-    return FoundKernel(_make_vmcoreinfo(cpu, physical, read_image, symbols, offset), offset)
-
-
-def _check_offset(offset: int) -> None:
-    if offset % X86_ALIGNMENT or not 0 <= offset < X86_RANGE:
-        raise MismatchError("the kernel's divide error handler is not at its address")
+    return FoundKernel(_make_vmcoreinfo(cpu, physical, virtual, symbols, offset), offset)
 
 
 def _search_release(virtual: ReadMemory, handler: int) -> str | None:
@@ -306,7 +294,7 @@ def _search_release(virtual: ReadMemory, handler: int) -> str | None:
     for address in range(start, start + _MAX_IMAGE, X86_ALIGNMENT):
         try:
             data = rest + virtual(address, X86_ALIGNMENT)
-        except StubReadError:
+        except ReadError:
             return None
         position = data.find(BANNER)
         while position >= 0:
@@ -319,7 +307,9 @@ def _search_release(virtual: ReadMemory, handler: int) -> str | None:
     return None
 
 
-def _make_vmcoreinfo(cpu: CpuRegisters, physical: ReadMemory, read: Read, symbols: dict[str, int], offset: int) -> bytes:
+def _make_vmcoreinfo(
+    cpu: CpuRegisters, physical: ReadMemory, read: ReadMemory, symbols: Mapping[str, int], offset: int
+) -> bytes:
     """Return what VMCOREINFO would say of a kernel without CONFIG_VMCORE_INFO, as far as its memory is found by."""
     table = symbols["init_top_pgt"] + offset
     position = translate(physical, cpu, table)
@@ -378,7 +368,7 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int
             # It need not be contiguous in physical memory.
             address = data + len(text)
             text += virtual(address, min(size - len(text), PAGE_SIZE - address % PAGE_SIZE))
-    except StubReadError as error:
+    except ReadError as error:
         raise NotBootedError(
             f"could not read the kernel's memory: {error}",
             hint=_READ_HINT,
@@ -398,16 +388,16 @@ _VMCORE_INFO: Final = 0x0E0C
 _NOTE_SIZE: Final = 2 * PAGE_SIZE
 
 
-def read_lowcore_vmcoreinfo(read: Callable[[int, int], bytes]) -> bytes:
+def read_lowcore_vmcoreinfo(read: ReadMemory) -> bytes:
     """Return the VMCOREINFO of an s390x kernel, whose address is in its lowcore: QEMU's dumps have no note of it.
 
-    :param read: reads physical memory; raises StubReadError where there is none.
+    :param read: reads physical memory; raises ReadError where there is none.
     :raises TargetError: when there is none.
     """
     try:
         address = int.from_bytes(read(_VMCORE_INFO, 8), "big")
         data = b"" if not address or address & 1 else read(address, _NOTE_SIZE)
-    except StubReadError as error:
+    except ReadError as error:
         raise TargetError(f"could not read the lowcore: {error}", hint="the dump may be truncated or damaged") from None
     for note in parse_notes(data, ">"):
         if note.name == VMCOREINFO:

@@ -7,12 +7,12 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError, GoneError, TargetError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.end_signals import holds_signals
-from kcovdbg.target.rsp import RspClient, StopReply
+from kcovdbg.target.rsp import RspClient, StopReply, Stub
 from kcovdbg.target.stub_registers import PtRegs, StubRegisters
 
 
@@ -37,8 +37,32 @@ class RunEnd(str, Enum):
     """Something else stopped it: another debugger, a breakpoint, its end in a panic."""
 
 
-class Watchpoints(Protocol):
-    """Hardware watchpoints of a machine. Nothing is written to its memory."""
+class Watchpoints:
+    """Hardware watchpoints of a machine. Nothing is written to its memory.
+
+    :param stub: of the machine.
+    :param name: what messages call the machine.
+    :param forget: called whenever the machine has run: memory that was read may have changed.
+    :param registers: decodes the registers of its CPUs.
+    :param unwind: returns the stack of a CPU by its registers.
+    """
+
+    def __init__(
+        self,
+        stub: Stub,
+        name: str,
+        forget: Callable[[], None],
+        registers: StubRegisters,
+        unwind: Callable[[PtRegs], Sequence[StackFrame]],
+    ) -> None:
+        self._stub = stub
+        self._name = name
+        self._forget = forget
+        self._registers = registers
+        self._unwind_registers = unwind
+        self._thread: int | None = None
+        self.cpu: int | None = None
+        """The CPU that stopped, None where that is unknown."""
 
     def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
         """Let the machine run until a wanted write to some memory, then stop it. The watchpoints are removed however it ends.
@@ -49,23 +73,29 @@ class Watchpoints(Protocol):
         :raises CapabilityError: when the machine has no hardware watchpoints for it.
         :raises GoneError: when the machine ends.
         """
-
-    @property
-    def cpu(self) -> int | None:
-        """The CPU that stopped, None where that is unknown."""
-
-    def stack_problem(self) -> str | None:
-        """Return why :meth:`stack` lacks callers, None when it is complete."""
-
-    def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
-        """Iterate over the other CPUs, each with its stack; empty stacks are of CPUs in user mode."""
+        raise NotImplementedError
 
     @property
     def pc(self) -> int:
         """The address after the instruction that wrote, in the running kernel."""
+        return self._registers.find_pc(self._stub.registers(self._thread))
 
     def stack(self) -> Sequence[StackFrame]:
         """Return the stack of the CPU that stopped, innermost frame first; at least the frame of :attr:`pc`."""
+        return self._unwind(self._stub.registers(self._thread))
+
+    def stack_problem(self) -> str | None:
+        """Return why :meth:`stack` lacks callers, None when it is complete."""
+        return None if self._stub.registers(self._thread) else "the registers are unknown"
+
+    def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
+        """Iterate over the other CPUs, each with its stack; empty stacks are of CPUs in user mode."""
+        return iter(())
+
+    def _unwind(self, registers: bytes) -> Sequence[StackFrame]:
+        # An address in the instruction before: the one that wrote.
+        found = self._registers.parse_at(registers, -1)
+        return self._unwind_registers(found) if found else ()
 
 
 _SIGTRAP: Final = 5
@@ -74,35 +104,16 @@ _MAX_CPUS: Final = 4096
 _STEP_SECONDS: Final = 0.1
 
 
-class StubWatchpoints:
-    """Watchpoints of the machine behind a stub.
+class StubWatchpoints(Watchpoints):
+    """Watchpoints that kcovdbg sets.
 
-    :param client: the connection.
-    :param name: what messages call the machine.
-    :param forget: called whenever the machine has run: memory that was read may have changed.
-    :param registers: decodes the registers of its CPUs. Where a watchpoint stops a CPU before the instruction that writes, as
-        on arm64, it would do so again at once: the instruction is executed without watchpoints.
-    :param unwind: returns the stack of a CPU by its registers.
+    Where a watchpoint stops a CPU before the instruction that writes, as on arm64, it would do so again at once: the
+    instruction is executed without watchpoints.
     """
 
-    def __init__(
-        self,
-        client: RspClient,
-        name: str,
-        forget: Callable[[], None],
-        registers: StubRegisters,
-        unwind: Callable[[PtRegs], Sequence[StackFrame]],
-    ) -> None:
-        self._client = client
-        self._name = name
-        self._forget = forget
-        self._registers = registers
-        self._stops_before_write = registers.stops_before_write
-        self._unwind_registers = unwind
-        self._thread: int | None = None
+    _stub: RspClient
 
     def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
-        """Let the machine run until a wanted write; see :class:`~kcovdbg.target.watchpoints.Watchpoints`."""
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._watching(spans):
             try:
@@ -120,7 +131,7 @@ class StubWatchpoints:
         try:
             for span in spans:
                 inserted.append(span)
-                self._client.insert_watchpoint(*span)
+                self._stub.insert_watchpoint(*span)
             yield
         finally:
             self._unwatch(inserted)
@@ -130,12 +141,12 @@ class StubWatchpoints:
         with self._naming_end():
             self._stop(inserted)
             for span in inserted:
-                self._client.remove_watchpoint(*span)
+                self._stub.remove_watchpoint(*span)
             self._forget()
 
     def _run(self, spans: Sequence[MemorySpan], seconds: float | None) -> RunEnd:
         with self._naming_end():
-            reply = self._client.run(seconds)
+            reply = self._stub.run(seconds)
             if reply is None:
                 # Another write may have happened in between.
                 reply = self._stop(spans)
@@ -145,7 +156,7 @@ class StubWatchpoints:
                 self._note_stop(reply)
             if not _is_hit(reply, spans):
                 return RunEnd.OTHER
-            if self._stops_before_write and reply.watch is not None and reply.thread is not None:
+            if self._registers.stops_before_write and reply.watch is not None and reply.thread is not None:
                 self._execute_write(spans, reply.thread)
             return RunEnd.WRITE
 
@@ -156,16 +167,16 @@ class StubWatchpoints:
         the first hit of the next one, because only the report clears ``cpu->watchpoint_hit`` (seen in v7.2). The CPU's next
         instruction brings the report.
         """
-        stop = self._client.stop()
+        stop = self._stub.stop()
         self._note_stop(stop)
         if stop is None or _is_hit(stop, spans):
             return stop
         # Stubs of real machines may not be able to execute one instruction of one CPU, and have nothing to report late.
         with contextlib.suppress(CapabilityError):
             for thread in range(1, _MAX_CPUS + 1):
-                reply = self._client.step(thread, _STEP_SECONDS)
+                reply = self._stub.step(thread, _STEP_SECONDS)
                 # What stops before the write has now either written or not.
-                if reply.watch is not None and not self._stops_before_write:
+                if reply.watch is not None and not self._registers.stops_before_write:
                     stop = reply._replace(thread=thread)
         self._note_stop(stop)
         return stop
@@ -173,10 +184,10 @@ class StubWatchpoints:
     def _execute_write(self, spans: Sequence[MemorySpan], thread: int) -> None:
         """Execute the instruction that a CPU is stopped at, while nothing is watched."""
         for span in spans:
-            self._client.remove_watchpoint(*span)
-        reply = self._client.step(thread)
+            self._stub.remove_watchpoint(*span)
+        reply = self._stub.step(thread)
         for span in spans:
-            self._client.insert_watchpoint(*span)
+            self._stub.insert_watchpoint(*span)
         self._note_stop(reply._replace(thread=thread))
 
     def _note_stop(self, reply: StopReply | None) -> None:
@@ -185,12 +196,9 @@ class StubWatchpoints:
         if reply.has_ended:
             raise GoneError(self._name)
         self._thread = reply.thread
+        # Stubs number CPUs from 1.
+        self.cpu = None if reply.thread is None else reply.thread - 1
         self._forget()
-
-    def _unwind(self, registers: bytes) -> Sequence[StackFrame]:
-        # An address in the instruction before: the one that wrote.
-        found = self._registers.parse_at(registers, -1)
-        return self._unwind_registers(found) if found else ()
 
     @contextlib.contextmanager
     def _naming_end(self) -> Iterator[None]:
@@ -198,33 +206,13 @@ class StubWatchpoints:
         try:
             yield
         except (TargetError, OSError) as error:
-            if isinstance(error, GoneError) or not self._client.is_gone():
+            if isinstance(error, GoneError) or not self._stub.is_gone():
                 raise
             raise GoneError(self._name) from error
 
-    @property
-    def cpu(self) -> int | None:
-        """The CPU that stopped, None where that is unknown."""
-        # Stubs number CPUs from 1.
-        return None if self._thread is None else self._thread - 1
-
-    @property
-    def pc(self) -> int:
-        """The address after the instruction that wrote."""
-        return self._registers.find_pc(self._client.registers(self._thread))
-
-    def stack(self) -> Sequence[StackFrame]:
-        """Return the stack of the CPU that stopped."""
-        return self._unwind(self._client.registers(self._thread))
-
-    def stack_problem(self) -> str | None:
-        """Return why stacks lack callers."""
-        return None if self._client.registers(self._thread) else "the registers are unknown"
-
     def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
-        """Iterate over the other CPUs, each with its stack."""
         for thread in range(1, _MAX_CPUS + 1):
-            registers = self._client.registers(thread)
+            registers = self._stub.registers(thread)
             if not registers:
                 return
             if thread != self._thread:

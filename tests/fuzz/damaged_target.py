@@ -14,9 +14,7 @@ from drgn.helpers.linux.mm import follow_phys
 from kcovdbg.elf.header import make_note, parse_notes
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.target.demo_files import find_demo
-from kcovdbg.target.drgn.drgn_warnings import collect_warnings
-from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
-from kcovdbg.target.drgn.kernel_memory import add_kernel_memory
+from kcovdbg.target.drgn.program_memory import copy_program
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.opener import TargetOptions, open_target
@@ -224,8 +222,6 @@ class MemoSlab:
 class MemoStacks:
     """Stacks."""
 
-    note: str | None = None
-
     def __init__(self, source: Any, memo: Memo) -> None:
         self._source, self._memo = source, memo
 
@@ -310,15 +306,10 @@ def open_damaged(path: str | Path | None = None, symbols: Sequence[str] = ()) ->
     source = open_target(options)
     assert isinstance(source, DrgnTarget)
     memory = DamagedMemory(source)
-    notes = source.connection.read_notes()
+    notes = source.read_notes()
     if not any(note.name == "VMCOREINFO" for note in parse_notes(notes, "<")):
         notes += make_note("VMCOREINFO", 0, source.prog["VMCOREINFO"].string_())
-    prog = open_empty_program(62, notes)
-    prog.add_memory_segment(0, PHYSICAL_SIZE, memory.read, physical=True)
-    add_kernel_memory(prog)
-    paths = [path for module in source.prog.modules() if (path := working_path(module.debug_file_path)) is not None]
-    with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
-        prog.load_debug_info(paths, default=True)
+    prog = copy_program(source.prog, notes, memory.read)
     target = DamagedTarget(prog, memory, source)
     target.notes_of_dump = notes
     return target

@@ -6,8 +6,7 @@ import pytest
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.elf.header import EM_RISCV
-from kcovdbg.target.drgn.empty_program import open_empty_program
-from kcovdbg.target.drgn.kernel_memory import add_kernel_memory, direct_map_start, translate
+from kcovdbg.target.drgn.program_memory import add_kernel_memory, direct_map_start, open_empty_program, translate
 
 KERNEL = 0xFFFF_FFFF_8000_0000
 # 512 GiB of the same addresses, but for their upper bits: valid, readable, writable, executable.

@@ -23,8 +23,8 @@ import pytest
 
 from kcovdbg.abi.mode import IN_CTXSW
 from kcovdbg.elf.header import EM_X86_64
+from kcovdbg.target.connection import parse_address
 from kcovdbg.target.rsp import RspClient
-from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.watchpoints import MemorySpan, StubWatchpoints
 from tests.lab.guest import Guest

@@ -10,10 +10,10 @@ import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError, ReadError, TargetError
+from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.target.connection import MachineState
-from kcovdbg.target.protocol import Member, SlabObject, Symbol, Vma
+from kcovdbg.target.protocol import Member, SlabObject, Symbol, Target, Vma
 from kcovdbg.target.watchpoints import Watchpoints
 
 
@@ -32,7 +32,7 @@ class Structure:
 
 
 @dataclass
-class MemoryTarget:
+class MemoryTarget(Target):
     """A :class:`~kcovdbg.target.Target` with all answers given in advance.
 
     Everything may be changed between two reads, as a live kernel's memory does.
@@ -79,15 +79,6 @@ class MemoryTarget:
 
     def state(self) -> MachineState | None:
         return self.machine_state
-
-    def stop_note(self) -> str | None:
-        return None
-
-    def resume(self) -> str | None:
-        raise TargetError("not a machine")
-
-    def leave_stopped(self, reason: str) -> str | None:
-        return None
 
     def is_gone(self) -> bool:
         return self.machine_state is MachineState.GONE
@@ -310,8 +301,6 @@ class MemorySlab:
 
 class MemoryStacks:
     """Stacks by ``struct task_struct *``; another task's can't be unwound."""
-
-    note: str | None = None
 
     def __init__(self, by_task: Mapping[int, Sequence[StackFrame]], crashed: int | None = None) -> None:
         self._by_task = by_task

@@ -18,6 +18,7 @@ from kcovdbg.model.remote import Area, RemoteHandle
 from kcovdbg.model.state import KernelFacts, Part, Source, State
 from kcovdbg.model.task import Role, SavedState, Session, Syscall, Task, TaskFields, TaskSyscall
 from kcovdbg.series.table import traits_of
+from kcovdbg.target.connection import Connection
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
 from tests.support.stub import make_stub
@@ -210,7 +211,7 @@ def make_target(**values):
         "live": False,
         "state": lambda: None,
         "is_gone": lambda: False,
-        "stop_note": lambda: None,
+        "connection": Connection(),
         "notes": (),
         "damage": (),
         "word_size": 8,

@@ -4,23 +4,22 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import CapabilityError, GoneError, TargetError
+from kcovdbg.errors import CapabilityError, GoneError, ReadError, TargetError
 from kcovdbg.frontends.gdb.link import Fields, Link
-from kcovdbg.target.connection import Connection, MachineState
-from kcovdbg.target.rsp import StubReadError
-from kcovdbg.target.stub_registers import PtRegs, StubRegisters
-from kcovdbg.target.watchpoints import MemorySpan, RunEnd
+from kcovdbg.target.connection import MachineState
+from kcovdbg.target.rsp import Stub
+from kcovdbg.target.stub_registers import StubRegisters
+from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
 
 if TYPE_CHECKING:
-    from kcovdbg.model.memory import StackFrame
-    from kcovdbg.target.drgn.programs import StubMachine
+    from kcovdbg.target.drgn.machines import StubMachine
     from kcovdbg.target.drgn.target import DrgnTarget
 
 _KCORE: Final = "/proc/kcore"
@@ -30,7 +29,7 @@ _SMALL_BLOCK: Final = 256
 _ANCHOR: Final = "kcov_fops"
 
 
-class LentStub:
+class LentStub(Stub):
     """A stub that GDB is connected to: what :class:`~kcovdbg.target.rsp.RspClient` is, through GDB."""
 
     def __init__(self, link: Link, state: Fields, decoder: StubRegisters, anchor: int | None) -> None:
@@ -42,6 +41,12 @@ class LentStub:
         self.where: str = state["name"]
         self.block = PAGE_SIZE if state["stub"] == "qemu" else _SMALL_BLOCK
 
+    def state(self) -> MachineState:
+        return MachineState.STOPPED
+
+    def resume(self) -> NoReturn:
+        raise TargetError("GDB controls the machine", hint="continue")
+
     @property
     def kaslr_offsets(self) -> Sequence[int]:
         """The KASLR offset that the user set, and the one that GDB's symbols are moved by."""
@@ -50,36 +55,27 @@ class LentStub:
         return [offset for offset in (self._given, moved) if offset is not None]
 
     def read(self, address: int, size: int) -> bytes:
-        """Read memory, virtual or physical as chosen.
-
-        :raises StubReadError: when the stub cannot read all of it.
-        """
         message = self._link.call("read", address=address, size=size, physical=self._is_physical)
         if len(message.data) != size:
-            raise StubReadError(f"{address:#x}: {message.fields.get('error')}")
+            raise ReadError(f"could not read {address:#x} through the stub: {message.fields.get('error')}", address)
         return message.data
 
     def use_physical_memory(self) -> bool:
-        """Make later reads physical; return whether the stub can."""
         self._is_physical = bool(self._link.call("physical").fields["can"])
         return self._is_physical
 
     def use_virtual_memory(self) -> None:
-        """Undo :meth:`use_physical_memory`."""
         self._is_physical = False
 
     def monitor(self, command: str) -> str | None:
-        """Run a command of the stub's monitor and return its output, None when it has no such command."""
         text: str | None = self._link.call("monitor", command=command).fields.get("text")
         return text
 
     def registers(self, thread: int | None = None) -> bytes:
-        """Return the general registers of a CPU in GDB's order, empty when GDB does not have them."""
         values = self._find(thread, self._decoder.names)
         return self._decoder.pack([value or 0 for value in values]) if any(values) else b""
 
     def register(self, name: str) -> int | None:
-        """Return a register of the CPU that is selected, None when it has none of this name."""
         return next(iter(self._find(None, (name,))), None)
 
     def _find(self, thread: int | None, names: Sequence[str]) -> list[int | None]:
@@ -87,29 +83,18 @@ class LentStub:
         return found
 
 
-class LentWatchpoints:
-    """Hardware watchpoints, which GDB sets: it lets the machine run, and asks here after each write."""
+class LentWatchpoints(Watchpoints):
+    """Hardware watchpoints, which GDB sets: it lets the machine run, and asks here after each write.
 
-    def __init__(
-        self,
-        link: Link,
-        stub: LentStub,
-        name: str,
-        forget: Callable[[], None],
-        decoder: StubRegisters,
-        unwind: Callable[[PtRegs], Sequence[StackFrame]],
-    ) -> None:
+    While GDB decides whether to stop, no other CPU can be selected: there are no other stacks.
+    """
+
+    def __init__(self, link: Link, machine: StubMachine, stub: LentStub) -> None:
+        target = machine.target
+        super().__init__(stub, target.name, machine.forget, machine.registers, target.stacks.unwind)
         self._link = link
-        self._stub = stub
-        self._name = name
-        self._forget = forget
-        self._decoder = decoder
-        self._unwind = unwind
-        self.cpu: int | None = None
-        """The CPU that stopped, None where that is unknown."""
 
     def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
-        """Let the machine run until a wanted write; see :class:`~kcovdbg.target.watchpoints.Watchpoints`."""
         failures: list[BaseException] = []
 
         def judge(hit: Fields) -> Fields:
@@ -132,25 +117,6 @@ class LentWatchpoints:
         if "error" in found:
             raise CapabilityError(found["error"], hint=found.get("hint"))
         return RunEnd(found["end"])
-
-    @property
-    def pc(self) -> int:
-        """The address after the instruction that wrote."""
-        return self._decoder.find_pc(self._stub.registers())
-
-    def stack(self) -> Sequence[StackFrame]:
-        """Return the stack of the CPU that stopped."""
-        # An address in the instruction before: the one that wrote.
-        found = self._decoder.parse_at(self._stub.registers(), -1)
-        return self._unwind(found) if found else ()
-
-    def stack_problem(self) -> str | None:
-        """Return why stacks lack callers."""
-        return None if self._stub.registers() else "the registers are unknown"
-
-    def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
-        """Iterate over nothing: while GDB decides whether to stop, no other CPU can be selected."""
-        return iter(())
 
 
 class OpenKernel:
@@ -234,7 +200,7 @@ def _identify(state: Fields) -> Any:
 
 
 def _open_machine(link: Link, state: Fields, symbols: Sequence[str]) -> StubMachine:
-    from kcovdbg.target.drgn import programs
+    from kcovdbg.target.drgn import machines
 
     if not symbols:
         raise TargetError("no kernel is loaded", hint="load the vmlinux of the kernel, with debug info: symbol-file VMLINUX")
@@ -242,15 +208,9 @@ def _open_machine(link: Link, state: Fields, symbols: Sequence[str]) -> StubMach
         decoder = StubRegisters(image.header.machine)
         anchor = image.symbols.find(_ANCHOR)
     stub = LentStub(link, state, decoder, None if anchor is None else anchor.address)
-    name = f"GDB stub at {state['name']}"
-    connection = Connection(state=lambda: MachineState.STOPPED, resume=_refuse_resume)
-    machine = programs.open_lent_stub(stub, symbols, name, connection)
-    machine.target.watchpoints = LentWatchpoints(link, stub, name, machine.forget, decoder, machine.target.stacks.unwind)
+    machine = machines.open_lent_stub(stub, symbols)
+    machine.target.watchpoints = LentWatchpoints(link, machine, stub)
     return machine
-
-
-def _refuse_resume() -> NoReturn:
-    raise TargetError("GDB controls the machine", hint="continue")
 
 
 def _find_debug_files(names: Sequence[str]) -> list[str]:

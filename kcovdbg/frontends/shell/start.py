@@ -24,7 +24,7 @@ def banner_lines(workspace: Workspace) -> Iterator[Line]:
     if target.memory_problem is None:
         text += f", {'live' if target.live else 'not running'}, KCOV {workspace.kernel.layout.generation.era}"
     yield (("header", f"kcovdbg {__version__}"), ("", text))
-    stop_note = target.stop_note()
+    stop_note = target.connection.stop_note()
     for note in [*target.notes, *([stop_note] if stop_note is not None else [])]:
         yield from wrap_line(remark_line(note), workspace.terminal().width)
     yield (("hint", "help lists the commands, COMMAND? shows help for one; C-d leaves"),)

@@ -14,12 +14,11 @@ from kcovdbg.abi.address import page_align
 from kcovdbg.elf.file import ElfFile, link_section, open_image
 from kcovdbg.elf.header import SHF_ALLOC, SHT_NOBITS
 from kcovdbg.model.module_place import ModulePlace, is_code_section
-from kcovdbg.target.drgn.empty_program import platform_of
 from kcovdbg.target.drgn.lines import DrgnLines, add_module
 from kcovdbg.target.drgn.lines import open_image as open_program
+from kcovdbg.target.drgn.program_memory import platform_of
 from kcovdbg.target.drgn.program_types import ProgramTypes
-from kcovdbg.target.kaslr import find_release, read_banner
-from kcovdbg.target.protocol import FileTarget
+from kcovdbg.target.stub_kernel import find_release, read_banner
 
 # In the address space of its own that per-CPU data is linked to on x86-64.
 _PER_CPU: Final = ".data..percpu"
@@ -59,7 +58,7 @@ class ImageLines(DrgnLines):
         return tuple((code.module, code.start, code.start + len(code.data)) for code in self._find_code())
 
 
-class ImageTarget(FileTarget, ProgramTypes):
+class ImageTarget(ProgramTypes):
     """A kernel image, a :class:`~kcovdbg.target.protocol.Target` without memory, and modules placed behind it.
 
     :param name: what messages call it.
@@ -70,7 +69,8 @@ class ImageTarget(FileTarget, ProgramTypes):
     """
 
     def __init__(self, name: str, path: str, modules: Sequence[str] = (), *, code: str | None = None) -> None:
-        FileTarget.__init__(self, name, "a kernel image")
+        self.name = name
+        self.memory_problem = f"{name} is a kernel image"
         self.image = path
         self.code = code
         with open_image(path, code) as elf:
@@ -85,7 +85,7 @@ class ImageTarget(FileTarget, ProgramTypes):
             start = min((section.address for section in loaded), default=0)
             end = max((section.address + section.size for section in loaded), default=0)
             prog = open_program(path, start, end, platform_of(elf.header))
-        ProgramTypes.__init__(self, prog)
+        super().__init__(prog)
         self._modules = tuple(_place_modules(modules, page_align(end) + _GAP))
         for module in self._modules:
             add_module(prog, module.place, module.path)

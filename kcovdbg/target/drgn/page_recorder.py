@@ -19,12 +19,8 @@ from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
 from kcovdbg.elf.header import VMCOREINFO, make_note, parse_notes
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
 from kcovdbg.output_file import accept
-from kcovdbg.target.drgn.drgn_warnings import collect_warnings
-from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, SLICE_MACHINES, open_empty_program
-from kcovdbg.target.drgn.kernel_memory import add_kernel_memory, direct_map_start, translate
+from kcovdbg.target.drgn.program_memory import SLICE_MACHINES, copy_program, direct_map_start, translate
 from kcovdbg.target.drgn.target import DrgnTarget
-from kcovdbg.target.dump_file import working_path
-from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.pointer import is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE, PageRun, build_slice, merge_pages, write_file
@@ -72,10 +68,8 @@ class RecordedMemory:
         self._read = read
         self.pages: dict[int, bytes] = {}
 
-    @holds_signals
-    def read(self, address: int, count: int, offset: int = 0, physical: bool = True) -> bytes:
-        """Return any span of memory, as drgn calls a memory reader; pages that cannot be read are not recorded."""
-        del offset, physical
+    def read(self, address: int, count: int) -> bytes:
+        """Return any span of memory; pages that cannot be read are not recorded."""
         pages = self.pages
         start = page_align_down(address)
         parts = []
@@ -119,14 +113,7 @@ def record(target: DrgnTarget, work: Callable[[Target], _Result]) -> tuple[Recor
         notes = _find_notes(target, is_stopped)
         read = target.prog.read
         memory = RecordedMemory(lambda page: read(page, PAGE_SIZE, True))
-        prog = open_empty_program(machine, notes, target.prog["VMCOREINFO"].string_())
-        prog.add_memory_segment(0, PHYSICAL_SIZE, memory.read, physical=True)
-        add_kernel_memory(prog)
-        paths = [path for module in target.prog.modules() if (path := working_path(module.debug_file_path)) is not None]
-        # The warnings are those given when the target was opened.
-        with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
-            # As when the slice is opened: what this reads must be in it.
-            prog.load_debug_info(paths, default=True)
+        prog = copy_program(target.prog, notes, memory.read)
         recorder = RecordingTarget(prog, target.name)
         _read_basics(recorder)
         result = work(recorder)
@@ -195,7 +182,7 @@ def _read_basics(target: RecordingTarget) -> None:
 
 def _find_notes(target: DrgnTarget, is_stopped: bool) -> bytes:
     try:
-        notes = target.connection.read_notes()
+        notes = target.read_notes()
     except TargetError:
         # The slice then lacks the registers that running tasks are unwound with.
         notes = b""

@@ -4,35 +4,19 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import drgn
 
 from kcovdbg.elf.symbol_table import strip_clone_suffix
-from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
-from kcovdbg.target.protocol import Member, Symbol
+from kcovdbg.errors import MissingSymbolError, MissingTypeError
+from kcovdbg.target.drgn.drgn_messages import reading_debug_info
+from kcovdbg.target.protocol import Member, Symbol, Target
 
 
-@contextlib.contextmanager
-def reading_debug_info() -> Iterator[None]:
-    """Turn drgn's errors about damaged debug info into one for the user.
-
-    :raises TargetError: in place of them.
-    """
-    try:
-        yield
-    except Exception as error:
-        # libdw's errors are bare exceptions. drgn's own name the file and the section.
-        if type(error) is not Exception and not isinstance(error, drgn.BadDataError):
-            raise
-        message = f"could not read debug info: {(str(error).splitlines() or ['no reason given'])[0]}"
-        raise TargetError(message, hint="the file is damaged: copy or build it again") from error
-
-
-class ProgramTypes:
-    """The part of a :class:`~kcovdbg.target.protocol.Target` that debug info answers.
+class ProgramTypes(Target):
+    """The part of a target that debug info answers.
 
     :param prog: with the kernel's debug info loaded.
     """
@@ -49,10 +33,6 @@ class ProgramTypes:
         self._table: _SymbolTable | None = None
 
     def symbol(self, name: str) -> Symbol:
-        """Find a symbol by name, KASLR offset included.
-
-        :raises MissingSymbolError: when the kernel has none.
-        """
         try:
             return self._symbols[name]
         except KeyError:
@@ -60,24 +40,15 @@ class ProgramTypes:
             return found
 
     def symbol_name(self, address: int) -> str | None:
-        """Return the name of the symbol that an address is in, None when it is in none."""
         return self._symbol_table().find_name(address)
 
     def type_size(self, type_name: str) -> int:
-        """Return the size in bytes of a type.
-
-        :raises MissingTypeError: when the debug info does not have it, or only its name.
-        """
         try:
             return int(drgn.sizeof(self._type(type_name)))
         except TypeError:
             raise MissingTypeError(f"the debug info has only the name of {type_name}") from None
 
     def member(self, type_name: str, path: str) -> Member:
-        """Find a member.
-
-        :raises MissingTypeError: when there is no such type or member.
-        """
         try:
             return self._members[type_name, path]
         except KeyError:
@@ -86,18 +57,10 @@ class ProgramTypes:
 
     @reading_debug_info()
     def member_names(self, type_name: str) -> Sequence[str]:
-        """Return the names of the members of a structure, those of anonymous structures included.
-
-        :raises MissingTypeError: when the debug info has no such type.
-        """
         return tuple(_for_each_member_name(_strip(self._type(type_name)), type_name))
 
     @reading_debug_info()
     def enumerators(self, type_name: str) -> Mapping[str, int]:
-        """Return the enumerators of a type.
-
-        :raises MissingTypeError: when the debug info has no such type.
-        """
         enumeration = _strip(self._type(type_name))
         try:
             enumerators = enumeration.enumerators
@@ -109,10 +72,6 @@ class ProgramTypes:
 
     @reading_debug_info()
     def variable_type(self, name: str) -> tuple[str, int | None]:
-        """Return the name of a variable's type, or of an array's elements, and the array's length or None.
-
-        :raises MissingSymbolError: when there is no such variable.
-        """
         try:
             kind = _strip(self.prog.variable(name).type_)
         except LookupError:

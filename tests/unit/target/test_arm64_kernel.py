@@ -11,9 +11,7 @@ import pytest
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target import arm64_kernel
 from kcovdbg.target.arm64_kernel import TranslationRegisters
-from kcovdbg.target.kaslr import MismatchError
-from kcovdbg.target.rsp import StubReadError
-from kcovdbg.target.stub_kernel import NotBootedError
+from kcovdbg.target.stub_kernel import MismatchError, NotBootedError
 
 IMAGE = 0xFFFF_8000_8000_0000
 PHYSICAL = 0x4020_0000
@@ -76,7 +74,7 @@ class Machine:
         while len(found) < size:
             word = self.words.get((address + len(found)) & -8)
             if word is None:
-                raise StubReadError(hex(address))
+                raise ReadError(hex(address), address)
             found += word[(address + len(found)) % 8 :]
         return found[:size]
 

@@ -7,7 +7,7 @@ import pytest
 
 from kcovdbg.elf.header import NT_PRSTATUS, Note
 from kcovdbg.errors import ReadError
-from kcovdbg.target.drgn.riscv_stacks import ExceptionCode, StackRegisters, find_registers, walk_stack
+from kcovdbg.target.drgn.stacks import ExceptionCode, StackRegisters, find_registers, walk_stack
 
 STACK = 0xFFFF_FFC6_0000_4000
 TEXT = 0xFFFF_FFFF_8000_0000

@@ -18,10 +18,9 @@ from kcovdbg.output_file import open_output, write_files
 from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.table_cache import cache_folder, find_usable_cache, lock_path, table_path
 from kcovdbg.target import debug_files
+from kcovdbg.target.connection import parse_address, read_record, write_record
 from kcovdbg.target.debug_files import find_debug_file
 from kcovdbg.target.slice_file import write_file
-from kcovdbg.target.socket_address import parse_address
-from kcovdbg.target.stop_record import read_record, write_record
 from kcovdbg.user_folder import find_stranger, find_temporary_folder, find_user_folder
 from tests.unit.records.test_collect_files import make
 

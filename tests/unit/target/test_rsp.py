@@ -10,11 +10,10 @@ import threading
 import pytest
 
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
-from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.target import rsp
-from kcovdbg.target.rsp import RspClient, StubReadError
-from kcovdbg.target.socket_address import parse_address
-from kcovdbg.target.stop_record import describe_record, read_record, remove_record
+from kcovdbg.target.connection import describe_record, parse_address, read_record, remove_record
+from kcovdbg.target.rsp import RspClient
 from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, StubWatchpoints
 
@@ -170,7 +169,7 @@ def test_odd_packet_sizes(stub, packet_size):
 
 def test_unreadable_memory(stub):
     _, client = stub()
-    with pytest.raises(StubReadError):
+    with pytest.raises(ReadError):
         client.read(len(MEMORY) - 8, 16)
     assert client.read(0, 4) == MEMORY[:4]
     client.close()

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from kcovdbg.target.socket_address import parse_address
-from kcovdbg.target.stop_record import (
+from kcovdbg.target.connection import (
     _start_time,
     describe_record,
+    parse_address,
     read_record,
     remove_record,
     restore_record,

@@ -6,11 +6,10 @@ import struct
 import pytest
 
 from kcovdbg.elf.header import find_qemu_cpus, make_note, parse_notes, parse_vmcoreinfo
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target import stub_kernel
-from kcovdbg.target.kaslr import MismatchError
-from kcovdbg.target.rsp import StubReadError
-from kcovdbg.target.stub_kernel import read_lowcore_vmcoreinfo
+from kcovdbg.target.drgn import machines
+from kcovdbg.target.stub_kernel import MismatchError, read_lowcore_vmcoreinfo
 
 REGISTERS = (
     "\r\nCPU#0\r\nRAX=0000000000000000\r\nGDT=     fffffe7ae4708000 0000007f\r\nIDT=     fffffe0000000000 00000fff\r\n"
@@ -50,7 +49,7 @@ class Machine:
     def read(self, address, size):
         page = self.pages.get(address & -4096)
         if page is None:
-            raise StubReadError(hex(address))
+            raise ReadError(hex(address), address)
         return bytes(page[address & 4095 : (address & 4095) + size])
 
     def map(self, virtual, physical, large=False):
@@ -94,20 +93,24 @@ def make_machine(handler=LINK + OFFSET, text=b"OSRELEASE=6.12.0\nKERNELOFFSET=30
     return machine, symbols, idt
 
 
+def find(cpu, read, symbols, check=lambda offset, read: None):
+    return stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(*cpu), read, symbols, check)
+
+
 def test_registers_of_the_monitor():
     assert stub_kernel.parse_registers(REGISTERS) == (0xFFFF_FE00_0000_0000, 0xE53000, 0x3106B0)
     assert stub_kernel.parse_registers("PC=0000 X00=0") is None
 
 
 def test_memory_of_the_monitor():
-    assert stub_kernel.find_ram(MTREE) == [(0, 0xE8000), (0xF0000, 0x100000)]
-    assert stub_kernel.find_ram("unknown command") == []
+    assert machines.find_ram(MTREE) == [(0, 0xE8000), (0xF0000, 0x100000)]
+    assert machines.find_ram("unknown command") == []
 
 
 def test_the_kernel_is_found_whatever_the_cpu_did():
     machine, symbols, idt = make_machine()
     for cr3 in (machine.root, machine.root | 0x1000, machine.root | 0x1802):
-        found = stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(idt, cr3, 0x3106B0), machine.read, symbols)
+        found = find((idt, cr3, 0x3106B0), machine.read, symbols)
         assert found.kaslr_offset == OFFSET
         assert found.vmcoreinfo.startswith(b"OSRELEASE=6.12.0\nKERNELOFFSET")
 
@@ -120,14 +123,14 @@ def test_a_page_table_at_an_odd_page_is_the_cpus_own():
     # Every entry leads to one page of text.
     machine.pages[machine.root] = bytearray(struct.pack("<Q", 0x77000 | 0x63) * 512)
     machine.pages[0x77000] = bytearray(struct.pack("<Q", 0x77000 | 0x63) * 512)
-    found = stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(idt, odd, 0), machine.read, symbols)
+    found = find((idt, odd, 0), machine.read, symbols)
     assert found.vmcoreinfo.startswith(b"OSRELEASE=")
 
 
 def test_another_vmlinux():
     machine, symbols, idt = make_machine(handler=LINK + OFFSET + 0x40)
     with pytest.raises(TargetError, match="vmlinux does not match"):
-        stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(idt, machine.root, 0), machine.read, symbols)
+        find((idt, machine.root, 0), machine.read, symbols)
 
 
 def test_another_build_of_the_kernel():
@@ -150,7 +153,7 @@ def test_another_build_of_the_kernel():
         raise MismatchError("no")
 
     with pytest.raises(MismatchError, match=r"5\.4\.1"):
-        stub_kernel.find_kernel("dump", stub_kernel.CpuRegisters(idt, machine.root, 0), read, symbols, check)
+        find((idt, machine.root, 0), read, symbols, check)
 
 
 def test_a_kernel_without_vmcoreinfo():
@@ -158,7 +161,7 @@ def test_a_kernel_without_vmcoreinfo():
     banner, table = 0xFFFF_FFFF_8220_0200, 0xFFFF_FFFF_8220_3000
     machine.write(0x4000_0200, b"Linux version 6.12.0-rc1 (someone)\n".ljust(512, b"\0"))
     symbols = {"asm_exc_divide_error": LINK, "linux_banner": banner, "init_top_pgt": table}
-    found = stub_kernel.find_kernel("dump", stub_kernel.CpuRegisters(idt, machine.root, 0), machine.read, symbols)
+    found = find((idt, machine.root, 0), machine.read, symbols)
     assert parse_vmcoreinfo(found.vmcoreinfo) == {
         "OSRELEASE": "6.12.0-rc1",
         "PAGESIZE": "4096",
@@ -185,10 +188,10 @@ def test_registers_of_a_dump():
 def test_a_kernel_that_hasnt_booted():
     machine, symbols, _ = make_machine()
     with pytest.raises(stub_kernel.NotBootedError, match="interrupt descriptor table"):
-        stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(0, machine.root, 0), machine.read, symbols)
+        find((0, machine.root, 0), machine.read, symbols)
     machine.write(0x4000_0000 + 0x100, bytes(16))
     with pytest.raises(stub_kernel.NotBootedError, match="VMCOREINFO"):
-        stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(0xFFFF_FE00_0000_0000, machine.root, 0), machine.read, symbols)
+        find((0xFFFF_FE00_0000_0000, machine.root, 0), machine.read, symbols)
 
 
 @pytest.mark.parametrize("handler", [0, 0x10_0000, LINK + 0x1000 + OFFSET])
@@ -197,7 +200,7 @@ def test_a_kernel_whose_interrupt_table_is_not_set_up(handler):
     machine, symbols, idt = make_machine(handler=handler)
     symbols["early_idt_handler_array"] = LINK + 0x1000
     with pytest.raises(stub_kernel.NotBootedError):
-        stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(idt, machine.root, 0), machine.read, symbols)
+        find((idt, machine.root, 0), machine.read, symbols)
 
 
 def test_registers_before_the_kernel():
@@ -224,11 +227,11 @@ def test_pages_are_read_once():
         reads.append(address)
         return machine.read(address, size)
 
-    memory = stub_kernel.CachedMemory(read)
+    memory = machines.CachedMemory(read)
     assert memory.read(0x5FF0, 8) == b"OSRELEAS"
     assert memory.read(0x5FF8, 8) == b"E=6.12.0"
     assert reads == [0x5000]
-    with pytest.raises(StubReadError):
+    with pytest.raises(ReadError):
         memory.read(0x5FF8, 16)
 
 
@@ -241,7 +244,7 @@ def reader(pointer, data):
             return pointer.to_bytes(8, "big")
         if address == NOTE:
             return data.ljust(size, b"\0")
-        raise StubReadError(f"{address:#x}")
+        raise ReadError(f"{address:#x}", address)
 
     return read
 

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Machines, their drgn Programs and targets: QEMU guests through QMP, and what is behind a GDB stub."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import drgn
+
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, page_align, page_align_down
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import EM_AARCH64, EM_X86_64, NT_PRSTATUS, VMCOREINFO, make_note
+from kcovdbg.errors import CapabilityError, GoneError, LimitError, TargetError
+from kcovdbg.target import arm64_kernel, stub_kernel
+from kcovdbg.target.connection import parse_address
+from kcovdbg.target.debug_files import DebugFile, find_kernel_file, of_build, unpack_symbols
+from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line
+from kcovdbg.target.drgn.program_memory import (
+    PHYSICAL_SIZE,
+    add_kernel_memory,
+    add_memory,
+    copy_program,
+    open_empty_program,
+    physical_memory,
+    platform_of,
+)
+from kcovdbg.target.drgn.programs import VMCOREINFO_HINT, VMLINUX_HINT, find_image, load_symbols, make_target
+from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
+from kcovdbg.target.qmp import Qmp
+from kcovdbg.target.rsp import RspClient, Stub
+from kcovdbg.target.stub_kernel import MismatchError, NotBootedError, ReadMemory, find_offset
+from kcovdbg.target.stub_registers import StubRegisters
+from kcovdbg.target.watchpoints import StubWatchpoints
+
+# Seconds to wait for the kernel of a guest that boots, and between looks at it.
+_BOOT_PATIENCE: Final = 30.0
+_BOOT_INTERVAL: Final = 0.2
+_MAX_CPUS: Final = 4096
+
+
+def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
+    """Open a running QEMU guest through QMP.
+
+    :raises TargetError: when it cannot be opened.
+    """
+    files, notes = unpack_symbols(symbols)
+    qmp = Qmp(parse_address(address))
+    try:
+        with collect_warnings() as warnings:
+            prog = drgn.Program()
+            try:
+                with qmp.limited():
+                    prog.set_qemu_qmp(qmp.duplicate())
+            except LimitError:
+                raise
+            except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions)
+                raise TargetError(f"could not open the guest at {address}: {first_line(error)}") from None
+            is_direct = qmp.peer_memory_is_readable()
+            is_described = bool(prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL)
+            if not is_described or not is_direct:
+                # The Program that drgn makes of a guest takes no VMCOREINFO, and has no limit of time for the monitor.
+                vmcoreinfo = prog["VMCOREINFO"].string_() if is_described else _find_vmcoreinfo(qmp, files)
+                found = drgn.Program(prog.platform)
+                add_memory(found, physical_memory(prog) if is_direct else qmp.read_physical)
+                found.set_linux_kernel_custom(vmcoreinfo, True)
+                prog = found
+            if not is_described:
+                notes.append("QEMU has no VMCOREINFO; the kernel was found by its interrupt descriptor table")
+            if not is_direct:
+                notes.append(
+                    "memory is read through QEMU's monitor, which is a thousand times slower: run kcovdbg as root or as QEMU's "
+                    "user, on the same machine, with a unix socket, to read it directly"
+                )
+            files = of_build(files, read_vmcoreinfo(prog).get("BUILD-ID"))
+            notes += load_symbols(prog, files)
+        return make_target(
+            prog,
+            f"QEMU guest at {address}",
+            True,
+            [*notes, *warnings.notes],
+            files,
+            qmp,
+            read_notes=qmp.read_notes,
+            stopped=lambda: _stopped_program(prog, qmp),
+        )
+    except BaseException:
+        qmp.close()
+        raise
+
+
+@contextlib.contextmanager
+def _stopped_program(prog: drgn.Program, qmp: Qmp) -> Iterator[drgn.Program]:
+    """Stop a guest for a block; yields a Program that has the registers of its CPUs, as a dump has.
+
+    :raises CapabilityError: when QEMU does not return the registers.
+    """
+    with qmp.pause():
+        try:
+            found = copy_program(prog, qmp.read_notes(), physical_memory(prog))
+        except (KeyError, TargetError) as error:
+            raise CapabilityError(f"the registers of the guest's CPUs are unavailable: {error}") from None
+        yield found
+
+
+def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
+    """Return the VMCOREINFO in the guest's memory: QEMU may not have it, and does not send it over TCP.
+
+    Waits for the kernel of a guest that boots.
+    """
+    if qmp.address.path is None:
+        hint = "QEMU sends it over unix sockets only: use -qmp unix:PATH,server=on,wait=off, or give the vmlinux: -s VMLINUX"
+    else:
+        hint = VMCOREINFO_HINT
+    kernel = next((file for file in files if file.is_kernel and file.header.machine == EM_X86_64), None)
+    if kernel is None:
+        raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO", hint=hint)
+    deadline = time.monotonic() + _BOOT_PATIENCE
+    while True:
+        try:
+            return _find_in_memory(qmp, kernel)
+        except NotBootedError as error:
+            if time.monotonic() >= deadline or not qmp.is_running():
+                raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO: {error}", hint=error.hint) from None
+        except (GoneError, MismatchError):
+            raise
+        except TargetError as error:
+            raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO, and {error}", hint=hint) from None
+        time.sleep(_BOOT_INTERVAL)
+
+
+def _find_in_memory(qmp: Qmp, kernel: DebugFile) -> bytes:
+    """Return the VMCOREINFO in the memory of an x86-64 guest.
+
+    :raises NotBootedError: when there may be one later.
+    :raises TargetError: when there is none.
+    """
+    registers = qmp.monitor("info registers")
+    if stub_kernel.is_before_kernel(registers):
+        raise NotBootedError("no kernel runs yet", hint="let it run, then try again")
+    cpu = stub_kernel.parse_registers(registers)
+    if cpu is None:
+        raise TargetError("its registers are not those of x86-64")
+    return find_image(qmp.address.text, cpu, qmp.read_physical, kernel).vmcoreinfo
+
+
+def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
+    """Open a machine through its GDB stub. It is stopped until the target is closed, at exit at the latest.
+
+    :raises TargetError: when it cannot be opened.
+    """
+    files, notes = unpack_symbols(symbols)
+    client = RspClient(parse_address(address))
+    atexit.register(client.close)
+    try:
+        _require_kernel_file(files)
+        client.attach()
+        machine = StubMachine(client, files, [*notes, client.describe_run()])
+        target = machine.target
+        target.watchpoints = StubWatchpoints(client, target.name, machine.forget, machine.registers, target.stacks.unwind)
+        return target
+    except BaseException:
+        client.close()
+        raise
+
+
+def open_lent_stub(stub: Stub, symbols: Sequence[str]) -> StubMachine:
+    """Open the machine behind a stub that another debugger is connected to.
+
+    :raises TargetError: when it cannot be opened.
+    """
+    return StubMachine(stub, *unpack_symbols(symbols))
+
+
+class RamRange(NamedTuple):
+    """A range of physical memory, the end excluded."""
+
+    start: int
+    end: int
+
+
+class CachedMemory:
+    """Memory of a stopped machine: each block is read once while it stands.
+
+    :param read: reads from the machine.
+    :param block: bytes that are read at once; a power of two, at most a page, since the next page may be unreadable.
+    """
+
+    def __init__(self, read: ReadMemory, block: int = PAGE_SIZE) -> None:
+        self._read = read
+        self._block = block
+        self._blocks: dict[int, bytes] = {}
+
+    def forget(self, block: int | None = None) -> None:
+        """Read every block again: the machine has run.
+
+        :param block: bytes to read at once from now on.
+        """
+        self._blocks.clear()
+        self._block = block or self._block
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return any span of memory.
+
+        :raises StubReadError: when any block of it cannot be read.
+        """
+        block, blocks = self._block, self._blocks
+        first, last = address // block, (address + size - 1) // block
+        if first != last:
+            self._fill(first, last)
+            data = b"".join([blocks[number] for number in range(first, last + 1)])
+        else:
+            found = blocks.get(first)
+            if found is None:
+                found = blocks[first] = self._read(first * block, block)
+            data = found
+        offset = address - first * block
+        return data[offset : offset + size]
+
+    def _fill(self, first: int, last: int) -> None:
+        """Read the blocks that are missing, neighbors at once."""
+        missing = [number for number in range(first, last + 1) if number not in self._blocks]
+        for _, group in itertools.groupby(enumerate(missing), key=lambda pair: pair[1] - pair[0]):
+            numbers = [number for _, number in group]
+            data = self._read(numbers[0] * self._block, len(numbers) * self._block)
+            for index, number in enumerate(numbers):
+                self._blocks[number] = data[index * self._block : (index + 1) * self._block]
+
+
+def find_ram(text: str) -> list[RamRange]:
+    """Return the ranges of physical memory in QEMU's ``info mtree -f``, in whole pages; empty when its form is unknown.
+
+    Reads of other addresses return zeros, or change the state of a device.
+    """
+    for view in text.replace("\r", "").split("FlatView ")[1:]:
+        if not re.search(r'^ AS "memory"', view, re.MULTILINE):
+            continue
+        found: list[RamRange] = []
+        pattern = r"^\s*([0-9a-f]{16})-([0-9a-f]{16}) \(prio -?\d+, (?:nv-)?(?:ram|rom|romd)\)"
+        for start, end in re.findall(pattern, view, re.MULTILINE):
+            low, high = int(start, 16), int(end, 16) + 1
+            if found and found[-1].end == low:
+                found[-1] = RamRange(found[-1].start, high)
+            else:
+                found.append(RamRange(low, high))
+        pages = (RamRange(page_align(low), page_align_down(high)) for low, high in found)
+        return [part for part in pages if part.start < part.end]
+    return []
+
+
+def _require_kernel_file(files: Sequence[DebugFile]) -> DebugFile:
+    kernel = find_kernel_file(files)
+    if kernel is None:
+        raise TargetError("a GDB stub needs the kernel's vmlinux", hint=VMLINUX_HINT)
+    return kernel
+
+
+class StubMachine:
+    """The kernel of a machine behind a GDB stub. What was read of it is kept until it has run.
+
+    :param files: debug info.
+    :param notes: for the user, on these.
+    :raises TargetError: when it cannot be opened.
+    """
+
+    def __init__(self, stub: Stub, files: Sequence[DebugFile], notes: Sequence[str]) -> None:
+        self._stub = stub
+        self._kernel = _require_kernel_file(files)
+        self._paths = [file.path for file in files]
+        self.registers = StubRegisters(self._kernel.header.machine)
+        self._memory = CachedMemory(stub.read, stub.block)
+        found = self._find_physical() if stub.use_physical_memory() else None
+        self._is_physical = found is not None
+        if found is not None:
+            self._vmcoreinfo = found.vmcoreinfo
+            prog = self._open_physical()
+        else:
+            stub.use_virtual_memory()
+            self._memory.forget()
+            self._vmcoreinfo = self._find_virtual()
+            prog = self._open_virtual()
+            notes = [*notes, "the stub reads virtual memory only, as mapped by the stopped CPU"]
+        with collect_warnings() as warnings:
+            notes = [*notes, *load_symbols(prog, files)]
+        self.target = make_target(
+            prog,
+            f"GDB stub at {stub.where}",
+            False,
+            [*notes, *warnings.notes],
+            files,
+            stub,
+            read_notes=self._read_notes if self._is_physical else bytes,
+        )
+        if not self._is_physical:
+            self._use_registers()
+
+    def forget(self, block: int | None = None) -> None:
+        """Read memory and registers anew: the machine has run.
+
+        :param block: bytes to read at once from now on; by default what serves a walk.
+        """
+        self._memory.forget(block or self._stub.block)
+        self.target.forget()
+        self._use_registers()
+
+    def is_same_kernel(self) -> bool:
+        """Return whether the machine still runs the kernel that was opened."""
+        try:
+            if not self._is_physical:
+                return self._find_virtual() == self._vmcoreinfo
+            found = self._find_physical()
+            return found is not None and found.vmcoreinfo == self._vmcoreinfo
+        except TargetError:
+            return False
+
+    def load_modules(self) -> bool:
+        """Load the debug info of modules that were loaded since; return whether any module came or went."""
+        prog = self.target.prog
+
+        def find() -> set[tuple[str, tuple[tuple[int, int], ...]]]:
+            return {(module.name, tuple(module.address_ranges or ())) for module in prog.modules()}
+
+        before = find()
+        with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
+            prog.load_debug_info(self._paths, default=True)
+        return find() != before
+
+    def _use_registers(self) -> None:
+        """Unwind running tasks by the registers that their CPUs have now; the Program has those of when it was opened."""
+        if self.registers.are_known:
+            self.target.stacks.current_registers = lambda cpu: self.registers.parse(self._stub.registers(cpu + 1)) or None
+
+    def _read_notes(self) -> bytes:
+        """Return the ELF notes that a dump of the machine would have: VMCOREINFO, and the registers of each CPU."""
+        notes = b""
+        for cpu in range(_MAX_CPUS):
+            status = self.registers.make_prstatus(cpu, self._stub.registers(cpu + 1))
+            if status is None:
+                break
+            notes += make_note("CORE", NT_PRSTATUS, status)
+        return notes + make_note(VMCOREINFO, 0, self._vmcoreinfo)
+
+    def _open_physical(self) -> drgn.Program:
+        ram = find_ram(self._stub.monitor("info mtree -f") or "")
+        prog = open_empty_program(self._kernel.header.machine, self._read_notes())
+        for start, end in ram or [RamRange(0, PHYSICAL_SIZE)]:
+            add_memory(prog, self._memory.read, start, end - start)
+        add_kernel_memory(prog)
+        return prog
+
+    def _open_virtual(self) -> drgn.Program:
+        header = self._kernel.header
+        prog = drgn.Program(platform_of(header))
+        prog.set_linux_kernel_custom(self._vmcoreinfo, False)
+        # Added last: setting the kernel adds a segment that translates virtual addresses, which needs physical memory.
+        add_memory(prog, self._memory.read, size=WORD_MASK if header.is_64bit else 1 << 32, is_physical=False)
+        return prog
+
+    def _find_physical(self) -> stub_kernel.FoundKernel | None:
+        """Find the kernel in physical memory; return None where the stub lacks the registers for that.
+
+        :raises TargetError: when it cannot be found.
+        """
+        kernel, stub = self._kernel, self._stub
+        if kernel.header.machine == EM_X86_64:
+            text = stub.monitor("info registers")
+            cpu = stub_kernel.parse_registers(text) if text else None
+            return None if cpu is None else find_image(stub.where, cpu, self._memory.read, kernel)
+        translation = arm64_kernel.read_registers(stub.register) if kernel.header.machine == EM_AARCH64 else None
+        return None if translation is None else find_image(stub.where, translation, self._memory.read, kernel)
+
+    def _find_virtual(self) -> bytes:
+        """Return the VMCOREINFO of the kernel in virtual memory, where its KASLR offset is one that the machine can have.
+
+        :raises TargetError: when it cannot be found.
+        """
+        with ElfFile(self._kernel.path, self._kernel.name) as image:
+            offset = find_offset(image, self._memory.read, self._stub.kaslr_offsets)
+            return stub_kernel.describe_virtual(self._memory.read, image.symbols.addresses_of(stub_kernel.SYMBOLS), offset)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Memory of drgn Programs that kcovdbg reads: all of it, or the kernel's where drgn alone reads too much or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import drgn
+from drgn.helpers.linux.mm import follow_phys, phys_to_virt
+
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import (
+    EM_386,
+    EM_AARCH64,
+    EM_ARM,
+    EM_PPC64,
+    EM_RISCV,
+    EM_S390,
+    EM_X86_64,
+    PT_LOAD,
+    ElfError,
+    Header,
+    parse_vmcoreinfo,
+)
+from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.target.drgn.drgn_messages import collect_warnings
+from kcovdbg.target.dump_file import working_path
+from kcovdbg.target.end_signals import holds_signals
+from kcovdbg.target.pointer import UPPER_HALF_START
+from kcovdbg.target.riscv_pages import PageTables, find_direct_map, find_page_tables
+from kcovdbg.target.slice_file import PageRun, build_slice
+
+ReadMemory = Callable[[int, int], bytes]
+"""Called with an address and a size in bytes; raises ReadError."""
+
+UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
+"""Architectures whose kernels are in the upper half of the address space."""
+PHYSICAL_SIZE: Final = 1 << 52
+"""Size of physical address spaces, in bytes: 52 bits are the most that a supported machine has."""
+# Of the only page of an empty dump: no machine has these addresses.
+_NOWHERE: Final = PageRun(0x8000_0000_0000_0000, PHYSICAL_SIZE - PAGE_SIZE, PAGE_SIZE)
+_ARCHITECTURES: Final = {
+    EM_386: drgn.Architecture.I386,
+    EM_PPC64: drgn.Architecture.PPC64,
+    EM_S390: drgn.Architecture.S390X,
+    EM_ARM: drgn.Architecture.ARM,
+    EM_X86_64: drgn.Architecture.X86_64,
+    EM_AARCH64: drgn.Architecture.AARCH64,
+    EM_RISCV: drgn.Architecture.RISCV64,
+}
+SLICE_MACHINES: Final = {_ARCHITECTURES[machine]: machine for machine in (EM_X86_64, EM_AARCH64, EM_RISCV, EM_PPC64, EM_S390)}
+"""``e_machine`` of the architectures whose kernels can be sliced."""
+_ERRORS: Final = (LookupError, drgn.FaultError, NotImplementedError, ValueError)
+
+
+def platform_of(header: Header) -> drgn.Platform:
+    """Return the platform that an ELF file is for."""
+    flags = drgn.PlatformFlags(0)
+    if header.is_64bit:
+        flags |= drgn.PlatformFlags.IS_64_BIT
+    if not header.big_endian:
+        flags |= drgn.PlatformFlags.IS_LITTLE_ENDIAN
+    return drgn.Platform(_ARCHITECTURES.get(header.machine, drgn.Architecture.UNKNOWN), flags)
+
+
+def add_memory(
+    prog: drgn.Program, read: ReadMemory, start: int = 0, size: int = PHYSICAL_SIZE, *, is_physical: bool = True
+) -> None:
+    """Let a Program read memory by a function of kcovdbg."""
+
+    @holds_signals
+    def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
+        del offset, physical
+        try:
+            return read(address, count)
+        except (ReadError, ElfError) as error:
+            raise drgn.FaultError(str(error), getattr(error, "address", address)) from None
+
+    prog.add_memory_segment(start, size, answer, is_physical)
+
+
+def physical_memory(prog: drgn.Program) -> ReadMemory:
+    """Return a reader of a Program's physical memory."""
+
+    def read(address: int, size: int) -> bytes:
+        try:
+            data: bytes = prog.read(address, size, True)
+        except drgn.FaultError as error:
+            raise ReadError(str(error), error.address) from None
+        return data
+
+    return read
+
+
+def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = None) -> drgn.Program:
+    """Return a Program over a dump of notes without memory, to which the caller adds memory.
+
+    Unlike a Program of :meth:`drgn.Program.set_linux_kernel_custom` it has the registers of each CPU, which running tasks are
+    unwound with.
+
+    :param machine: ``e_machine`` of a 64-bit kernel, whose byte order follows from it.
+    :param notes: with VMCOREINFO.
+    :param vmcoreinfo: used instead of the one among the notes.
+    """
+    content = build_slice(machine, notes, {_NOWHERE.paddr: bytes(PAGE_SIZE)}, _NOWHERE.vaddr - _NOWHERE.paddr, ())
+    with tempfile.NamedTemporaryFile(prefix="kcovdbg-") as file:
+        file.writelines(content)
+        file.flush()
+        prog = drgn.Program(vmcoreinfo=vmcoreinfo)
+        # The Program keeps the file open when the name is removed.
+        prog.set_core_dump(Path(file.name))
+    return prog
+
+
+def copy_program(prog: drgn.Program, notes: bytes, read: ReadMemory) -> drgn.Program:
+    """Return another Program of the same kernel, with the same debug info.
+
+    :param notes: of a dump, with the registers that it shall have.
+    :param read: reads its physical memory.
+    """
+    assert prog.platform is not None
+    made = open_empty_program(SLICE_MACHINES[prog.platform.arch], notes, prog["VMCOREINFO"].string_())
+    add_memory(made, read)
+    add_kernel_memory(made)
+    paths = [path for module in prog.modules() if (path := working_path(module.debug_file_path)) is not None]
+    # The warnings are those given when the target was opened.
+    with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
+        made.load_debug_info(paths, default=True)
+    return made
+
+
+def add_kernel_memory(prog: drgn.Program) -> None:
+    """Add memory segments that read what the kernel has at an address. For Programs that kcovdbg made, before they are read.
+
+    The virtual addresses in a QEMU dump without paging are the physical ones: NULL would read as memory of the firmware.
+    Addresses that no kernel has fault.
+
+    :raises TargetError: when the kernel's page tables cannot be found.
+    """
+    assert prog.platform is not None
+    if prog.platform.arch in UPPER_HALF:
+        add_memory(prog, _refuse, size=UPPER_HALF_START, is_physical=False)
+    if is_walked(prog):
+        add_memory(prog, _page_tables(prog).read, UPPER_HALF_START, (1 << 64) - UPPER_HALF_START, is_physical=False)
+
+
+def _refuse(address: int, size: int) -> bytes:
+    del size
+    raise ReadError("not a kernel address", address)
+
+
+def is_walked(prog: drgn.Program) -> bool:
+    """Return whether kcovdbg walks the page tables, as drgn does not for this machine."""
+    return prog.platform is not None and prog.platform.arch == drgn.Architecture.RISCV64
+
+
+def translate(prog: drgn.Program, address: int) -> int | None:
+    """Return the physical address of a virtual one of the kernel, None when it is not mapped."""
+    try:
+        if is_walked(prog):
+            return _page_tables(prog).translate(address)
+        return int(follow_phys(prog["init_mm"].address_of_(), address))
+    except _ERRORS:
+        return None
+
+
+def direct_map_start(prog: drgn.Program) -> int | None:
+    """Return the virtual address of physical address 0, None where the kernel has no direct map, or it is unknown."""
+    if is_walked(prog):
+        return find_direct_map(parse_vmcoreinfo(prog["VMCOREINFO"].string_()))
+    try:
+        return int(phys_to_virt(prog, 0))
+    except _ERRORS:
+        return None
+
+
+def _page_tables(prog: drgn.Program) -> PageTables:
+    return find_page_tables(
+        parse_vmcoreinfo(prog["VMCOREINFO"].string_()), lambda address, size: prog.read(address, size, True)
+    )
+
+
+def exclude_per_cpu_data(prog: drgn.Program) -> None:
+    """Take per-CPU data out of the address range of the kernel's image.
+
+    The addresses of per-CPU symbols are offsets that start at 0, and KASLR does not move them. drgn adds the KASLR offset to
+    what is in the range of the image; in debug files as objcopy --only-keep-debug writes them, the segment of per-CPU data has
+    no contents, and drgn includes it.
+    """
+    try:
+        main = prog.main_module()
+    except LookupError:
+        return
+    path, bias = working_path(main.debug_file_path), main.debug_file_bias
+    # As drgn has it, with the segment at address 0.
+    if path is None or not bias or not main.address_ranges or main.address_ranges[0][0] != bias:
+        return
+    try:
+        with ElfFile(path) as image:
+            segments = [segment for segment in image.segments if segment.type == PT_LOAD and segment.vaddr >= UPPER_HALF_START]
+    except TargetError:
+        return
+    if segments:
+        start = min(segment.vaddr for segment in segments)
+        end = max(segment.vaddr + segment.memsz for segment in segments)
+        main.address_ranges = [(start + bias & WORD_MASK, end + bias & WORD_MASK)]

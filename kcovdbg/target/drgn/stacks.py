@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Kernel stacks: by drgn, and those of RISC-V, which drgn does not unwind, by frame pointers, as the kernel walks them
+(arch/riscv/kernel/stacktrace.c).
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple
+
+import drgn
+from drgn.helpers.linux.cpumask import for_each_possible_cpu
+from drgn.helpers.linux.sched import cpu_curr
+
+from kcovdbg.elf.header import NT_PRSTATUS, Note, parse_notes
+from kcovdbg.errors import CapabilityError, ReadError
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, first_line, walking
+from kcovdbg.target.drgn.lines import frames_at
+from kcovdbg.target.drgn.program_memory import is_walked
+from kcovdbg.target.drgn.program_types import ProgramTypes
+from kcovdbg.target.pointer import UPPER_HALF_START, strip_tag
+
+
+class DrgnStacks:
+    """The kernel stacks of a target.
+
+    :param read_notes: returns the notes of a dump, with the registers of its CPUs.
+    :param stopped: returns what stops the machine and yields a Program with these registers; None where that is not possible.
+    """
+
+    def __init__(
+        self,
+        target: ProgramTypes,
+        read_notes: Callable[[], bytes],
+        stopped: Callable[[], AbstractContextManager[drgn.Program] | None],
+    ) -> None:
+        self._target = target
+        self._read_notes = read_notes
+        self._stopped = stopped
+        self.current_registers: Callable[[int], Mapping[str, int] | None] | None = None
+        """Returns the registers of a CPU now, by name; None where those that the Program has are right."""
+
+    def stack_trace(self, task: int) -> Sequence[StackFrame]:
+        registers = self._find_registers(task)
+        if registers is not None:
+            return self.unwind(registers)
+        try:
+            try:
+                return self._unwind(self._target.prog, task)
+            except drgn.UnsupportedOperation:
+                stopped = self._stopped()
+                if stopped is None:
+                    raise
+            with stopped as prog:
+                return self._unwind(prog, task)
+        except drgn.UnsupportedOperation as error:
+            reason = "it is running" if "running" in str(error) else error
+            raise CapabilityError(
+                f"cannot unwind its stack: {reason}", hint="try again when it sleeps, or use a dump"
+            ) from None
+
+    def _find_registers(self, task: int) -> Mapping[str, int] | None:
+        """Return the registers of the CPU that a task runs on; None where it runs on none, or the Program has them."""
+        if self.current_registers is None:
+            return None
+        with walking(f"the CPU of task {task:#x}"):
+            for cpu in for_each_possible_cpu(self._target.prog):
+                if strip_tag(self._target, int(cpu_curr(self._target.prog, cpu))) == task:
+                    return self.current_registers(cpu)
+        return None
+
+    def unwind(self, registers: Mapping[str, int]) -> Sequence[StackFrame]:
+        """Return the kernel stack of a CPU, innermost frame first.
+
+        :param registers: by the names of the members of ``struct pt_regs``.
+        :raises CapabilityError: when it cannot be unwound.
+        """
+        prog = self._target.prog
+        return self._make_trace(prog, drgn.Object(prog, "struct pt_regs", registers), "the CPU's stack")
+
+    def _unwind(self, prog: drgn.Program, task: int) -> Sequence[StackFrame]:
+        thread = drgn.Object(prog, "struct task_struct *", value=task)
+        with walking(f"the stack of task {task:#x}"):
+            # Since 68f24b08ee89 (v4.9), the saved stack pointer of a dead task leads into freed memory.
+            if not thread.member_("stack"):
+                return ()
+            if is_walked(prog):
+                return self._in_kernel(self._unwind_riscv(prog, task))
+        return self._make_trace(prog, thread, "its stack")
+
+    def _make_trace(self, prog: drgn.Program, thread: drgn.Object, what: str) -> Sequence[StackFrame]:
+        try:
+            trace = prog.stack_trace(thread)
+        except drgn.UnsupportedOperation:
+            raise
+        except drgn.FaultError as error:
+            raise ReadError(f"could not read {what}: {first_line(error)}", error.address) from None
+        except WALK_ERRORS as error:
+            # A running task, when the dump has no registers of its CPU.
+            raise CapabilityError(f"cannot unwind {what}: {first_line(error)}") from None
+        except Exception as error:
+            if type(error) is not Exception:
+                raise
+            # libdw's, of debug info that lacks a section.
+            raise CapabilityError(f"cannot unwind {what}: {first_line(error)}") from None
+        return self._in_kernel(map(self._make_frame, trace))
+
+    def _unwind_riscv(self, prog: drgn.Program, task: int) -> Iterator[StackFrame]:
+        """Yield the frames of a task's stack on RISC-V, which drgn does not unwind, innermost first.
+
+        :raises CapabilityError: when it runs, and the registers of its CPU are unknown.
+        :raises drgn.UnsupportedOperation: when it runs on a live kernel.
+        """
+        low, high = (prog.symbol(name).address for name in ("handle_exception", "ret_from_exception_end"))
+        for frame in walk_stack(self._find_riscv_registers(prog, task), ExceptionCode(low, high), self._target.read):
+            found = frames_at(prog, frame.pc if frame.is_interrupted else frame.pc - 1)
+            if not found:
+                yield StackFrame(frame.pc, self._target.symbol_name(frame.pc), None, None, None, False)
+            for number, place in enumerate(found, 1):
+                yield StackFrame(frame.pc, place.function, place.file, place.line, place.column, number < len(found))
+
+    def _find_riscv_registers(self, prog: drgn.Program, task: int) -> StackRegisters:
+        for cpu in for_each_possible_cpu(prog):
+            if int(cpu_curr(prog, cpu)) == task:
+                if prog.flags & drgn.ProgramFlags.IS_LIVE:
+                    # As drgn refuses it on other machines.
+                    raise drgn.UnsupportedOperation("cannot unwind stack of running task")
+                found = find_registers(parse_notes(self._read_notes(), "<"), cpu)
+                if found is None:
+                    raise CapabilityError(f"the registers of CPU {cpu} are not available")
+                return found
+        thread = drgn.Object(prog, "struct task_struct *", value=task).thread
+        return StackRegisters(thread.ra.value_(), 0, thread.s[0].value_(), is_interrupted=False)
+
+    def _in_kernel(self, frames: Iterable[StackFrame]) -> Sequence[StackFrame]:
+        # Frames beyond the entry from user space are guesses.
+        low = self._target.kernel_range[0]
+        return list(itertools.takewhile(lambda frame: frame.pc >= low, frames))
+
+    def crashed_task(self) -> int | None:
+        try:
+            cpu = find_panic_cpu(self._target.prog)
+            if cpu is not None:
+                return strip_tag(self._target, int(cpu_curr(self._target.prog, cpu)))
+        except WALK_ERRORS:
+            pass
+        try:
+            return strip_tag(self._target, int(self._target.prog.crashed_thread().object.value_()))
+        except WALK_ERRORS:
+            return None
+
+    def _make_frame(self, frame: drgn.StackFrame) -> StackFrame:
+        try:
+            pc = frame.pc
+        except LookupError:
+            pc = 0
+        function: str | None = frame.function_name or self._target.symbol_name(pc)
+        try:
+            file, line, column = frame.source()
+        except LookupError:
+            return StackFrame(pc, function, None, None, None, frame.is_inline)
+        return StackFrame(pc, function, file, line, column or None, frame.is_inline)
+
+
+def find_panic_cpu(prog: drgn.Program) -> int | None:
+    """Return the CPU that panicked, None when none did, or the kernel does not say."""
+    try:
+        # Set by panic() since Linux kernel commit 1717f2096b54 ("panic, x86: Fix re-entrance problem due to panic on NMI")
+        # (in v4.5). PANIC_CPU_INVALID is -1.
+        cpu = int(prog["panic_cpu"].counter.value_())
+    except WALK_ERRORS:
+        return None
+    return cpu if cpu >= 0 else None
+
+
+# Below the address that the frame pointer holds: the caller's frame pointer, the return address.
+_FRAME: Final = struct.Struct("<QQ")
+# The beginning of struct pt_regs, and of the registers in a PRSTATUS note: epc, ra, sp, gp, tp, t0 to t2, s0.
+_REGISTERS: Final = struct.Struct("<9Q")
+_REGISTERS_OFFSET: Final = 112
+_MAX_FRAMES: Final = 256
+# THREAD_SIZE with KASAN, in bytes; text is farther from stacks.
+_MAX_STACK: Final = 64 << 10
+
+
+class StackRegisters(NamedTuple):
+    """The registers from which a stack is walked."""
+
+    pc: int
+    ra: int
+    fp: int
+    is_interrupted: bool
+    """Whether the program counter is that of an interrupted instruction, and not a return address."""
+
+
+class WalkedFrame(NamedTuple):
+    """A frame of a stack."""
+
+    pc: int
+    is_interrupted: bool
+
+
+class ExceptionCode(NamedTuple):
+    """The range of the kernel's code for exceptions: a return into it has ``struct pt_regs`` on the stack above."""
+
+    start: int
+    end: int
+
+
+def find_registers(notes: Iterable[Note], cpu: int) -> StackRegisters | None:
+    """Return the registers of a CPU among the notes of a dump, None where it has none."""
+    found = [note.desc for note in notes if note.type == NT_PRSTATUS and note.name == "CORE"]
+    if cpu >= len(found) or len(found[cpu]) < _REGISTERS_OFFSET + _REGISTERS.size:
+        return None
+    return _parse_registers(found[cpu][_REGISTERS_OFFSET:])
+
+
+def walk_stack(
+    registers: StackRegisters, exceptions: ExceptionCode, read: Callable[[int, int], bytes]
+) -> Iterator[WalkedFrame]:
+    """Yield the frames of a kernel stack, innermost first, up to the entry from user space, or up to what is not a frame.
+
+    :param read: reads the kernel's memory; raises ReadError.
+    """
+    pc, ra, fp, is_interrupted = registers
+    # Interrupts may have a stack of their own, whose outermost frame points to the other one.
+    seen: set[int] = set()
+    while fp not in seen and len(seen) < _MAX_FRAMES:
+        yield WalkedFrame(pc, is_interrupted)
+        seen.add(fp)
+        if fp % 8 or fp < UPPER_HALF_START:
+            return
+        try:
+            caller, back = _FRAME.unpack(read(fp - _FRAME.size, _FRAME.size))
+            if is_interrupted and fp + _FRAME.size <= back < fp + _MAX_STACK:
+                # A function that calls none has only the frame pointer on the stack.
+                caller, back = back, ra
+            above, fp, is_interrupted = fp, caller, False
+            if exceptions.start <= back < exceptions.end:
+                yield WalkedFrame(back, False)
+                back, ra, fp, is_interrupted = _parse_registers(read(above, _REGISTERS.size))
+        except ReadError:
+            return
+        pc = back
+
+
+def _parse_registers(data: bytes) -> StackRegisters:
+    pc, ra, *_, fp = _REGISTERS.unpack_from(data)
+    return StackRegisters(pc, ra, fp, is_interrupted=True)
