@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Mappings, vmalloc areas and slab objects as drgn's helpers list them, on every kept slice."""
 
-import re
 from pathlib import Path
 
 import drgn
@@ -9,7 +8,6 @@ import pytest
 from drgn.helpers.linux.list import list_for_each_entry
 from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
 from drgn.helpers.linux.rbtree import rbtree_inorder_for_each_entry
-from drgn.helpers.linux.slab import find_slab_cache, for_each_slab_cache, slab_cache_for_each_allocated_object
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import ReadError
@@ -17,6 +15,7 @@ from kcovdbg.target.drgn.programs import open_core
 from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.slab_memory import find_slab_memory
 from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
+from tests.support.drgn_slabs import list_files, list_general_objects
 
 KEPT = sorted(path for path in DESTINATION.iterdir() if path.is_dir())
 
@@ -74,13 +73,13 @@ def test_vmalloc_areas_in_their_tree():
 def test_slab_objects(target):
     if target.machine not in ("x86_64", "s390x"):
         pytest.skip("drgn's helpers do not find the slabs of this machine")
-    files = list(allocated(find_slab_cache(target.prog, "filp")))
+    files = list_files(target.prog)
     assert len(files) > 50
     assert sorted(target.slab.for_each_file()) == sorted(set(files) - find_freed(target, files))
     for size in (target.type_size("struct kcov"), 96, 192):
         # Slices have what was searched: these caches of some kernels only, as one was searched for lost buffers.
         try:
-            objects = sorted(address for cache in find_general_caches(target.prog, size) for address in allocated(cache))
+            objects = list_general_objects(target.prog, size)
             freed = find_freed(target, objects)
         except drgn.FaultError:
             with pytest.raises(ReadError):
@@ -90,25 +89,11 @@ def test_slab_objects(target):
             assert sorted(found.address for found in target.slab.for_each_slab_object(size)) == found
 
 
-def allocated(cache):
-    return (int(found) for found in slab_cache_for_each_allocated_object(cache, "char"))
-
-
 def is_readable(target, address, size):
     try:
         return bool(target.prog.read(address, size))
     except drgn.FaultError:
         return False
-
-
-def find_general_caches(prog, size):
-    """Return the smallest general caches of GFP_KERNEL with room for the size, one of each family."""
-    best = {}
-    for cache in sorted(for_each_slab_cache(prog), key=lambda cache: -cache.object_size.value_()):
-        name = cache.name.string_().decode()
-        if re.match(r"kmalloc-(?!dma|cg|rcl)", name) and cache.object_size.value_() >= size:
-            best[name.rpartition("-")[0]] = cache
-    return best.values()
 
 
 def test_missing_pages_of_the_array_of_pages(target, monkeypatch):

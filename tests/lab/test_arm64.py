@@ -16,7 +16,7 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.symbols.table_cache import open_table
-from kcovdbg.target.drgn.target import DrgnSlab, DrgnTarget
+from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.slab_memory import SlabWalk
 from tests.integration.gdb.test_isolation import speaking_to
@@ -28,6 +28,7 @@ from tests.lab.dump import truth_about
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import Userland, make_userland
 from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
+from tests.support.drgn_slabs import list_files, list_general_objects
 from tests.support.gdb_run import run_gdb
 
 if TYPE_CHECKING:
@@ -187,10 +188,11 @@ def test_slab_memory_is_drgns(guest: Guest, state: str) -> None:
     target = open_target(TargetOptions(core=str(dump.path), symbols=[str(dump.kernel.vmlinux)]))
     assert isinstance(target, DrgnTarget)
     assert isinstance(target.slab, SlabWalk)
-    drgns = DrgnSlab(target.prog, is_still=True)
-    assert sorted(target.slab.for_each_file()) == sorted(drgns.for_each_file())
+    assert sorted(target.slab.for_each_file()) == list_files(target.prog)
     for size in (64, 256, 1024):
-        assert sorted(target.slab.for_each_slab_object(size)) == sorted(drgns.for_each_slab_object(size))
+        assert sorted(found.address for found in target.slab.for_each_slab_object(size)) == list_general_objects(
+            target.prog, size
+        )
 
 
 def test_another_vmlinux_is_refused(guest: Guest, tmp_path: Path) -> None:
