@@ -42,7 +42,6 @@ from kcovdbg.elf.header import (
     decode_header,
     decode_segments,
     find_build_id,
-    find_vmcoreinfo,
     is_elf,
     parse_notes,
     section_layout,
@@ -53,7 +52,6 @@ from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -115,8 +113,6 @@ class ElfFile:
             status = os.fstat(self._file.fileno())
             # Devices do not say their size here.
             self._size = status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
-            self.stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-            """Differs when the file was changed or replaced."""
             self.header = self._read_header()
         except BaseException:
             self._file.close()
@@ -332,11 +328,6 @@ class ElfFile:
     def build_id(self) -> str | None:
         """The GNU build ID, hexadecimal; None when the linker wrote none."""
         return find_build_id(self.notes)
-
-    @cached_property
-    def vmcoreinfo(self) -> Mapping[str, str]:
-        """The VMCOREINFO of a core; empty when it has none."""
-        return find_vmcoreinfo(self.notes)
 
     @cached_property
     def symbols(self) -> SymbolTable:

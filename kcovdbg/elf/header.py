@@ -262,32 +262,3 @@ def parse_vmcoreinfo(text: bytes) -> dict[str, str]:
     """Return the lines ``KEY=value`` with which a kernel describes itself to readers of its memory."""
     lines = (line.partition("=") for line in text.rstrip(b"\0").decode("utf-8", "replace").splitlines())
     return {key: value for key, separator, value in lines if separator}
-
-
-QEMU: Final = "QEMU"
-# QEMUCPUState (target/i386/arch_dump.c): version and size, 18 general registers, ten segments of 24 bytes of which the base is
-# the last word, cr0 to cr4. Version 1 has had kernel_gs_base behind them since QEMU 3.0.
-_HEADER: Final = struct.Struct("<II")
-_VERSION: Final = 1
-_IDT_BASE: Final = _HEADER.size + 18 * 8 + 9 * 24 + 16
-_CONTROL: Final = struct.Struct("<5Q")
-_CONTROL_OFFSET: Final = _IDT_BASE + 8
-
-
-class QemuCpu(NamedTuple):
-    """The registers by which a CPU's tables are found."""
-
-    idt: int
-    cr3: int
-    cr4: int
-
-
-def find_qemu_cpus(notes: Iterable[Note]) -> Iterator[QemuCpu]:
-    """Yield the CPUs among the notes of an x86 guest's dump, in their order."""
-    for note in notes:
-        if note.name != QEMU or len(note.desc) < _CONTROL_OFFSET + _CONTROL.size:
-            continue
-        if _HEADER.unpack_from(note.desc)[0] != _VERSION:
-            continue
-        control = _CONTROL.unpack_from(note.desc, _CONTROL_OFFSET)
-        yield QemuCpu(int.from_bytes(note.desc[_IDT_BASE : _IDT_BASE + 8], "little"), control[3], control[4])

@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator
 from typing import Final, NamedTuple, TypeVar
 
 from kcovdbg.errors import ReadError
+from kcovdbg.target.pointer import read_pointer
+from kcovdbg.target.protocol import Target
 
 _SHOWN: Final = 40
 
@@ -37,6 +39,14 @@ class Links(NamedTuple):
 
     following: int | None
     before: int | None
+
+
+def read_links(target: Target, address: int) -> Links:
+    """Read a ``struct list_head``.
+
+    :raises ReadError: when it cannot be read.
+    """
+    return Links(read_pointer(target, address), read_pointer(target, address + target.word_size))
 
 
 def follow_chain(

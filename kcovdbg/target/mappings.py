@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import PAGE_SIZE, word_mask
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.target.lists import Links, follow_chain, follow_list
+from kcovdbg.target.lists import Links, follow_chain, follow_list, read_links
 from kcovdbg.target.pointer import check_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Symbol, Target, Vma
 from kcovdbg.target.struct_layout import BlockLayout
@@ -263,7 +263,7 @@ class VmallocWalk:
         found: list[_Area] = []
         problem: ReadError | None = None
         try:
-            found.extend(self._for_each_area())
+            found.extend(filter(None, self._for_each_area()))
         except ReadError as error:
             problem = error
         page_size = next((area.page_size for area in found if area.page_size), PAGE_SIZE)
@@ -275,7 +275,7 @@ class VmallocWalk:
         if problem is not None:
             raise problem
 
-    def _for_each_area(self) -> Iterator[_Area]:
+    def _for_each_area(self) -> Iterator[_Area | None]:
         broken: ReadError | None = None
         for head in self._find_heads():
             problem = yield from self._for_each_in_list(head)
@@ -296,29 +296,21 @@ class VmallocWalk:
         for index in range(count):
             yield nodes + index * self._node_size + self._busy
 
-    def _for_each_in_list(self, head: int) -> Generator[_Area, None, str | None]:
+    def _for_each_in_list(self, head: int) -> Generator[_Area | None, None, str | None]:
         """Yield the areas of one list; return why it is incomplete, None when it is complete."""
-        word = self._target.word_size
         link_offset = self._area.offset("next")
 
-        def read(link: int) -> tuple[int, Links]:
+        def read(link: int) -> tuple[_Area | None, Links]:
             address = link - link_offset
             check_pointer(self._target, address, _VMAP_AREA)
             following, before, vm = self._area.read(self._target, address)
-            return vm, Links(following, before)
+            # Areas of vm_map_ram() have none.
+            if not vm:
+                return None, Links(following, before)
+            check_pointer(self._target, vm, _VM_STRUCT)
+            return _Area(*self._vm.read(self._target, vm)), Links(following, before)
 
-        ends = Links(read_pointer(self._target, head), read_pointer(self._target, head + word))
-        chain = follow_list(head, ends, read, _MAX_AREAS, moving=self._target.live)
-        while True:
-            try:
-                vm = next(chain)
-            except StopIteration as stop:
-                problem: str | None = stop.value
-                return problem
-            # Areas of vm_map_ram() have none. Where the address is of no use, neither is the rest of the list.
-            if vm:
-                check_pointer(self._target, vm, _VM_STRUCT)
-                yield _Area(*self._vm.read(self._target, vm))
+        return (yield from follow_list(head, read_links(self._target, head), read, _MAX_AREAS, moving=self._target.live))
 
 
 def find_vmalloc_areas(target: Target) -> VmallocWalk | None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.target.lists import Links, follow_list
+from kcovdbg.target.lists import Links, follow_list, read_links
 from kcovdbg.target.page_array import PAGE, PageArray, PageBlock
 from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, read_word, strip_tag, tagged_pointers
 from kcovdbg.target.protocol import SlabObject, Target
@@ -203,8 +203,7 @@ class SlabWalk:
             )
             return cache, Links(following, before)
 
-        word = self._target.word_size
-        ends = Links(read_pointer(self._target, self._caches), read_pointer(self._target, self._caches + word))
+        ends = read_links(self._target, self._caches)
         problem = yield from follow_list(self._caches, ends, read, _MAX_CACHES, moving=self._target.live)
         if problem is not None:
             raise ReadError(f"could not read the list of slab caches: {problem}", self._caches)
@@ -429,7 +428,7 @@ class _SheafWalk:
             barn = read_pointer(self._target, place + self._barn)
             if barn:
                 check_pointer(self._target, barn, "struct node_barn")
-                found.update(self._read_full(barn + self._full))
+                found.update(*self._read_full(barn + self._full))
         return found
 
     def _count_nodes(self) -> int:
@@ -443,26 +442,19 @@ class _SheafWalk:
             raise ReadError(f"nr_node_ids is {number}", address)
         return number
 
-    def _read_full(self, head: int) -> Iterator[int]:
+    def _read_full(self, head: int) -> Iterator[tuple[int, ...]]:
         offset = self._sheaf.offset("next")
 
-        def read(link: int) -> tuple[tuple[int, int], Links]:
+        def read(link: int) -> tuple[tuple[int, ...], Links]:
             sheaf = link - offset
             check_pointer(self._target, sheaf, _SHEAF)
             following, before, size = self._sheaf.read(self._target, sheaf)
-            return (sheaf, size), Links(following, before)
+            return self._read_objects(sheaf, size), Links(following, before)
 
-        word = self._target.word_size
-        ends = Links(read_pointer(self._target, head), read_pointer(self._target, head + word))
-        chain = follow_list(head, ends, read, _MAX_SHEAVES, moving=self._target.live)
-        while True:
-            try:
-                sheaf, size = next(chain)
-            except StopIteration as stop:
-                if stop.value is not None:
-                    raise ReadError(f"could not read a list of sheaves: {stop.value}", head) from None
-                return
-            yield from self._read_objects(sheaf, size)
+        ends = read_links(self._target, head)
+        problem = yield from follow_list(head, ends, read, _MAX_SHEAVES, moving=self._target.live)
+        if problem is not None:
+            raise ReadError(f"could not read a list of sheaves: {problem}", head)
 
     def _read_objects(self, sheaf: int, size: int) -> tuple[int, ...]:
         if size > _MAX_OBJECTS:

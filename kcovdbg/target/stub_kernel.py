@@ -14,12 +14,12 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_X86_64, VMCOREINFO, find_build_id, parse_notes
+from kcovdbg.elf.header import EM_X86_64, VMCOREINFO, Note, find_build_id, parse_notes
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target.pointer import UPPER_HALF_START
 
@@ -166,12 +166,32 @@ class NotBootedError(TargetError):
     """The machine has not booted far enough to have a kernel that can be found."""
 
 
+# QEMUCPUState (target/i386/arch_dump.c): version and size, 18 general registers, ten segments of 24 bytes of which the base is
+# the last word, cr0 to cr4. Version 1 has had kernel_gs_base behind them since QEMU 3.0.
+_QEMU_HEADER: Final = struct.Struct("<II")
+_QEMU_VERSION: Final = 1
+_IDT_BASE: Final = _QEMU_HEADER.size + 18 * 8 + 9 * 24 + 16
+_CONTROL: Final = struct.Struct("<5Q")
+_CONTROL_OFFSET: Final = _IDT_BASE + 8
+
+
 class CpuRegisters(NamedTuple):
     """The registers of x86-64 that a kernel is found by."""
 
     idt: int
     cr3: int
     cr4: int
+
+
+def find_qemu_cpus(notes: Iterable[Note]) -> Iterator[CpuRegisters]:
+    """Yield the CPUs among the notes of an x86 guest's dump, in their order."""
+    for note in notes:
+        if note.name != "QEMU" or len(note.desc) < _CONTROL_OFFSET + _CONTROL.size:
+            continue
+        if _QEMU_HEADER.unpack_from(note.desc)[0] != _QEMU_VERSION:
+            continue
+        control = _CONTROL.unpack_from(note.desc, _CONTROL_OFFSET)
+        yield CpuRegisters(int.from_bytes(note.desc[_IDT_BASE : _IDT_BASE + 8], "little"), control[3], control[4])
 
 
 def is_before_kernel(text: str) -> bool:

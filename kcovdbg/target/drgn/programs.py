@@ -21,7 +21,6 @@ from kcovdbg.elf.header import (
     EM_X86_64,
     PT_LOAD,
     VMCOREINFO,
-    find_qemu_cpus,
     find_vmcoreinfo,
     parse_vmcoreinfo,
 )
@@ -54,6 +53,7 @@ from kcovdbg.target.stub_kernel import (
     ReadMemory,
     check_image,
     find_kernel,
+    find_qemu_cpus,
     read_lowcore_vmcoreinfo,
 )
 
@@ -219,7 +219,7 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _D
     :raises TargetError: when it cannot be found.
     """
     notes = [*dumpfile.parse_dump_notes(path)]
-    cpus = [CpuRegisters(*cpu) for cpu in find_qemu_cpus(notes)]
+    cpus = [*find_qemu_cpus(notes)]
     info = find_vmcoreinfo(notes)
     # That of every kernel with KCOV for x86-64 has it; without, drgn would take the offset to be 0.
     lack = "VMCOREINFO" if not info else "KERNELOFFSET in its VMCOREINFO" if "KERNELOFFSET" not in info else None

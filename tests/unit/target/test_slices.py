@@ -5,7 +5,7 @@ import pytest
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_S390, PN_XNUM, PT_LOAD, make_note
+from kcovdbg.elf.header import EM_S390, PN_XNUM, PT_LOAD, find_vmcoreinfo, make_note
 from kcovdbg.errors import TargetError
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices
@@ -49,7 +49,7 @@ def test_each_page_by_each_address(open_slice):
     core = open_slice(data)
     assert core.is_core
     assert core.read_notes() == NOTES
-    assert core.vmcoreinfo == {"OSRELEASE": "6.12.0", "PAGESIZE": "4096"}
+    assert find_vmcoreinfo(core.notes) == {"OSRELEASE": "6.12.0", "PAGESIZE": "4096"}
     assert read_virtual(core, DIRECT_MAP + 0x6000, PAGE_SIZE) == page(6)
     assert read_virtual(core, VMALLOC, PAGE_SIZE) == page(9)
     assert read_virtual(core, VMALLOC + PAGE_SIZE, PAGE_SIZE) == page(5)
@@ -114,6 +114,6 @@ def test_s390x_slices_are_big_endian(open_slice):
     pages = {0x5000: page(5), 0x7000: page(7)}
     core = open_slice(b"".join(slices.build_slice(EM_S390, notes, pages, 0, [PageRun(VMALLOC, 0x7000, PAGE_SIZE)])))
     assert (core.header.machine, core.header.big_endian, core.is_core) == (EM_S390, True, True)
-    assert core.vmcoreinfo == {"OSRELEASE": "6.12.0"}
+    assert find_vmcoreinfo(core.notes) == {"OSRELEASE": "6.12.0"}
     assert read_virtual(core, 0x5000, PAGE_SIZE) == page(5)
     assert read_virtual(core, VMALLOC, PAGE_SIZE) == page(7)

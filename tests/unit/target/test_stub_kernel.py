@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from kcovdbg.elf.header import find_qemu_cpus, make_note, parse_notes, parse_vmcoreinfo
+from kcovdbg.elf.header import make_note, parse_notes, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target import stub_kernel
 from kcovdbg.target.drgn import machines
@@ -182,7 +182,7 @@ def test_registers_of_a_dump():
     notes = make_note("CORE", 1, bytes(336)) + make_note("QEMU", 0, bytes(state)) + make_note("QEMU", 0, bytes(100))
     state[0] = 2
     notes += make_note("QEMU", 0, bytes(state))
-    assert [*find_qemu_cpus(parse_notes(notes, "<"))] == [(0xFFFF_FE00_0000_0000, 0xE53000, 0x3106B0)]
+    assert [*stub_kernel.find_qemu_cpus(parse_notes(notes, "<"))] == [(0xFFFF_FE00_0000_0000, 0xE53000, 0x3106B0)]
 
 
 def test_a_kernel_that_hasnt_booted():
