@@ -327,9 +327,8 @@ def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> 
     libkdumpfile maps the file, and a read of a page behind its end would end the process. It refuses descriptors of zeros.
     """
     with _temporary(path) as (target, made):
-        while data := file.read(_CHUNK):
-            _write_sparse(target, data)
-        os.ftruncate(target.fileno(), max(target.tell(), pages.end))
+        _copy_sparsely(file, target)
+        target.truncate(max(target.tell(), pages.end))
         for offset, size in pages.runs:
             target.seek(offset)
             target.write(bytes(size))
@@ -354,43 +353,35 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
                 if found.path == Path(path):
                     text += f": tail -c +{start.offset + 1} {shlex.quote(str(path))} > FILE removes the text"
                 found = _add_damage(found, text)
-            if is_packed:
-                current, cut = _decompress(file, path)
-                note = f"{path} was decompressed to a temporary file of {current.stat().st_size:,} bytes"
-            elif kind is FileKind.FLATTENED:
-                current, cut = _reassemble(file, path)
-                note = (
-                    f"{path} is in makedumpfile's flattened format and was reassembled in a temporary file; "
-                    "makedumpfile -R does so permanently"
-                )
-            else:
-                current, cut = _copy(file, path), None
-                note = f"{path} was copied to a temporary file without the text"
+            cut = None
+            with _temporary(path) as (target, current):
+                if kind is FileKind.FLATTENED:
+                    try:
+                        cut = reassemble(file, target).problem  # type: ignore[arg-type]
+                    except FlattenedError as error:
+                        raise TargetError(f"{path} is truncated or damaged: {error}", hint=_GET_AGAIN) from None
+                    note = (
+                        f"{path} is in makedumpfile's flattened format and was reassembled in a temporary file; "
+                        "makedumpfile -R does so permanently"
+                    )
+                elif is_packed:
+                    try:
+                        _copy_decompressed(file, path, target)
+                    except EOFError:
+                        cut = "its compressed data ends early"
+                    note = f"{path} was decompressed to a temporary file of {target.tell():,} bytes"
+                    target.truncate()
+                else:
+                    _copy_sparsely(file, target)
+                    note = f"{path} was copied to a temporary file without the text"
+                    target.truncate()
             found = found._replace(path=current, notes=(*found.notes, note), problem=found.problem or cut)
     return found
 
 
-def _copy(file: BinaryIO, path: str | os.PathLike[str]) -> Path:
-    with _temporary(path) as (target, made):
-        while data := file.read(_CHUNK):
-            _write_sparse(target, data)
-        os.ftruncate(target.fileno(), target.tell())
-        return made
-
-
-def _decompress(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Path, str | None]:
-    """Return the decompressed file, and where it was cut or None.
-
-    :raises LimitError: when it is too large.
-    """
-    problem = None
-    with _temporary(path) as (target, made):
-        try:
-            _copy_decompressed(file, path, target)
-        except EOFError:
-            problem = "its compressed data ends early"
-        os.ftruncate(target.fileno(), target.tell())
-        return made, problem
+def _copy_sparsely(file: BinaryIO, target: IO[bytes]) -> None:
+    while data := file.read(_CHUNK):
+        _write_sparse(target, data)
 
 
 def _copy_decompressed(file: BinaryIO, path: str | os.PathLike[str], target: IO[bytes] | BinaryIO) -> None:
@@ -406,16 +397,6 @@ def _copy_decompressed(file: BinaryIO, path: str | os.PathLike[str], target: IO[
             _write_sparse(target, data)
             if target.tell() > limit:
                 raise over_limit(UNPACKED_SIZE, f"{path} unpacked", limit)
-
-
-def _reassemble(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Path, str | None]:
-    """Return the reassembled file, and where it was cut or None."""
-    with _temporary(path) as (target, made):
-        try:
-            problem = reassemble(file, target).problem  # type: ignore[arg-type]
-        except FlattenedError as error:
-            raise TargetError(f"{path} is truncated or damaged: {error}", hint=_GET_AGAIN) from None
-        return made, problem
 
 
 @contextlib.contextmanager
