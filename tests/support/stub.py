@@ -58,26 +58,3 @@ def attributes_of(of: type) -> frozenset[str]:
             and node.value.id == "self"
         }
     return frozenset(found)
-
-
-def find_drift(double: type, real: type) -> list[str]:
-    """Return what a double lacks of a class or protocol, and which of its methods take other parameters."""
-    drift = []
-    for name in sorted(attributes_of(real)):
-        if name.startswith("_"):
-            continue
-        member = inspect.getattr_static(real, name, None)
-        if name not in attributes_of(double):
-            drift.append(f"{double.__name__} lacks {name}")
-        elif inspect.isfunction(member):
-            own = inspect.getattr_static(double, name)
-            if parameters_of(own) != parameters_of(member):
-                drift.append(
-                    f"{double.__name__}.{name}{inspect.signature(own)} is {inspect.signature(member)} in {real.__name__}"
-                )
-    return drift
-
-
-def parameters_of(function: Any) -> list[tuple[object, ...]]:
-    """Return the names, kinds and defaults of a function's parameters."""
-    return [(one.name, one.kind, one.default) for one in inspect.signature(function).parameters.values()]
