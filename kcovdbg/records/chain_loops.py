@@ -124,20 +124,6 @@ def add_lines(
     return sums
 
 
-def gather(indexes: Sequence[int], values: Sequence[int], missing: int) -> array[int]:
-    """Return the value at each index.
-
-    :param indexes: of 32 bits, as the values.
-    :param missing: for an index beyond the end.
-    """
-    _, lib = load_native()
-    found = zeros("I", len(indexes))
-    lib.kcovdbg_gather(
-        column("I", indexes), len(indexes), column("I", values), len(values), missing, column("I", found, len(indexes))
-    )
-    return found
-
-
 def count_repeats(ids: array[int], groups: array[int]) -> array[int]:
     """Count the records that repeat a PC of the same run of a group, mostly in loops.
 

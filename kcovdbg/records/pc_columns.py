@@ -14,11 +14,11 @@ from typing import Final
 
 from kcovdbg.compiled_module import zeros
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns, Location, chain_word, frames_of_chain
-from kcovdbg.records.chain_loops import find_chains, find_innermost, find_outermost, flatten_chains, gather
+from kcovdbg.records.chain_loops import find_chains, find_innermost, find_outermost, flatten_chains
 from kcovdbg.records.native_loops import NO_ID, Numbering
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
-from kcovdbg.symbols.table_rows import combine_flags
+from kcovdbg.symbols.table_rows import combine_flags, gather
 
 _LOW: Final = 1 if sys.byteorder == "big" else 0
 _NO_FRAMES: Final = FrameColumns(array("I"), array("I"), array("I"), array("I"), array("I"), (None,))

@@ -12,6 +12,7 @@ from kcovdbg.records import chain_loops
 from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_columns import PcColumns
 from kcovdbg.records.pc_counts import make_numbering
+from kcovdbg.symbols.table_rows import gather
 
 
 class Share(NamedTuple):
@@ -100,7 +101,7 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
     # Static functions in different files may share a name. What a tail call recorded is in a callee of the function.
     places = columns.places
     named = array("I", [place if function else NO_ID for place, function in enumerate(places.function)])
-    groups = chain_loops.gather(columns.innermost_places(), named, NO_ID)
+    groups = gather(columns.innermost_places(), named, NO_ID)
     for index in _find_ones(columns.approximate):
         if groups[index] != NO_ID:
             groups[index] += len(places)

@@ -15,8 +15,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from itertools import chain, compress, count, groupby, islice, pairwise, repeat
-from operator import attrgetter, ne, not_, sub
+from itertools import chain, compress, count, groupby, islice
+from operator import attrgetter, ne, not_
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,7 +31,7 @@ from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import without_collection
 from kcovdbg.symbols.table_cache import CACHE_HINT, LocatedPart, PartStore, lock_path, open_table, table_path
-from kcovdbg.symbols.table_rows import LocationArrays, LocationError, Locations, MergedPoints, merge_kinds
+from kcovdbg.symbols.table_rows import LocationArrays, LocationError, Locations, MergedPoints, gather, merge_kinds
 
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed.
 _PART_BYTES: Final = 8 << 20
@@ -98,14 +98,11 @@ def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Pa
     return parts, runs
 
 
-def _find_nameless(locations: LocationArrays) -> set[int]:
-    """Return the numbers of the locations whose outermost frame has no function."""
-    frames = set(compress(count(), map(not_, locations.frames[0::4])))
-    ends = locations.chain_ends
-    # Of a location without frames, the last one of another.
-    outermost = map(locations.chain_frames.__getitem__, map(sub, ends, repeat(1))) if frames and locations.chain_frames else ()
-    found = compress(count(), map(frames.__contains__, outermost))
-    return {number for number in found if (ends[number - 1] if number else 0) < ends[number]}
+def _find_outermost(locations: LocationArrays) -> array[int]:
+    """Return the function of the outermost frame of each location, 0 for none; 1 for a location without frames."""
+    # It is the frame before the end; only the first location has none.
+    frames = gather(locations.chain_ends, array("I", [NO_UNIT]) + locations.chain_frames, NO_UNIT)
+    return gather(frames, locations.frames[0::4], 1)
 
 
 class _Locator:
@@ -127,8 +124,8 @@ class _Locator:
 
         :param addresses: ascending.
         """
+        # Number 0.
         chains = self.locations.add_frames([()]) * len(addresses)
-        nothing = chains[:1]
         parts, runs = _plan_by_units(self._reader, addresses)
         located = array("I")
         for numbers in self._run(parts):
@@ -139,20 +136,17 @@ class _Locator:
                 break
             chains[start:end] = located[at : at + end - start]
             at += end - start
-        for index in compress(count(), map(NO_UNIT.__eq__, chains)):
-            chains[index] = nothing[0]
         for index, number in self._complete_names(addresses, chains):
             chains[index] = number
         return chains
 
-    def _complete_names(self, addresses: array[int], chains: Sequence[int]) -> Iterator[tuple[int, int]]:
+    def _complete_names(self, addresses: array[int], chains: array[int]) -> Iterator[tuple[int, int]]:
         """Name functions without a name in DWARF, such as copies of identical ones, as their ELF symbols.
 
         :return: the indices of their addresses, with new locations.
         """
         found = self.locations.arrays()
-        nameless = _find_nameless(found)
-        wanted = list(compress(count(), map(nameless.__contains__, chains)))
+        wanted = list(compress(count(), map(not_, gather(chains, _find_outermost(found), 1))))
         strings = [None, *found.strings()]
 
         def complete(index: int) -> list[Frame]:
@@ -191,14 +185,7 @@ class _Locator:
                 yield self._number(new)
 
     def _number(self, part: LocatedPart) -> Sequence[int]:
-        numbers = self.locations.add(part.locations)
-        try:
-            return array("I", map(numbers.__getitem__, part.chains))
-        except IndexError:
-            count = len(numbers)
-            if any(count <= chain < NO_UNIT for chain in part.chains):
-                raise LocationError("numbers out of range") from None
-            return array("I", [NO_UNIT if chain == NO_UNIT else numbers[chain] for chain in part.chains])
+        return gather(part.chains, self.locations.add(part.locations), 0)
 
     def _locate(self, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
         with ThreadPoolExecutor(core_count()) as pool:
@@ -209,6 +196,14 @@ class _Locator:
 
 # Of each kind, whether the location of a PC is that of the byte before.
 _IS_PLAIN: Final = bytes(kind != PointKind.TAIL_KNOWN for kind in range(256))
+_INVERTED: Final = bytes(not flag for flag in range(256))
+
+
+def _bytes_before(pcs: array[int]) -> array[int]:
+    """Return the address before each PC: as one number, because a step of the interpreter for each takes ten times as long."""
+    ones = array("Q", [1]) * len(pcs)
+    less = int.from_bytes(pcs, sys.byteorder) - int.from_bytes(ones, sys.byteorder)
+    return array("Q", less.to_bytes(8 * len(pcs), sys.byteorder))
 
 
 def _merge(points: Points) -> MergedPoints:
@@ -229,26 +224,17 @@ def _locate_rows(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]], locat
 
     :param jumps: of PCs after calls of functions that end in jumps to a callback: addresses inside these jumps.
     """
-    plain = array("Q", [pc - 1 for pc in compress(rows.pcs, rows.kinds.translate(_IS_PLAIN))])
-    inside = sorted(set().union(*jumps.values()).difference(plain))
-    addresses = array("Q", sorted((*plain, *inside))) if inside else plain
-    chains = locator.locate(addresses)
-    if not jumps:
-        return chains
+    plain = _bytes_before(array("Q", compress(rows.pcs, rows.kinds.translate(_IS_PLAIN))))
+    inside = sorted(set().union(*jumps.values()))
+    every = merge_kinds(((plain, 0), (inside, 1)))
+    located = locator.locate(every.pcs)
+    of_plain = array("I", compress(located, every.kinds.translate(_INVERTED)))
+    of_inside = dict(zip(inside, compress(located, every.kinds), strict=True))
     groups = sorted(set(jumps.values()))
-    by_group = dict(
-        zip(
-            groups,
-            locator.locations.common([chains[bisect_left(addresses, at)] for at in group] for group in groups),
-            strict=True,
-        )
-    )
-    are_plain = bytearray(b"\1") * len(addresses)
-    for at in inside:
-        are_plain[bisect_left(addresses, at)] = 0
-    of_plain = array("I", compress(chains, are_plain))
+    common = locator.locations.common([of_inside[at] for at in group] for group in groups)
+    by_group = dict(zip(groups, common, strict=True))
     found, done = array("I"), 0
-    for known, index in enumerate(compress(count(), map(PointKind.TAIL_KNOWN.__eq__, rows.kinds))):
+    for known, index in enumerate(compress(count(), rows.kinds.translate(_IS_PLAIN).translate(_INVERTED))):
         found.extend(of_plain[done : index - known])
         found.append(by_group[jumps[rows.pcs[index]]])
         done = index - known
@@ -258,7 +244,7 @@ def _locate_rows(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]], locat
 def _source_name(unit: CompileUnit) -> str:
     """Return the source file of a unit, relative to the build root where it is below it."""
     name = unit.name
-    if unit.directory is not None and Path(name).is_absolute():
+    if unit.directory is not None and name.startswith("/"):
         name = name.removeprefix(f"{unit.directory.rstrip('/')}/")
     return os.path.normpath(name)
 
@@ -328,7 +314,7 @@ def make_table(
         raise CapabilityError(f"{code.name}: no coverage points{known}", hint="build the kernel with CONFIG_KCOV")
     locator = _Locator(reader, symbols, store)
     chains = _locate_rows(rows, points.jumps, locator)
-    _check_known(elf, chains, locator.locations.arrays())
+    _check_known(elf, chains)
     writer.set_rows(rows.pcs, rows.kinds, chains, locator.locations.arrays())
     return writer
 
@@ -371,14 +357,13 @@ def _name(image: str | os.PathLike[str]) -> str:
         return str(path)
 
 
-def _check_known(elf: ElfFile, chains: array[int], locations: LocationArrays) -> None:
+def _check_known(elf: ElfFile, chains: array[int]) -> None:
     """Check that most points have lines: an image with debug info of a known form has them for nearly all.
 
+    :param chains: of the points; 0 is the one without frames.
     :raises CapabilityError: when they have not.
     """
-    ends = locations.chain_ends
-    empty = {number for number, (start, end) in enumerate(pairwise((0, *ends))) if start == end}
-    known = len(chains) - sum(map(empty.__contains__, chains))
+    known = len(chains) - chains.count(0)
     if known < len(chains) // 2:
         raise CapabilityError(
             f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",

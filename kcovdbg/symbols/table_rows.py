@@ -269,3 +269,17 @@ def combine_flags(frames: FrameColumns, chains: Sequence[int], flags: bytes) -> 
         column("B", combined, len(chains)),
     )
     return bytes(combined)
+
+
+def gather(indexes: Sequence[int], values: Sequence[int], missing: int) -> array[int]:
+    """Return the value at each index.
+
+    :param indexes: of 32 bits, as the values.
+    :param missing: for an index beyond the end.
+    """
+    _, lib = load_native()
+    found = zeros("I", len(indexes))
+    lib.kcovdbg_gather(
+        column("I", indexes), len(indexes), column("I", values), len(values), missing, column("I", found, len(indexes))
+    )
+    return found

@@ -23,7 +23,7 @@ from kcovdbg.records.top import count_repeats, rank
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
-from kcovdbg.symbols.table_rows import combine_flags
+from kcovdbg.symbols.table_rows import combine_flags, gather
 
 BASE = 0xFFFFFFFF81000000
 TEXT = TextRange(BASE, BASE + 0x1000, ".text")
@@ -199,7 +199,7 @@ def test_damaged_numbers_do_no_harm(chain_frame, chains, values, data):
     assert list(combine_flags(frames, chains, flags)) == [
         reduce(or_, (flags[frame] for frame in chain if frame < len(flags)), 0) for chain in plain
     ]
-    assert list(chain_loops.gather(chain_frame, values, 77)) == [values[at] if at < len(values) else 77 for at in chain_frame]
+    assert list(gather(chain_frame, values, 77)) == [values[at] if at < len(values) else 77 for at in chain_frame]
     sums = chain_loops.add_lines(frames, [(chains, hits), (chains, None)], values, 9)
     lines = [{values[frame] for frame in chain if frame < len(values)} for chain in plain]
     for line in range(9):
