@@ -208,8 +208,10 @@ class SymbolTable:
 
         :param functions_only: among the symbols of functions; otherwise among all that are defined and have a name.
         """
-        starts, indexes = self._functions_by_start if functions_only else self._names_by_start
+        starts, indexes = self._functions_by_start if functions_only else self._defined_by_start
         position = bisect_right(starts, address)
+        while position and not (functions_only or self[indexes[position - 1]].name):
+            position -= 1
         return self[indexes[position - 1]] if position else None
 
     @cached_property
@@ -217,11 +219,8 @@ class SymbolTable:
         return self._sort_by_start(compress(range(len(self)), self._types.translate(_IS_FUNCTION)))
 
     @cached_property
-    def _names_by_start(self) -> tuple[array[int], array[int]]:
-        columns = zip(self._names, self._sections, strict=True)
-        # A name may be that of the empty string at another place than the first.
-        are_named = (section and self._strings[name : name + 1] != b"\0" for name, section in columns)
-        return self._sort_by_start(compress(range(len(self)), are_named))
+    def _defined_by_start(self) -> tuple[array[int], array[int]]:
+        return self._sort_by_start(compress(range(len(self)), self._sections))
 
     def _sort_by_start(self, found: Iterable[int]) -> tuple[array[int], array[int]]:
         indexes = array("I", sorted(found, key=self._addresses.__getitem__))

@@ -378,6 +378,23 @@ class LocationTable:
         return FunctionSymbol(name or "", self._base + start, size, alias, unit)
 
 
+class _StringNumbers(dict[str | None, int]):
+    """The numbers of strings; 0 for None. A new one is appended to the known ones.
+
+    :param strings: the known ones.
+    """
+
+    def __init__(self, strings: list[str]) -> None:
+        super().__init__(zip(strings, count(1)))
+        self[None] = 0
+        self._strings = strings
+
+    def __missing__(self, text: str) -> int:
+        self._strings.append(text)
+        self[text] = number = len(self._strings)
+        return number
+
+
 class TableWriter:
     """The contents of a new table.
 
@@ -423,21 +440,13 @@ class TableWriter:
         pcs, kinds, chains, locations = self._sorted_columns()
         rows = make_columns(pcs, kinds, chains, base, locations.chain_ends)
         strings = locations.strings()
-        ids = {text: number for number, text in enumerate(strings, 1)}
-
-        def string(text: str | None) -> int:
-            if text is None:
-                return 0
-            if text not in ids:
-                strings.append(text)
-                ids[text] = len(strings)
-            return ids[text]
+        string = _StringNumbers(strings).__getitem__
 
         ranges = array("I")
         for text in self._ranges:
             ranges.extend((text.start - base, text.end - base, string(text.name)))
         starts = sorted(start for start in self._functions if 0 <= start - base < 1 << 32)
-        functions = [self._functions[start] for start in starts]
+        names, _, sizes, aliases, units = zip(*map(self._functions.__getitem__, starts), strict=True) if starts else [()] * 5
         return {
             "offset": rows.offset,
             "chain": rows.chain,
@@ -449,10 +458,10 @@ class TableWriter:
             "frame_column": locations.frames[3::4],
             "range": ranges,
             "function_start": array("I", [start - base for start in starts]),
-            "function_size": array("I", [min(function.size, 0xFFFFFFFF) for function in functions]),
-            "function_name": array("I", [string(function.name) for function in functions]),
-            "function_alias": array("I", [string(function.alias) for function in functions]),
-            "function_unit": array("I", [string(function.unit) for function in functions]),
+            "function_size": array("I", [min(size, 0xFFFFFFFF) for size in sizes]),
+            "function_name": array("I", map(string, names)),
+            "function_alias": array("I", map(string, aliases)),
+            "function_unit": array("I", map(string, units)),
             # Last, when all are known.
             "string": array("B", "\0".join(strings).encode("utf-8", "replace")),
         }

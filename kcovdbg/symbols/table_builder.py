@@ -31,7 +31,7 @@ from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import without_collection
 from kcovdbg.symbols.table_cache import CACHE_HINT, LocatedPart, PartStore, lock_path, open_table, table_path
-from kcovdbg.symbols.table_rows import LocationArrays, LocationError, Locations, MergedPoints, gather, merge_kinds
+from kcovdbg.symbols.table_rows import LocationArrays, Locations, MergedPoints, gather, merge_kinds
 
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed.
 _PART_BYTES: Final = 8 << 20
@@ -106,41 +106,55 @@ def _find_outermost(locations: LocationArrays) -> array[int]:
 
 
 class _Locator:
-    """Locates addresses of an image.
+    """Locates addresses of an image, in threads that begin at once.
 
     :param reader: of its debug info.
     :param symbols: its symbols.
     :param store: where finished parts are kept.
+    :param addresses: ascending.
     """
 
-    def __init__(self, reader: DwarfReader, symbols: SymbolTable, store: PartStore | None) -> None:
+    def __init__(self, reader: DwarfReader, symbols: SymbolTable, store: PartStore | None, addresses: array[int]) -> None:
         self._reader = reader
         self._symbols = symbols
         self._store = store
+        self._addresses = addresses
+        self._parts, self._runs = _plan_by_units(reader, addresses)
+        self._pool = ThreadPoolExecutor(core_count())
+        # C code runs in parallel.
+        self._made = self._pool.map(self._locate, range(len(self._parts)))
         self.locations = Locations()
 
-    def locate(self, addresses: array[int]) -> array[int]:
-        """Return the location of each address, by its number in ``locations``.
+    def _locate(self, number: int) -> tuple[LocatedPart, bool]:
+        """Locate the addresses of a part.
 
-        :param addresses: ascending.
+        :return: their locations, and whether these are new.
         """
+        part = self._parts[number]
+        kept = None if self._store is None else self._store.load(number, len(self._parts), part.addresses)
+        return (LocatedPart(*self._reader.locate(*part)), True) if kept is None else (kept, False)
+
+    def finish(self) -> array[int]:
+        """Return the location of each address, by its number in ``locations``."""
         # Number 0.
-        chains = self.locations.add_frames([()]) * len(addresses)
-        parts, runs = _plan_by_units(self._reader, addresses)
+        chains = self.locations.add_frames([()]) * len(self._addresses)
         located = array("I")
-        for numbers in self._run(parts):
-            located.extend(numbers)
+        with self._pool:
+            for number, (part, is_new) in enumerate(self._made):
+                if is_new and self._store is not None:
+                    self._store.save(number, len(self._parts), self._parts[number].addresses, part)
+                located += gather(part.chains, self.locations.add(part.locations), 0)
         at = 0
-        for _, start, end in runs:
+        for _, start, end in self._runs:
             if at == len(located):
                 break
             chains[start:end] = located[at : at + end - start]
             at += end - start
-        for index, number in self._complete_names(addresses, chains):
+        for index, number in self._complete_names(chains):
             chains[index] = number
         return chains
 
-    def _complete_names(self, addresses: array[int], chains: array[int]) -> Iterator[tuple[int, int]]:
+    def _complete_names(self, chains: array[int]) -> Iterator[tuple[int, int]]:
         """Name functions without a name in DWARF, such as copies of identical ones, as their ELF symbols.
 
         :return: the indices of their addresses, with new locations.
@@ -157,41 +171,12 @@ class _Locator:
                 for at in (4 * number for number in found.chain_frames[start : found.chain_ends[chain]])
             ]
             is_assembly = (frames[-1].file or "").endswith(".S")
-            frames[-1] = frames[-1]._replace(function=_function_name(self._symbols, addresses[index], is_assembly=is_assembly))
+            frames[-1] = frames[-1]._replace(
+                function=_function_name(self._symbols, self._addresses[index], is_assembly=is_assembly)
+            )
             return frames
 
         return zip(wanted, self.locations.add_frames(map(complete, wanted)), strict=True)
-
-    def _run(self, parts: Sequence[_Part]) -> Iterator[Sequence[int]]:
-        """Yield the locations of each part, by their numbers in ``locations``."""
-        total = len(parts)
-        kept = [
-            None if self._store is None else self._store.load(number, total, part.addresses)
-            for number, part in enumerate(parts)
-        ]
-        made = self._locate([part for part, found in zip(parts, kept, strict=True) if found is None])
-        for number, (part, old) in enumerate(zip(parts, kept, strict=True)):
-            new = None
-            if old is not None:
-                try:
-                    yield self._number(old)
-                except LocationError:
-                    new = next(self._locate([part]))
-            else:
-                new = next(made)
-            if new is not None:
-                if self._store is not None:
-                    self._store.save(number, total, part.addresses, new)
-                yield self._number(new)
-
-    def _number(self, part: LocatedPart) -> Sequence[int]:
-        return gather(part.chains, self.locations.add(part.locations), 0)
-
-    def _locate(self, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
-        with ThreadPoolExecutor(core_count()) as pool:
-            # C code runs in parallel.
-            for chains, locations in pool.map(lambda part: self._reader.locate(*part), parts):
-                yield LocatedPart(chains, locations)
 
 
 # Of each kind, whether the location of a PC is that of the byte before.
@@ -219,17 +204,23 @@ def _merge(points: Points) -> MergedPoints:
     )
 
 
-def _locate_rows(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]], locator: _Locator) -> array[int]:
+def _list_addresses(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]]) -> MergedPoints:
+    """Return the addresses that the locations of PCs depend on: of kind 1 those inside jumps, of kind 0 all others."""
+    plain = _bytes_before(array("Q", compress(rows.pcs, rows.kinds.translate(_IS_PLAIN))))
+    return merge_kinds(((plain, 0), (sorted(set().union(*jumps.values())), 1)))
+
+
+def _locate_rows(
+    rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]], addresses: MergedPoints, locator: _Locator
+) -> array[int]:
     """Return the location of each PC.
 
     :param jumps: of PCs after calls of functions that end in jumps to a callback: addresses inside these jumps.
+    :param addresses: from :func:`_list_addresses`.
     """
-    plain = _bytes_before(array("Q", compress(rows.pcs, rows.kinds.translate(_IS_PLAIN))))
-    inside = sorted(set().union(*jumps.values()))
-    every = merge_kinds(((plain, 0), (inside, 1)))
-    located = locator.locate(every.pcs)
-    of_plain = array("I", compress(located, every.kinds.translate(_INVERTED)))
-    of_inside = dict(zip(inside, compress(located, every.kinds), strict=True))
+    located = locator.finish()
+    of_plain = array("I", compress(located, addresses.kinds.translate(_INVERTED)))
+    of_inside = dict(compress(zip(addresses.pcs, located, strict=True), addresses.kinds))
     groups = sorted(set(jumps.values()))
     common = locator.locations.common([of_inside[at] for at in group] for group in groups)
     by_group = dict(zip(groups, common, strict=True))
@@ -306,14 +297,16 @@ def make_table(
     symbols = elf.symbols if len(elf.symbols) else code.symbols
     reader = DwarfReader(elf)
     writer = TableWriter(build_id, ranges)
-    _add_functions(writer, symbols, tuple(reader.units()), ranges)
     points = find_points(code, symbols)
     rows = _merge(points)
     if not rows.pcs:
         known = "" if can_find_branches(code.header.machine) else f" for {code.header.machine_name}, whose calls are unknown"
         raise CapabilityError(f"{code.name}: no coverage points{known}", hint="build the kernel with CONFIG_KCOV")
-    locator = _Locator(reader, symbols, store)
-    chains = _locate_rows(rows, points.jumps, locator)
+    addresses = _list_addresses(rows, points.jumps)
+    locator = _Locator(reader, symbols, store, addresses.pcs)
+    # Meanwhile.
+    _add_functions(writer, symbols, tuple(reader.units()), ranges)
+    chains = _locate_rows(rows, points.jumps, addresses, locator)
     _check_known(elf, chains)
     writer.set_rows(rows.pcs, rows.kinds, chains, locator.locations.arrays())
     return writer
