@@ -548,6 +548,7 @@ static void handle_stop(struct kcovdbg_run *run, int tid, int status)
 {
 	int signal = WSTOPSIG(status), event = status >> 16;
 	struct task *task = find_task(run, tid);
+	unsigned long code = 0;
 
 	if (event == PTRACE_EVENT_EXEC) {
 		change_leader(run, tid);
@@ -576,7 +577,18 @@ static void handle_stop(struct kcovdbg_run *run, int tid, int status)
 	case PTRACE_EVENT_EXIT:
 		task->told.stops--;
 		task->told.uses_kcov = (uint8_t)uses_device(run->command->path, tid);
-		resume(run, task, 0);
+		if (task == run->tasks[0]) {
+			resume(run, task, 0);
+			return;
+		}
+		/*
+		 * The kernel has disabled KCOV for it (do_exit()). Until its tracer has waited for it, its parent could not, although
+		 * its pidfd is readable.
+		 */
+		read_comm(task);
+		ptrace(PTRACE_GETEVENTMSG, tid, NULL, &code);
+		end_task(run, task, (int)code);
+		ptrace(PTRACE_DETACH, tid, NULL, NULL);
 		return;
 	case EVENT_STOP:
 		if (!task->set_up) {

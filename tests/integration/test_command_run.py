@@ -122,6 +122,27 @@ def test_children_are_followed(run):
     assert {task.parent for task in tasks[1:]} <= {task.tid for task in tasks}
 
 
+def test_an_end_is_the_same_for_pidfd_and_wait(run):
+    """A parent that polls a pidfd, and then does not block in wait(), finds the status: as without a tracer."""
+    code = """
+        import os, select, sys
+        for number in range(100):
+            pid = os.fork()
+            if not pid:
+                os._exit(number)
+            descriptor = os.pidfd_open(pid)
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll()
+            os.close(descriptor)
+            if os.waitpid(pid, os.WNOHANG) != (pid, number << 8):
+                sys.exit(1)
+        """
+    collected = run(sys.executable, "-c", textwrap.dedent(code))
+    assert collected.status == 0
+    assert [os.waitstatus_to_exitcode(task.status) for task in collected.tasks] == [0, *range(100)]
+
+
 def test_threads_are_followed(run):
     code = """
         import os, subprocess, threading
