@@ -51,6 +51,7 @@ enum {
 	AT_call_column = 0x57,
 	AT_call_file = 0x58,
 	AT_call_line = 0x59,
+	AT_linkage_name = 0x6e,
 	AT_str_offsets_base = 0x72,
 	AT_addr_base = 0x73,
 	AT_rnglists_base = 0x74,
@@ -111,7 +112,7 @@ struct unit {
 	uint8_t address_size;
 	bool is_known;
 	bool has_lines;
-	bool is_c;
+	bool is_c, is_rust;
 	uint64_t low, lines, str_offsets_base, addr_base, rnglists_base;
 };
 
@@ -159,7 +160,7 @@ struct entry {
 	uint64_t offset; /* In .debug_info. */
 	uint16_t tag;
 	bool has_children;
-	struct value low, high, ranges, name, origin, specification, sibling;
+	struct value low, high, ranges, name, linkage_name, origin, specification, sibling;
 	uint64_t call_file, call_line, call_column;
 	bool is_abstract;
 	/* Of a unit. */
@@ -417,6 +418,7 @@ static bool is_wanted(uint64_t tag, uint64_t attribute)
 		return tag == TAG_compile_unit || tag == TAG_skeleton_unit || tag == TAG_subprogram ||
 		       tag == TAG_inlined_subroutine;
 	case AT_inline:
+	case AT_linkage_name:
 	case AT_abstract_origin:
 	case AT_specification:
 	case AT_call_column:
@@ -546,6 +548,9 @@ static void put_value(struct entry *entry, uint16_t attribute, struct value valu
 		break;
 	case AT_name:
 		entry->name = value;
+		break;
+	case AT_linkage_name:
+		entry->linkage_name = value;
 		break;
 	case AT_low_pc:
 		entry->low = value;
@@ -857,6 +862,7 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 	language = entry.language.number;
 	/* DW_LANG_C89, C, C99, C11, C17, and of assembly. */
 	unit->is_c = language == 0x01 || language == 0x02 || language == 0x0c || language == 0x1d || language == 0x2c;
+	unit->is_rust = language == 0x1c;
 	shown->name = text_of(dwarf, unit, entry.name);
 	shown->directory = text_of(dwarf, unit, entry.directory);
 	if (!list_entry_ranges(dwarf, unit, &entry, add_unit_range, dwarf))
@@ -1162,11 +1168,15 @@ static const struct unit *unit_at(const struct kcovdbg_dwarf *dwarf, uint64_t of
 	return low && offset < dwarf->units[low - 1].end ? &dwarf->units[low - 1] : NULL;
 }
 
-/* Return the name of a function: its own, or that of the entry it is an instance or the definition of. NULL where it has none. */
+/*
+ * Return the name of a function: its own, or that of the entry it is an instance or the definition of. NULL where it has none. In
+ * Rust that is the mangled one, which has the path: others are as short as "new".
+ */
 static const char *find_name(struct reader *reader, uint64_t offset)
 {
 	const struct unit *unit = reader->unit;
 	struct abbreviations *known = &reader->known;
+	const char *name = NULL;
 	int i;
 
 	for (i = 0; i < MAX_REFERENCES; i++) {
@@ -1177,25 +1187,29 @@ static const char *find_name(struct reader *reader, uint64_t offset)
 		if (offset < unit->offset || offset >= unit->end) {
 			unit = unit_at(reader->dwarf, offset);
 			if (!unit || !unit->is_known)
-				return NULL;
+				return name;
 			known = unit == reader->unit ? &reader->known : &reader->other;
 			if (read_abbreviations(reader->dwarf, unit, known))
-				return NULL;
+				return name;
 		}
 		cursor = open_unit(reader->dwarf, unit, offset);
 		if (cursor.is_bad || !get_entry(reader->dwarf, unit, known, &cursor, &entry))
-			return NULL;
-		if (entry.name.form)
-			return text_of(reader->dwarf, unit, entry.name);
+			return name;
+		if (entry.linkage_name.form && unit->is_rust)
+			return text_of(reader->dwarf, unit, entry.linkage_name);
+		if (entry.name.form && !name)
+			name = text_of(reader->dwarf, unit, entry.name);
+		if (name && !unit->is_rust)
+			return name;
 		reference = entry.origin.form ? entry.origin : entry.specification;
 		if (reference.form == FORM_ref_addr)
 			offset = reference.number;
 		else if (reference.form >= FORM_ref1 && reference.form <= FORM_ref_udata)
 			offset = unit->offset + reference.number;
 		else
-			return NULL;
+			return name;
 	}
-	return NULL;
+	return name;
 }
 
 /* A column of a table of directories or files in a line number header of version 5. */

@@ -457,7 +457,7 @@ def _equal_line(block: Block, numbers: Sequence[Sequence[int]]) -> Line:
 
 
 def _run_name(names: LocationCache, pc: int) -> str:
-    return (names[pc].symbol if pc else None) or f"{pc:#x}"
+    return names.symbol(pc) if pc and names[pc].frames else f"{pc:#x}"
 
 
 COMMAND: Final = Command(

@@ -165,12 +165,13 @@ def _run(context: Context, args: Namespace) -> Table:
         remarks += dict.fromkeys(remark for buffer in buffers for remark in buffer.remarks)
         kinds = frozenset().union(*(buffer.kinds for buffer in buffers))
     offset = context.target.kaslr_offset
+    table = None if context.kernel.symbolizer is None else context.kernel.symbolizer.table
     rows = [
         _Row(
             pc,
             kind,
             address_of(pc, offset),
-            Location(pc, frames),
+            Location(pc, frames, mangled=None if table is None else table.mangled_at(pc, frames)),
             None if counts is None else counts.get(pc, 0),
         )
         for pc, kind, frames in found
@@ -203,7 +204,8 @@ COMMAND: Final = Command(
         "buffer decides which of the two it has. With WHAT, shows how often the buffers together have each point, and which "
         "share of the points of their kinds is covered. Points of a function of a loaded module are read from its code in "
         "memory; name the module's debug info with -s. A function has the name that it has in the source, or that of a "
-        "symbol, as in an oops (vfs_open.isra.0): then the points of its code alone.\n\n"
+        "symbol, as in an oops (vfs_open.isra.0): then the points of its code alone. Functions of Rust have paths "
+        "(kernel::error::to_result).\n\n"
         "The exit status is 1 when the function, file or directory exists but has no point; a message gives the reason."
     ),
     arguments=(

@@ -34,7 +34,7 @@ class _Row(NamedTuple):
     def name(self) -> str:
         """The name of the function; of an inlined one that of the caller, where there is no debug info."""
         frames = self.location.frames
-        return (frames[0].function if self.is_inlined else self.location.symbol) or f"{self.call.pc:#x}"
+        return (frames[0 if self.is_inlined else -1].function if frames else None) or f"{self.call.pc:#x}"
 
     @property
     def note(self) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.paragraph import suggest
-from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.located_records import PcFilter, is_file_name, matches_path
 from kcovdbg.records.pc_convention import Convention
@@ -27,7 +27,7 @@ def knows_function(table: LocationTable, other: OtherCode | None, name: str) -> 
     if is_pattern(name):
         # The functions of modules cannot be listed.
         return True
-    return bool(table.find_frames(function=name) or table.functions_named(name)) or (
+    return bool(table.find_frames(function=demangle(name)) or table.functions_named(name)) or (
         other is not None and (other.has_function(name) or other.find_code(name) is not None)
     )
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.console.text import escape, escape_surrogates
+from kcovdbg.elf.symbol_table import demangle
 
 ABSENT: Final = "-"
 """The text of a value that this kernel lacks or that could not be read."""
@@ -43,6 +44,10 @@ def _address_text(value: int) -> str:
 
 def _string(value: object) -> str:
     return escape_surrogates(value.value if isinstance(value, Enum) else str(value))
+
+
+def _symbol_text(value: object) -> str:
+    return demangle(_string(value))
 
 
 def _identity(value: object) -> object:
@@ -96,7 +101,8 @@ SHARE: Final = ValueKind("share", lambda value: f"{value:.1%}", _identity, "numb
 """A share: 0 to 1 in JSON, a percentage in text."""
 TEXT: Final = ValueKind("text", _string, _string, is_safe=False)
 COMM: Final = ValueKind("comm", _string, _string, "comm", is_safe=False)
-SYMBOL: Final = ValueKind("symbol", _string, _string, "symbol", is_safe=False)
+SYMBOL: Final = ValueKind("symbol", _symbol_text, _string, "symbol", is_safe=False)
+"""A function: of a symbol of Rust, JSON has the mangled name."""
 PATH: Final = ValueKind("path", _string, _string, "path", is_safe=False)
 MODE: Final = ValueKind("mode", _string, _string, "mode")
 """A mode's name in the kernel's enumeration, without prefix."""

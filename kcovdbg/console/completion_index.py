@@ -14,6 +14,7 @@ from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.mode import PREFIX
 from kcovdbg.console.text import escape
 from kcovdbg.console.workspace import Workspace
+from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.remote import Area
@@ -82,7 +83,7 @@ class CodeIndex:
             table = self._find_table()
             if table is None:
                 return _NOTHING
-            names = sorted({symbol.name for symbol in table.functions()})
+            names = sorted({demangle(symbol.name) for symbol in table.functions()})
             self._functions = Choices(Candidate(name, "function") for name in names if escape(name) == name)
             files = sorted({file.removeprefix("./") for file in table.files()})
             self._files = [file for file in files if escape(file) == file]

@@ -116,7 +116,10 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "share": Meaning("share of the buffer's records, from 0 to 1"),
     "size": Meaning("size of the buffer or area", UNREAD, "words"),
     "subsystem": Meaning("subsystem in the handle, such as `usb`", UNREAD),
-    "symbol": Meaning("name of the innermost function", "the address is in no known function"),
+    "symbol": Meaning(
+        "function that the code was compiled into; of Rust as the image names it, where `frames` have names to read",
+        "the address is in no known function",
+    ),
     "syscall": Meaning(
         "system call that the task is in: its `number`, `name` (null for a 32-bit call) and `args`",
         "the task is in none, or its stack could not be read",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, overload
 
 from kcovdbg.crash.crash_reporters import CrashRole, role_of
+from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.memory import StackFrame
 
 
@@ -44,8 +45,11 @@ def plain(function: str) -> str: ...
 @overload
 def plain(function: None) -> None: ...
 def plain(function: str | None) -> str | None:
-    """Return a function's name without the suffix of a compiler's clone, such as ``.isra.0``."""
-    return None if function is None else function.split(".", 1)[0]
+    """Return a function's name without the suffix of a compiler's clone, such as ``.isra.0``; of Rust, demangled."""
+    if function is None:
+        return None
+    name = demangle(function)
+    return name.split(" (.", 1)[0] if "::" in name else name.split(".", 1)[0]
 
 
 def find_fault(stack: Sequence[StackFrame]) -> int | None:

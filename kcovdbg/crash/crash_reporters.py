@@ -186,8 +186,7 @@ GROUPS: Final = (
     FunctionGroup(
         "Rust panics",
         CrashRole.REPORT,
-        # Names are mangled as rustc's v0 and legacy schemes do.
-        r"(_R\w*17)?rust_begin_unwind|_(R\w*|ZN)4core9panicking\w+|_(R\w*|ZN)4core(6option|6result)\d+(unwrap|expect)_failed\w*",
+        r"(__rustc::)?rust_begin_unwind|core::panicking::.*|core::(option|result)::(unwrap|expect)_failed.*",
         "rust/kernel/lib.rs: panic(); library/core/src of Rust: panicking.rs, option.rs, result.rs",
     ),
     FunctionGroup(

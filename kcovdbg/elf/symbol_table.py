@@ -25,12 +25,27 @@ _TYPE_OF_INFO: Final = bytes(info & 0xF for info in range(256))
 _IS_FUNCTION: Final = bytes(kind == _STT_FUNC for kind in range(256))
 _MAX_NESTING: Final = 64
 # What compilers append to the names of functions that they changed or split; names in DWARF have none.
-_CLONE_SUFFIX: Final = re.compile(r"\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
+_CLONE_SUFFIX: Final = re.compile(r"(?: \()?\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
 
 
 def strip_clone_suffix(name: str) -> str:
     """Return the name that a function has in the source: without ``.isra.0``, ``.part.1``, ``.cold`` and the like."""
     return _CLONE_SUFFIX.sub("", name)
+
+
+def is_mangled(name: str) -> bool:
+    """Return whether a name looks like that of a Rust function in an image."""
+    return name.startswith(("_R", "_ZN"))
+
+
+def demangle(name: str) -> str:
+    """Return the name of a Rust function as LLVM's tools print it; other names, and damaged ones, as they are."""
+    if not is_mangled(name):
+        return name
+    # Few kernels have code in Rust.
+    from kcovdbg.elf.rust_names import demangle_rust
+
+    return demangle_rust(name)
 
 
 class ElfSymbol(NamedTuple):

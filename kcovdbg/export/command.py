@@ -31,6 +31,7 @@ from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Renderable, Table, Text
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
+from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.export.call_formats import DEEPEST, Stacks, chrome_lines, folded_lines, speedscope_lines
 from kcovdbg.export.point_formats import (
@@ -140,7 +141,7 @@ class ExportSource:
             for group in some:
                 pcs.extend(points.pcs(group))
                 chains.extend(points.chains(group))
-                symbols += [group.function.alias or group.function.name] * (len(pcs) - len(symbols))
+                symbols += [demangle(group.function.alias or group.function.name)] * (len(pcs) - len(symbols))
             if not self.filter.passes_all:
                 wanted = self.filter.select(self.names.columns(pcs))
                 pcs, chains = (array("Q", compress(column, wanted)) for column in (pcs, chains))

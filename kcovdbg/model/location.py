@@ -29,11 +29,13 @@ class Location(NamedTuple):
     """Why there are no frames, or why they are approximate."""
     approximate: bool = False
     """Whether a tail call was recorded whose function is unknown: the frames are its caller's."""
+    mangled: str | None = None
+    """The name in the image of the outermost frame's function, where that is demangled."""
 
     @property
     def symbol(self) -> str | None:
-        """The function that the code was compiled into: the outermost frame's."""
-        return self.frames[-1].function if self.frames else None
+        """The function that the code was compiled into, as the image names it: the outermost frame's."""
+        return self.mangled or (self.frames[-1].function if self.frames else None)
 
 
 NO_CHAIN: Final = 0

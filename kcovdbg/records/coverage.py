@@ -10,6 +10,7 @@ from itertools import compress
 from typing import Final, NamedTuple
 
 from kcovdbg.compiled_module import zeros
+from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.location import Frame, FrameColumns
 from kcovdbg.records.chain_loops import add_lines, find_outermost, flatten_chains
 from kcovdbg.records.native_loops import NO_ID, Numbering
@@ -286,7 +287,7 @@ def count_functions(functions: Iterable[FunctionPoints], points: PointRows, seen
     executed = points.only(seen)
     return [
         FunctionCoverage(
-            group.function.unit, group.function.name, executed.count(1, group.first, group.end), points.count(group)
+            group.function.unit, demangle(group.function.name), executed.count(1, group.first, group.end), points.count(group)
         )
         for group in functions
         if group.function.unit is not None

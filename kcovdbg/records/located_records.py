@@ -18,7 +18,7 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, LocatedRecord, Location
 from kcovdbg.records.pc_columns import PcColumns
-from kcovdbg.records.pc_names import LocationCache, is_pattern
+from kcovdbg.records.pc_names import LocationCache, is_pattern, name_matcher
 
 FIRST_BATCH: Final = 64
 """Records that are looked up before the first line is written: few, so that it comes at once."""
@@ -87,9 +87,7 @@ def _wanted_words(buffer: Buffer, wanted: PcFilter) -> set[int] | None:
 
 def matches_function(pattern: str, frame: Frame) -> bool:
     """Return whether a frame's function has this name, or matches this pattern."""
-    if frame.function is None:
-        return False
-    return fnmatchcase(frame.function, pattern) if is_pattern(pattern) else frame.function == pattern
+    return frame.function is not None and name_matcher(pattern)(frame.function)
 
 
 def matches_source_function(name: str, frame: Frame) -> bool:

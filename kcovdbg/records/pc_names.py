@@ -10,8 +10,10 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
+from functools import lru_cache
 from typing import Final, Protocol, TypeAlias
 
+from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.pc_columns import PcColumns, locate_columns
 from kcovdbg.symbols.location_table import LocationTable
@@ -27,6 +29,22 @@ _NOWHERE: Final = Frame(None, None, None, None)
 def is_pattern(text: str) -> bool:
     """Return whether a name is a pattern, as of :mod:`fnmatch`."""
     return any(character in text for character in "*?[")
+
+
+@lru_cache(64)
+def name_matcher(name: str) -> Callable[[str], bool]:
+    """Return a test whether a function has a name, in either form where it is of Rust, or matches a pattern.
+
+    Rust's names have brackets and asterisks that are no pattern.
+    """
+    wanted = (name, demangle(name))
+    matches = re.compile(translate(name)).fullmatch if is_pattern(name) else lambda _: None
+
+    def has_name(function: str) -> bool:
+        shown = demangle(function)
+        return function in wanted or shown == name or matches(shown) is not None
+
+    return has_name
 
 
 class OtherCode(Protocol):
@@ -69,8 +87,7 @@ class LocationCache:
     def find_code(self, name: str) -> Sequence[range]:
         """Return the code of the symbols of functions that have a name, or match a pattern, with addresses as in the image."""
         table = self.table
-        wants = re.compile(translate(name)).fullmatch if is_pattern(name) else name.__eq__
-        symbols = () if table is None else table.find_functions(lambda text: bool(wants(text)))
+        symbols = () if table is None else table.find_functions(name_matcher(name))
         if symbols or is_pattern(name):
             return [range(symbol.address, symbol.address + symbol.size) for symbol in symbols]
         found = None if self.other is None else self.other.find_code(name)

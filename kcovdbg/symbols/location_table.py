@@ -24,13 +24,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
+from kcovdbg.elf.symbol_table import demangle, is_mangled
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.table_rows import BUCKET_SHIFT, LocationArrays, Locations, check_table, combine_flags, make_columns
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 _MAGIC: Final = b"KCOVSYM\0"
@@ -264,11 +265,15 @@ class LocationTable:
         """Find the points that have a frame in a function, or in some files, or both; inlined frames too. Ascending.
 
         :param kinds: of points; without those of tail calls, which are in the caller of what was executed.
-        :param function: its name as in DWARF, or without files that of a symbol, all of whose code counts.
+        :param function: its name as in DWARF, or without files that of a symbol, all of whose code counts; of Rust in either
+            form.
         :param files: relative to the build root; a leading ``./`` makes no difference.
         """
         of_kinds = frozenset(map(int, kinds))
         columns = self.columns
+        if function is not None and is_mangled(function) and not self.find_functions(function.__eq__):
+            # Inlined everywhere.
+            function = demangle(function)
         flags = bytearray(len(columns.frames.function))
         for frame in self.find_frames(function=function, files=files):
             flags[frame] = 1
@@ -285,7 +290,7 @@ class LocationTable:
 
         :param kinds: of :class:`PointKind`.
         """
-        for symbol in self.find_functions(name.__eq__):
+        for symbol in self.find_functions(lambda text: name in (text, demangle(text))):
             start = symbol.address - self._base
             first, last = (bisect_right(self._offset, end) for end in (start, start + symbol.size))
             for index in range(first, last):
@@ -345,13 +350,22 @@ class LocationTable:
             return None
         return self._function(index)
 
+    def mangled_at(self, pc: int, frames: Sequence[Frame]) -> str | None:
+        """Return the symbol that a PC, as recorded, is in, where the name of its outermost frame is not that of the image."""
+        if not frames or "::" not in (frames[-1].function or ""):
+            return None
+        function = self.function_at(pc - 1)
+        return None if function is None else function.name
+
     def functions(self) -> Iterator[FunctionSymbol]:
         """Iterate over the symbols of all functions, ascending."""
         return (self._function(index) for index in range(len(self._parts["function_start"])))
 
     def functions_named(self, name: str) -> list[FunctionSymbol]:
-        """Return the symbols of a function and of its clones, whose symbols have suffixes."""
-        return self.find_functions(lambda text: text.startswith(name) and text[len(name) : len(name) + 1] in ("", "."))
+        """Return the symbols of a function, in either form of its name, and of its clones, whose symbols have suffixes."""
+        return self.find_functions(
+            lambda text: demangle(text) == name or (text.startswith(name) and text[len(name) : len(name) + 1] in ("", "."))
+        )
 
     def find_functions(self, wants: Callable[[str], bool]) -> list[FunctionSymbol]:
         """Return the symbols of functions whose names, or aliases, are wanted."""
@@ -360,10 +374,10 @@ class LocationTable:
         return [self._function(index) for index, pair in enumerate(columns) if not ids.isdisjoint(pair)]
 
     def function_names(self) -> set[str]:
-        """Return the names of all functions: those of symbols, and those in DWARF."""
+        """Return the names of all functions: those of symbols, and those in DWARF, which are not mangled."""
         columns = (self._parts[column] for column in ("function_name", "function_alias", "frame_function"))
-        names = (self._strings[index] for index in set().union(*columns))
-        return {name for name in names if name}
+        names = {name for index in set().union(*columns) if (name := self._strings[index])}
+        return names | {demangle(name) for name in names if is_mangled(name)}
 
     def units(self) -> set[str]:
         """Return the source files of all compilation units that functions are in."""

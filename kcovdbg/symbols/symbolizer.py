@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.symbol_table import ElfSymbol
+from kcovdbg.elf.symbol_table import ElfSymbol, demangle, is_mangled
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.coverage_points import PointKind
@@ -60,7 +60,10 @@ _INIT: Final = ".init"
 _TABLE_WAIT: Final = 0.05
 
 Fallback = Callable[[int], Sequence[Frame]]
-"""Returns the location of an instruction of the running kernel, empty when it has none. Raises nothing."""
+"""Returns the location of an instruction of the running kernel, empty when it has none. Raises nothing.
+
+The name of the outermost function may be mangled.
+"""
 
 Functions = Callable[[int], str | None]
 """Returns the name of the function that an address in the image is in, None when it is in none. Raises nothing."""
@@ -196,7 +199,7 @@ class Symbolizer:
         if missing:
             with without_collection():
                 if self._table is None:
-                    found = {pc: self._locate_without_table(pc) for pc in missing}
+                    found = {pc: self._name(self._locate_without_table(pc)) for pc in missing}
                 else:
                     found = self._locate_by_table(self._table, missing)
             # A damaged buffer may have millions of random words, which take no time to recognize.
@@ -215,20 +218,33 @@ class Symbolizer:
         found: dict[int, Location] = {}
         for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
             if row is None:
-                found[pc] = self._locate_without_table(pc)
+                found[pc] = self._name(self._locate_without_table(pc))
                 continue
             kind, frames = row
-            remark = None
+            remark = mangled = None
+            if not frames:
+                remark = TAIL_CALL if kind == tail else NO_LINES
+                found[pc] = self._name(Location(pc + offset & mask, self._by_function(pc), remark, kind == tail))
+                continue
+            if kind != tail_known and "::" in (frames[-1].function or ""):
+                mangled = table.mangled_at(pc, frames)
             if kind == tail:
-                frames, remark = frames or self._by_function(pc), TAIL_CALL
+                remark = TAIL_CALL
             elif kind == tail_known:
                 remark = TAIL_KNOWN
-            elif not frames:
-                frames, remark = self._by_function(pc), NO_LINES
             elif init_low < pc <= init_high and self._is_init(pc):
                 remark = INIT_TEXT
-            found[pc] = make(Location, (pc + offset & mask, frames, remark, kind == tail))
+            found[pc] = make(Location, (pc + offset & mask, frames, remark, kind == tail, mangled))
         return found
+
+    @staticmethod
+    def _name(location: Location) -> Location:
+        """Return a location whose outermost frame has the name of a symbol with that name as it is shown."""
+        name = location.symbol
+        if name is None or not is_mangled(name):
+            return location
+        *inner, outer = location.frames
+        return location._replace(frames=(*inner, outer._replace(function=demangle(name))), mangled=name)
 
     def _is_init(self, pc: int) -> bool:
         text = self._section_of(pc)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.elf.compile_units import CompileUnit
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, strip_clone_suffix
+from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import can_find_branches
@@ -45,7 +45,7 @@ def _function_name(symbols: SymbolTable, address: int, *, is_assembly: bool) -> 
     """Return the name, as in DWARF, of the function that an address is in, or of the label before it in assembly."""
     function = symbols.find_before(address, functions_only=True)
     if function is not None and address < function.address + function.size:
-        return strip_clone_suffix(function.name)
+        return demangle(strip_clone_suffix(function.name))
     label = symbols.find_before(address) if is_assembly else None
     return None if label is None else label.name
 
@@ -105,6 +105,14 @@ def _find_outermost(locations: LocationArrays) -> array[int]:
     return gather(frames, locations.frames[0::4], 1)
 
 
+def _demangle(locations: LocationArrays) -> LocationArrays:
+    """Return locations with the names of Rust functions as LLVM's tools print them; two may become equal."""
+    if not any(prefix in locations.text or locations.text.startswith(prefix[1:]) for prefix in (b"\0_R", b"\0_ZN")):
+        return locations
+    text = "".join(f"{demangle(string)}\0" for string in locations.strings())
+    return locations._replace(text=text.encode("utf-8", "replace"))
+
+
 class _Locator:
     """Locates addresses of an image, in threads that begin at once.
 
@@ -132,7 +140,10 @@ class _Locator:
         """
         part = self._parts[number]
         kept = None if self._store is None else self._store.load(number, len(self._parts), part.addresses)
-        return (LocatedPart(*self._reader.locate(*part)), True) if kept is None else (kept, False)
+        if kept is not None:
+            return kept, False
+        chains, locations = self._reader.locate(*part)
+        return LocatedPart(chains, _demangle(locations)), True
 
     def finish(self) -> array[int]:
         """Return the location of each address, by its number in ``locations``."""
@@ -234,7 +245,8 @@ def _locate_rows(
 
 def _source_name(unit: CompileUnit) -> str:
     """Return the source file of a unit, relative to the build root where it is below it."""
-    name = unit.name
+    # What rustc appends is the part of the crate: lib.rs/@/kernel.4df2…-cgu.0.
+    name = unit.name.partition("/@/")[0]
     if unit.directory is not None and name.startswith("/"):
         name = name.removeprefix(f"{unit.directory.rstrip('/')}/")
     return os.path.normpath(name)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -19,7 +20,7 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
     """Return the source location of an instruction, in about 170 microseconds.
 
     :param address: in the running kernel; for a return address, one less.
-    :return: innermost frame first; empty when debug info does not cover it.
+    :return: innermost frame first; empty when debug info does not cover it. In Rust the outermost one has a symbol's name.
     """
     try:
         locations = program.source_location(address)
@@ -30,12 +31,15 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
         if type(error) is not Exception:
             raise
         return ()
-    return tuple(
-        [
-            Frame(location.name() or None, location.filename or None, location.line or None, location.column or None)
-            for location in locations
-        ]
-    )
+    frames = [
+        Frame(location.name() or None, location.filename or None, location.line or None, location.column or None)
+        for location in locations
+    ]
+    if frames and (frames[-1].file or "").endswith(".rs"):
+        # drgn has the last part of a path only.
+        with contextlib.suppress(LookupError):
+            frames[-1] = frames[-1]._replace(function=program.symbol(address).name)
+    return tuple(frames)
 
 
 def open_image(path: str | os.PathLike[str], start: int, end: int, platform: drgn.Platform | None = None) -> drgn.Program:

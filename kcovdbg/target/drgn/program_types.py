@@ -9,7 +9,7 @@ from typing import Final
 
 import drgn
 
-from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.elf.symbol_table import demangle, is_mangled, strip_clone_suffix
 from kcovdbg.errors import MissingSymbolError, MissingTypeError
 from kcovdbg.target.drgn.drgn_messages import reading_debug_info
 from kcovdbg.target.protocol import Member, Symbol, Target
@@ -195,7 +195,7 @@ class _SymbolTable:
         return self._sized[index][1]
 
     def find(self, name: str) -> Symbol | None:
-        """Find a symbol by its name, with or without a compiler's suffix."""
+        """Find a symbol by its name, with or without a compiler's suffix; of Rust in either form."""
         if self._by_name is None:
             table: dict[str, Symbol] = {}
             for address, size, full in self._all:
@@ -203,6 +203,8 @@ class _SymbolTable:
             for full, symbol in list(table.items()):
                 if "." in full:
                     table.setdefault(strip_clone_suffix(full), symbol)
+                if is_mangled(full):
+                    table.setdefault(demangle(full), symbol)
             self._by_name = table
         return self._by_name.get(name)
 

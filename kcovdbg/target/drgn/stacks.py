@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Final, NamedTuple
 
 import drgn
@@ -16,6 +16,7 @@ from drgn.helpers.linux.cpumask import for_each_possible_cpu
 from drgn.helpers.linux.sched import cpu_curr
 
 from kcovdbg.elf.header import NT_PRSTATUS, Note, parse_notes
+from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import CapabilityError, ReadError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, first_line, walking
@@ -121,7 +122,14 @@ class DrgnStacks:
             if not found:
                 yield StackFrame(frame.pc, self._target.symbol_name(frame.pc), None, None, None, False)
             for number, place in enumerate(found, 1):
-                yield StackFrame(frame.pc, place.function, place.file, place.line, place.column, number < len(found))
+                yield StackFrame(
+                    frame.pc,
+                    place.function and demangle(place.function),
+                    place.file,
+                    place.line,
+                    place.column,
+                    number < len(found),
+                )
 
     def _find_riscv_registers(self, prog: drgn.Program, task: int) -> StackRegisters:
         for cpu in for_each_possible_cpu(prog):
@@ -158,11 +166,15 @@ class DrgnStacks:
             pc = frame.pc
         except LookupError:
             pc = 0
-        function: str | None = frame.function_name or self._target.symbol_name(pc)
+        function: str | None = frame.function_name or demangle(self._target.symbol_name(pc) or "") or None
         try:
             file, line, column = frame.source()
         except LookupError:
             return StackFrame(pc, function, None, None, None, frame.is_inline)
+        if file.endswith(".rs") and not frame.is_inline:
+            # drgn has the last part of a path only.
+            with suppress(LookupError):
+                function = demangle(frame.symbol().name)
         return StackFrame(pc, function, file, line, column or None, frame.is_inline)
 
 

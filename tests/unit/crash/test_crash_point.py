@@ -145,6 +145,7 @@ BUG = "__warn report_bug handle_bug exc_invalid_op asm_exc_invalid_op"
             " _RNvNtCs2_4core6option13unwrap_failed _RNvCs3_6broken4read",
             "_RNvCs3_6broken4read",
         ),
+        (f"{BUG} __rustc::rust_begin_unwind core::panicking::panic core::option::unwrap_failed a::read", "a::read"),
         ("create_object kmemleak_alloc kmem_cache_alloc broken", "broken"),
         ("schedule schedule_timeout ldsem_down_write broken", "broken"),
         ("__schedule schedule io_schedule wait_on_page_bit_common filemap_fdatawait_range broken", "broken"),

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Images with code in Rust: names of llvm-cxxfilt, locations of llvm-symbolizer; either form of a name is accepted."""
+
+import csv
+import io
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.symbol_table import demangle
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.table_builder import build_table
+
+FOLDER = Path(__file__).parents[1] / "golden" / "rust"
+NAMES = [line.split("\t") for line in (FOLDER / "names.tsv").read_text("utf-8").splitlines()]
+AREA = "<lib::shapes::Square as lib::shapes::Area>::area"
+
+
+@pytest.fixture(params=["v0-4", "v0-5", "legacy-5"])
+def image(request, tmp_path):
+    path = tmp_path / "image"
+    path.write_bytes(lzma.decompress((FOLDER / f"{request.param}.xz").read_bytes()))
+    return path
+
+
+@pytest.fixture
+def v0(tmp_path):
+    path = tmp_path / "image"
+    path.write_bytes(lzma.decompress((FOLDER / "v0-5.xz").read_bytes()))
+    return path
+
+
+def table_of(image):
+    return LocationTable(build_table(image, folder=image.parent / "tables"))
+
+
+def test_names_are_those_of_llvm():
+    assert {name: demangle(name) for name, _ in NAMES} == dict(NAMES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # References that double the text at each step, or nothing but nesting.
+        "_RIC1a" + "TB1_" + "".join(f"TB{at}_B{at}_E" for at in "56789abcdefghijklmnopqrstuvwxyz") + "EE",
+        "_RIC1a" + "R" * 3000 + "hE",
+        "_RNv" * 900 + "C1a" + "1b" * 900,
+        "_RIC1aFG" + "z" * 9 + "_EuE",
+        "_RNvC1au5000a" + "z" * 5000,
+        "_RNvC1a" + "9" * 3000 + "a",
+        "_RNvC1au4ab\0c",
+    ],
+)
+def test_hostile_names_stay_as_they_are(name):
+    assert demangle(name) == name
+
+
+def test_growing_names_end():
+    """Each part has the one before twice: 2^30 characters."""
+    name, at = "_RIC1aThhE", 4
+    for _ in range(60):
+        start = "" if at == 0 else "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[at - 1]
+        part = f"TB{start}_B{start}_E"
+        at, name = len(name) - 2, name + part
+        if at > 60:
+            break
+    assert len(demangle(f"{name}E")) < 1 << 17
+
+
+def test_locations_are_those_of_llvm_symbolizer(image):
+    tool = shutil.which("llvm-symbolizer") or pytest.skip("llvm-symbolizer is missing")
+    table = table_of(image)
+    pcs = list(table.pcs(PointKind.PC))
+    asked = "".join(f"{pc - 1:#x}\n" for pc in pcs)
+    command = [tool, "--output-style=JSON", "--relativenames", f"--obj={image}"]
+    shown = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout
+    theirs = [
+        [(frame["FunctionName"], frame["Line"], frame["Column"], Path(frame["FileName"]).name) for frame in row["Symbol"]]
+        for row in map(json.loads, shown.splitlines())
+    ]
+    mine = [
+        [(frame.function, frame.line or 0, frame.column or 0, Path(frame.file).name) for frame in table.get(pc).frames]
+        for pc in pcs
+    ]
+    assert mine == theirs
+    assert len(pcs) > 40
+    assert max(map(len, mine)) > 4
+    assert {place[3] for frames in mine for place in frames} >= {"lib.rs", "main.c", "mod.rs"}
+
+
+def run(image, command):
+    """Run a command on an image, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kcovdbg", "--image", image, "-e", command],
+        env=os.environ | {"XDG_CACHE_HOME": str(image.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def answers(image, command):
+    return json.loads(run(image, f"{command} --json"))
+
+
+def symbols_of(image):
+    with ElfFile(image) as elf:
+        return {demangle(symbol.name): symbol.name for symbol in elf.symbols.functions()}
+
+
+def test_either_form_of_a_name_is_accepted(v0):
+    symbol = symbols_of(v0)[AREA]
+    rows = answers(v0, f"points '{AREA}'")
+    assert rows
+    assert {row["symbol"] for row in rows} == {symbol}
+    assert {row["frames"][-1]["function"] for row in rows} == {AREA}
+    assert answers(v0, f"points {symbol}") == rows
+    # Names with brackets are no patterns.
+    slices = "<[u32] as lib::shapes::Area>::area"
+    assert answers(v0, f"points '{slices}'") == answers(v0, f"points {symbols_of(v0)[slices]}") != []
+
+
+def test_text_has_names_to_read(v0):
+    text = run(v0, f"points '{AREA}'")
+    assert AREA in text
+    assert "_RN" not in text
+
+
+def test_filters_take_either_form(v0, tmp_path):
+    table = table_of(v0)
+    trace = tmp_path / "pcs.txt"
+    trace.write_text("".join(f"{pc:#x}\n" for pc in table.pcs(PointKind.PC)))
+    symbol = symbols_of(v0)[AREA]
+    whole = answers(v0, f"buffer file:{trace}")
+    rows = answers(v0, f"buffer file:{trace} --function '{AREA}'")
+    assert 0 < len(rows) < len(whole)
+    assert answers(v0, f"buffer file:{trace} --function {symbol}") == rows
+    assert answers(v0, f"buffer file:{trace} --function '*Square as*::area'") == rows
+    assert {row["symbol"] for row in rows} == {symbol}
+
+
+def test_exports_have_names_to_read(v0, tmp_path):
+    table = table_of(v0)
+    trace, out = tmp_path / "pcs.txt", tmp_path / "out"
+    trace.write_text("".join(f"{pc:#x}\n" for pc in table.pcs(PointKind.PC)))
+    for kind in ("jsonl", "funccover"):
+        run(v0, f"export {kind} file:{trace} -o {out}.{kind}")
+        text = Path(f"{out}.{kind}").read_text("utf-8")
+        assert AREA in text
+        assert "_RNv" not in text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {row["Filename"] for row in rows} == {"lib.rs", "main.c"}
+    # A name with a comma is one.
+    assert {AREA, "<lib::shapes::Pair<u8, 3> as lib::shapes::Area>::area"} <= {row["Function"] for row in rows}
