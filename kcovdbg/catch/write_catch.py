@@ -192,8 +192,7 @@ class _Judge:
         return self._target.read(span.address, span.size)
 
     def _is_listed(self) -> bool:
-        areas, _ = read_cached_areas(self._target, self._layout)
-        return any(area.address == self._watched.address for area in areas)
+        return any(area.address == self._watched.address for area in read_cached_areas(self._target, self._layout).found)
 
     def _is_listed_again(self) -> bool:
         self._is_free = self._is_listed()

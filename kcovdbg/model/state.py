@@ -93,6 +93,19 @@ class Source(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Reading(Generic[_T]):
+    """The data of some structures, and lines on what of them could not be read, by where it was looked for."""
+
+    found: _T
+    lacking: Mapping[Source, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing."""
+        return not any(self.lacking.values())
+
+
+@dataclass(frozen=True, slots=True)
 class KernelFacts:
     """The facts that do not change while a kernel runs."""
 

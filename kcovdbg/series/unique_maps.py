@@ -26,7 +26,7 @@ from kcovdbg.model.kcov import KcovFields, name_kcov, name_some
 from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import BufferReader, Detection, SecondBuffer, Series, SeriesMember, SeriesState, Variant
-from kcovdbg.target.lists import follow_chain
+from kcovdbg.target.lists import finish, follow_chain
 from kcovdbg.target.pointer import check_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member
@@ -146,14 +146,10 @@ def read_entries(target: Target, found: KcovMap, words: int) -> MapEntries:
 
     entries: list[MapEntry] = []
     for head in filter(None, heads):
-        chain = follow_chain(strip_tag(target, head), 0, read_entry, words - len(entries))
-        while True:
-            try:
-                entries.append(next(chain))
-            except StopIteration as stop:
-                if stop.value is not None:
-                    return MapEntries(tuple(entries), stop.value, absent)
-                break
+        chain, problem = finish(follow_chain(strip_tag(target, head), 0, read_entry, words - len(entries)))
+        entries += chain
+        if problem is not None:
+            return MapEntries(tuple(entries), problem, absent)
     return MapEntries(tuple(entries))
 
 

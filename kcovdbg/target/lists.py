@@ -82,6 +82,16 @@ def follow_chain(
     return None
 
 
+def finish(walk: Generator[Node, None, str | None]) -> tuple[list[Node], str | None]:
+    """Return all elements of a walk, and why it stopped before the end."""
+    found: list[Node] = []
+    while True:
+        try:
+            found.append(next(walk))
+        except StopIteration as stop:
+            return found, stop.value
+
+
 def follow_list(
     head: int,
     ends: Links,

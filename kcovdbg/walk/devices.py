@@ -17,7 +17,7 @@ from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Device
-from kcovdbg.target.lists import Links, Remarks, follow_chain, follow_list
+from kcovdbg.target.lists import Links, Remarks, finish, follow_chain, follow_list
 from kcovdbg.target.pointer import check_pointer, read_pointer, read_word
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.files import FileWalk
@@ -97,7 +97,7 @@ class DeviceWalk:
     def _find_sessions(self) -> Iterator[DeviceSession]:
         layout = self._layout(TASK, self._device.task_members)
         unread = 0
-        for fields in self._cache.task_fields if layout is not None else ():
+        for fields in self._cache.tasks.found if layout is not None else ():
             assert layout is not None
             try:
                 values = dict(zip(layout.names, layout.read(self._target, fields.address), strict=True))
@@ -162,19 +162,14 @@ class DeviceWalk:
                 handle, kcov, following = layout.read(self._target, address)
                 return (address, handle, kcov, bucket), following
 
-            chain = follow_chain(first, 0, read_entry, MAX_CHAIN)
-            while True:
-                try:
-                    yield next(chain)
-                except StopIteration as stop:
-                    if stop.value is not None:
-                        self.remarks.note(f"bucket {bucket} of {remote.map} is broken: {stop.value}")
-                    break
+            problem = yield from follow_chain(first, 0, read_entry, MAX_CHAIN)
+            if problem is not None:
+                self.remarks.note(f"bucket {bucket} of {remote.map} is broken: {problem}")
 
     def _add_files(self, references: dict[int, list[Reference]]) -> None:
         walk = FileWalk(self._target, self._device.operations)
         counted: set[int] = set()
-        tasks = self._cache.task_fields
+        tasks = self._cache.tasks.found
         for file in (*walk.for_each_descriptor(tasks), *walk.for_each_mapping(tasks)):
             kind = "vma" if file.fd is None else "fd"
             found = Reference(kind, int(file.file not in counted), file.pid, file.fd, file.file, file.start)
@@ -268,12 +263,7 @@ class DeviceWalk:
         except (MissingSymbolError, ReadError) as error:
             self.remarks.note(f"{self._device.name}: free areas could not be found: {error}")
             return (), None
-        found: list[int] = []
-        walk = follow_list(head, ends, read_area, _MAX_IDLE, moving=self._target.live)
-        while True:
-            try:
-                found.append(next(walk))
-            except StopIteration as stop:
-                if stop.value is not None:
-                    self.remarks.note(f"{remote.idle_list} is broken: {stop.value}")
-                return tuple(found), count if stop.value is None else None
+        found, problem = finish(follow_list(head, ends, read_area, _MAX_IDLE, moving=self._target.live))
+        if problem is not None:
+            self.remarks.note(f"{remote.idle_list} is broken: {problem}")
+        return tuple(found), count if problem is None else None

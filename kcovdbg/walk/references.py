@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kcovdbg.abi import mode as modes
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, Reference
-from kcovdbg.model.state import Source
+from kcovdbg.model.state import Reading, Source
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.protocol import SlabSource
 from kcovdbg.walk.files import FileWalk
@@ -55,18 +55,14 @@ class ReferenceWalk:
         self._errors: dict[int, list[str]] = defaultdict(list)
         self._lacking: dict[Source, tuple[str, ...]] = {Source.SLAB: (), Source.LOST: ()}
 
-    def find_objects(self) -> tuple[Mapping[int, Kcov], Mapping[Source, tuple[str, ...]]]:
-        """Find every ``struct kcov`` with the references to it.
-
-        :return: the objects by their address, and what could not be searched.
-        """
+    def find_objects(self) -> Reading[Mapping[int, Kcov]]:
+        """Find every ``struct kcov`` with the references to it, by its address."""
         for found in (*self._of_sessions(), *self._of_handles(), *self._of_files()):
             self._add(found)
         for address in tuple(self._roads):
             self._add_enabled(address)
         self._add_unreferenced()
-        objects = {address: self._object(address) for address in sorted(self._roads)}
-        return objects, self._lacking
+        return Reading({address: self._object(address) for address in sorted(self._roads)}, self._lacking)
 
     def _add(self, found: _Found) -> None:
         roads = self._roads[found.kcov]
@@ -99,7 +95,7 @@ class ReferenceWalk:
                 yield _Found(saved.kcov, "saved", reference, session.errors)
 
     def _of_handles(self) -> Iterator[_Found]:
-        for entry in self._cache.remote_map.entries:
+        for entry in self._cache.remote_map.found.entries:
             if entry.kcov is not None:
                 # Hash entries hold no reference.
                 yield _Found(entry.kcov, "remote", Reference("remote", 0, handle=entry.handle))
@@ -107,7 +103,7 @@ class ReferenceWalk:
     def _of_files(self) -> Iterator[_Found]:
         counted: set[int] = set()
         per_mapping = self._layout.traits.counts_mappings
-        for file in self._cache.files:
+        for file in self._cache.files.found:
             kind = "vma" if file.fd is None else "fd"
             if per_mapping and kind == "vma" and file.file not in counted:
                 # The mapping has a reference of its own besides the file's, which nothing else shows.

@@ -7,14 +7,15 @@ While an area is on a list its first bytes are a ``struct kcov_remote_area``; wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, ReadError
 from kcovdbg.model.memory import ListLink
 from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, CachedArea
-from kcovdbg.target.lists import Links, follow_chain, follow_list
+from kcovdbg.model.state import Reading, Source
+from kcovdbg.target.lists import Links, finish, follow_list
 from kcovdbg.target.pointer import check_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import AREA, REMOTE, Layout
@@ -39,62 +40,63 @@ class RemoteEntry(NamedTuple):
 
 
 class RemoteMap(NamedTuple):
-    """The entries of the hash, and what could not be read of it."""
+    """The hash, as far as it could be read."""
 
-    buckets: int
-    entries: tuple[RemoteEntry, ...]
-    remarks: tuple[str, ...]
+    buckets: int = 0
+    entries: tuple[RemoteEntry, ...] = ()
+    links: tuple[ListLink, ...] = ()
+    """Of its chains; ``hlist_node.pprev`` is the address of the pointer to the node."""
 
 
-def read_remote_map(target: Target, layout: Layout) -> RemoteMap:
+def read_remote_map(target: Target, layout: Layout) -> Reading[RemoteMap]:
     """Read the hash of remote handles.
 
     ``DEFINE_HASHTABLE(kcov_remote_map, 4)``, since Linux kernel commit eec028c9386e ("kcov: remote coverage support") (v5.5).
     """
+
+    def lacks(remark: str, buckets: int = 0) -> Reading[RemoteMap]:
+        return Reading(RemoteMap(buckets), {Source.REMOTE: (remark,)})
+
     if not layout.generation.has(Feature.REMOTE):
-        return RemoteMap(0, (), (f"this kernel's KCOV ({layout.generation.era}) has no remote handles",))
-    if layout.remote is None:
-        return RemoteMap(0, (), (f"the debug info has no {REMOTE}: handles could not be read",))
+        return lacks(f"this kernel's KCOV ({layout.generation.era}) has no remote handles")
+    remote = layout.remote
+    if remote is None:
+        return lacks(f"the debug info has no {REMOTE}: handles could not be read")
     try:
-        head = target.symbol("kcov_remote_map")
+        table = target.symbol("kcov_remote_map").address
         _, length = target.variable_type("kcov_remote_map")
-        link_offset = layout.remote.offset("next")
+        node = remote.offset("next")
     except (MissingSymbolError, MissingTypeError) as error:
-        return RemoteMap(0, (), (f"handles could not be found: {error}",))
-    buckets = length or _DEFAULT_BUCKETS
-    word = target.word_size
+        return lacks(f"handles could not be found: {error}")
+    buckets, word = length or _DEFAULT_BUCKETS, target.word_size
     order = "big" if target.big_endian else "little"
     try:
-        heads = target.read(head.address, buckets * word)
+        heads = target.read(table, buckets * word)
     except ReadError as error:
-        return RemoteMap(buckets, (), (f"kcov_remote_map could not be read: {error}",))
+        return lacks(f"kcov_remote_map could not be read: {error}", buckets)
 
     entries: list[RemoteEntry] = []
-    remarks: list[str] = []
-    remote = layout.remote
-    bits = buckets.bit_length() - 1
+    links: list[ListLink] = []
     for bucket in range(buckets):
-        stored = int.from_bytes(heads[bucket * word : (bucket + 1) * word], order)  # type: ignore[arg-type]
-        first = strip_tag(target, stored)
+        offset = bucket * word
+        first = strip_tag(target, int.from_bytes(heads[offset : offset + word], order))  # type: ignore[arg-type]
 
-        def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[RemoteEntry, int | None]:
-            address = link - link_offset
+        def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[RemoteEntry, Links]:
+            address = link - node
             check_pointer(target, address, REMOTE)
             handle, kcov, following, back = remote.read(target, address)
             # An entry in the wrong bucket is shown, and so is one with a damaged link back; one with both is not an entry.
-            if back not in (None, before) and not target.live and (handle is None or find_bucket(handle, bits, word) != bucket):
+            is_linked = target.live or back in (None, before)
+            if not is_linked and (handle is None or find_bucket(handle, buckets.bit_length() - 1, word) != bucket):
                 raise ReadError(f"{address:#x}, which {before:#x} leads to, is not an entry of it", address)
-            return RemoteEntry(address, handle, kcov, bucket), following
+            return RemoteEntry(address, handle, kcov, bucket), Links(following, back)
 
-        chain = follow_chain(first, 0, read_entry, min(MAX_CHAIN, MAX_ENTRIES - len(entries)), head.address + bucket * word)
-        while True:
-            try:
-                entries.append(next(chain))
-            except StopIteration as stop:
-                if stop.value is not None:
-                    remarks.append(f"bucket {bucket} of kcov_remote_map is broken: {stop.value}")
-                break
-    return RemoteMap(buckets, tuple(entries), tuple(remarks))
+        limit = min(MAX_CHAIN, MAX_ENTRIES - len(entries))
+        for link, entry in _follow(f"bucket {bucket}", first, (table + offset, 0), node, read_entry, limit):
+            links.append(link)
+            entries += () if entry is None else (entry,)
+    broken = tuple(f"{link.list} of kcov_remote_map is broken: {link.problem}" for link in links if link.problem is not None)
+    return Reading(RemoteMap(buckets, tuple(entries), tuple(links)), {Source.REMOTE: broken})
 
 
 # The cache is never trimmed, but there is an area for each section that ran at once, and each takes at least a page.
@@ -102,129 +104,111 @@ MAX_AREAS: Final = 1 << 16
 """Areas on a list; one with more is damaged."""
 
 
-def read_cached_areas(target: Target, layout: Layout) -> tuple[tuple[CachedArea, ...], tuple[str, ...]]:
-    """Read the free areas: ``kcov_remote_areas``, one list, or since August 2026 one for tasks and one for softirqs.
+class _AreaLists(NamedTuple):
+    """``kcov_remote_areas``: one list, or since August 2026 one for tasks and one for softirqs."""
 
-    :return: the areas in the lists' order, and remarks on what could not be read.
-    """
-    if not layout.generation.has(Feature.REMOTE):
-        return (), ()
-    if layout.area is None:
-        return (), (f"the debug info has no {AREA}: cached areas could not be read",)
-    try:
-        heads = target.symbol("kcov_remote_areas").address
-    except MissingSymbolError as error:
-        return (), (f"cached areas could not be found: {error}",)
-    names = (TASK_LIST, IRQ_LIST) if layout.generation.has(Feature.AREA_LISTS) else (TASK_LIST,)
-    area = layout.area
-    try:
-        link_offset = area.offset("next")
-    except MissingTypeError as error:
-        return (), (f"cached areas could not be found: {error}",)
-
-    def read_area(link: int) -> tuple[tuple[int, int | None], Links]:
-        address = link - link_offset
-        # Areas are vmalloc areas, so they start with a page.
-        check_pointer(target, address, AREA, 4096)
-        following, before, size = area.read(target, address)
-        return (address, size), Links(following, before)
-
-    found: list[CachedArea] = []
-    remarks: list[str] = []
-    for index, name in enumerate(names):
-        head = heads + index * 2 * target.word_size
-        try:
-            ends = Links(read_pointer(target, head), read_pointer(target, head + target.word_size))
-        except ReadError as error:
-            remarks.append(f"the list of {name} areas could not be read: {error}")
-            continue
-        chain = follow_list(head, ends, read_area, MAX_AREAS, moving=target.live)
-        while True:
-            try:
-                address, size = next(chain)
-            except StopIteration as stop:
-                if stop.value is not None:
-                    remarks.append(f"the list of {name} areas is broken: {stop.value}")
-                break
-            found.append(CachedArea(address, size, name))
-    return tuple(found), tuple(remarks)
+    heads: tuple[tuple[str, int], ...]
+    """Name and address of each."""
+    node: int
+    """Offset of the links in an area."""
+    read: Callable[[int], tuple[tuple[int, int | None], Links]]
+    """Returns address and size of the area at a link, and its links."""
 
 
-def read_hash_links(target: Target, layout: Layout) -> Iterator[ListLink]:
-    """Yield the links of ``kcov_remote_map``'s chains; ``hlist_node.pprev`` is the address of the pointer to the node.
+def _find_area_lists(target: Target, layout: Layout) -> _AreaLists:
+    """Find the lists of free areas.
 
-    :raises ReadError: when the table could not be read.
-    :raises MissingTypeError: when the debug info lacks the types.
-    :raises MissingSymbolError: when the kernel has no such table.
-    """
-    remote = layout.remote
-    if remote is None:
-        raise MissingTypeError(f"the debug info has no {REMOTE}")
-    table = target.symbol("kcov_remote_map").address
-    _, length = target.variable_type("kcov_remote_map")
-    node = remote.offset("next")
-
-    def read(link: int) -> tuple[int, int | None]:
-        check_pointer(target, link - node, REMOTE)
-        _, _, following, back = remote.read(target, link - node)
-        return following or 0, back
-
-    left = MAX_ENTRIES
-    for bucket in range(length or _DEFAULT_BUCKETS):
-        head = table + bucket * target.word_size
-        for link in _follow(f"bucket {bucket}", read_pointer(target, head), head, 0, node, read, min(left, MAX_CHAIN)):
-            left -= link.problem is None
-            yield link
-
-
-def read_area_links(target: Target, layout: Layout, names: tuple[str, ...]) -> Iterator[ListLink]:
-    """Yield the links of ``kcov_remote_areas``; the last one is that of the head.
-
-    :param names: of the lists.
-    :raises ReadError: when a head could not be read.
     :raises MissingTypeError: when the debug info lacks the types.
     :raises MissingSymbolError: when the kernel has no such lists.
     """
     area = layout.area
     if area is None:
         raise MissingTypeError(f"the debug info has no {AREA}")
-    heads = target.symbol("kcov_remote_areas").address
-    node = area.offset("next")
+    start, node = target.symbol("kcov_remote_areas").address, area.offset("next")
+    names = (TASK_LIST, IRQ_LIST) if layout.generation.has(Feature.AREA_LISTS) else (TASK_LIST,)
 
-    def read(link: int) -> tuple[int, int | None]:
-        # Areas are vmalloc areas, which start with a page.
-        check_pointer(target, link - node, AREA, 4096)
-        following, back, _ = area.read(target, link - node)
-        return following or 0, back
+    def read(link: int) -> tuple[tuple[int, int | None], Links]:
+        address = link - node
+        # Areas are vmalloc areas, so they start with a page.
+        check_pointer(target, address, AREA, 4096)
+        following, before, size = area.read(target, address)
+        return (address, size), Links(following, before)
 
-    for index, name in enumerate(names):
-        head = heads + index * 2 * target.word_size
-        last = head
-        whole = True
-        for link in _follow(name, read_pointer(target, head), head, head, node, read, MAX_AREAS):
-            last, whole = link.address + node, link.problem is None
+    return _AreaLists(tuple((name, start + index * 2 * target.word_size) for index, name in enumerate(names)), node, read)
+
+
+def read_cached_areas(target: Target, layout: Layout) -> Reading[tuple[CachedArea, ...]]:
+    """Read the free areas, in the order of the lists."""
+    if not layout.generation.has(Feature.REMOTE):
+        return Reading((), {Source.AREAS: ()})
+    try:
+        lists = _find_area_lists(target, layout)
+    except (MissingSymbolError, MissingTypeError) as error:
+        return Reading((), {Source.AREAS: (f"cached areas could not be found: {error}",)})
+    found: list[CachedArea] = []
+    remarks: list[str] = []
+    for name, head in lists.heads:
+        try:
+            ends = Links(read_pointer(target, head), read_pointer(target, head + target.word_size))
+        except ReadError as error:
+            remarks.append(f"the list of {name} areas could not be read: {error}")
+            continue
+        areas, problem = finish(follow_list(head, ends, lists.read, MAX_AREAS, moving=target.live))
+        found += (CachedArea(address, size, name) for address, size in areas)
+        remarks += () if problem is None else (f"the list of {name} areas is broken: {problem}",)
+    return Reading(tuple(found), {Source.AREAS: tuple(remarks)})
+
+
+def read_area_links(target: Target, layout: Layout) -> Iterator[ListLink]:
+    """Yield the links of the lists of free areas, forwards; the last one of each is that of its head.
+
+    :raises ReadError: when a head could not be read.
+    :raises MissingTypeError: when the debug info lacks the types.
+    :raises MissingSymbolError: when the kernel has no such lists.
+    """
+    lists = _find_area_lists(target, layout)
+    for name, head in lists.heads:
+        last, is_whole = head, True
+        first = read_pointer(target, head)
+        for link, _ in _follow(name, first, (head, head), lists.node, lambda link, _: lists.read(link), MAX_AREAS):
+            last, is_whole = link.address + lists.node, link.problem is None
             yield link
-        if whole:
+        if is_whole:
             yield ListLink(name, head, read_pointer(target, head + target.word_size), last)
 
 
+_Element = TypeVar("_Element")
+
+
 def _follow(
-    name: str, first: int, before: int, end: int, node: int, read: Callable[[int], tuple[int, int | None]], limit: int
-) -> Iterator[ListLink]:
+    name: str,
+    first: int,
+    ends: tuple[int, int],
+    node: int,
+    read: Callable[[int, int], tuple[_Element, Links]],
+    limit: int,
+) -> Iterator[tuple[ListLink, _Element | None]]:
+    """Yield each link of a list with its element; the last one of a broken list has the problem, and no element.
+
+    :param ends: the link before the first one, and the one that ends the list.
+    """
+    before, end = ends
     seen: set[int] = set()
     link = first
     while link != end:
+        problem, is_missing = None, False
         if link in seen:
-            yield ListLink(name, link - node, None, before, f"it loops back to {link - node:#x}")
+            problem = f"it loops back to {link - node:#x}"
+        elif len(seen) >= limit:
+            problem = f"it has more than {limit} elements"
+        else:
+            seen.add(link)
+            try:
+                element, links = read(link, before)
+            except ReadError as error:
+                problem, is_missing = str(error), not isinstance(error, PointerError)
+        if problem is not None:
+            yield ListLink(name, link - node, None, before, problem, is_missing), None
             return
-        if len(seen) >= limit:
-            yield ListLink(name, link - node, None, before, f"it has more than {limit} elements")
-            return
-        seen.add(link)
-        try:
-            following, back = read(link)
-        except ReadError as error:
-            yield ListLink(name, link - node, None, before, str(error), is_missing=not isinstance(error, PointerError))
-            return
-        yield ListLink(name, link - node, back, before)
-        before, link = link, following
+        yield ListLink(name, link - node, links.before, before), element
+        before, link = link, links.following or 0

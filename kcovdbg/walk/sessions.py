@@ -13,7 +13,6 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
-from kcovdbg.model.state import Source
 from kcovdbg.model.task import Role, SavedState, Session, Task, TaskFields
 from kcovdbg.target.pointer import is_kernel_pointer
 from kcovdbg.walk.layout import TASK_FIELD_COUNT
@@ -61,7 +60,7 @@ class SessionWalk:
     def saved(self) -> tuple[SavedState, ...]:
         """The sessions that are saved now."""
         current = self._cache.current if self._generation.has(Feature.SAVED_PER_CPU) else {}
-        found = find_saved(self._layout, self._cache.task_fields, self._cache.per_cpu, current)
+        found = find_saved(self._layout, self._cache.tasks.found, self._cache.per_cpu.found, current)
         if self._layout.late_task is None:
             return found
         return tuple(saved if saved.cpu is not None else saved._replace(cpu=self._cpu_of(saved.task)) for saved in found)
@@ -88,14 +87,14 @@ class SessionWalk:
         saved = self._saved_by_task
         return tuple(
             self._task(fields)
-            for fields in self._cache.task_fields
+            for fields in self._cache.tasks.found
             if fields.address in saved or has_state(fields, self._layout.mode_flags)
         )
 
     @cached_property
     def all_tasks(self) -> tuple[Task, ...]:
         """Every task."""
-        return tuple(self._task(fields) for fields in self._cache.task_fields)
+        return tuple(self._task(fields) for fields in self._cache.tasks.found)
 
     def _task(self, fields: TaskFields) -> Task:
         task = self._interpreted.get(fields.address)
@@ -174,7 +173,7 @@ class SessionWalk:
     def _usual_flags(self) -> int:
         """Flag bits that stay set in tasks that are switched out, and are set in most of them."""
         layout = self._layout
-        words = [fields.kcov_mode for fields in self._cache.task_fields if (fields.kcov_mode or 0) & layout.in_ctxsw]
+        words = [fields.kcov_mode for fields in self._cache.tasks.found if (fields.kcov_mode or 0) & layout.in_ctxsw]
         bits = (flag.bit for flag in layout.traits.flags if flag.stays_when_switched_out)
         return sum(bit for bit in bits if 2 * sum(bool((word or 0) & bit) for word in words) > len(words))
 
@@ -195,7 +194,7 @@ class SessionWalk:
         if not self._generation.has(Feature.SAVED_PER_CPU):
             return self._generation.has(Feature.SAVED_IN_TASK)
         return (
-            len(self._cache.per_cpu) == len(self._cache.current) == len(self._target.cpus())
+            len(self._cache.per_cpu.found) == len(self._cache.current) == len(self._target.cpus())
             and percpu is not None
             and percpu.has("saved_kcov")
         )
@@ -342,7 +341,7 @@ def find_areas(cache: StructureCache, sessions: SessionWalk) -> tuple[Area, ...]
     :param sessions: its sessions.
     """
     used = {area.address: area for area in _of_sections(cache, sessions)}
-    listed = [Area(area.address, area.size, area.list, "cached") for area in cache.cached_areas]
+    listed = [Area(area.address, area.size, area.list, "cached") for area in cache.cached_areas.found]
     claimed = (*listed, *_of_cpus(cache, used), *used.values())
     return (*claimed, *_unlisted(cache, sessions, {area.address for area in claimed}))
 
@@ -358,7 +357,7 @@ def _of_sections(cache: StructureCache, sessions: SessionWalk) -> Iterator[Area]
     for saved, session in sessions.unattributed:
         if saved.area and session.certain_role is Role.REMOTE_SECTION:
             yield Area(saved.area, saved.size, TASK_LIST, "saved", None, saved.cpu, saved.errors)
-    of_cpus = {state.irq_area for state in cache.per_cpu}
+    of_cpus = {state.irq_area for state in cache.per_cpu.found}
     for task in sessions.with_state:
         # A CPU's area is in use by the task that has it, even where the task's role is unknown.
         fields = task.fields
@@ -370,7 +369,7 @@ def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
     """Yield the idle areas of CPUs."""
     known = {area.size for area in used.values() if area.list == IRQ_LIST}
     state = "cached" if _sees_tasks(cache) else None
-    for of_cpu in cache.per_cpu:
+    for of_cpu in cache.per_cpu.found:
         area = of_cpu.irq_area
         if area and area not in used:
             # An idle area does not hold its size; all CPUs' areas have the same.
@@ -383,7 +382,7 @@ def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
 def _unlisted(cache: StructureCache, sessions: SessionWalk, claimed: set[int]) -> Iterator[Area]:
     """Yield the allocated areas that no list, CPU or section has."""
     unclaimed = "unclaimed" if _sees_all_users(cache, sessions) else None
-    holders = {fields.kcov_area: fields.pid for fields in cache.task_fields if fields.kcov_area}
+    holders = {fields.kcov_area: fields.pid for fields in cache.tasks.found if fields.kcov_area}
     for area in cache.kcov_areas:
         sections = AREA_ALLOCATORS.get(area.allocator)
         if sections is None or area.start in claimed:
@@ -401,8 +400,8 @@ def _sees_all_users(cache: StructureCache, sessions: SessionWalk) -> bool:
     """Return whether every task, list and CPU that may have an area was read."""
     return (
         _sees_tasks(cache)
-        and not cache.lacking.get(Source.AREAS)
-        and not cache.lacking.get(Source.PER_CPU)
+        and cache.cached_areas.is_whole
+        and cache.per_cpu.is_whole
         and all(task.role is not None for task in sessions.with_state)
         and (sessions.sees_saved or not cache.layout.generation.has(Feature.SOFTIRQ))
         and all(task.interrupted is None or task.beneath is not None for task in sessions.with_state)
@@ -412,4 +411,4 @@ def _sees_all_users(cache: StructureCache, sessions: SessionWalk) -> bool:
 
 def _sees_tasks(cache: StructureCache) -> bool:
     """Return whether every task that may have an area was read."""
-    return not cache.lacking.get(Source.TASKS) and all(task.kcov_area is not None for task in cache.task_fields)
+    return cache.tasks.is_whole and all(task.kcov_area is not None for task in cache.tasks.found)

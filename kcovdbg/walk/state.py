@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
@@ -15,8 +16,8 @@ from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
 from kcovdbg.model.memory import ListLink, SpinLock, StackFrame
 from kcovdbg.model.point_proof import PointProof
-from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, Carrier, RemoteHandle
-from kcovdbg.model.state import BufferContents, KernelFacts, Part, Source, State
+from kcovdbg.model.remote import Carrier, RemoteHandle
+from kcovdbg.model.state import BufferContents, KernelFacts, Part, Reading, Source, State, WrongRecords
 from kcovdbg.model.task import Task, TaskFields, TaskSyscall
 from kcovdbg.series.declaration import READ_PARTS
 from kcovdbg.target.pointer import strip_tag
@@ -27,7 +28,7 @@ from kcovdbg.walk.carriers import CarrierWalk
 from kcovdbg.walk.devices import DeviceWalk
 from kcovdbg.walk.layout import REMOTE, TASK, Layout
 from kcovdbg.walk.references import ReferenceWalk
-from kcovdbg.walk.remote import read_area_links, read_hash_links
+from kcovdbg.walk.remote import read_area_links
 from kcovdbg.walk.saved import is_serving_softirq, is_task_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas
 from kcovdbg.walk.structure_cache import StructureCache
@@ -133,27 +134,28 @@ class StateReader:
         self._sessions = SessionWalk(self._cache)
         self._known: dict[Part, Mapping[str, object]] = {}
         self._stacks: dict[int, tuple[StackFrame, ...] | None] = {}
+        self._stacks_left = False
         self._syscalls: dict[int, TaskSyscall] = {}
         self._readers: Mapping[Part, Callable[[], Mapping[str, object]]] = {
-            Part.TASKS: lambda: {"task_fields": self._cache.task_fields, "tasks": self._sessions.with_state},
+            Part.TASKS: lambda: {"task_fields": self._cache.tasks.found, "tasks": self._sessions.with_state},
             Part.ALL_TASKS: lambda: {"all_tasks": self._sessions.all_tasks},
             Part.CURRENT: lambda: {"current": self._cache.current},
-            Part.SAVED: lambda: {"saved": self._sessions.saved, "cpu_states": self._cache.per_cpu},
-            Part.REMOTE: lambda: {"handles": tuple(self._read_handles()), "buckets": self._cache.remote_map.buckets},
-            Part.CACHED_AREAS: lambda: {"cached_areas": self._cache.cached_areas},
+            Part.SAVED: lambda: {"saved": self._sessions.saved, "cpu_states": self._cache.per_cpu.found},
+            Part.REMOTE: lambda: {"handles": tuple(self._read_handles()), "buckets": self._cache.remote_map.found.buckets},
+            Part.CACHED_AREAS: lambda: {"cached_areas": self._cache.cached_areas.found},
             Part.AREAS: lambda: {"areas": find_areas(self._cache, self._sessions)},
-            Part.FILES: lambda: {"files": self._cache.files},
+            Part.FILES: lambda: {"files": self._cache.files.found},
             Part.VMALLOC: self._read_vmalloc,
-            Part.OBJECTS: lambda: {"objects": self._objects},
+            Part.OBJECTS: lambda: {"objects": self._objects.found},
             Part.LINKS: self._read_links,
             Part.LOCKS: self._read_locks,
             Part.TASK_FACTS: self._read_task_facts,
-            Part.CARRIERS: lambda: {"carriers": self._carriers},
-            Part.BUFFERS: lambda: {"buffers": self._buffers},
-            Part.PROOF: self._read_wrong_records,
-            Part.SERIES: lambda: {"series": self._read_series()},
-            Part.DEVICES: lambda: {"devices": self._devices},
-            Part.DEVICE_USE: lambda: {"device_use": self._device_use},
+            Part.CARRIERS: lambda: {"carriers": self._carriers.found},
+            Part.BUFFERS: lambda: {"buffers": self._buffers.found},
+            Part.PROOF: lambda: {"wrong_records": self._wrong_records.found, "proof_problem": self._proof_problem},
+            Part.SERIES: lambda: {"series": self._series.found},
+            Part.DEVICES: lambda: {"devices": self._devices.found},
+            Part.DEVICE_USE: lambda: {"device_use": self._device_use.found},
             Part.TEXT: lambda: {"text": (_find_symbol(self.target, "_stext"), _find_symbol(self.target, "_etext"))},
         }
 
@@ -175,12 +177,21 @@ class StateReader:
                 read.update(self._known[part])
         wanted = {task: self._unwind(task) for task in stacks}
         calls = {fields.address: self._read_syscall(fields) for fields in syscalls}
-        return State(self.facts, read, dict(self._cache.lacking), wanted, calls)
+        return State(self.facts, read, self._lacking, wanted, calls)
 
     def recall(self) -> State:
         """Return a State with every part that was asked for so far; nothing is read."""
         read = {name: value for known in self._known.values() for name, value in known.items()}
-        return State(self.facts, read, dict(self._cache.lacking))
+        return State(self.facts, read, self._lacking)
+
+    @property
+    def _lacking(self) -> Mapping[Source, tuple[str, ...]]:
+        """Lines on what could not be read so far."""
+        kept = (*vars(self._cache).values(), *vars(self).values())
+        found = {source: lines for reading in kept if isinstance(reading, Reading) for source, lines in reading.lacking.items()}
+        if self._stacks_left:
+            found[Source.STACKS] = (f"only {self._max_stacks} stacks are unwound; those of other tasks are unknown",)
+        return found
 
     def kcov(self, address: int) -> KcovFields:
         """Return an object, also one that nothing refers to.
@@ -229,7 +240,7 @@ class StateReader:
         return self.layout.generation.has(feature)
 
     def _read_handles(self) -> Iterator[RemoteHandle]:
-        for entry in self._cache.remote_map.entries:
+        for entry in self._cache.remote_map.found.entries:
             pid = comm = None
             errors: tuple[str, ...] = ()
             if entry.kcov is None:
@@ -247,45 +258,33 @@ class StateReader:
 
     def _read_vmalloc(self) -> Mapping[str, object]:
         areas = self._cache.vmalloc_areas
-        return {
-            "vmalloc": None if self._cache.lacking.get(Source.VMALLOC) else areas,
-            "kcov_areas": self._cache.kcov_areas,
-        }
+        return {"vmalloc": areas.found if areas.is_whole else None, "kcov_areas": self._cache.kcov_areas}
 
     @cached_property
-    def _objects(self) -> Mapping[int, Kcov]:
-        objects, lacking = ReferenceWalk(self._cache, self._sessions, searches_slab=not self._is_brief).find_objects()
-        self._cache.lacking.update(lacking)
-        return objects
+    def _objects(self) -> Reading[Mapping[int, Kcov]]:
+        return ReferenceWalk(self._cache, self._sessions, searches_slab=not self._is_brief).find_objects()
 
     @cached_property
-    def _devices(self) -> tuple[DeviceState, ...]:
-        devices = tuple(walk.read() for walk in self._device_walks)
-        self._note_devices()
-        return devices
+    def _devices(self) -> Reading[tuple[DeviceState, ...]]:
+        return Reading(tuple(walk.read() for walk in self._device_walks), self._lacking_devices())
 
     @cached_property
-    def _device_use(self) -> tuple[DeviceUse, ...]:
-        found = tuple(walk.read_use() for walk in self._device_walks)
-        self._note_devices()
-        return found
+    def _device_use(self) -> Reading[tuple[DeviceUse, ...]]:
+        return Reading(tuple(walk.read_use() for walk in self._device_walks), self._lacking_devices())
 
     @cached_property
     def _device_walks(self) -> tuple[DeviceWalk, ...]:
         return tuple(DeviceWalk(self._cache, device) for device in self.layout.traits.devices)
 
-    def _note_devices(self) -> None:
-        """Note what could not be read of devices."""
-        self._cache.lacking[Source.DEVICES] = tuple(remark for walk in self._device_walks for remark in walk.remarks)
+    def _lacking_devices(self) -> Mapping[Source, tuple[str, ...]]:
+        return {Source.DEVICES: tuple(remark for walk in self._device_walks for remark in walk.remarks)}
 
     def _read_links(self) -> Mapping[str, object]:
-        hash_links: tuple[ListLink, ...] = ()
         area_links: tuple[ListLink, ...] = ()
         if self._has(Feature.REMOTE):
-            names = (TASK_LIST, IRQ_LIST) if self._has(Feature.AREA_LISTS) else (TASK_LIST,)
-            hash_links = _read_or_nothing(lambda: tuple(read_hash_links(self.target, self.layout)))
-            area_links = _read_or_nothing(lambda: tuple(read_area_links(self.target, self.layout, names)))
-        return {"hash_links": hash_links, "area_links": area_links}
+            with suppress(KcovdbgError):
+                area_links = tuple(read_area_links(self.target, self.layout))
+        return {"hash_links": self._cache.remote_map.found.links, "area_links": area_links}
 
     def _read_locks(self) -> Mapping[str, object]:
         owners = {cpu: read_cpu_lock_owner(self.target, cpu) for cpu in self.facts.cpus} if self._has(Feature.SOFTIRQ) else {}
@@ -316,89 +315,60 @@ class StateReader:
         }
 
     @cached_property
-    def _carriers(self) -> tuple[Carrier, ...]:
-        walk = CarrierWalk(self.target, self._cache.task_fields)
-        found = tuple(walk)
-        self._cache.lacking[Source.CARRIERS] = tuple(walk.remarks)
-        return found
+    def _carriers(self) -> Reading[tuple[Carrier, ...]]:
+        walk = CarrierWalk(self.target, self._cache.tasks.found)
+        return Reading(tuple(walk), {Source.CARRIERS: tuple(walk.remarks)})
 
     @cached_property
-    def _buffers(self) -> tuple[BufferContents, ...]:
-        """The contents of buffers, within a budget; those that are left out are named in ``lacking``."""
-        found, unread = self._read_contents((*self._user_buffers(), *self._section_buffers()), 0)
-        self._cache.lacking[Source.BUFFERS] = _say_unread(unread)
-        return found
+    def _buffers(self) -> Reading[tuple[BufferContents, ...]]:
+        """The contents of buffers, within a budget; those that are left out are named."""
+        budget = self._make_budget()
+        found = tuple(_read_contents(budget, (*self._user_buffers(), *self._section_buffers())))
+        return Reading(found, {Source.BUFFERS: budget.remarks})
 
-    def _read_contents(self, wanted: Iterable[_BufferRequest], held: int) -> tuple[tuple[BufferContents, ...], Sequence[str]]:
-        """Read the contents of buffers; also return the names of those that do not fit the budget.
+    def _make_budget(self, held: int = 0) -> _BufferBudget:
+        return _BufferBudget(lambda name: read_buffer(self.target, self.layout, self, name), held)
 
-        :param held: words that are read already.
-        """
-        found: list[BufferContents] = []
-        unread: list[str] = []
-        for name, words, address, kcov, section in wanted:
-            if words > _MAX_WORDS or held + words > _HELD_WORDS:
-                unread.append(name)
-                continue
-            try:
-                buffer = read_buffer(self.target, self.layout, self, name)
-            except KcovdbgError:
-                # Nothing of it can be read.
-                continue
-            held += len(buffer.words)
-            if buffer.address == address or section is None:
-                found.append(BufferContents(buffer, kcov, section))
-        return tuple(found), unread
+    @cached_property
+    def _proof(self) -> PointProof | None:
+        return None if self._find_proof is None else self._find_proof()
 
-    def _read_wrong_records(self) -> Mapping[str, object]:
-        """Compare the records of enabled objects and of sections with the code."""
-        self._cache.lacking[Source.PROOF] = ()
-        proof = None if self._find_proof is None else self._find_proof()
-        problem = "no kernel image is given" if proof is None else proof.problem()
-        if proof is None or problem is not None:
-            return {"wrong_records": (), "proof_problem": problem}
-        walk = WrongRecordWalk(self._cache, proof)
-        held = sum(len(contents.buffer.words) for contents in self._buffers)
-        reused, unread = self._read_contents(self._user_buffers(is_reused=True), held)
+    @cached_property
+    def _proof_problem(self) -> str | None:
+        return "no kernel image is given" if self._proof is None else self._proof.problem()
+
+    @cached_property
+    def _wrong_records(self) -> Reading[tuple[WrongRecords, ...]]:
+        """The records of enabled objects and of sections, compared with the code."""
+        if self._proof is None or self._proof_problem is not None:
+            return Reading((), {Source.PROOF: ()})
+        walk = WrongRecordWalk(self._cache, self._proof)
+        budget = self._make_budget(sum(len(contents.buffer.words) for contents in self._buffers.found))
         found = (
-            *(walk.find(contents, is_reused=False) for contents in self._buffers),
-            *(walk.find(contents, is_reused=True) for contents in reused),
+            *(walk.find(contents, is_reused=False) for contents in self._buffers.found),
+            *(walk.find(contents, is_reused=True) for contents in _read_contents(budget, self._user_buffers(is_reused=True))),
         )
-        self._cache.lacking[Source.PROOF] = _say_unread(unread)
-        return {"wrong_records": tuple(wrong for wrong in found if wrong is not None), "proof_problem": None}
+        return Reading(tuple(wrong for wrong in found if wrong is not None), {Source.PROOF: budget.remarks})
 
-    def _read_series(self) -> Mapping[str, object]:
-        """Read what the rules of the posted series in this kernel need, by the feature of the series."""
-        state, held, unread = self.read(READ_PARTS), 0, set[str]()
-
-        def read(name: str, words: int) -> Buffer | None:
-            nonlocal held
-            if words > _MAX_WORDS or held + words > _HELD_WORDS:
-                unread.add(name)
-                return None
-            try:
-                buffer = read_buffer(self.target, self.layout, self, name)
-            except KcovdbgError:
-                # Nothing of it can be read.
-                return None
-            held += len(buffer.words)
-            return buffer
-
+    @cached_property
+    def _series(self) -> Reading[Mapping[str, object]]:
+        """What the rules of the posted series in this kernel need, by the feature of the series."""
+        state, budget = self.read(READ_PARTS), self._make_budget()
         found = {
-            series.feature: series.read(self.target, state, read)
+            series.feature: series.read(self.target, state, budget.read)
             for series in self.layout.traits.series
             if series.read is not None
         }
         notes = [note for of_series in found.values() for note in of_series.notes]
-        self._cache.lacking[Source.SERIES] = (*notes, *_say_unread(unread))
-        return {feature: of_series.data for feature, of_series in found.items()}
+        data = {feature: of_series.data for feature, of_series in found.items()}
+        return Reading(data, {Source.SERIES: (*notes, *budget.remarks)})
 
     def _user_buffers(self, *, is_reused: bool = False) -> Iterator[_BufferRequest]:
         """Yield the buffers of objects in their first session, which hold nothing of an earlier mode.
 
         :param is_reused: yield those of objects in a later session instead.
         """
-        for address, kcov in self._objects.items():
+        for address, kcov in self._objects.found.items():
             fields = kcov.fields
             # Kernels without remote coverage do not count sessions.
             if fields is None or not (fields.area and fields.size and kcov.count and kcov.is_enabled):
@@ -440,9 +410,7 @@ class StateReader:
         if task not in self._stacks:
             source = self.target.stacks
             if source is not None and len(self._stacks) >= self._max_stacks:
-                self._cache.lacking[Source.STACKS] = (
-                    f"only {self._max_stacks} stacks are unwound; those of other tasks are unknown",
-                )
+                self._stacks_left = True
                 return None
             try:
                 self._stacks[task] = None if source is None else tuple(source.stack_trace(task))
@@ -462,22 +430,43 @@ class _BufferRequest(NamedTuple):
     section: TaskFields | None
 
 
-def _say_unread(names: Collection[str]) -> tuple[str, ...]:
-    if not names:
-        return ()
-    return (f"the contents of {len(names)} buffers are not checked, too long: {name_some(sorted(names))}",)
+class _BufferBudget:
+    """Reads buffers as long as their words, and those that are held already, stay within a limit."""
+
+    def __init__(self, read: Callable[[str], Buffer], held: int) -> None:
+        self._read = read
+        self._held = held
+        self._left: set[str] = set()
+
+    def read(self, name: str, words: int) -> Buffer | None:
+        """Read a buffer of so many words at most; return None if nothing of it can be read, or it exceeds the limit."""
+        if words > _MAX_WORDS or self._held + words > _HELD_WORDS:
+            self._left.add(name)
+            return None
+        try:
+            buffer = self._read(name)
+        except KcovdbgError:
+            return None
+        self._held += len(buffer.words)
+        return buffer
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A line on the buffers that exceed the limit."""
+        left = sorted(self._left)
+        return (f"the contents of {len(left)} buffers are not checked, too long: {name_some(left)}",) if left else ()
+
+
+def _read_contents(budget: _BufferBudget, wanted: Iterable[_BufferRequest]) -> Iterator[BufferContents]:
+    for name, words, address, kcov, section in wanted:
+        buffer = budget.read(name, words)
+        if buffer is not None and (buffer.address == address or section is None):
+            yield BufferContents(buffer, kcov, section)
 
 
 def _most_words(count: int) -> int:
     """Return how many words so many records take at most, the count word included: comparisons have four."""
     return CMP_WORDS * count + 1
-
-
-def _read_or_nothing(read: Callable[[], tuple[ListLink, ...]]) -> tuple[ListLink, ...]:
-    try:
-        return read()
-    except KcovdbgError:
-        return ()
 
 
 def _find_symbol(target: Target, name: str) -> int | None:

@@ -11,7 +11,7 @@ from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields, KcovFile
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.remote import AREA_ALLOCATORS, CachedArea
-from kcovdbg.model.state import Source
+from kcovdbg.model.state import Reading, Source
 from kcovdbg.model.task import CpuState, TaskFields
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.page_array import find_page_size
@@ -36,8 +36,6 @@ class StructureCache:
         self.target = target
         self.layout = layout
         self._known_tasks = known_tasks
-        self.lacking: dict[Source, tuple[str, ...]] = {}
-        """Unreadable data, by source."""
         self._owners: dict[int, tuple[int | None, str | None, str | None]] = {}
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
 
@@ -50,20 +48,17 @@ class StructureCache:
             return PAGE_SIZE
 
     @cached_property
-    def task_fields(self) -> tuple[TaskFields, ...]:
+    def tasks(self) -> Reading[tuple[TaskFields, ...]]:
         """Every task as read."""
         if self._known_tasks is not None:
-            self.lacking[Source.TASKS] = ()
-            return tuple(read_known_tasks(self.target, self.layout, self._known_tasks))
+            return Reading(tuple(read_known_tasks(self.target, self.layout, self._known_tasks)), {Source.TASKS: ()})
         walk = TaskWalk(self.target, self.layout)
-        found = tuple(walk)
-        self.lacking[Source.TASKS] = tuple(walk.remarks)
-        return found
+        return Reading(tuple(walk), {Source.TASKS: tuple(walk.remarks)})
 
     @cached_property
     def by_address(self) -> Mapping[int, TaskFields]:
         """Every task by its address, as read."""
-        return {task.address: task for task in self.task_fields}
+        return {task.address: task for task in self.tasks.found}
 
     @cached_property
     def current(self) -> Mapping[int, int]:
@@ -71,47 +66,41 @@ class StructureCache:
         return find_current_tasks(self.target)
 
     @cached_property
-    def per_cpu(self) -> tuple[CpuState, ...]:
+    def per_cpu(self) -> Reading[tuple[CpuState, ...]]:
         """``kcov_percpu_data`` of each CPU, on kernels that keep state there."""
-        found, self.lacking[Source.PER_CPU] = read_per_cpu(self.target, self.layout)
-        return found
+        return read_per_cpu(self.target, self.layout)
 
     @cached_property
-    def remote_map(self) -> RemoteMap:
+    def remote_map(self) -> Reading[RemoteMap]:
         """``kcov_remote_map`` as read."""
-        found = read_remote_map(self.target, self.layout)
-        self.lacking[Source.REMOTE] = found.remarks
-        return found
+        return read_remote_map(self.target, self.layout)
 
     @cached_property
-    def cached_areas(self) -> tuple[CachedArea, ...]:
+    def cached_areas(self) -> Reading[tuple[CachedArea, ...]]:
         """The free areas as read."""
-        found, self.lacking[Source.AREAS] = read_cached_areas(self.target, self.layout)
-        return found
+        return read_cached_areas(self.target, self.layout)
 
     @cached_property
-    def files(self) -> tuple[KcovFile, ...]:
+    def files(self) -> Reading[tuple[KcovFile, ...]]:
         """Descriptors and mappings of KCOV's files."""
         walk = FileWalk(self.target)
-        users = self.task_fields
+        users = self.tasks.found
         found = (*walk.for_each_descriptor(users), *walk.for_each_mapping(users))
-        self.lacking[Source.FILES] = tuple(walk.remarks)
-        return found
+        return Reading(found, {Source.FILES: tuple(walk.remarks)})
 
     @cached_property
-    def vmalloc_areas(self) -> Mapping[int, VmallocArea] | None:
-        """All vmalloc areas by their start, as far as they can be listed; None where the target cannot list any."""
-        self.lacking[Source.VMALLOC] = ()
+    def vmalloc_areas(self) -> Reading[Mapping[int, VmallocArea]]:
+        """All vmalloc areas by their start, as far as they can be listed."""
         source = self.target.vmalloc
         if source is None:
-            self.lacking[Source.VMALLOC] = ("this target cannot list vmalloc areas: buffers without references are not found",)
-            return None
+            problem = "this target cannot list vmalloc areas: buffers without references are not found"
+            return Reading({}, {Source.VMALLOC: (problem,)})
         found: dict[int, VmallocArea] = {}
         try:
             found.update((area.start, area) for area in source.for_each_vmalloc_area())
         except ReadError as error:
-            self.lacking[Source.VMALLOC] = (f"the list of vmalloc areas is incomplete: {error}",)
-        return found
+            return Reading(found, {Source.VMALLOC: (f"the list of vmalloc areas is incomplete: {error}",)})
+        return Reading(found, {Source.VMALLOC: ()})
 
     @cached_property
     def kcov_areas(self) -> tuple[VmallocArea, ...]:
@@ -119,7 +108,7 @@ class StructureCache:
         allocators = user_allocators() | AREA_ALLOCATORS.keys()
         return tuple(
             area
-            for area in (self.vmalloc_areas or {}).values()
+            for area in self.vmalloc_areas.found.values()
             if area.allocator in allocators
             # A buffer of more than 2 MiB has a page array, which the same function allocates.
             and not area.is_page_array

@@ -86,20 +86,20 @@ class WrongRecordWalk:
         mappings: tuple[BufferMapping, ...] = ()
         problems: list[str] = []
         if contents.section is None:
-            for file in islice((file for file in self._cache.files if file.kcov == contents.kcov), _MAPPINGS):
+            for file in islice((file for file in self._cache.files.found if file.kcov == contents.kcov), _MAPPINGS):
                 if file.start is None:
                     continue
                 try:
                     mappings += (self._describe(file),)
                 except KcovdbgError as error:
                     problems.append(f"the mappings of process {file.pid}: {error}")
-            problems += self._cache.lacking.get(Source.FILES, ())
+            problems += self._cache.files.lacking[Source.FILES]
         return WrongRecords(contents, len(numbers), first, mappings, self._vmalloc_around(buffer.address or 0), tuple(problems))
 
     def _describe(self, file: KcovFile) -> BufferMapping:
         assert file.start is not None
         assert file.end is not None
-        mm = next((task.mm for task in self._cache.task_fields if task.tgid == file.pid and task.mm), None)
+        mm = next((task.mm for task in self._cache.tasks.found if task.tgid == file.pid and task.mm), None)
         source = self._target.vmas
         if mm is None or source is None:
             raise ReadError("they cannot be listed", file.start)
@@ -144,7 +144,7 @@ class WrongRecordWalk:
 
     def _vmalloc_around(self, address: int) -> tuple[VmallocArea | None, VmallocArea | None]:
         before = after = None
-        for area in self._cache.vmalloc_areas.values() if self._cache.vmalloc_areas else ():
+        for area in self._cache.vmalloc_areas.found.values():
             if area.start < address and (before is None or area.start > before.start):
                 before = area
             elif area.start > address and (after is None or area.start < after.start):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kcovdbg.errors import KcovdbgError, ReadError
-from kcovdbg.model.state import Part
+from kcovdbg.model.state import Part, Reading
 from kcovdbg.records.trace_file import SUFFIX, read_trace
 from kcovdbg.target.drgn import target as drgn_target
 from kcovdbg.walk.layout import detect_layout
@@ -28,10 +28,10 @@ def test_an_owner_whose_name_cannot_be_read(member, monkeypatch):
     assert healthy["errors"] == entry["errors"] == []
     owner = int(healthy["t"], 16)
     layout = detect_layout(target)
-    healthy_fields = StructureCache(target, layout).task_fields
+    healthy_fields = StructureCache(target, layout).tasks.found
     # As after a walk with that page missing.
     damaged = tuple(fields._replace(**{member: None}) if fields.address == owner else fields for fields in healthy_fields)
-    monkeypatch.setattr(StructureCache, "task_fields", damaged)
+    monkeypatch.setattr(StructureCache, "tasks", Reading(damaged))
     state = StateReader(target, layout).read(Part.OBJECTS | Part.REMOTE)
     address = int(entry["kcov"], 16)
     for row in (state.objects[address], next(row for row in state.handles if row.kcov == address)):
