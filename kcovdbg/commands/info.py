@@ -21,7 +21,7 @@ from kcovdbg.model.log_record import KernelLog, LogRecord
 from kcovdbg.series import table
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target
-from kcovdbg.walk.printk_log import read_log
+from kcovdbg.walk.printk_log import read_kernel_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
         errors += [f"{name} is unknown to kcovdbg: state that it holds is not shown" for name in generation.unrecognised]
         errors += [f"{name} is missing from the debug info: state that it holds is not shown" for name in generation.missing]
     has_memory = state is not MachineState.GONE and target.memory_problem is None
-    log = read_log(target, LOG_RECORDS) if has_memory else KernelLog()
+    log = read_kernel_log(target, LOG_RECORDS) if has_memory else KernelLog()
     report, newest = find_report(log.records), log.records[-_NEWEST:]
     # Notes on how it was opened are no errors, and differ between a dump and its slice.
     yield Fields(

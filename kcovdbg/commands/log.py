@@ -14,7 +14,7 @@ from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.crash.crash_log import log_lines
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.walk.printk_log import read_log
+from kcovdbg.walk.printk_log import read_kernel_log
 
 # KERN_EMERG to KERN_DEBUG of include/linux/kern_levels.h, by the names that dmesg has for them.
 _LEVELS: Final = ("emerg", "alert", "crit", "err", "warn", "notice", "info", "debug")
@@ -30,7 +30,7 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Lines:
-    log = read_log(context.target, None if args.since is not None or args.level is not None else args.n)
+    log = read_kernel_log(context.target, None if args.since is not None or args.level is not None else args.n)
     if not log.records:
         raise KcovdbgError(*log.remarks[:1] or ("the kernel's log is empty",))
     worst = None if args.level is None else _LEVELS.index(args.level)

@@ -29,7 +29,7 @@ from kcovdbg.model.state import Part, State
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import Layout, detect_layout
-from kcovdbg.walk.printk_log import read_log
+from kcovdbg.walk.printk_log import read_kernel_log
 from kcovdbg.walk.state import StateReader
 
 
@@ -127,7 +127,7 @@ def read_everything(
         if address in state.task_by_address:
             wanted.setdefault(address, state.task_by_address[address])
     # info, last and log read these.
-    read_log(target)
+    read_kernel_log(target)
     crashed = find_crashed_task(target, reader)
     for task in (crashed.task, crashed.reporter):
         if task is not None:

@@ -18,7 +18,7 @@ from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import Role, Task
 from kcovdbg.target.protocol import Target
-from kcovdbg.walk.printk_log import read_log
+from kcovdbg.walk.printk_log import read_kernel_log
 from kcovdbg.walk.state import StateReader
 
 LOG_RECORDS: Final = 4000
@@ -73,7 +73,7 @@ def find_crashed_task(target: Target, reader: StateReader) -> CrashedTask:
         return CrashedTask(None)
     state = reader.read(Part.ALL_TASKS | Part.CURRENT)
     by_address = {task.fields.address: task for task in state.all_tasks}
-    log = read_log(target, LOG_RECORDS).records
+    log = read_kernel_log(target, LOG_RECORDS).records
     report = find_report(log)
     stack: Sequence[StackFrame] = ()
     with contextlib.suppress(KcovdbgError):

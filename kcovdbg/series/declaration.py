@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from kcovdbg.abi.generations import Era
+from kcovdbg.abi.generations import KCOV, TASK, Era
 from kcovdbg.abi.mode import PREFIX, Mode
 from kcovdbg.abi.record import Codec, Encoding
 from kcovdbg.model.buffer import Buffer
@@ -62,15 +62,36 @@ class ModeFlag(NamedTuple):
     """Whether every task keeps it while switched out. Such a task gets the remark only if most others lack the flag."""
 
 
-class BufferPlace(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BufferPlace:
     """The facts about a buffer before it is read."""
 
+    name: str
     address: int
     size: int | None
     """In kernel words."""
     mode: str | None
-    owner: tuple[str, int] | None
-    """Type and address of the task or object whose members describe the buffer."""
+    kcov: int | None = None
+    task: int | None = None
+    """``struct task_struct *`` whose fields describe it, None if the object's do."""
+    pid: int | None = None
+    comm: str | None = None
+    private: bool = False
+    """Whether user space cannot write it."""
+    cached: bool = False
+    """On a free list."""
+    remarks: tuple[str, ...] = ()
+    doubt: str | None = None
+    """Why ``mode``, and with it the format, is unknown."""
+    edges: int | None = None
+    """Address of the second buffer, if there is one to be shown beside this one."""
+
+    @property
+    def owner(self) -> tuple[str, int] | None:
+        """Type and address of the task or object whose members describe the buffer; None if there is neither."""
+        if self.task is not None:
+            return TASK, self.task
+        return None if self.kcov is None else (KCOV, self.kcov)
 
 
 class Encoded(NamedTuple):

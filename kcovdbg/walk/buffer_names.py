@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
@@ -14,7 +14,7 @@ from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.state import Part, StateSource
 from kcovdbg.model.task import Role, SavedState, Task, TaskFiles
 from kcovdbg.series import table
-from kcovdbg.series.declaration import Device, SecondBuffer
+from kcovdbg.series.declaration import BufferPlace, Device, SecondBuffer
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
@@ -24,34 +24,7 @@ _FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tT
 _FREE_LIST_REMARK: Final = "on the free list: list pointers overlay the count, and records are left over from earlier use"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The position of a buffer, and the facts about it before it is read."""
-
-    name: str
-    address: int
-    size: int | None
-    """In words of the kernel."""
-    mode: str | None
-    kcov: int | None = None
-    task: int | None = None
-    """``struct task_struct *`` whose fields describe it, None if the object's do."""
-    pid: int | None = None
-    comm: str | None = None
-    private: bool = False
-    cached: bool = False
-    """On a free list."""
-    remarks: tuple[str, ...] = ()
-    doubt: str | None = None
-    """Why ``mode``, and with it the format, is unknown."""
-    device: str | None = None
-    """The device of a posted series that it belongs to."""
-    device_object: int | None = None
-    edges: int | None = None
-    """Address of the second buffer, if there is one to be shown beside this one."""
-
-
-def find_place(target: Target, layout: Layout, source: StateSource, name: str) -> Place:
+def find_place(target: Target, layout: Layout, source: StateSource, name: str) -> BufferPlace:
     """Find the buffer with this name.
 
     :raises UsageError: if the name has no such form.
@@ -113,14 +86,14 @@ def _find_task(source: StateSource, tid: int) -> Task:
     return next((task for task in found if task.fields.kcov_area), found[0])
 
 
-def _place_of_task(layout: Layout, source: StateSource, name: str, tid: int) -> Place:
+def _place_of_task(layout: Layout, source: StateSource, name: str, tid: int) -> BufferPlace:
     return _place_of_found(layout, source, name, _find_task(source, tid))
 
 
-def _place_of_found(layout: Layout, source: StateSource, name: str, task: Task) -> Place:
+def _place_of_found(layout: Layout, source: StateSource, name: str, task: Task) -> BufferPlace:
     fields = task.fields
     if fields.kcov_area:
-        return Place(
+        return BufferPlace(
             name=name,
             address=fields.kcov_area,
             size=fields.kcov_size,
@@ -159,7 +132,7 @@ def _doubt_mode(layout: Layout, whose: str, word: int | None) -> str | None:
     return None if is_known(mode) else f"mode {mode} of the {whose} has no name in the debug info"
 
 
-def _place_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | None, comm: str | None) -> Place:
+def _place_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | None, comm: str | None) -> BufferPlace:
     if not kcov.area:
         raise KcovdbgError(
             f"struct kcov at {kcov.address:#x} has no buffer",
@@ -167,7 +140,9 @@ def _place_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | Non
         )
     mode = None if kcov.mode is None else layout.object_mode_name(kcov.mode)
     doubt = _doubt_mode(layout, "object", kcov.mode)
-    return Place(name=name, address=kcov.area, size=kcov.size, mode=mode, kcov=kcov.address, pid=pid, comm=comm, doubt=doubt)
+    return BufferPlace(
+        name=name, address=kcov.area, size=kcov.size, mode=mode, kcov=kcov.address, pid=pid, comm=comm, doubt=doubt
+    )
 
 
 def _owner(source: StateSource, kcov: KcovFields) -> tuple[int | None, str | None]:
@@ -175,12 +150,12 @@ def _owner(source: StateSource, kcov: KcovFields) -> tuple[int | None, str | Non
     return (None, None) if task is None else (task.pid, task.comm)
 
 
-def _place_of_object(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> Place:
+def _place_of_object(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> BufferPlace:
     kcov = source.kcov(address)
     return _with_edges(target, layout, _place_of_fields(layout, name, kcov, *_owner(source, kcov)))
 
 
-def _with_edges(target: Target, layout: Layout, place: Place) -> Place:
+def _with_edges(target: Target, layout: Layout, place: BufferPlace) -> BufferPlace:
     """Add the second buffer where it is written, and name the other one.
 
     A task's own fields only know the object's first buffer.
@@ -208,7 +183,7 @@ def _with_edges(target: Target, layout: Layout, place: Place) -> Place:
     return replace(place, remarks=(*place.remarks, remark), edges=edges)
 
 
-def _with_left_edges(target: Target, layout: Layout, second: SecondBuffer, place: Place) -> Place:
+def _with_left_edges(target: Target, layout: Layout, second: SecondBuffer, place: BufferPlace) -> BufferPlace:
     """Add the second buffer of an object that is not enabled, if it has records: the kernel does not keep its last mode."""
     if place.kcov is None or place.mode is None or is_tracing(place.mode):
         return place
@@ -223,7 +198,7 @@ def _with_left_edges(target: Target, layout: Layout, second: SecondBuffer, place
     return replace(place, edges=edges, remarks=(*place.remarks, remark))
 
 
-def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, name: str, pid: int, fd: int) -> Place:
+def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, name: str, pid: int, fd: int) -> BufferPlace:
     # A thread has the table of its process, unless it has one for itself.
     tasks = source.read(Part.TASKS).task_fields
     task = next((task for task in tasks if task.pid == pid), None)
@@ -239,7 +214,7 @@ def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, na
     raise KcovdbgError(f"descriptor {fd} of task {pid} is not KCOV's", hint="objects lists those that are")
 
 
-def _place_of_device(target: Target, source: StateSource, name: str, device: str, rest: str) -> Place:
+def _place_of_device(target: Target, source: StateSource, name: str, device: str, rest: str) -> BufferPlace:
     """Find a buffer of a device of a posted series: of a task, or of an object."""
     if rest.isdecimal():
         tid = int(rest)
@@ -262,12 +237,12 @@ def _device(source: StateSource, name: str | None) -> Device:
     return next(table.find_device(state.feature) for state in source.read(Part.DEVICES).devices if state.name == name)
 
 
-def _place_of_device_session(source: StateSource, name: str, session: DeviceSession) -> Place:
+def _place_of_device_session(source: StateSource, name: str, session: DeviceSession) -> BufferPlace:
     fields = None
     if session.kcov:
         kcov = next((state.objects.get(session.kcov) for state in source.read(Part.DEVICES).devices), None)
         fields = None if kcov is None else kcov.fields
-    return Place(
+    return BufferPlace(
         name=name,
         address=session.area or 0,
         size=session.size,
@@ -275,30 +250,26 @@ def _place_of_device_session(source: StateSource, name: str, session: DeviceSess
         pid=session.pid,
         comm=session.comm,
         private=bool(session.depth) and (fields is None or fields.area != session.area),
-        device=session.device,
-        device_object=session.kcov,
     )
 
 
-def _place_of_device_object(source: StateSource, name: str, kcov: Kcov) -> Place:
+def _place_of_device_object(source: StateSource, name: str, kcov: Kcov) -> BufferPlace:
     device, fields = _device(source, kcov.device), kcov.fields
     if fields is None or not fields.area:
         raise KcovdbgError(
             f"the object of {device.name} at {kcov.address or 0:#x} has no buffer", hint=f"it comes with {device.init_request}"
         )
-    return Place(
+    return BufferPlace(
         name=name,
         address=fields.area,
         size=fields.size,
         mode=device.mode,
         pid=kcov.pid,
         comm=kcov.comm,
-        device=device.name,
-        device_object=kcov.address,
     )
 
 
-def _place_of_saved(layout: Layout, source: StateSource, name: str, which: str) -> Place:
+def _place_of_saved(layout: Layout, source: StateSource, name: str, which: str) -> BufferPlace:
     by_task = which.startswith("t")
     number = _number(which.removeprefix("t"), name, 10)
     for saved in source.read(Part.SAVED).saved:
@@ -308,14 +279,14 @@ def _place_of_saved(layout: Layout, source: StateSource, name: str, which: str) 
     raise KcovdbgError(f"{whose} has no saved session with a buffer", hint="saved lists saved sessions")
 
 
-def _place_of_session(layout: Layout, source: StateSource, name: str, saved: SavedState) -> Place:
+def _place_of_session(layout: Layout, source: StateSource, name: str, saved: SavedState) -> BufferPlace:
     private = False
     if saved.kcov:
         try:
             private = source.kcov(saved.kcov).area != saved.area
         except (ReadError, MissingTypeError):
             private = False
-    return Place(
+    return BufferPlace(
         name=name,
         address=saved.area or 0,
         size=saved.size,
@@ -328,7 +299,7 @@ def _place_of_session(layout: Layout, source: StateSource, name: str, saved: Sav
     )
 
 
-def _place_of_area(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> Place:
+def _place_of_area(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> BufferPlace:
     for task in source.read(Part.TASKS).tasks:
         if task.fields.kcov_area == address:
             return _as_first(layout, replace(_place_of_found(layout, source, name, task), address=address))
@@ -339,7 +310,9 @@ def _place_of_area(target: Target, layout: Layout, source: StateSource, name: st
             # Idle areas of CPUs are on no list: nothing overlays their count.
             cached = area.state == "cached" and area.cpu is None
             remarks = (_FREE_LIST_REMARK,) if cached else () if area.state == "in-use" else ("no section uses the area",)
-            return Place(name=name, address=address, size=area.size, mode=None, cached=cached, private=True, remarks=remarks)
+            return BufferPlace(
+                name=name, address=address, size=area.size, mode=None, cached=cached, private=True, remarks=remarks
+            )
     for kcov in source.read(Part.OBJECTS).objects.values():
         if kcov.fields is None:
             continue
@@ -356,16 +329,12 @@ def _place_of_area(target: Target, layout: Layout, source: StateSource, name: st
         for found in device.objects.values():
             if found.fields is not None and found.fields.area == address:
                 return _place_of_device_object(source, name, found)
-    return Place(
-        name=name,
-        address=address,
-        size=allocated_words(target, layout, address),
-        mode=None,
-        remarks=(f"{address:#x} is not known to KCOV; read as requested",),
-    )
+    allocated = (source.read(Part.VMALLOC).vmalloc or {}).get(address)
+    size = None if allocated is None else allocated.size // layout.buffer_word
+    return BufferPlace(name, address, size, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",))
 
 
-def _as_first(layout: Layout, place: Place) -> Place:
+def _as_first(layout: Layout, place: BufferPlace) -> BufferPlace:
     """Describe an object's first buffer, in which records of the second one never are."""
     second = layout.traits.second_buffer
     if second is None or place.mode not in second.alone | second.both:
@@ -378,14 +347,3 @@ def _is_second(target: Target, second: SecondBuffer, kcov: int | None, address: 
         return kcov is not None and second.find(target, kcov) == address
     except (MissingTypeError, ReadError):
         return False
-
-
-def allocated_words(target: Target, layout: Layout, address: int) -> int | None:
-    """Return how many kernel words were allocated with vmalloc at an address, None if it is unknown."""
-    if target.vmalloc is None:
-        return None
-    try:
-        found = next((area for area in target.vmalloc.for_each_vmalloc_area() if area.start == address), None)
-    except ReadError:
-        return None
-    return None if found is None else found.size // layout.buffer_word

@@ -23,37 +23,31 @@ from kcovdbg.series.declaration import BufferPlace
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import read_partly
-from kcovdbg.walk.buffer_names import Place, find_place
-from kcovdbg.walk.layout import KCOV, TASK, Layout
+from kcovdbg.walk.buffer_names import find_place
+from kcovdbg.walk.layout import Layout
 
 _REACH: Final = 1 << 31
 
 
-def find_encoding(target: Target, layout: Layout, place: Place) -> tuple[Encoding, tuple[str, ...]]:
+def find_encoding(target: Target, layout: Layout, place: BufferPlace) -> tuple[Encoding, tuple[str, ...]]:
     """Return how to read a buffer, and what to say about it."""
     codec = table.codec_of_mode(place.mode, layout.generation.features)
     encoding = record.make_encoding(codec, target.word_size, target.big_endian)
-    known = BufferPlace(place.address, place.size, place.mode, _find_owner(place))
     remarks: list[str] = []
     for series in layout.traits.series:
         if series.encode is None:
             continue
         try:
-            encoding, said = series.encode(target, known, encoding)
+            encoding, said = series.encode(target, place, encoding)
             remarks += said
         except (ReadError, MissingTypeError) as error:
             remarks.append(f"the buffer may have records of {series.name}: {error}")
     return encoding, tuple(remarks)
 
 
-def _find_owner(place: Place) -> tuple[str, int] | None:
-    """Return type and address of the task or the object whose buffer it is; None if there is neither."""
-    if place.task is not None:
-        return TASK, place.task
-    return None if place.kcov is None else (KCOV, place.kcov)
-
-
-def guess_encoding(target: Target, layout: Layout, place: Place, encoding: Encoding, stored: int, size: int) -> Encoding | None:
+def guess_encoding(
+    target: Target, layout: Layout, place: BufferPlace, encoding: Encoding, stored: int, size: int
+) -> Encoding | None:
     """Guess the format of a buffer that is not enabled: the kernel does not keep what it was used for last.
 
     :return: None if it is the one that is assumed anyway, or nothing fits.
@@ -64,7 +58,7 @@ def guess_encoding(target: Target, layout: Layout, place: Place, encoding: Encod
     return None if guessed in (None, PC) else record.make_encoding(guessed or PC, target.word_size, target.big_endian)
 
 
-def guess_doubtful(target: Target, layout: Layout, place: Place, encoding: Encoding) -> Encoding:
+def guess_doubtful(target: Target, layout: Layout, place: BufferPlace, encoding: Encoding) -> Encoding:
     """Guess the format of a buffer whose mode should be known and is not, if its words leave one answer.
 
     :raises KcovdbgError: if they do not.
@@ -85,7 +79,7 @@ def guess_doubtful(target: Target, layout: Layout, place: Place, encoding: Encod
     return record.make_encoding(guessed, target.word_size, target.big_endian)
 
 
-def _guess(target: Target, layout: Layout, place: Place, encoding: Encoding, stored: int, words: int) -> Codec | None:
+def _guess(target: Target, layout: Layout, place: BufferPlace, encoding: Encoding, stored: int, words: int) -> Codec | None:
     text = _text_range(target)
     if text is None:
         return None
@@ -154,7 +148,7 @@ class _Bytes(NamedTuple):
     """Offset and size of the parts that could not be read."""
 
 
-def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
+def read_place(target: Target, layout: Layout, place: BufferPlace) -> Buffer:
     """Read a buffer whose place is known.
 
     :raises ReadError: if nothing of it can be read, or the place is no kernel address.
@@ -233,7 +227,7 @@ class _Counted(NamedTuple):
 
 def _split(
     target: Target,
-    place: Place,
+    place: BufferPlace,
     encoding: Encoding,
     words: array[int],
     counted: _Counted,
@@ -267,7 +261,7 @@ def full_words_remark(capacity: int) -> str:
     return f"full: no record fits into the rest of {capacity} words; later ones may be missing"
 
 
-def _empty_buffer(target: Target, place: Place, encoding: Encoding) -> Buffer:
+def _empty_buffer(target: Target, place: BufferPlace, encoding: Encoding) -> Buffer:
     """Return a buffer without records, with all that is known before it is read."""
     return Buffer(
         name=place.name,
@@ -286,7 +280,7 @@ def _empty_buffer(target: Target, place: Place, encoding: Encoding) -> Buffer:
     )
 
 
-def _with_possible_size(layout: Layout, place: Place) -> Place:
+def _with_possible_size(layout: Layout, place: BufferPlace) -> BufferPlace:
     """Treat a size that is larger than any kernel allows as unknown (kcov-abi.md K3)."""
     if place.size is None or place.size <= _INT_MAX // layout.buffer_word:
         return place
@@ -299,7 +293,7 @@ def full_remark(capacity: int) -> str:
     return f"full: all {capacity} records are used; later ones may be missing"
 
 
-def _clamp_remark(place: Place, stored: int, capacity: int) -> str:
+def _clamp_remark(place: BufferPlace, stored: int, capacity: int) -> str:
     if place.private:
         return f"count is {stored:#x} but {capacity} records fit: corrupt, as user space cannot write it"
     return f"count is {stored:#x} but {capacity} records fit: written by user space, or corrupt; clamped"
@@ -315,7 +309,7 @@ def _read_records(target: Target, address: int, encoding: Encoding, count: int) 
 
 
 def _settle(
-    target: Target, place: Place, encoding: Encoding, capacity: int, stored: int, used: int, read: _Bytes
+    target: Target, place: BufferPlace, encoding: Encoding, capacity: int, stored: int, used: int, read: _Bytes
 ) -> tuple[int, int, _Bytes, list[str]]:
     """Read the end of a live buffer again: its last record may be incomplete, and its user may have reset it.
 

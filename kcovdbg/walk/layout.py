@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.abi import generations, mode
 from kcovdbg.abi.generations import Feature, Generation
@@ -28,95 +28,73 @@ AREA: Final = generations.AREA
 PERCPU: Final = generations.PERCPU
 MODE: Final = generations.MODE
 
-# The paths of each field in mainline, newest kernel first; series add theirs.
-_TASK_FIELDS: Final[Mapping[str, Sequence[str]]] = {
-    "pid": ("pid",),
-    "tgid": ("tgid",),
-    "comm": ("comm",),
-    "flags": ("flags",),
+_ALWAYS: Final = ""
+
+
+class _Field(NamedTuple):
+    """A field that is read of a structure in mainline; series add their paths."""
+
+    paths: tuple[str, ...]
+    """Newest kernel first."""
+    feature: str | None = None
+    """The feature that brings it, ``_ALWAYS`` where every kernel has it: without it the debug info is incomplete. None for one
+    that a kernel may lack."""
+
+
+def _fields(names: str, feature: str | None = None, *, prefix: str = "") -> dict[str, _Field]:
+    """Return fields that are called as their members are, without the prefix."""
+    return {name: _Field((prefix + name,), feature) for name in names.split()}
+
+
+_SAVED: Final = "saved_mode saved_size saved_area saved_kcov saved_sequence"
+_TASK_FIELDS: Final[Mapping[str, _Field]] = {
+    **_fields("pid tgid comm flags", _ALWAYS),
     # Linux kernel commit bcf9033e5449 ("sched: move CPU field back into thread_info if THREAD_INFO_IN_TASK=y") (in v5.16);
     # before, and since c65eacbe290b (in v4.9), in task_struct itself; before that in the thread_info at the stack's end.
-    "cpu": ("thread_info.cpu", "cpu"),
-    "on_cpu": ("on_cpu",),
-    "mm": ("mm",),
-    "files": ("files",),
-    "kcov_mode": ("kcov_mode",),
-    "kcov_size": ("kcov_size",),
-    "kcov_area": ("kcov_area",),
-    "kcov": ("kcov",),
-    "kcov_remote": ("kcov_remote",),
-    "kcov_handle": ("kcov_handle",),
-    "kcov_sequence": ("kcov_sequence",),
-    "kcov_softirq": ("kcov_softirq",),
-    "saved_mode": ("kcov_saved_mode",),
-    "saved_size": ("kcov_saved_size",),
-    "saved_area": ("kcov_saved_area",),
-    "saved_kcov": ("kcov_saved_kcov",),
-    "saved_sequence": ("kcov_saved_sequence",),
+    "cpu": _Field(("thread_info.cpu", "cpu")),
+    **_fields("on_cpu"),
+    **_fields("mm files kcov_mode kcov_size kcov_area kcov", _ALWAYS),
+    **_fields("kcov_remote"),
+    **_fields("kcov_handle kcov_sequence", Feature.REMOTE),
+    **_fields("kcov_softirq", Feature.SOFTIRQ),
+    **_fields(_SAVED, Feature.SAVED_IN_TASK, prefix="kcov_"),
     # The count word and the words from it on, if a prefix may come before it; no mainline kernel has that.
-    "trace": (),
-    "trace_size": (),
-    "stack": ("stack",),
+    "trace": _Field(()),
+    "trace_size": _Field(()),
+    **_fields("stack"),
 }
 # Members that lie far before the others, and are read only of tasks that are shown.
 _LATE_FIELDS: Final = ("flags", "cpu", "on_cpu", "stack")
-# Members that a walk over the lists of tasks needs.
-_TASK_LINKS: Final[Mapping[str, Sequence[str]]] = {
-    "tasks_next": ("tasks.next",),
-    "tasks_prev": ("tasks.prev",),
-    "thread_next": ("thread_node.next",),
-    "thread_prev": ("thread_node.prev",),
-    "signal": ("signal",),
-}
-_KCOV_FIELDS: Final[Mapping[str, Sequence[str]]] = {
-    # refcount_t since Linux kernel commit 39e07cb60860 ("kcov: convert kcov.refcount to refcount_t") (in v5.1), atomic_t
-    # before.
-    "refcount": ("refcount.refs.counter", "refcount.counter"),
-    "lock": ("lock",),
-    "mode": ("mode",),
-    "size": ("size",),
-    "area": ("area",),
-    "t": ("t",),
-    "remote": ("remote",),
-    "remote_size": ("remote_size",),
-    "sequence": ("sequence",),
-    "trace": (),
-    "trace_size": (),
-}
-_REMOTE_FIELDS: Final[Mapping[str, Sequence[str]]] = {
-    "handle": ("handle",),
-    "kcov": ("kcov",),
-    "next": ("hnode.next",),
-    "pprev": ("hnode.pprev",),
-}
-_AREA_FIELDS: Final[Mapping[str, Sequence[str]]] = {"next": ("list.next",), "prev": ("list.prev",), "size": ("size",)}
-_PERCPU_FIELDS: Final[Mapping[str, Sequence[str]]] = {
-    "irq_area": ("irq_area",),
-    "saved_mode": ("saved_mode",),
-    "saved_size": ("saved_size",),
-    "saved_area": ("saved_area",),
-    "saved_kcov": ("saved_kcov",),
-    "saved_sequence": ("saved_sequence",),
-}
-
-# Fields that a kernel has, by the feature that brings them: others are missing from the debug info.
-_ALWAYS: Final = ""
-_EXPECTED_OF_TASK: Final[Mapping[str, str]] = {
-    _ALWAYS: (
-        "pid tgid comm flags mm files kcov_mode kcov_size kcov_area kcov tasks_next tasks_prev thread_next thread_prev signal"
-    ),
-    Feature.REMOTE: "kcov_handle kcov_sequence",
-    Feature.SOFTIRQ: "kcov_softirq",
-    Feature.SAVED_IN_TASK: "saved_mode saved_size saved_area saved_kcov saved_sequence",
-}
-_EXPECTED_OF_KCOV: Final[Mapping[str, str]] = {
-    _ALWAYS: "refcount lock mode size area t",
-    Feature.REMOTE: "remote remote_size sequence",
-}
-_EXPECTED_OF_REMOTE: Final[Mapping[str, str]] = {Feature.REMOTE: "handle kcov next pprev"}
-_EXPECTED_OF_AREA: Final[Mapping[str, str]] = {Feature.REMOTE: "next prev size"}
-_EXPECTED_OF_PERCPU: Final[Mapping[str, str]] = {
-    Feature.SAVED_PER_CPU: "irq_area saved_mode saved_size saved_area saved_kcov saved_sequence"
+_MAINLINE: Final[Mapping[str, Mapping[str, _Field]]] = {
+    TASK: {
+        **_TASK_FIELDS,
+        # Members that a walk over the lists of tasks needs.
+        "tasks_next": _Field(("tasks.next",), _ALWAYS),
+        "tasks_prev": _Field(("tasks.prev",), _ALWAYS),
+        "thread_next": _Field(("thread_node.next",), _ALWAYS),
+        "thread_prev": _Field(("thread_node.prev",), _ALWAYS),
+        **_fields("signal", _ALWAYS),
+    },
+    KCOV: {
+        # refcount_t since Linux kernel commit 39e07cb60860 ("kcov: convert kcov.refcount to refcount_t") (in v5.1), atomic_t
+        # before.
+        "refcount": _Field(("refcount.refs.counter", "refcount.counter"), _ALWAYS),
+        **_fields("lock mode size area t", _ALWAYS),
+        **_fields("remote remote_size sequence", Feature.REMOTE),
+        "trace": _Field(()),
+        "trace_size": _Field(()),
+    },
+    REMOTE: {
+        **_fields("handle kcov", Feature.REMOTE),
+        "next": _Field(("hnode.next",), Feature.REMOTE),
+        "pprev": _Field(("hnode.pprev",), Feature.REMOTE),
+    },
+    AREA: {
+        "next": _Field(("list.next",), Feature.REMOTE),
+        "prev": _Field(("list.prev",), Feature.REMOTE),
+        **_fields("size", Feature.REMOTE),
+    },
+    PERCPU: _fields(f"irq_area {_SAVED}", Feature.SAVED_PER_CPU),
 }
 # Members of other structures that walkers follow.
 _EXPECTED_ELSEWHERE: Final = (
@@ -130,13 +108,6 @@ _EXPECTED_ELSEWHERE: Final = (
     ("struct rq", "idle"),
     ("struct rq", "curr"),
 )
-
-# Members that the tables above define; any other one with kcov in its name is reported as unrecognized.
-_KNOWN_TASK_MEMBERS: Final = frozenset(
-    "kcov_mode kcov_size kcov_area kcov kcov_remote kcov_handle kcov_sequence kcov_softirq "
-    "kcov_saved_mode kcov_saved_size kcov_saved_area kcov_saved_kcov kcov_saved_sequence".split()
-)
-_KNOWN_KCOV_MEMBERS: Final = frozenset("refcount lock mode size area t remote remote_size sequence".split())
 _KNOWN_MODES: Final = frozenset("DISABLED INIT TRACE TRACE_PC TRACE_CMP REMOTE".split())
 
 
@@ -187,13 +158,6 @@ class Layout:
 
 
 TASK_FIELD_COUNT: Final = len(_TASK_FIELDS)
-_MAINLINE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
-    TASK: {**_TASK_FIELDS, **_TASK_LINKS},
-    KCOV: _KCOV_FIELDS,
-    REMOTE: _REMOTE_FIELDS,
-    AREA: _AREA_FIELDS,
-    PERCPU: _PERCPU_FIELDS,
-}
 
 
 def field_paths(type_name: str, field: str) -> tuple[str, ...]:
@@ -205,10 +169,10 @@ def field_paths(type_name: str, field: str) -> tuple[str, ...]:
         if (member.type_name, member.field) == (type_name, field)
         for path in member.paths
     )
-    return (*_MAINLINE[type_name][field], *added)
+    return (*_MAINLINE[type_name][field].paths, *added)
 
 
-def _fields(type_name: str) -> dict[str, tuple[str, ...]]:
+def _all_paths(type_name: str) -> dict[str, tuple[str, ...]]:
     return {field: field_paths(type_name, field) for field in _MAINLINE[type_name]}
 
 
@@ -218,7 +182,7 @@ def detect_layout(target: Target) -> Layout:
     :raises TargetError: if the kernel has no KCOV, or its debug info has no types.
     """
     try:
-        task = BlockLayout(target, TASK, _fields(TASK))
+        task = BlockLayout(target, TASK, _all_paths(TASK))
     except MissingTypeError:
         raise TargetError(
             "the debug info has no struct task_struct", hint="give the kernel's vmlinux with debug info: -s VMLINUX"
@@ -273,7 +237,7 @@ def _split_task(target: Target, task: BlockLayout) -> tuple[BlockLayout | None, 
     packet: int | None = getattr(target, "packet_size", None)
     if packet is None or task.span <= packet:
         return None, None
-    fields = _fields(TASK)
+    fields = _all_paths(TASK)
     near = BlockLayout(target, TASK, {name: () if name in _LATE_FIELDS else paths for name, paths in fields.items()})
     if near.span > packet:
         return None, None
@@ -282,7 +246,7 @@ def _split_task(target: Target, task: BlockLayout) -> tuple[BlockLayout | None, 
 
 def _find_layout(target: Target, type_name: str) -> BlockLayout | None:
     try:
-        return BlockLayout(target, type_name, _fields(type_name))
+        return BlockLayout(target, type_name, _all_paths(type_name))
     except MissingTypeError:
         return None
 
@@ -318,8 +282,8 @@ def _detect_generation(
         or _has_type(target, REMOTE)
         or _has_type(target, AREA)
     )
-    saved_in_task = any(task.has(name) for name in _SAVED)
-    saved_per_cpu = percpu is not None and any(percpu.has(name) for name in ("irq_area", *_SAVED))
+    saved_in_task = any(task.has(name) for name in _SAVED.split())
+    saved_per_cpu = percpu is not None and any(percpu.has(name) for name in ("irq_area", *_SAVED.split()))
     own_era = next((series.era for series, _ in detected if series.era is not None), None)
 
     # Group A: the base.
@@ -384,9 +348,6 @@ def _detect_generation(
     )
 
 
-_SAVED: Final = ("saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")
-
-
 def _has_type(target: Target, type_name: str) -> bool:
     try:
         target.type_size(type_name)
@@ -406,24 +367,25 @@ def _find_missing(
 ) -> Iterator[str]:
     """Iterate over what a kernel of this generation has and the debug info lacks."""
     added = [member for series, _ in detected for member in series.members if (member.feature or series.feature) in features]
-    for type_name, layout, expected in (
-        (TASK, task, _EXPECTED_OF_TASK),
-        (KCOV, kcov, _EXPECTED_OF_KCOV),
-        (REMOTE, _find_layout(target, REMOTE), _EXPECTED_OF_REMOTE),
-        (AREA, _find_layout(target, AREA), _EXPECTED_OF_AREA),
-        (PERCPU, percpu, _EXPECTED_OF_PERCPU),
+    for type_name, layout in (
+        (TASK, task),
+        (KCOV, kcov),
+        (REMOTE, _find_layout(target, REMOTE)),
+        (AREA, _find_layout(target, AREA)),
+        (PERCPU, percpu),
     ):
+        known = _MAINLINE[type_name]
         moved = {member.field: member.paths for member in added if member.type_name == type_name and member.field}
-        wanted = [field for feature, fields in expected.items() if feature in (_ALWAYS, *features) for field in fields.split()]
+        wanted = [name for name, field in known.items() if field.feature in (_ALWAYS, *features)]
         # A field of mainline is expected where mainline has it, a field of a series alone wherever the series is.
-        wanted += [field for field in moved if not _MAINLINE[type_name][field]]
+        wanted += [name for name in moved if not known[name].paths]
         if layout is None:
             if wanted:
                 yield type_name
             continue
-        for field in wanted:
-            if not layout.has(field):
-                paths = moved.get(field) or _MAINLINE[type_name][field]
+        for name in wanted:
+            if not layout.has(name):
+                paths = moved.get(name) or known[name].paths
                 yield f"{type_name}.{_likely_path(target, type_name, paths)}"
     if Feature.SOFTIRQ in features and not features & {Feature.SAVED_IN_TASK.value, Feature.SAVED_PER_CPU.value}:
         yield PERCPU
@@ -470,12 +432,13 @@ def _area_list_count(target: Target) -> int:
 
 
 def known_members(type_name: str) -> frozenset[str]:
-    """Return the names of all members of a type that some generation or series has."""
-    mainline = {TASK: _KNOWN_TASK_MEMBERS, KCOV: _KNOWN_KCOV_MEMBERS}.get(type_name, frozenset())
-    paths = (
-        path for series in table.SERIES for added in series.members if added.type_name == type_name for path in added.paths
+    """Return the names of KCOV's members of a type that some generation or series has."""
+    mainline = (path for field in _MAINLINE.get(type_name, {}).values() for path in field.paths)
+    added = (
+        path for series in table.SERIES for member in series.members if member.type_name == type_name for path in member.paths
     )
-    return mainline.union(path.split(".")[0] for path in paths)
+    names = frozenset(path.split(".")[0] for path in (*mainline, *added))
+    return frozenset(name for name in names if name.startswith("kcov")) if type_name == TASK else names
 
 
 def known_modes() -> frozenset[str]:

@@ -32,7 +32,7 @@ _CALLER_IS_CPU: Final = 1 << 31
 _GAP: Final = 256
 
 
-def read_log(target: Target, newest: int | None = None) -> KernelLog:
+def read_kernel_log(target: Target, newest: int | None = None) -> KernelLog:
     """Read the kernel's log; what is missing of it is among the remarks.
 
     :param newest: read only so many of the newest records, where records can be read by number; None for all.

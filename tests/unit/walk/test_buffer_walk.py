@@ -16,17 +16,18 @@ from kcovdbg.model.kcov import Reference
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.remote import Area
 from kcovdbg.model.task import Role, SavedState
+from kcovdbg.series.declaration import BufferPlace
 from kcovdbg.series.draft_2016 import PC_32
 from kcovdbg.series.table import traits_of
 from kcovdbg.series.trace_pc_ext import PC_EXT
 from kcovdbg.target.protocol import Member, Symbol
-from kcovdbg.walk.buffer_names import Place, check_name
+from kcovdbg.walk.buffer_names import check_name
 from kcovdbg.walk.buffers import read_buffer, read_place
 from kcovdbg.walk.layout import Layout
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A, J
-from tests.support.memory_target import MemoryTarget, MemoryVmalloc, Structure
+from tests.support.memory_target import MemoryTarget, Structure
 from tests.support.state import KCOV, REMOTE_KCOV, StubReader, make_kcov, make_task
 from tests.support.stub import make_stub
 
@@ -64,7 +65,7 @@ def make_target(words, size=None, *, area=AREA, word=8, order="<", **values):
 
 
 def place(size, mode="TRACE_PC", **values):
-    return Place("41", AREA, size, mode, **values)
+    return BufferPlace("41", AREA, size, mode, **values)
 
 
 def read(words, size=None, mode="TRACE_PC", *, layout=None, where=None, **values):
@@ -335,11 +336,11 @@ def test_areas():
     assert (cached.count, cached.stored_count) == (0, None)
     assert "free list" in cached.remarks[0]
     target.segments[0xFFFFC90000800000] = bytearray(struct.pack("<2Q", 1, pcs(1)[0]).ljust(512, b"\0"))
-    target.vmalloc = MemoryVmalloc([VmallocArea(0xFFFFC90000800000, 512, "kcov_ioctl", True)])
+    reader.vmalloc = {0xFFFFC90000800000: VmallocArea(0xFFFFC90000800000, 512, "kcov_ioctl", True)}
     lost = read_buffer(target, make_layout(), reader, "area:0xffffc90000800000")
     assert (lost.count, lost.capacity) == (1, 63)
     assert lost.remarks
-    target.vmalloc = None
+    reader.vmalloc = None
     unknown = read_buffer(target, make_layout(), reader, "area:0xffffc90000800000")
     assert unknown.count == 1
     assert unknown.capacity is None

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from kcovdbg.target.protocol import Symbol
-from kcovdbg.walk.printk_log import read_log
+from kcovdbg.walk.printk_log import read_kernel_log
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.declare import Declarations
 from tests.support.memory_target import MemoryTarget
@@ -111,7 +111,7 @@ def texts(log):
 
 
 def test_records():
-    log = read_log(Ring().write(b"one").write(b"two\nlines", 2_500_000_000, 3, 0x80000001).write(b"").write(b"three").done())
+    log = read_kernel_log(Ring().write(b"one").write(b"two\nlines", 2_500_000_000, 3, 0x80000001).write(b"").write(b"three").done())
     assert texts(log) == ["one", "two\nlines", "", "three"]
     assert log.records[1][:5] == (1, 2_500_000_000, 3, 0, "C1")
     assert list(log.records[1].lines()) == ["[    2.500000] two", "[    2.500000] lines"]
@@ -121,9 +121,9 @@ def test_records():
 
 def test_newest():
     ring = Ring().write(b"one").write(b"two").write(b"three")
-    assert texts(read_log(ring.done(), 2)) == ["two", "three"]
-    assert texts(read_log(ring.target, 100)) == ["one", "two", "three"]
-    assert texts(read_log(ring.target, 0)) == []
+    assert texts(read_kernel_log(ring.done(), 2)) == ["two", "three"]
+    assert texts(read_kernel_log(ring.target, 100)) == ["one", "two", "three"]
+    assert texts(read_kernel_log(ring.target, 0)) == []
 
 
 @pytest.mark.parametrize("length", [80, 85, 120, 56])
@@ -133,17 +133,17 @@ def test_text_wraps(length):
     for letter in b"abcdef":
         ring.write(bytes([letter]) * length)
         ring.tail = ring.next_id - 1 & ID_MASK
-        assert texts(read_log(ring.done())) == [chr(letter) * length]
+        assert texts(read_kernel_log(ring.done())) == [chr(letter) * length]
 
 
 def test_overwritten_and_unfinished_records_are_left_out():
     ring = Ring().write(b"one").write(b"two")
     # reserved by a printk() that is under way
     ring.write(b"three", state=0)
-    assert texts(read_log(ring.done())) == ["one", "two"]
+    assert texts(read_kernel_log(ring.done())) == ["one", "two"]
     # its block has another record's id
     ring.target.write(DATA, struct.pack("<Q", 99))
-    log = read_log(ring.target)
+    log = read_kernel_log(ring.target)
     assert texts(log) == ["two"]
     assert len(log.remarks) == 1
 
@@ -152,13 +152,13 @@ def test_damage_loses_only_what_it_hits():
     ring = Ring().write(b"one").write(b"two").write(b"three")
     target = ring.done()
     target.holes = [(DATA, DATA + 16)]
-    log = read_log(target)
+    log = read_kernel_log(target)
     # Memory is missing by page.
     assert texts(log) == []
     assert len(log.remarks) == 1
     target.holes = [(RING_AT, RING_AT + 8)]
-    assert read_log(target).records == ()
-    assert len(read_log(target).remarks) == 1
+    assert read_kernel_log(target).records == ()
+    assert len(read_kernel_log(target).remarks) == 1
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_damage_loses_only_what_it_hits():
 def test_damaged_ring(values):
     target = Ring().write(b"one").write(b"two").done()
     target.put(RING_AT, "struct printk_ringbuffer", values)
-    log = read_log(target)
+    log = read_kernel_log(target)
     assert set(texts(log)) <= {"one", "two"}
     assert log.remarks
     assert len(target.reads) < 100
@@ -186,7 +186,7 @@ def test_damaged_blocks():
         ring = Ring().write(b"one")
         ring.put(begin, end, FINALIZED)
         ring.next_id += 1
-        assert texts(read_log(ring.write(b"two").done())) == ["one", "two"]
+        assert texts(read_kernel_log(ring.write(b"two").done())) == ["one", "two"]
 
 
 def make_old(texts, first=0, size=256, seq=7, damage=b""):
@@ -216,7 +216,7 @@ def make_old(texts, first=0, size=256, seq=7, damage=b""):
 
 
 def test_old_records():
-    log = read_log(make_old([b"one", b"two", b"three"]))
+    log = read_kernel_log(make_old([b"one", b"two", b"three"]))
     assert [record[:6] for record in log.records] == [
         (7, 0, 6, 0, None, "one"),
         (8, 1_000_000_000, 6, 0, None, "two"),
@@ -225,24 +225,24 @@ def test_old_records():
 
 
 def test_old_records_wrap():
-    assert texts(read_log(make_old([b"a" * 40, b"b" * 40, b"c" * 40], first=128))) == ["a" * 40, "b" * 40, "c" * 40]
+    assert texts(read_kernel_log(make_old([b"a" * 40, b"b" * 40, b"c" * 40], first=128))) == ["a" * 40, "b" * 40, "c" * 40]
 
 
 def test_the_other_variable_of_that_name():
     target = make_old([b"one"])
     target.segments[target.symbols["log_buf"].address][:] = bytes(8)
-    assert texts(read_log(target)) == ["one"]
+    assert texts(read_kernel_log(target)) == ["one"]
 
 
 @pytest.mark.parametrize("damage", [b"\xff" * 16, b"\0" * 8 + b"\x01\0" + b"\0" * 6, b"\0" * 16])
 def test_damaged_old_records(damage):
-    log = read_log(make_old([b"one", b"two"], damage=damage))
+    log = read_kernel_log(make_old([b"one", b"two"], damage=damage))
     assert texts(log) == []
     assert log.remarks
 
 
 def test_no_printk():
-    assert read_log(MemoryTarget()) == ((), ())
+    assert read_kernel_log(MemoryTarget()) == ((), ())
 
 
 def test_command():
