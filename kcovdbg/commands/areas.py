@@ -12,7 +12,6 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Table
-from kcovdbg.model.device_areas import find_device_areas
 from kcovdbg.model.remote import Area
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.table import find_device
@@ -45,7 +44,7 @@ def _find_device_areas(state: State) -> Iterator[Area]:
     for device in state.devices:
         sections = find_device(device.feature).remote
         if sections is not None:
-            yield from find_device_areas(state, device, sections.area_words, sections.allocator)
+            yield from sections.find_areas(state, device)
 
 
 COMMAND: Final = Command(

@@ -6,11 +6,10 @@ from __future__ import annotations
 import contextlib
 from argparse import Namespace
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from kcovdbg.abi.handle import decode_handle, parse_handle
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Count, Value, matches_name, select_rows
 from kcovdbg.console.column import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, WORD, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -47,18 +46,15 @@ def _matches(entry: RemoteHandle, word: str) -> bool:
         with contextlib.suppress(ValueError):
             return parse_handle(word) == entry.handle
         names.append(str(decode_handle(entry.handle)))
-    if any(character in word for character in "*?["):
-        return any(fnmatchcase(name, word) for name in names)
-    return any(word in name for name in names)
+    return matches_name(word, names)
 
 
 def _run(context: Context, args: Namespace) -> Table:
     state = context.state(Part.REMOTE | Part.DEVICES)
-    rows = (*state.handles, *(entry for device in state.devices for entry in device.handles))
+    rows = [*state.handles, *(entry for device in state.devices for entry in device.handles)]
     missed: list[str] = []
     if args.handles:
-        missed = [word for word in args.handles if not any(_matches(entry, word) for entry in rows)]
-        rows = tuple(entry for entry in rows if any(_matches(entry, word) for word in args.handles))
+        rows, missed = select_rows(rows, args.handles, _matches)
         if not rows:
             context.status = 2
     return Table(

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import decode_handle, name_subsystem
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Count, Value, matches_name, select_rows
 from kcovdbg.console.column import ADDRESS, BOOL, COMM, DETAIL, HANDLE, NUMBER, PID, SYMBOL, Column
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
@@ -86,9 +85,7 @@ def _matches(row: _Row, word: str) -> bool:
     names = [site.function, site.file or "", site.symbol or "", row.subsystem or "", site.context or "", site.module or ""]
     if row.entry is not None and row.entry.handle is not None:
         names.append(str(decode_handle(row.entry.handle)))
-    if any(character in word for character in "*?["):
-        return any(fnmatchcase(name, word) for name in names)
-    return any(word in name for name in names)
+    return matches_name(word, names)
 
 
 def _run(context: Context, args: Namespace) -> Table:
@@ -102,8 +99,7 @@ def _run(context: Context, args: Namespace) -> Table:
     rows = list(_rows(found, sorted(handles, key=lambda entry: entry.handle or 0), problem))
     missed: list[str] = []
     if args.patterns:
-        missed = [word for word in args.patterns if not any(_matches(row, word) for row in rows)]
-        rows = [row for row in rows if any(_matches(row, word) for word in args.patterns)]
+        rows, missed = select_rows(rows, args.patterns, _matches)
         if not rows:
             context.status = 2
     return Table(

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from kcovdbg.abi.mode import PREFIX
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Count, Value, WordError, matches_name, select_rows
 from kcovdbg.console.column import ADDRESS, ANY, BOOL, NUMBER, SYSCALL, TEXT, Column
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -98,22 +97,7 @@ def _matches(task: Task, wanted: str) -> bool:
     """Return whether a word selects a task: its thread id, a pattern of its name, or a part of its name."""
     if wanted.isdecimal():
         return int(wanted) == task.fields.pid
-    if any(character in wanted for character in "*?["):
-        return fnmatchcase(task.fields.comm or "", wanted)
-    return wanted in (task.fields.comm or "")
-
-
-def _select(tasks: Iterable[Task], wanted: Sequence[str]) -> tuple[list[Task], list[str]]:
-    """Return the tasks that any of these words selects, and the words that select none."""
-    found: list[Task] = []
-    missed = dict.fromkeys(wanted)
-    for task in tasks:
-        matching = [word for word in wanted if _matches(task, word)]
-        if matching:
-            found.append(task)
-            for word in matching:
-                missed.pop(word, None)
-    return found, list(missed)
+    return matches_name(wanted, (task.fields.comm or "",))
 
 
 def _with_state(context: Context, sessions: Mapping[int, object]) -> Sequence[Task]:
@@ -144,7 +128,7 @@ def _run(context: Context, args: Namespace) -> Table:
     remarks: list[str] = []
     empty = "no such task" if args.mode else "no task" if args.all else "no task with KCOV state"
     if args.tasks:
-        tasks, missed = _select(tasks, args.tasks)
+        tasks, missed = select_rows(tasks, args.tasks, _matches)
         others = "no task" if every else "no task with KCOV state"
         remarks = [f"no task {word}" if word.isdecimal() else f"{others} matches '{word}'" for word in missed]
         if missed and not every:

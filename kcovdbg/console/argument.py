@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeVar
 
 from kcovdbg.abi.handle import parse_handle
 from kcovdbg.console.paragraph import suggest
@@ -18,6 +19,8 @@ LARGEST_NUMBER: Final = (1 << 31) - 1
 _UNITS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600}
 # Waiting functions take milliseconds in a C int.
 _LONGEST_TIME: Final = 1e6
+
+_Row = TypeVar("_Row")
 
 
 class Value(str, Enum):
@@ -177,6 +180,26 @@ def convert(argument: Argument, word: str) -> Any:
         return read(word)
     except ValueError:
         raise WordError(f"'{word}' is not {_NOUNS[argument.value]}", word, hint=EXPLANATIONS.get(argument.value)) from None
+
+
+def matches_name(word: str, names: Iterable[str]) -> bool:
+    """Return whether a word is a pattern of one of these names, or a part of one."""
+    is_pattern = any(character in word for character in "*?[")
+    return any(fnmatchcase(name, word) if is_pattern else word in name for name in names)
+
+
+def select_rows(
+    rows: Iterable[_Row], words: Sequence[str], matches: Callable[[_Row, str], bool]
+) -> tuple[list[_Row], list[str]]:
+    """Return the rows that any of these words selects, and the words that select none."""
+    found: list[_Row] = []
+    missed = dict.fromkeys(words)
+    for row in rows:
+        matching = [word for word in words if matches(row, word)]
+        found += (row,) if matching else ()
+        for word in matching:
+            missed.pop(word, None)
+    return found, list(missed)
 
 
 def parse_address(word: str) -> int:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from functools import cached_property
@@ -389,6 +389,11 @@ class State:
     def irq_areas(self) -> Mapping[int, int]:
         """Each CPU's own area for softirq sections, where it has one."""
         return {state.cpu: state.irq_area for state in self.cpu_states if state.irq_area}
+
+    def allocated_by(self, function: str) -> Iterator[VmallocArea]:
+        """Iterate over the vmalloc areas that a function allocated, as far as they can be listed."""
+        areas = (self.vmalloc or {}).values()
+        return (area for area in areas if area.allocator == function and not area.is_page_array)
 
     def is_locked(self, kcov: int) -> bool:
         """Return whether an object's ``lock`` is held."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -11,8 +11,10 @@ from kcovdbg.abi.generations import KCOV, TASK, Era
 from kcovdbg.abi.mode import PREFIX, Mode
 from kcovdbg.abi.record import Codec, Encoding
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.device import DeviceState
+from kcovdbg.model.remote import TASK_LIST, Area
 from kcovdbg.model.rule import KnownBug, Rule
-from kcovdbg.model.state import Part, State
+from kcovdbg.model.state import Part, Source, State
 from kcovdbg.target.protocol import Target
 
 
@@ -139,6 +141,25 @@ class DeviceSections:
     """Size of each area, in words of 64 bits."""
     allocator: str
     """The function that allocates areas."""
+
+    def find_areas(self, state: State, device: DeviceState) -> Iterator[Area]:
+        """Yield the areas: on the list of free ones, in use by a section, or allocated and in neither.
+
+        :param state: with the parts DEVICES, TASKS and VMALLOC.
+        :param device: as it was read.
+        """
+        found = [Area(address, self.area_words, TASK_LIST, "cached", device=device.name) for address in device.idle_areas]
+        found += (
+            Area(session.area, session.size, TASK_LIST, "in-use", session.pid, device=device.name)
+            for session in device.sessions
+            if session.depth and session.area
+        )
+        yield from found
+        claimed = {area.address for area in found}
+        unclaimed = None if state.lacks(Source.DEVICES, Source.TASKS) else "unclaimed"
+        for area in state.allocated_by(self.allocator):
+            if area.start not in claimed:
+                yield Area(area.start, area.size // 8, TASK_LIST, unclaimed, device=device.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,6 @@ from kcovdbg.abi.generations import TASK
 from kcovdbg.abi.mode import DeviceRequests, EnableRequest, Ioctl, Mode
 from kcovdbg.abi.record import Codec, Comparison, Encoding, RecordKind, Values, decode_comparison, signed_value
 from kcovdbg.model.device import DeviceSession, DeviceState
-from kcovdbg.model.device_areas import UNCLAIMED, find_allocated, find_device_areas
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov, name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Violation, values
@@ -447,13 +446,13 @@ def _check_enabled_task(state: State) -> Iterator[Violation]:
 def _check_leaks(state: State) -> Iterator[Violation]:
     certainty, reason = state.doubt(Source.DEVICES, Source.TASKS)
     for device in _devices(state):
-        for area in find_device_areas(state, device, _SECTIONS.area_words, _SECTIONS.allocator):
-            if area.state == UNCLAIMED:
+        for area in _SECTIONS.find_areas(state, device):
+            if area.state == "unclaimed":
                 message = f"{_SECTIONS.allocator}() allocated it, but no section uses it and it is not free: it is leaked"
                 shown = values(area=Hex(area.address), size=area.size)
                 yield Violation(f"area {area.address:#x}", message, shown, certainty, reason, anybody=True)
         used = {kcov.fields.area for kcov in device.objects.values() if kcov.fields is not None}
-        for buffer in find_allocated(state, DEVICE.allocator):
+        for buffer in state.allocated_by(DEVICE.allocator):
             if buffer.start not in used:
                 message = f"{buffer.caller}() allocated it with {buffer.size} bytes, but no object refers to it"
                 shown = values(area=Hex(buffer.start), size=buffer.size)
@@ -472,7 +471,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     features=(OBJECTS,),
 )
 def _check_free_memory(state: State) -> Iterator[Violation]:
-    allocated = None if state.vmalloc is None else {area.start: area for area in find_allocated(state, _SECTIONS.allocator)}
+    allocated = None if state.vmalloc is None else {area.start: area for area in state.allocated_by(_SECTIONS.allocator)}
     doubt = state.doubt(Source.DEVICES)
     for device in _devices(state):
         users = {session.area: session for session in device.sessions}

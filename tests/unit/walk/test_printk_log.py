@@ -111,7 +111,9 @@ def texts(log):
 
 
 def test_records():
-    log = read_kernel_log(Ring().write(b"one").write(b"two\nlines", 2_500_000_000, 3, 0x80000001).write(b"").write(b"three").done())
+    log = read_kernel_log(
+        Ring().write(b"one").write(b"two\nlines", 2_500_000_000, 3, 0x80000001).write(b"").write(b"three").done()
+    )
     assert texts(log) == ["one", "two\nlines", "", "three"]
     assert log.records[1][:5] == (1, 2_500_000_000, 3, 0, "C1")
     assert list(log.records[1].lines()) == ["[    2.500000] two", "[    2.500000] lines"]
