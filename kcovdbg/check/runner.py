@@ -120,7 +120,7 @@ _DOUBTS: Final = (Certainty.CERTAIN, Certainty.LIKELY, Certainty.UNSURE)
 
 
 class _RuleFindings(NamedTuple):
-    """What one rule found in one look."""
+    """The findings of one rule in one look."""
 
     rule: Rule
     findings: tuple[Finding, ...]
@@ -147,7 +147,7 @@ class Report:
     settled: int
     """Disagreements of a live kernel that were gone in a later look."""
     remarks: tuple[str, ...]
-    """What could not be read, and so was not checked."""
+    """Lines on unreadable data, which was not checked."""
 
     @property
     def notes(self) -> tuple[str, ...]:

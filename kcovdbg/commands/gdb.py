@@ -28,7 +28,7 @@ def _run(context: Context, args: Namespace) -> None:
     try:
         with subprocess.Popen(
             command,
-            # What GDB sources starts kcovdbg in this interpreter.
+            # The script that GDB sources starts kcovdbg in this interpreter.
             env={"KCOVDBG_PYTHON": sys.executable, **os.environ},
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process:

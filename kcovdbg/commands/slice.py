@@ -35,7 +35,7 @@ from kcovdbg.walk.state import StateReader
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What was read for a slice."""
+    """The data that was read for a slice."""
 
     buffers: int
     stacks: list[str]
@@ -63,7 +63,7 @@ _COLUMNS: Final = (
 
 # More than the longest call has.
 _CALL: Final = 8
-# What the state commands show.
+# For the state commands.
 _PARTS: Final = (
     Part.TASKS
     | Part.ALL_TASKS

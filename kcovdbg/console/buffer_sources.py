@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.buffer_arguments import find_reading
+from kcovdbg.console.command import Need
 from kcovdbg.console.context import Context
 from kcovdbg.console.paragraph import suggest
 from kcovdbg.console.trace_paths import FILE, FileConfinement, confine, find_trace_files
@@ -32,7 +33,6 @@ from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, merge_buffers, read_t
 from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.target.local_kernel import is_this_machine
-from kcovdbg.target.protocol import make_memory_error
 from kcovdbg.walk.buffer_names import check_name
 from kcovdbg.walk.buffers import read_buffer
 
@@ -66,11 +66,11 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
         return _read_traces(context, what.removeprefix(FILE), kernel)
     if what.startswith(USER) and context.workspace.confinement is not None:
         raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
-    problem = context.kernel.target.memory_problem
-    if problem is not None:
-        error = make_memory_error(f"{context.command.name} {what}", problem)
+    try:
+        context.require(Need.MEMORY)
+    except CapabilityError as error:
         error.hint = f"a trace is named {FILE}PATH; or {error.hint}"
-        raise error
+        raise
     if what.startswith(USER):
         return read_both_views(context, FD + what.removeprefix(USER)).user
     if what == ALL or is_pattern(what):

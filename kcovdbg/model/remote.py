@@ -30,8 +30,6 @@ class CarrierKind(str, Enum):
 
     VHOST = "vhost worker"
     """``struct vhost_worker``, up to v6.3 ``struct vhost_dev``."""
-    USBIP = "usbip device"
-    """``struct usbip_device``."""
     SKB = "sk_buff"
     """``struct sk_buff``."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a posted series declares about itself."""
+"""The declaration of a posted series: all that it adds to mainline."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class Series:
     era: Era | None = None
     """Its own row of the table of generations, if its kernels are none of mainline's."""
     era_row: Variant | None = None
-    """What docs/generations.md says of that row; the text is the era's name."""
+    """That row in docs/generations.md; the text is the era's name."""
     members: tuple[SeriesMember, ...] = ()
     enumerators: tuple[str, ...] = ()
     """Enumerators of ``enum kcov_mode`` that it may bring, with prefix."""

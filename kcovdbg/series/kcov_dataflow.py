@@ -58,7 +58,7 @@ class _Codec(Codec):
         at, end = 0, len(words)
         while at + _HEAD_WORDS <= end:
             following = at + _HEAD_WORDS + (words[at] >> 32 & 0xFFFF)
-            # What is no header says nothing about where the next one is.
+            # Without a header, the start of the next record is unknown.
             if following > end or words[at] >> 28 & 0xF not in _KINDS:
                 break
             starts.append(at)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Carriers of a common handle besides tasks: vhost workers, usbip devices, and queued packets.
+"""Carriers of a common handle besides tasks: vhost workers and queued packets.
 
-They are found behind descriptors, in each CPU's backlog, and in the table of usbip's host controllers. Carriers that only a
-driver refers to are not found, so that the list is never known to be complete.
+They are found behind descriptors and in each CPU's backlog. Carriers that only a driver refers to are not found, so that the
+list is never known to be complete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from kcovdbg.walk.files import FileWalk, OpenFile
 # A queue is bounded by its socket's buffer; a list longer than that is damage.
 _MAX_PACKETS: Final = 1 << 16
 _MAX_QUEUES: Final = 1 << 10
-_MAX_CONTROLLERS: Final = 128
 _SOCKET_QUEUES: Final = (("sk_receive_queue", "receive"), ("sk_write_queue", "write"), ("sk_error_queue", "error"))
 _CPU_QUEUES: Final = ("input_pkt_queue", "process_queue")
 # Devices whose private_data begins with, or has, a struct vhost_dev.
@@ -50,7 +49,7 @@ class CarrierWalk:
     def __iter__(self) -> Iterator[Carrier]:
         """Yield each carrier of a handle other than 0."""
         seen: set[int] = set()
-        for found in (*self._for_each_worker(), *self._for_each_packet(), *self._for_each_usbip_device()):
+        for found in (*self._for_each_worker(), *self._for_each_packet()):
             if found.handle and found.address not in seen:
                 seen.add(found.address)
                 yield found
@@ -201,33 +200,3 @@ class CarrierWalk:
             seen.add(packet)
             yield Carrier(CarrierKind.SKB, packet, self._number(packet, handle), place)
             packet = read_pointer(target, packet + following.offset)
-
-    # usbip.
-
-    def _for_each_usbip_device(self) -> Iterator[Carrier]:
-        target = self._target
-        try:
-            table = read_pointer(target, target.symbol("vhcis").address)
-            count = self._number(target.symbol("vhci_num_controllers").address, Member(0, 4, "int"))
-            handle = target.member("struct vhci_device", "ud.kcov_handle")
-            ports = target.member("struct vhci_hcd", "vdev")
-            size, controller = target.type_size("struct vhci_device"), target.type_size("struct vhci")
-        except (MissingSymbolError, MissingTypeError, ReadError):
-            # The module is not loaded, or its debug info is unknown.
-            return
-        try:
-            if not 0 <= count <= _MAX_CONTROLLERS:
-                raise ReadError(f"vhci_num_controllers is {count}", table)  # noqa: TRY301
-            for number in range(count if table else 0):
-                check_pointer(target, table, "vhcis")
-                for speed in ("vhci_hcd_hs", "vhci_hcd_ss"):
-                    hub = self._pointer(table + number * controller, "struct vhci", speed)
-                    if not hub:
-                        continue
-                    check_pointer(target, hub, "struct vhci_hcd")
-                    for port in range(ports.size // size):
-                        device = hub + ports.offset + port * size
-                        place = f"port {port} of vhci_hcd.{number} ({speed.removeprefix('vhci_hcd_')})"
-                        yield Carrier(CarrierKind.USBIP, device, self._number(device, handle), place)
-        except (ReadError, MissingTypeError) as error:
-            self.remarks.note(f"devices of usbip: {error}")

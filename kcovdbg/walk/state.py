@@ -352,7 +352,7 @@ class StateReader:
 
     @cached_property
     def _series(self) -> Reading[Mapping[str, object]]:
-        """What the rules of the posted series in this kernel need, by the feature of the series."""
+        """The data for the rules of the posted series in this kernel, by the feature of the series."""
         state, budget = self.read(READ_PARTS), self._make_budget()
         found = {
             series.feature: series.read(self.target, state, budget.read)

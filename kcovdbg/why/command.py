@@ -189,7 +189,6 @@ _VALUES: Final = (
     Column("t", ADDRESS),
     Column("tail_calls", NUMBER, title="tail calls"),
     Column("tasks", ADDRESSES, title="task", meaning="addresses of the `task_struct`"),
-    Column("usbip_devices", ADDRESSES, title="usbip", meaning="addresses of the `struct usbip_device`"),
     Column("vhost_workers", ADDRESSES, title="vhost"),
 )
 _COLUMNS: Final = (

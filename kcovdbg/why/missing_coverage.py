@@ -36,7 +36,7 @@ _INTERRUPT_EXIT: Final = re.compile(
     r"|(prepare_)?exit_to_usermode\w*|do_notify_resume)$"
 )
 _NAMED: Final = 8
-_CARRIER_KEYS: Final = {CarrierKind.VHOST: "vhost_workers", CarrierKind.USBIP: "usbip_devices", CarrierKind.SKB: "sk_buffs"}
+_CARRIER_KEYS: Final = {CarrierKind.VHOST: "vhost_workers", CarrierKind.SKB: "sk_buffs"}
 
 
 class Reason(str, Enum):

@@ -43,12 +43,6 @@ struct vhost_virtqueue { struct vhost_dev *dev; };
 struct vhost_dev { struct mm_struct *mm; struct vhost_virtqueue **vqs; int nvqs; struct task_struct *worker; u64 kcov_handle; };
 """,
 }
-USBIP = """
-struct usbip_device { int side; int status; u64 kcov_handle; };
-struct vhci_device { struct usb_device *udev; struct usbip_device ud; };
-struct vhci_hcd { struct vhci *vhci; u32 status; struct vhci_device vdev[8]; };
-struct vhci { u32 lock; struct vhci_hcd *vhci_hcd_hs; struct vhci_hcd *vhci_hcd_ss; };
-"""
 
 
 class Carriers:
@@ -200,23 +194,6 @@ def test_a_vhost_device_whose_types_are_unknown():
     assert "struct vhost_vsock" in remarks[0]
 
 
-def test_usbip_devices():
-    carriers = Carriers(E9A, USBIP)
-    hub = carriers.put("struct vhci_hcd")
-    table = carriers.put("struct vhci", vhci_hcd_hs=hub)
-    carriers.kernel.write_word(carriers.kernel.add_symbol("vhcis", 8), table)
-    carriers.kernel.write_word(carriers.kernel.add_symbol("vhci_num_controllers", 4), 1, 4)
-    ports = carriers.kernel.offset("struct vhci_hcd", "vdev")
-    device = hub + ports + 3 * carriers.target.type_size("struct vhci_device")
-    carriers.target.put(device, "struct vhci_device", {"ud.kcov_handle": HANDLE})
-    found, remarks = carriers.walk()
-    assert list(remarks) == []
-    assert [tuple(carrier) for carrier in found] == [(CarrierKind.USBIP, device, HANDLE, "port 3 of vhci_hcd.0 (hs)", None)]
-    carriers.kernel.write_word(table + carriers.kernel.offset("struct vhci", "vhci_hcd_ss"), 0x1234)
-    _, remarks = carriers.walk()
-    assert "devices of usbip" in remarks[0]
-
-
 def test_nothing_of_all_that():
-    """A kernel without vhost, sockets and usbip has no carriers, and there is no remark."""
+    """A kernel without vhost and sockets has no carriers, and there is no remark."""
     assert Carriers(E9A, "struct nothing { int i; };").walk() == ([], [])
