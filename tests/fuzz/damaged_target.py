@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import drgn
 from drgn.helpers.linux.mm import follow_phys
 
 from kcovdbg.elf.header import make_note, parse_notes
-from kcovdbg.errors import KcovdbgError
 from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.drgn.program_memory import copy_program
 from kcovdbg.target.drgn.target import DrgnTarget
@@ -20,10 +18,8 @@ from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.opener import TargetOptions, open_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from kcovdbg.model.memory import StackFrame, VmallocArea
-    from kcovdbg.target.protocol import SlabObject, Vma
 
 PAGE = 4096
 LINE = 64
@@ -45,7 +41,6 @@ class DamagedMemory:
         self.removed: set[int] = set()
         self.damaged: frozenset[int] = frozenset()
         """The lines that aren't what they were, by physical address over their size."""
-        self._recorded: list[set[int]] = []
 
     def heal(self) -> None:
         """Undo all damage."""
@@ -67,16 +62,6 @@ class DamagedMemory:
             )
         self.damaged = frozenset(lines)
 
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[set[int]]:
-        """Gather the lines that are read inside the block."""
-        lines: set[int] = set()
-        self._recorded.append(lines)
-        try:
-            yield lines
-        finally:
-            self._recorded = [other for other in self._recorded if other is not lines]
-
     def page(self, page: int) -> bytes | None:
         """Return a page as it is now, None where there is none."""
         try:
@@ -92,8 +77,6 @@ class DamagedMemory:
     def read(self, address: int, count: int, offset: int = 0, physical: bool = True) -> bytes:
         """Read any span. The parameters are what drgn gives a reader."""
         del offset, physical
-        for lines in self._recorded:
-            lines.update(range(address // LINE, (address + count - 1) // LINE + 1))
         start = address & -PAGE
         if address + count <= start + PAGE:
             return self._page(start)[address - start : address - start + count]
@@ -126,114 +109,6 @@ class DamagedMemory:
             address, data = address + len(piece), data[len(piece) :]
 
 
-def _copy(error: KcovdbgError) -> KcovdbgError:
-    """Copy an error without its traceback, which holds on to all that was walked over."""
-    copied = type(error).__new__(type(error), *error.args)
-    vars(copied).update(vars(error))
-    return copied
-
-
-class Memo:
-    """Answers that were computed once, each with the lines that it was computed from.
-
-    It holds while none of these is damaged: the same bytes give the same answer, and the same error.
-    """
-
-    def __init__(self, memory: DamagedMemory) -> None:
-        self.memory = memory
-        self._known: dict[tuple[object, ...], tuple[object, KcovdbgError | None, frozenset[int]]] = {}
-
-    def ask(self, key: tuple[object, ...], compute: Callable[[], Any]) -> Any:
-        """Return what the function returns, or returned."""
-        damaged = self.memory.damaged
-        known = self._known.get(key)
-        if known is None or not known[2].isdisjoint(damaged):
-            answer: object = None
-            problem: KcovdbgError | None = None
-            with self.memory.recording() as lines:
-                try:
-                    answer = compute()
-                except KcovdbgError as error:
-                    problem = _copy(error)
-            known = answer, problem, frozenset(lines)
-            if lines.isdisjoint(damaged):
-                self._known[key] = known
-        answer, problem, _ = known
-        if problem is not None:
-            raise _copy(problem)
-        return answer
-
-
-class _Listed(NamedTuple):
-    """What an iterator yielded, and what ended it."""
-
-    items: tuple[Any, ...]
-    problem: KcovdbgError | None
-
-    def replay(self) -> Iterator[Any]:
-        yield from self.items
-        if self.problem is not None:
-            raise _copy(self.problem)
-
-
-def _exhaust(iterator: Iterator[Any]) -> _Listed:
-    items: list[Any] = []
-    try:
-        for item in iterator:
-            items.append(item)
-    except KcovdbgError as error:
-        return _Listed(tuple(items), _copy(error))
-    return _Listed(tuple(items), None)
-
-
-class MemoVmas:
-    """Mappings, each address space's walked again when what it is read from is damaged."""
-
-    def __init__(self, source: Any, memo: Memo) -> None:
-        self._source, self._memo = source, memo
-
-    def for_each_vma(self, mm: int) -> Iterator[Vma]:
-        yield from self._memo.ask(("vma", mm), lambda: _exhaust(self._source.for_each_vma(mm))).replay()
-
-
-class MemoVmalloc:
-    """Vmalloc areas."""
-
-    def __init__(self, source: Any, memo: Memo) -> None:
-        self._source, self._memo = source, memo
-
-    def for_each_vmalloc_area(self) -> Iterator[VmallocArea]:
-        yield from self._memo.ask(("vmalloc",), lambda: _exhaust(self._source.for_each_vmalloc_area())).replay()
-
-
-class MemoSlab:
-    """Slab objects."""
-
-    def __init__(self, source: Any, memo: Memo) -> None:
-        self._source, self._memo = source, memo
-
-    def for_each_file(self) -> Iterator[int]:
-        yield from self._memo.ask(("files",), lambda: _exhaust(self._source.for_each_file())).replay()
-
-    def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
-        yield from self._memo.ask(("slab", size), lambda: _exhaust(self._source.for_each_slab_object(size))).replay()
-
-
-class MemoStacks:
-    """Stacks."""
-
-    def __init__(self, source: Any, memo: Memo) -> None:
-        self._source, self._memo = source, memo
-
-    def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        found: Sequence[StackFrame] = self._memo.ask(("stack", task), lambda: self._source.stack_trace(task))
-        return found
-
-    def crashed_task(self) -> int | None:
-        found: int | None = self._memo.ask(("crashed",), self._source.crashed_task)
-        return found
-
-
 class DamagedTarget(DrgnTarget):
     """A target over damaged memory."""
 
@@ -242,18 +117,6 @@ class DamagedTarget(DrgnTarget):
         self.memory = memory
         self.notes_of_dump = b""
         self._source = source
-        self.plain: tuple[Any, ...] = (self.vmas, self.vmalloc, self.slab, self.stacks)
-        memo = Memo(memory)
-        self.quick: tuple[Any, ...] = (
-            MemoVmas(self.vmas, memo),
-            MemoVmalloc(self.vmalloc, memo),
-            MemoSlab(self.slab, memo),
-            MemoStacks(self.stacks, memo),
-        )
-
-    def use_memo(self, use: bool) -> None:
-        """Let drgn's helpers walk only where something is damaged, or always."""
-        self.vmas, self.vmalloc, self.slab, self.stacks = self.quick if use else self.plain
 
     def heal(self) -> None:
         """Undo all damage, and forget what was read of memory."""

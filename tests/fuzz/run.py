@@ -122,13 +122,11 @@ class Fuzzer:
         snapshot = read_state(self.target, self.layout, _PARTS)
         self.places = Places(self.target, snapshot)
         # Memory that a whole run reads can be damaged.
-        self.target.use_memo(False)
         case = Case(self, Figures(), "healthy", Random(0))
         for line in (*STATE, *TEXTS, "check -a", *case.questions()):
             case.command(line)
         assert case.figures.is_clean, case.figures.problems
         self.places.pages = sorted(self.target.memory.pages)
-        self.target.use_memo(True)
         self.oracle = Oracle(self.target, case.rows) if is_judged else None
         if self.oracle is not None:
             self.places.add_more(self.oracle.reader)
@@ -164,7 +162,6 @@ class Fuzzer:
         except TooSlowError:
             figures.hangs.append(f"seed {seed} ({damage})")
         finally:
-            self.target.use_memo(True)
             self.target.heal()
         took = time.monotonic() - started
         figures.cases += 1
@@ -212,8 +209,6 @@ class Case:
         """Ask for the state and for some of the rest, seldom for all; judge the answers where there is an oracle."""
         fuzzer, random = self._fuzzer, self._random
         whole = random.random() < 0.005
-        # Of one case in two hundred nothing at all is remembered.
-        fuzzer.target.use_memo(not whole)
         self._judge()
         lines = [random.choice(TEXTS)]
         if random.random() < 0.4:
