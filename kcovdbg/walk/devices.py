@@ -17,7 +17,7 @@ from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Device
-from kcovdbg.target.lists import Links, Remarks, finish, follow_chain, follow_list
+from kcovdbg.target.lists import Links, Remarks, finish, follow_chain, follow_list, read_links
 from kcovdbg.target.pointer import check_pointer, read_pointer, read_word
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.files import FileWalk
@@ -254,12 +254,12 @@ class DeviceWalk:
 
         def read_area(link: int) -> tuple[int, Links]:
             check_pointer(self._target, link, "area", word)
-            return link, Links(read_pointer(self._target, link), read_pointer(self._target, link + word))
+            return link, read_links(self._target, link)
 
         try:
             head = self._target.symbol(remote.idle_list).address
             count = read_word(self._target, self._target.symbol(remote.idle_count).address)
-            ends = Links(read_pointer(self._target, head), read_pointer(self._target, head + word))
+            ends = read_links(self._target, head)
         except (MissingSymbolError, ReadError) as error:
             self.remarks.note(f"{self._device.name}: free areas could not be found: {error}")
             return (), None

@@ -15,7 +15,7 @@ from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, R
 from kcovdbg.model.memory import ListLink
 from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, CachedArea
 from kcovdbg.model.state import Reading, Source
-from kcovdbg.target.lists import Links, finish, follow_list
+from kcovdbg.target.lists import Links, finish, follow_list, read_links
 from kcovdbg.target.pointer import check_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import AREA, REMOTE, Layout
@@ -149,7 +149,7 @@ def read_cached_areas(target: Target, layout: Layout) -> Reading[tuple[CachedAre
     remarks: list[str] = []
     for name, head in lists.heads:
         try:
-            ends = Links(read_pointer(target, head), read_pointer(target, head + target.word_size))
+            ends = read_links(target, head)
         except ReadError as error:
             remarks.append(f"the list of {name} areas could not be read: {error}")
             continue
