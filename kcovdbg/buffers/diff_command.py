@@ -40,16 +40,13 @@ from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align
 from kcovdbg.records.located_records import find_indices
 from kcovdbg.records.loop_folding import find_runs
-from kcovdbg.records.native_loops import Block
 from kcovdbg.records.pc_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs, count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.records.trace_file import group_runs
+from kcovdbg.records.trace_file import group_runs, sum_up_remarks
 
 _SEVERAL: Final = "diff A1 A2 A3 -- B1 B2 B3"
-_MAX_REMARKS: Final = 5
-"""Limit for remarks on the traces that one word names."""
 _LINES: Final = 4
 """Limit for the lines of a function that are listed."""
 
@@ -198,16 +195,9 @@ def _count_side(context: Context, words: Sequence[str], build: TraceBuild, side:
         traces[word] += 1
     remarks: list[str] = []
     for word, its in remark_counts.items():
-        remarks += _sum_up_remarks(word, its, traces[word]) if word.startswith(FILE) else its
+        summed = sum_up_remarks(its, traces[word], "traces")
+        remarks += (f"{word}: {remark}" for remark in summed) if word.startswith(FILE) else its
     return _SideRuns(runs, remarks)
-
-
-def _sum_up_remarks(word: str, remark_counts: Counter[str], traces: int) -> Iterator[str]:
-    """Yield the most frequent remarks about the traces that a word names."""
-    for remark, times in remark_counts.most_common(_MAX_REMARKS):
-        yield f"{word}: {remark}" if traces == 1 else f"{word}: {times} of {traces} traces: {remark}"
-    if len(remark_counts) > _MAX_REMARKS:
-        yield f"{word}: {len(remark_counts) - _MAX_REMARKS} more remarks about single traces"
 
 
 def _compare(context: Context, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]) -> BuildComparison:
@@ -389,14 +379,16 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     offsets = [buffer.kaslr_offset for buffer in buffers]
 
     def changes() -> Iterator[_Change]:
-        for side, start, end in _spans(alignment):
-            place = 0 if side is DiffSide.LEFT else 1
+        for span in _find_spans(alignment):
+            if span.side is None:
+                continue
+            place, records = span.place, span.records
             names = comparison.names[place]
-            names.prefetch(pc for pc in sides[place][start:end] if pc)
-            for index in range(start, end):
+            names.prefetch(pc for pc in sides[place][records.start : records.stop] if pc)
+            for index in records:
                 pc = sides[place][index]
                 yield _Change(
-                    side,
+                    span.side,
                     numbers[place][index],
                     pc,
                     names[pc],
@@ -416,44 +408,54 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     )
 
 
-def _spans(alignment: Alignment) -> Iterator[tuple[DiffSide, int, int]]:
-    """Yield the spans on one side only: the side, the first record and the one after the last."""
+class _Span(NamedTuple):
+    """Consecutive records of one side, or of both."""
+
+    side: DiffSide | None
+    """None for both."""
+    starts: tuple[int, int]
+    """The first record on the left and on the right, or where it would be."""
+    length: int
+
+    @property
+    def place(self) -> int:
+        return 1 if self.side is DiffSide.RIGHT else 0
+
+    @property
+    def records(self) -> range:
+        return range(self.starts[self.place], self.starts[self.place] + self.length)
+
+
+def _find_spans(alignment: Alignment) -> Iterator[_Span]:
     i = j = 0
     for left, right, length in (*alignment.blocks, (alignment.left, alignment.right, 0)):
-        if i < left:
-            yield DiffSide.LEFT, i, left
-        if j < right:
-            yield DiffSide.RIGHT, j, right
+        spans = (
+            _Span(DiffSide.LEFT, (i, j), left - i),
+            _Span(DiffSide.RIGHT, (left, j), right - j),
+            _Span(None, (left, right), length),
+        )
+        yield from (span for span in spans if span.length)
         i, j = left + length, right + length
 
 
 def _ordered_lines(
     alignment: Alignment, sides: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]], names_of: Sequence[LocationCache]
-) -> Iterator[Sequence[tuple[str, str]]]:
-    following = iter(alignment.blocks)
-    block = next(following, None)
-    for side, start, end in _spans(alignment):
-        # First the equal records before it.
-        while (
-            block is not None and (block.left + block.length if side is DiffSide.LEFT else block.right + block.length) <= start
-        ):
-            yield _equal_line(block, numbers)
-            block = next(following, None)
-        place, sign, style = (0, "<", "left") if side is DiffSide.LEFT else (1, ">", "right")
-        names = names_of[place]
-        names.prefetch(pc for pc in sides[place][start:end] if pc)
-        for run in find_runs(sides[place], partial(_run_name, names), start, end):
-            where = place_text(names.frame(sides[place][run.first]))
-            text = f"{sign} {numbers[place][run.first]:>8}  {f'×{run.length}' if run.length > 1 else '':>6}  {run.group}"
-            yield ((style, text), ("path", f"  {where}" if where else ""))
-    while block is not None:
-        yield _equal_line(block, numbers)
-        block = next(following, None)
-
-
-def _equal_line(block: Block, numbers: Sequence[Sequence[int]]) -> Line:
-    left, right = numbers[0][block.left], numbers[1][block.right]
-    return (("remark", f"  {block.length} equal records from {left} and {right} on"),)
+) -> Iterator[Line]:
+    for span in _find_spans(alignment):
+        if span.side is None:
+            left, right = (its[start] for its, start in zip(numbers, span.starts, strict=True))
+            yield (("remark", f"  {span.length} equal records from {left} and {right} on"),)
+            continue
+        sign = "<>"[span.place]
+        names, pcs, records = names_of[span.place], sides[span.place], span.records
+        names.prefetch(pc for pc in pcs[records.start : records.stop] if pc)
+        for run in find_runs(pcs, partial(_run_name, names), records.start, records.stop):
+            where = place_text(names.frame(pcs[run.first]))
+            number, times = numbers[span.place][run.first], f"×{run.length}" if run.length > 1 else ""
+            yield (
+                (span.side.value, f"{sign} {number:>8}  {times:>6}  {run.group}"),
+                ("path", f"  {where}" if where else ""),
+            )
 
 
 def _run_name(names: LocationCache, pc: int) -> str:

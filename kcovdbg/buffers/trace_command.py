@@ -6,11 +6,11 @@ from __future__ import annotations
 from argparse import Namespace
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import count
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.compare.build_match import BuildComparison
@@ -51,8 +51,10 @@ _INDENTED: Final = 24
 """Levels that are indented in text."""
 
 
-_Classifier: TypeAlias = Callable[[Frame], "str | None"]
-"""Returns the class of a function."""
+_BOTH: Final = "both"
+_WHAT: Final = "what"
+_AGAINST: Final = "against"
+_SIGNS: Final = {_BOTH: "", _WHAT: ">", _AGAINST: "<"}
 
 
 class _Row(NamedTuple):
@@ -62,6 +64,16 @@ class _Row(NamedTuple):
     """Of its class."""
     values: tuple[str, ...] = ()
     """Arguments and result of the function, in the first of its rounds."""
+    side: str = _WHAT
+    """Which trace has it, where two are compared."""
+    against: int | None = None
+    """Its records in the trace that is compared with, where both have it."""
+
+    @property
+    def records(self) -> tuple[int | None, int | None]:
+        """In the trace that is compared with, and in the other one."""
+        own = self.step.records
+        return (own, None) if self.side == _AGAINST else (self.against, own)
 
     @property
     def frame(self) -> Frame:
@@ -90,49 +102,6 @@ _COLUMNS: Final = (
     Column("class", TEXT, value=lambda row: row.name, hide_empty=True, priority=2),
     where_column(lambda row: place_text(row.frame) or None, priority=1),
 )
-_BOTH: Final = "both"
-_WHAT: Final = "what"
-_AGAINST: Final = "against"
-_SIGNS: Final = {_BOTH: "", _WHAT: ">", _AGAINST: "<"}
-
-
-class _ComparedRow(NamedTuple):
-    """A function of one of two traces, or of both."""
-
-    row: _Row
-    other: _Row | None
-    """In the trace that is compared with, where both have it."""
-    side: str
-
-    @property
-    def step(self) -> TraceStep:
-        return self.row.step
-
-    @property
-    def location(self) -> Location:
-        return self.row.location
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return self.row.values
-
-    @property
-    def frame(self) -> Frame:
-        return self.row.frame
-
-    @property
-    def name(self) -> str | None:
-        return self.row.name
-
-    @property
-    def records(self) -> tuple[int | None, int | None]:
-        """In the trace that is compared with, and in the other one."""
-        own = self.row.step.records
-        if self.other is not None:
-            return self.other.step.records, own
-        return (own, None) if self.side == _AGAINST else (None, own)
-
-
 _COMPARED_COLUMNS: Final = (
     Column("side", TEXT, text=lambda row: _SIGNS[row.side], title=""),
     _COLUMNS[0],
@@ -170,25 +139,24 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         return
     if args.what is None:
         raise WordError("trace: buffer name is missing", None, hint="trace 41, for the buffer of task 41")
-    classify = _make_classifier()
     if args.against is not None:
-        yield from _compare(context, args, classify)
+        yield from _compare(context, args)
         return
     (build,) = find_builds(context, [[args.what]])
     (wanted,) = make_filters(args, build.names)
-    story = _read(context, args, args.what, build, wanted, classify)
+    story = _read(context, args, args.what, build, wanted)
     shown, more = _choose(context, args, story.steps)
     yield Lines(((("header", buffer_title(story.buffer)),),))
     yield Table(
         _COLUMNS,
-        tuple(_make_row(step, story, classify) for step in shown),
+        tuple(_make_row(step, story) for step in shown),
         remarks=(*story.remarks, *build_remarks(context, [build]), *more),
         empty="no records",
         errors=lambda row: approximate_errors(row.location),
     )
 
 
-def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wanted: PcFilter, classify: _Classifier) -> _Story:
+def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wanted: PcFilter) -> _Story:
     buffer = find_buffer(context, what, build.kernel)
     names = build.names
     remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer), *buffer.remarks]
@@ -198,7 +166,7 @@ def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wante
     if not wanted.passes_all:
         numbers = find_indices(buffer, wanted)
         pcs = array("Q", (pcs[index] for index in numbers))
-    positions, left_out = _leave_out(pcs, names, frozenset(args.include or ()), classify)
+    positions, left_out = _leave_out(pcs, names, frozenset(args.include or ()))
     kept = array("Q", (pcs[at] for at in positions))
     numbers = array("Q", (numbers[at] for at in positions)) if buffer.encoding.codec.is_variable else ()
     if left_out:
@@ -207,16 +175,16 @@ def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wante
     return _Story(buffer, names, kept, numbers, _find_steps(kept, names, in_chain=not args.unique), remarks)
 
 
-def _compare(context: Context, args: Namespace, classify: _Classifier) -> Iterator[Renderable]:
+def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
     """Yield the functions of two traces, aligned in their order."""
     whats = (args.against, args.what)
     builds = find_builds(context, [[what] for what in whats])
     filters = make_filters(args, *(build.names for build in builds))
-    stories = [_read(context, args, *side, classify) for side in zip(whats, builds, filters, strict=True)]
+    stories = [_read(context, args, *side) for side in zip(whats, builds, filters, strict=True)]
     remarks = [f"{story.buffer.name}: {remark}" for story in stories for remark in story.remarks]
     comparison = compare_builds(builds, [set(story.pcs) for story in stories])
     remarks += [*build_remarks(context, builds), *comparison.remarks()]
-    rows = list(_align(stories, comparison, classify))
+    rows = list(_align(stories, comparison))
     differing = sum(row.side != _BOTH for row in rows)
     context.status = 1 if differing else 0
     shown = rows
@@ -239,17 +207,17 @@ def _compare(context: Context, args: Namespace, classify: _Classifier) -> Iterat
     )
 
 
-def _align(stories: Sequence[_Story], comparison: BuildComparison, classify: _Classifier) -> Iterator[_ComparedRow]:
+def _align(stories: Sequence[_Story], comparison: BuildComparison) -> Iterator[_Row]:
     """Yield the functions of both traces in order, those in both once."""
     numbers: defaultdict[object, int] = defaultdict(count(1).__next__)
-    rows = [[_make_row(step, story, classify) for step in story.steps] for story in stories]
+    rows = [[_make_row(step, story) for step in story.steps] for story in stories]
     sides = [array("Q", [numbers[_find_key(comparison, row, side)] for row in its]) for side, its in enumerate(rows)]
     i = j = 0
     for left, right, length in (*align(*sides).blocks, (len(sides[0]), len(sides[1]), 0)):
-        yield from (_ComparedRow(row, None, _AGAINST) for row in rows[0][i:left])
-        yield from (_ComparedRow(row, None, _WHAT) for row in rows[1][j:right])
+        yield from (row._replace(side=_AGAINST) for row in rows[0][i:left])
+        yield from rows[1][j:right]
         for at in range(length):
-            yield _ComparedRow(rows[1][right + at], rows[0][left + at], _BOTH)
+            yield rows[1][right + at]._replace(side=_BOTH, against=rows[0][left + at].step.records)
         i, j = left + length, right + length
 
 
@@ -279,27 +247,16 @@ def _find_context(differs: Sequence[bool], depths: Sequence[int]) -> list[int]:
     return sorted(found)
 
 
-def _leave_out(
-    pcs: Sequence[int], names: LocationCache, included: frozenset[str], classify: _Classifier
-) -> tuple[array[int], Counter[str]]:
+def _leave_out(pcs: Sequence[int], names: LocationCache, included: frozenset[str]) -> tuple[array[int], Counter[str]]:
     """Return where the records outside the classes that are left out are, and the number of the others by class.
 
     Records without an address belong to no function and are left out as well.
     """
-    class_of = {pc: classify(_outer_frame(names[pc])) for pc in set(pcs) if pc}
+    class_of = {pc: find_class(_outer_frame(names[pc])) for pc in set(pcs) if pc}
     left_out = Counter(name for pc in pcs if pc and (name := class_of[pc]) is not None and name not in included)
     if _ALL in included:
         left_out.clear()
     return array("Q", (at for at, pc in enumerate(pcs) if pc and class_of[pc] not in left_out)), left_out
-
-
-def _make_classifier() -> _Classifier:
-    @cache
-    def classify(function: str | None, file: str | None) -> str | None:
-        # There are hundreds of patterns, and a function has many PCs.
-        return find_class(Frame(function, file, None, None))
-
-    return lambda frame: classify(frame.function, frame.file)
 
 
 def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> list[TraceStep]:
@@ -334,9 +291,9 @@ def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[
     return shown, ()
 
 
-def _make_row(step: TraceStep, story: _Story, classify: _Classifier) -> _Row:
+def _make_row(step: TraceStep, story: _Story) -> _Row:
     location = story.names[story.pcs[step.first]]
-    return _Row(step, location, classify(_outer_frame(location)), tuple(_step_values(step, story, _outer_frame(location))))
+    return _Row(step, location, find_class(_outer_frame(location)), tuple(_step_values(step, story, _outer_frame(location))))
 
 
 def _step_values(step: TraceStep, story: _Story, frame: Frame) -> Iterator[str]:

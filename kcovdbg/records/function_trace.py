@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from kcovdbg.model.location import Frame
-from kcovdbg.records.located_records import matches_file
+from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.loop_folding import FunctionRun
 
 _HEADER: Final = ".h"
@@ -225,15 +226,21 @@ OUTERMOST: Final = (
 _SYSTEM_CALLS: Final = ("__*_sys_*", "__se_sys_*", "__do_sys_*", "ksys_*", "do_sys_*", "*_syscall_*", "do_syscall*")
 
 
-def find_class(frame: Frame, classes: Iterable[FunctionClass] = CLASSES) -> str | None:
+def find_class(frame: Frame) -> str | None:
     """Return the name of the class that a function is in; None for one in no class, and for the functions of system calls.
 
     :param frame: the function, with the file that it was compiled from.
     """
-    name = frame.function
-    if name is None or any(fnmatchcase(name, pattern) for pattern in _SYSTEM_CALLS):
+    return _find_class(frame.function, frame.file)
+
+
+@cache
+def _find_class(function: str | None, file: str | None) -> str | None:
+    # There are hundreds of patterns, and a function has many PCs.
+    if function is None or any(fnmatchcase(function, pattern) for pattern in _SYSTEM_CALLS):
         return None
-    for one in classes:
-        if any(fnmatchcase(name, pattern) for pattern in one.functions) or any(matches_file(path, frame) for path in one.files):
+    for one in CLASSES:
+        is_in_file = file is not None and any(matches_path(path, file) for path in one.files)
+        if is_in_file or any(fnmatchcase(function, pattern) for pattern in one.functions):
             return one.name
     return None

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from itertools import repeat
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encoding
@@ -128,6 +128,9 @@ _OTHER_TEXTS: Final = (
     (re.compile(rb"Module,Filename,Function,Covered"), "syzkaller's funccover"),
     (re.compile(rb"#!"), "a script"),
     (re.compile(rb"\s*-:\s*0:Source:"), "a gcov file"),
+    (re.compile(rb'[{\[].*"https://www\.speedscope\.app', re.DOTALL), "speedscope's JSON"),
+    (re.compile(rb'[{\[].*"traceEvents"', re.DOTALL), "Chrome's trace events"),
+    (re.compile(rb'[{\[].*"covered_blocks"', re.DOTALL), "syzkaller's JSON of covered lines"),
 )
 # Lines of files whose addresses are not what a run executed.
 _LISTINGS: Final = (
@@ -141,11 +144,6 @@ _LISTINGS: Final = (
     ),
     (re.compile(rb"\S+ \d+ -?\d+ \S+ (Live|Loading|Unloading) (0x)?[0-9a-f]+.*"), "a list of modules"),
     (re.compile(rb"\s*(0x)?[0-9a-fA-F]{8,16}-(0x)?[0-9a-fA-F]{8,16}\s.*"), "a list of address ranges"),
-)
-_OTHER_JSON: Final = (
-    (rb'"https://www.speedscope.app', "speedscope's JSON"),
-    (rb'"traceEvents"', "Chrome's trace events"),
-    (rb'"covered_blocks"', "syzkaller's JSON of covered lines"),
 )
 # The first line of folded stacks: names, and how often.
 _FOLDED: Final = re.compile(rb"[^\s;]+(;[^\s;]+)+ \d+\s*\Z")
@@ -258,14 +256,9 @@ def _read_text(path: object, data: bytes, wanted: PcFormat | None, is_address: A
     start = data[:_START].lstrip()
     if wanted is None:
         _refuse_other_texts(path, start)
-    if wanted is PcFormat.DRCOV or (wanted is None and start.startswith(b"DRCOV VERSION")):
-        return _read_drcov(path, data)
-    if wanted is PcFormat.CSV or (wanted is None and _find_column(start) is not None):
-        return _read_csv(path, data, is_address)
-    if wanted is PcFormat.JSON or (wanted is None and _is_json(start, data)):
-        return _read_json(path, data, is_address)
-    if wanted is PcFormat.MODOFF or (wanted is None and _first_line(start, _OFFSET)):
-        return _read_offsets(path, data)
+    for kind, is_of_kind, read in _TEXT_READERS:
+        if wanted is kind or (wanted is None and is_of_kind(start, data)):
+            return read(path, data, is_address)
     if wanted in (PcFormat.BINARY, PcFormat.WORDS, PcFormat.SANCOV):
         return _read_binary(path, data, wanted, (0, 0))
     return _read_numbers(path, data, wanted, is_address)
@@ -291,10 +284,6 @@ def _refuse_other_texts(path: object, start: bytes) -> None:
     for pattern, found in _LISTINGS:
         if _first_line(start, pattern):
             raise NotATraceError(path, found, hint="--format text reads its addresses nevertheless")
-    if start[:1] in (b"{", b"["):
-        for text, found in _OTHER_JSON:
-            if text in start:
-                raise NotATraceError(path, found, hint="it has no PCs")
 
 
 class _Lines:
@@ -319,16 +308,17 @@ class _Lines:
                 self.first = SkippedLine(number, line.strip()[:_QUOTED].decode("utf-8", "replace"))
         return len(found)
 
-    def check(self, path: object) -> None:
-        """Refuse the file if too few lines have an address.
+    def make_file(self, path: object, kind: PcFormat, data: bytes, **more: Any) -> PcFile:
+        """Return the file.
 
-        :raises NotATraceError: then.
+        :raises NotATraceError: when too few lines have an address.
         """
         if self.first is not None and self.lines - self.skipped < _LEAST * self.lines:
             if _FOLDED.match(self.first.text.encode()):
                 raise NotATraceError(path, "folded stacks", hint="it has no PCs")
             detail = f"line {self.first.number} has no address: '{self.first.text}'"
             raise NotATraceError(path, "text", detail=detail, hint=_HEX_HINT)
+        return PcFile(kind, data, self.words, skipped=self.skipped, first_skipped=self.first, **more)
 
 
 def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
@@ -372,17 +362,15 @@ def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address
             tokens = _TOKEN.findall(line, 0 if place is None else place.end())
             is_loose |= bool(lines.add(number, line, (_parse(token, wanted) for token in tokens)) and not _is_list(line))
             is_decimal += sum(token.lstrip(b"-").isdigit() for token in tokens)
-    first, skipped = lines.first, lines.skipped
     if count_line is not None and count_line == len(lines.words):
         lines.skipped -= 1
         lines.lines -= 1
-        skipped, first = lines.skipped, first if lines.skipped else None
+        lines.first = lines.first if lines.skipped else None
     else:
         count_line = None
-    lines.check(path)
     is_text = is_loose or wanted is PcFormat.TEXT
     kind = PcFormat.TEXT if is_text else PcFormat.DECIMAL if is_decimal * 2 > len(lines.words) else PcFormat.HEX
-    return PcFile(kind, data, lines.words, skipped=skipped, first_skipped=first, count_line=count_line)
+    return lines.make_file(path, kind, data, count_line=count_line)
 
 
 def _is_list(line: bytes) -> bool:
@@ -430,15 +418,7 @@ def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
             continue
         last = value
         lines.add(number, line, (value,))
-    lines.check(path)
-    return PcFile(
-        PcFormat.CSV,
-        data,
-        lines.words,
-        skipped=lines.skipped,
-        first_skipped=lines.first,
-        lists_all_points=lists_all_points,
-    )
+    return lines.make_file(path, PcFormat.CSV, data, lists_all_points=lists_all_points)
 
 
 def _read_json(path: object, data: bytes, is_address: AddressTest) -> PcFile:
@@ -470,7 +450,7 @@ def _file_name(path: bytes) -> str:
     return re.split(rb"[/\\]", path.strip())[-1].decode("utf-8", "replace")
 
 
-def _read_offsets(path: object, data: bytes) -> PcFile:
+def _read_offsets(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
     """Read modules with offsets; those of lines that are none are counted."""
     names: dict[str, int] = {}
     module_of = array("I")
@@ -482,17 +462,8 @@ def _read_offsets(path: object, data: bytes) -> PcFile:
         lines.add(number, line, () if match is None else (int(match[2], 16),))
         if match is not None:
             module_of.append(names.setdefault(_file_name(match[1]), len(names)))
-    lines.check(path)
     modules = tuple(ModuleBase(name, None) for name in names)
-    return PcFile(
-        PcFormat.MODOFF,
-        data,
-        lines.words,
-        skipped=lines.skipped,
-        first_skipped=lines.first,
-        modules=modules,
-        module_of=module_of,
-    )
+    return lines.make_file(path, PcFormat.MODOFF, data, modules=modules, module_of=module_of)
 
 
 def _drcov_modules(head: bytes) -> dict[int, ModuleBase]:
@@ -509,7 +480,7 @@ def _drcov_modules(head: bytes) -> dict[int, ModuleBase]:
     return modules
 
 
-def _read_drcov(path: object, data: bytes) -> PcFile:
+def _read_drcov(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
     head, mark, blocks = data.partition(b"BB Table:")
     title, _, body = blocks.partition(b"\n")
     modules = _drcov_modules(head)
@@ -533,6 +504,15 @@ def _read_drcov(path: object, data: bytes) -> PcFile:
         modules=tuple(modules.values()),
         module_of=array("I", [index for index, _ in known]),
     )
+
+
+_TEXT_READERS: Final[tuple[tuple[PcFormat, Callable[[bytes, bytes], bool], Callable[..., PcFile]], ...]] = (
+    (PcFormat.DRCOV, lambda start, _: start.startswith(b"DRCOV VERSION"), _read_drcov),
+    (PcFormat.CSV, lambda start, _: _find_column(start) is not None, _read_csv),
+    (PcFormat.JSON, _is_json, _read_json),
+    (PcFormat.MODOFF, lambda start, _: _first_line(start, _OFFSET), _read_offsets),
+)
+"""Formats of text but numbers in lines: how the start of a file, or all of it, shows the format, and what reads it."""
 
 
 class _Candidate(NamedTuple):
@@ -602,7 +582,7 @@ def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple
     if wanted is PcFormat.SANCOV:
         raise NotATraceError(path, "a file without sancov's magic number")
     if data.startswith(b"DRCOV VERSION") and wanted in (None, PcFormat.DRCOV):
-        return _read_drcov(path, data)
+        return _read_drcov(path, data, bool)
     if wanted is None:
         _refuse_other_binaries(path, data)
     if wanted not in (None, PcFormat.BINARY, PcFormat.WORDS):

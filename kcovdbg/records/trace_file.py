@@ -12,7 +12,7 @@ import re
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -203,6 +203,18 @@ def group_runs(paths: Iterable[Path]) -> list[list[Path]]:
     return list(runs.values())
 
 
+def sum_up_remarks(remark_counts: Counter[str], count: int, noun: str) -> Iterator[str]:
+    """Yield the most frequent remarks about several traces or buffers.
+
+    :param count: how many there are.
+    :param noun: in the plural.
+    """
+    for remark, times in remark_counts.most_common(_NAMED):
+        yield f"{times} of {count} {noun}: {remark}" if count > 1 else remark
+    if len(remark_counts) > _NAMED:
+        yield f"{len(remark_counts) - _NAMED} more remarks about single {noun}"
+
+
 def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -> Buffer:
     """Return several buffers, or the traces of a directory or pattern, as one buffer.
 
@@ -217,11 +229,7 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     builds = {buffer.build_id for buffer in buffers}
     noun = "traces" if name.startswith("file:") else "buffers"
     remarks = [f"{count} {noun}, one after another"] if count > 1 else []
-    remarks += [
-        f"{times} of {count} {noun}: {remark}" if count > 1 else remark for remark, times in remark_counts.most_common(_NAMED)
-    ]
-    if len(remark_counts) > _NAMED:
-        remarks.append(f"{len(remark_counts) - _NAMED} more remarks about single {noun}")
+    remarks += sum_up_remarks(remark_counts, count, noun)
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         remarks.append(f"left out: {others[0]}{more}")
