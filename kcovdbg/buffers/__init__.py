@@ -2,5 +2,5 @@
 """The commands on buffers and traces: what a buffer holds, as rows, functions, lines, trees, or a full-screen view.
 
 They read the words of a buffer in one piece and name its PCs in batches; a million records take about a second.
-:mod:`.buffer_view`, :mod:`.trace_view` and :mod:`.trace_coverage` hold what several of them share.
+:mod:`.trace_view` and :mod:`.trace_coverage` hold what several of them share.
 """

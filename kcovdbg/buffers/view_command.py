@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from kcovdbg.buffers.buffer_view import make_view
-from kcovdbg.buffers.trace_view import TracePane, TraceView
+from kcovdbg.buffers.trace_view import TracePane, TraceView, make_view
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
 from kcovdbg.console.column import NUMBER, SYMBOL, WORD, Column

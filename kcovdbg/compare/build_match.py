@@ -25,8 +25,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame
 from kcovdbg.records.alignment import align
-from kcovdbg.records.chain_loops import find_innermost
-from kcovdbg.records.native_loops import NO_ID, Numbering
+from kcovdbg.records.native_loops import NO_ID, Numbering, find_innermost
 from kcovdbg.records.pc_columns import PcColumns, kind_flags, pair_words
 from kcovdbg.records.pc_counts import make_numbering
 from kcovdbg.records.pc_names import LocationCache

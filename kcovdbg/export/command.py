@@ -49,8 +49,8 @@ from kcovdbg.export.point_formats import (
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.call_tree import Call, build_calls, find_edges, find_events
-from kcovdbg.records.chain_loops import find_chains
 from kcovdbg.records.coverage import FileCoverage, FunctionPoints, PointPlace, count_functions, find_touched
+from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, pc_sequence
 from kcovdbg.records.pc_names import UNKNOWN
 from kcovdbg.series.table import call_mode_hint

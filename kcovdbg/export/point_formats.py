@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.text import escape
 from kcovdbg.model.location import FrameColumns
-from kcovdbg.records.chain_loops import flatten_chains
 from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, PointPlace
+from kcovdbg.records.native_loops import flatten_chains
 from kcovdbg.symbols.table_rows import gather
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from kcovdbg.buffers.buffer_view import make_followed_view
+from kcovdbg.buffers.trace_view import make_followed_view
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context

@@ -7,15 +7,27 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.records.native_loops import Block, find_blocks
+from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.records.pc_counts import make_numbering, to_array
 
+_MAX_RECORDS: Final = 1 << 30
+# Steps that take about a second.
+_DIFF_BUDGET: Final = 600_000_000
 # PCs that agree but for this many low bits are mostly of one function: functions are a few hundred bytes long.
 _FUNCTION_BITS: Final = 8
 # Steps in C; takes less than half a second.
 _BUDGET: Final = 200_000_000
 # Records that are compared at once.
 _CHUNK: Final = 4096
+
+
+class Block(NamedTuple):
+    """Consecutive records that both of two sequences have."""
+
+    left: int
+    """Index of the first one on the left."""
+    right: int
+    length: int
 
 
 class Alignment(NamedTuple):
@@ -33,6 +45,43 @@ class Alignment(NamedTuple):
     def common(self) -> int:
         """Number of records that both sides have."""
         return _count_records(self.blocks)
+
+
+def find_blocks(
+    left: array[int], right: array[int], groups: array[int] | None = None, *, budget: int = _DIFF_BUDGET
+) -> tuple[tuple[Block, ...], bool]:
+    """Align two sequences of numbers.
+
+    :param groups: the group of each number. Consecutive records of one group (for PCs, a function) are aligned as one first:
+        sequences of a million nearly equal records take a fifth of a second.
+    :param budget: limit of steps; the default takes about a second. What is not aligned by then counts as different.
+    :return: the blocks that both sides have, ascending, and whether the budget was used up: then there may be more.
+    :raises ValueError: when a sequence has 2^30 records or more, or a number has no group.
+    """
+    if len(left) >= _MAX_RECORDS or len(right) >= _MAX_RECORDS:
+        raise ValueError("too many records")
+    if groups is not None and max(max(left, default=-1), max(right, default=-1)) >= len(groups):
+        raise ValueError("a number without a group")
+    ffi, lib = load_native()
+    diff = lib.kcovdbg_diff_new(
+        column("I", left),
+        len(left),
+        column("I", right),
+        len(right),
+        ffi.NULL if groups is None else column("I", groups),
+        0 if groups is None else len(groups),
+        budget,
+    )
+    if diff == ffi.NULL:
+        raise MemoryError
+    try:
+        flat = zeros("I", 3 * lib.kcovdbg_diff_count(diff))
+        lib.kcovdbg_diff_blocks(diff, column("I", flat))
+        is_coarse = bool(lib.kcovdbg_diff_is_coarse(diff))
+    finally:
+        lib.kcovdbg_diff_free(diff)
+    numbers = iter(flat.tolist())
+    return tuple(map(Block, numbers, numbers, numbers)), is_coarse
 
 
 def align(left: Sequence[int], right: Sequence[int]) -> Alignment:

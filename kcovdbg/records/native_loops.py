@@ -1,30 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Loops over every word of a buffer, in C; loops over locations are in :mod:`.chain_loops`."""
+"""Loops over every word of a buffer, and over the chains of frames of many PCs, in C.
+
+Numbers of a damaged table that are beyond a column's end are skipped.
+"""
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
+from kcovdbg.model.location import FrameColumns
+from kcovdbg.symbols.location_table import TableColumns
+from kcovdbg.symbols.table_rows import chain_pointer
 
 NO_ID: Final = 0xFFFFFFFF
 """The number of a PC that has none."""
 
 # More than any kernel's text; a bitmap of a larger range would cost more than it saves.
 _MAX_TEXT: Final = 1 << 30
-_MAX_RECORDS: Final = 1 << 30
-# Steps that take about a second.
-_DIFF_BUDGET: Final = 600_000_000
-
-
-class Block(NamedTuple):
-    """Consecutive records that both of two sequences have."""
-
-    left: int
-    """Index of the first one on the left."""
-    right: int
-    length: int
 
 
 class Numbering:
@@ -77,38 +72,154 @@ class Numbering:
         return counts
 
 
-def find_blocks(
-    left: array[int], right: array[int], groups: array[int] | None = None, *, budget: int = _DIFF_BUDGET
-) -> tuple[tuple[Block, ...], bool]:
-    """Align two sequences of numbers.
+class FoundChains(NamedTuple):
+    """The chains of PCs in a location table."""
 
-    :param groups: the group of each number. Consecutive records of one group (for PCs, a function) are aligned as one first:
-        sequences of a million nearly equal records take a fifth of a second.
-    :param budget: limit of steps; the default takes about a second. What is not aligned by then counts as different.
-    :return: the blocks that both sides have, ascending, and whether the budget was used up: then there may be more.
-    :raises ValueError: when a sequence has 2^30 records or more, or a number has no group.
+    chains: array[int]
+    """Of each PC; NO_CHAIN where the table has no frames of it. Type code Q."""
+    rest: array[int]
+    """Indexes of the PCs without one. Type code I."""
+    seen: bytearray
+    """Of each row of the table, whether it is that of one of the PCs: 0 or 1."""
+
+
+class LineSums(NamedTuple):
+    """Counts for each line, by its number."""
+
+    hits: array[int]
+    points: array[int]
+    covered: array[int]
+
+
+class GroupSums(NamedTuple):
+    """Counts for each group of PCs, by its number."""
+
+    records: array[int]
+    points: array[int]
+    """Number of PCs."""
+    hottest: array[int]
+    """Index of the first of the PCs with the most records."""
+    repeats: array[int]
+
+
+def find_chains(pcs: array[int], table: TableColumns) -> FoundChains:
+    """Find the chains of PCs in a table.
+
+    :param pcs: ascending; type code Q.
     """
-    if len(left) >= _MAX_RECORDS or len(right) >= _MAX_RECORDS:
-        raise ValueError("too many records")
-    if groups is not None and max(max(left, default=-1), max(right, default=-1)) >= len(groups):
-        raise ValueError("a number without a group")
-    ffi, lib = load_native()
-    diff = lib.kcovdbg_diff_new(
-        column("I", left),
-        len(left),
-        column("I", right),
-        len(right),
-        ffi.NULL if groups is None else column("I", groups),
-        0 if groups is None else len(groups),
-        budget,
+    chains, seen = zeros("Q", len(pcs)), bytearray(len(table.offset))
+    _, lib = load_native()
+    rest = zeros("I", len(pcs))
+    missing = lib.kcovdbg_chains_find(
+        column("Q", pcs),
+        len(pcs),
+        table.base,
+        column("I", table.offset),
+        column("Q", table.chain, len(table.offset)),
+        len(table.offset),
+        column("Q", chains, len(pcs)),
+        column("I", rest, len(pcs)),
+        column("B", seen, len(table.offset)),
     )
-    if diff == ffi.NULL:
+    return FoundChains(chains, rest[:missing], seen)
+
+
+def _find_ends(frames: FrameColumns, chains: Sequence[int], outermost: bool) -> array[int]:
+    _, lib = load_native()
+    found = zeros("I", len(chains))
+    within, _keep = chain_pointer(frames)
+    lib.kcovdbg_chains_ends(within[0], column("Q", chains), len(chains), outermost, column("I", found, len(chains)))
+    return found
+
+
+def find_innermost(frames: FrameColumns, chains: array[int]) -> array[int]:
+    """Return the number of each chain's innermost frame, :data:`NO_ID` of an empty one."""
+    return _find_ends(frames, chains, False)
+
+
+def find_outermost(frames: FrameColumns, chains: Sequence[int]) -> array[int]:
+    """Return the number of each chain's outermost frame, :data:`NO_ID` of an empty one."""
+    return _find_ends(frames, chains, True)
+
+
+def flatten_chains(frames: FrameColumns, chains: array[int]) -> tuple[array[int], array[int]]:
+    """Return the length of each chain, and the numbers of the frames of all of them, innermost first."""
+    ffi, lib = load_native()
+    lengths = zeros("I", len(chains))
+    within, _keep = chain_pointer(frames)
+    arguments = within[0], column("Q", chains), len(chains), column("I", lengths, len(chains))
+    numbers = zeros("I", lib.kcovdbg_chains_flatten(*arguments, ffi.NULL, 0))
+    lib.kcovdbg_chains_flatten(*arguments, column("I", numbers), len(numbers))
+    return lengths, numbers
+
+
+def add_lines(
+    frames: FrameColumns, groups: Iterable[tuple[array[int], array[int] | None]], lines: array[int], line_count: int
+) -> LineSums:
+    """Count chains for the lines of their frames, for each line once.
+
+    :param groups: chains, with the hits of each; None for no hits.
+    :param lines: the number of each frame's line.
+    :param line_count: of lines.
+    """
+    sums = LineSums(zeros("Q", line_count), zeros("I", line_count), zeros("I", line_count))
+    ffi, lib = load_native()
+    within, _keep = chain_pointer(frames)
+    for chains, hits in groups:
+        failed = lib.kcovdbg_chains_add(
+            within[0],
+            column("Q", chains),
+            ffi.NULL if hits is None else column("Q", hits, len(chains)),
+            len(chains),
+            column("I", lines),
+            len(lines),
+            line_count,
+            column("Q", sums.hits, line_count),
+            column("I", sums.points, line_count),
+            column("I", sums.covered, line_count),
+        )
+        if failed:
+            raise MemoryError
+    return sums
+
+
+def count_repeats(ids: array[int], groups: array[int]) -> array[int]:
+    """Count the records that repeat a PC of the same run of a group, mostly in loops.
+
+    A run is consecutive records whose PCs have the same group.
+
+    :param ids: the number of each record's PC.
+    :param groups: of each PC.
+    :return: repeated records of each PC. Type code Q.
+    """
+    repeats = zeros("Q", len(groups))
+    _, lib = load_native()
+    failed = lib.kcovdbg_count_repeats(
+        column("I", ids), len(ids), column("I", groups), len(groups), column("Q", repeats, len(groups))
+    )
+    if failed:
         raise MemoryError
-    try:
-        flat = zeros("I", 3 * lib.kcovdbg_diff_count(diff))
-        lib.kcovdbg_diff_blocks(diff, column("I", flat))
-        is_coarse = bool(lib.kcovdbg_diff_is_coarse(diff))
-    finally:
-        lib.kcovdbg_diff_free(diff)
-    numbers = iter(flat.tolist())
-    return tuple(map(Block, numbers, numbers, numbers)), is_coarse
+    return repeats
+
+
+def sum_groups(groups: array[int], counts: array[int], repeats: array[int], group_count: int) -> GroupSums:
+    """Sum up the records of groups of PCs.
+
+    :param groups: of each PC.
+    :param counts: records of each PC. Type code Q.
+    :param repeats: repeated records of each PC. Type code Q.
+    """
+    sums = GroupSums(zeros("Q", group_count), zeros("I", group_count), zeros("I", group_count), zeros("Q", group_count))
+    _, lib = load_native()
+    lib.kcovdbg_sum_groups(
+        column("I", groups),
+        column("Q", counts, len(groups)),
+        column("Q", repeats, len(groups)),
+        len(groups),
+        group_count,
+        column("Q", sums.records, group_count),
+        column("I", sums.points, group_count),
+        column("I", sums.hottest, group_count),
+        column("Q", sums.repeats, group_count),
+    )
+    return sums

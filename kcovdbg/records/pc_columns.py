@@ -14,8 +14,7 @@ from typing import Final
 
 from kcovdbg.compiled_module import zeros
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns, Location, chain_word, frames_of_chain
-from kcovdbg.records.chain_loops import find_chains, find_innermost, find_outermost, flatten_chains
-from kcovdbg.records.native_loops import NO_ID, Numbering
+from kcovdbg.records.native_loops import NO_ID, Numbering, find_chains, find_innermost, find_outermost, flatten_chains
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
 from kcovdbg.symbols.table_rows import combine_flags, gather

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.model.buffer import WordReading
 from kcovdbg.model.location import KIND_BITS, KIND_MASK
-from kcovdbg.records.chain_loops import find_chains
+from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import make_numbering
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableColumns

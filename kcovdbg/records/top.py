@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress, count
 from typing import NamedTuple, overload
 
-from kcovdbg.records import chain_loops
+from kcovdbg.records import native_loops
 from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_columns import PcColumns
 from kcovdbg.records.pc_counts import make_numbering
@@ -37,7 +37,7 @@ class Ranking(Sequence[Share]):
     :param order: the numbers of the groups.
     """
 
-    def __init__(self, pcs: array[int], sums: chain_loops.GroupSums, order: Sequence[int]) -> None:
+    def __init__(self, pcs: array[int], sums: native_loops.GroupSums, order: Sequence[int]) -> None:
         self._pcs = pcs
         self._sums = sums
         self._order = order
@@ -86,9 +86,9 @@ def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, w
         pcs, counts, repeats = (array("Q", compress(column, wanted)) for column in (pcs, counts, repeats))
         groups = None if groups is None else array("I", compress(groups, wanted))
     if groups is None:
-        sums = chain_loops.GroupSums(counts, array("I", [1]) * len(pcs), array("I", range(len(pcs))), repeats)
+        sums = native_loops.GroupSums(counts, array("I", [1]) * len(pcs), array("I", range(len(pcs))), repeats)
     else:
-        sums = chain_loops.sum_groups(groups, counts, repeats, max(groups, default=-1) + 1)
+        sums = native_loops.sum_groups(groups, counts, repeats, max(groups, default=-1) + 1)
     order = sorted(compress(range(len(sums.points)), sums.points), key=sums.hottest.__getitem__)
     order.sort(key=sums.records.__getitem__, reverse=True)
     return Ranking(pcs, sums, array("I", order))
@@ -130,4 +130,4 @@ def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:
     if first:
         # Records without a PC are in no function, not even the unknown one.
         symbols.insert(0, NO_ID)
-    return chain_loops.count_repeats(numbering.ids(sequence), symbols)[first:]
+    return native_loops.count_repeats(numbering.ids(sequence), symbols)[first:]

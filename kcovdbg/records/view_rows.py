@@ -14,8 +14,7 @@ from enum import Enum
 from itertools import accumulate, groupby
 from typing import Final, NamedTuple
 
-from kcovdbg.records.alignment import Alignment
-from kcovdbg.records.native_loops import Block
+from kcovdbg.records.alignment import Alignment, Block
 
 # Equal rows that stay unfolded before and after a difference.
 _CONTEXT: Final = 3

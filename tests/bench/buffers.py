@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from kcovdbg.records.native_loops import Block, Numbering, find_blocks
+from kcovdbg.records.alignment import Block, find_blocks
+from kcovdbg.records.native_loops import Numbering
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.bench.measure import Result, at_most, best, bounded, faster

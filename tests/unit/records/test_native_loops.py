@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kcovdbg import compiled_module
 from kcovdbg.errors import CapabilityError
-from kcovdbg.records.alignment import align
-from kcovdbg.records.native_loops import NO_ID, Block, Numbering, find_blocks
+from kcovdbg.records.alignment import Block, align, find_blocks
+from kcovdbg.records.native_loops import NO_ID, Numbering
 
 TEXT = (0xFFFFFFFF81000000, 0xFFFFFFFF81010000)
 IN_TEXT = st.integers(TEXT[0], TEXT[1] - 1)

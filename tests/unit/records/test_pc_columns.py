@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kcovdbg.compiled_module import zeros
 from kcovdbg.model.location import Frame, FrameColumns, chain_word, frames_of_chain
-from kcovdbg.records import chain_loops
+from kcovdbg.records import native_loops
 from kcovdbg.records.coverage import PointRows, count_functions, find_lines
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.native_loops import NO_ID
@@ -160,7 +160,7 @@ def test_functions(tmp_path_factory, rows, words):
         f"s{number}": pcs for number, pcs in of_function.items() if pcs
     }
     known = as_counts(Counter(words))
-    seen = chain_loops.find_chains(known.pcs, table.columns).seen
+    seen = native_loops.find_chains(known.pcs, table.columns).seen
     assert [tuple(row) for row in count_functions(groups, points, seen)] == [
         ("a.c", f"s{number}", sum(pc in known for pc in pcs), len(pcs)) for number, pcs in of_function.items() if pcs and number
     ]
@@ -192,15 +192,15 @@ def test_damaged_numbers_do_no_harm(chain_frame, chains, values, data):
     hits = array("Q", data.draw(st.lists(st.integers(0, 9), min_size=len(chains), max_size=len(chains))))
     flags = bytes(value & 7 for value in values)
     plain = [frames_of_chain(frames, chain) for chain in chains]
-    assert list(chain_loops.find_innermost(frames, chains)) == [chain[0] if len(chain) else NO_ID for chain in plain]
-    assert list(chain_loops.find_outermost(frames, chains)) == [chain[-1] if len(chain) else NO_ID for chain in plain]
-    lengths, flat = chain_loops.flatten_chains(frames, chains)
+    assert list(native_loops.find_innermost(frames, chains)) == [chain[0] if len(chain) else NO_ID for chain in plain]
+    assert list(native_loops.find_outermost(frames, chains)) == [chain[-1] if len(chain) else NO_ID for chain in plain]
+    lengths, flat = native_loops.flatten_chains(frames, chains)
     assert (list(lengths), list(flat)) == ([*map(len, plain)], [frame for chain in plain for frame in chain])
     assert list(combine_flags(frames, chains, flags)) == [
         reduce(or_, (flags[frame] for frame in chain if frame < len(flags)), 0) for chain in plain
     ]
     assert list(gather(chain_frame, values, 77)) == [values[at] if at < len(values) else 77 for at in chain_frame]
-    sums = chain_loops.add_lines(frames, [(chains, hits), (chains, None)], values, 9)
+    sums = native_loops.add_lines(frames, [(chains, hits), (chains, None)], values, 9)
     lines = [{values[frame] for frame in chain if frame < len(values)} for chain in plain]
     for line in range(9):
         of_line = [hit for hit, own in zip(hits, lines, strict=True) if line in own]
