@@ -219,7 +219,7 @@ def _unordered(
         _count_side(context, words, build, side, comparison)
         for side, (words, build) in enumerate(zip(sides, builds, strict=True))
     )
-    remarks = [*build_remarks(context, builds), *left.remarks, *right.remarks, *comparison.remarks()]
+    remarks = [*build_remarks(builds), *left.remarks, *right.remarks, *comparison.remarks()]
     remarks = list(dict.fromkeys(remarks))
     difference = compare_runs(left.runs, right.runs)
     rows = _find_rows(context, args, builds, comparison, difference)
@@ -360,7 +360,7 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     buffers = [find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)]
     for buffer in buffers:
         require_points(buffer, "diff")
-    remarks = [*build_remarks(context, builds)]
+    remarks = [*build_remarks(builds)]
     remarks += [f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks]
     sides = [pc_sequence(buffer) for buffer in buffers]
     comparison = compare_builds(builds, [count_pcs(buffer) for buffer in buffers] if builds[0] is not builds[1] else ((), ()))

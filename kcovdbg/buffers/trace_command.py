@@ -150,7 +150,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     yield Table(
         _COLUMNS,
         tuple(_make_row(step, story) for step in shown),
-        remarks=(*story.remarks, *build_remarks(context, [build]), *more),
+        remarks=(*story.remarks, *build_remarks([build]), *more),
         empty="no records",
         errors=lambda row: approximate_errors(row.location),
     )
@@ -183,7 +183,7 @@ def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
     stories = [_read(context, args, *side) for side in zip(whats, builds, filters, strict=True)]
     remarks = [f"{story.buffer.name}: {remark}" for story in stories for remark in story.remarks]
     comparison = compare_builds(builds, [set(story.pcs) for story in stories])
-    remarks += [*build_remarks(context, builds), *comparison.remarks()]
+    remarks += [*build_remarks(builds), *comparison.remarks()]
     rows = list(_align(stories, comparison))
     differing = sum(row.side != _BOTH for row in rows)
     context.status = 1 if differing else 0

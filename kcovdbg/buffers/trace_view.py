@@ -294,7 +294,7 @@ def make_view(
     remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
     for buffer, build in zip(buffers, builds, strict=True):
         remarks += recorded_syscall_remarks(build.names, buffer)
-    remarks = [*dict.fromkeys(remarks), *build_remarks(context, builds)]
+    remarks = [*dict.fromkeys(remarks), *build_remarks(builds)]
     comparison: BuildComparison | None = None
     if len(builds) == 2 and builds[0] is not builds[1]:
         comparison = compare_builds(builds, [count_pcs(pane.buffer) for pane in panes])

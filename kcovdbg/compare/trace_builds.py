@@ -55,12 +55,8 @@ class TraceBuild:
     """Returns the table of its points; may raise CapabilityError."""
     kernel: TraceKernel | None = None
     """What its traces are read for; None for the workspace's kernel."""
-    strangers: tuple[str, ...] = ()
-    """Build IDs of traces that are taken as its own because nothing is known of their builds."""
-    assumptions: tuple[str, ...] = ()
-    """Which traces are taken as its own although they do not say of which build they are."""
-    problem: str | None = None
-    """Why records in modules have no source lines, None where they may have."""
+    remarks: tuple[str, ...] = ()
+    """Why PCs have no names, or may have wrong ones: what was assumed of its traces."""
     find_module_points: Callable[[], Mapping[int, PointKind]] = dict
     """Returns the points of modules that its traces have records in, where they are known."""
 
@@ -102,47 +98,35 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
         _open_named(context, name, sources[number] if number < len(sources) else None) for number, name in enumerate(images)
     ]
     found: list[TraceBuild | None] = []
-    known: list[str | None] = []
+    known: set[str] = set()
     strangers: dict[str, str] = {}
     for words in sides:
         ids = {build_id for word in words for build_id in find_build_ids(context.workspace, word, own.build_id)} - {None}
         if len(ids) > 1:
             raise KcovdbgError(f"{' '.join(words)}: traces of {len(ids)} builds on one side", hint="give one build per side")
-        build_id = next(iter(ids), None)
-        of_file = all(word.startswith(FILE) for word in words)
-        build = own if build_id is None and not of_file else None
-        if build_id is not None:
+        build = None if all(word.startswith(FILE) for word in words) else own
+        for build_id in filter(None, ids):
+            known.add(build_id)
             build = _choose(context, words, build_id, own, named)
             if build is own and build_id != own.build_id:
                 strangers[build_id] = " ".join(words)
-        known.append(build_id)
         found.append(build)
-    if strangers and len({*known} - {None}) > 1:
+    if strangers and len(known) > 1:
         # PCs of two builds are equal by chance only.
         build_id, name = next(iter(strangers.items()))
         raise KcovdbgError(f"{name}: nothing is known of its build, build-id {build_id}", hint=_NAME_ALL)
-    builds, assumptions = _complete_builds(sides, found, own, named)
+    builds, remarks = _complete_builds(sides, found, own, named)
     if len({build.build_id for build in builds}) > 1 and own.build_id is None and own in builds:
         name = " ".join(sides[builds.index(own)])
         raise KcovdbgError(f"{name}: unknown which build it is of: it has no side file with a build ID", hint=_NAME_ALL)
-    own = replace(own, strangers=tuple(strangers), assumptions=assumptions)
-    headers = [
-        (build.build_id, header)
-        for build, words in zip(builds, sides, strict=True)
-        for word in words
-        for header in read_headers(context.workspace, word)
-    ]
-    chosen: list[TraceBuild] = []
-    by_id: dict[str | None, TraceBuild] = {}
+    unknown = (f"nothing is known of the build with build-id {one}: --other-vmlinux names its vmlinux" for one in strangers)
+    by_id = {own.build_id: replace(own, remarks=(*own.remarks, *unknown, *remarks))}
     for build in builds:
-        if build.kernel is None:
-            chosen.append(own)
-            continue
         if build.build_id not in by_id:
-            its = [header for build_id, header in headers if build_id == build.build_id and header is not None]
-            by_id[build.build_id] = replace(_add_modules(build, its, module_files.values()), assumptions=assumptions)
-        chosen.append(by_id[build.build_id])
-    return chosen
+            words = [word for its, side in zip(builds, sides, strict=True) if its.build_id == build.build_id for word in side]
+            headers = [header for word in words for header in read_headers(context.workspace, word) if header is not None]
+            by_id[build.build_id] = _add_modules(replace(build, remarks=remarks), headers, module_files.values())
+    return [by_id[build.build_id] for build in builds]
 
 
 def _complete_builds(
@@ -183,7 +167,8 @@ def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Itera
     kernel = build.kernel._replace(
         find_modules=lambda: modules.places, find_points=lambda: (*(find_points() or ()), *modules.find_sets())
     )
-    return replace(build, names=names, kernel=kernel, problem=modules.problem, find_module_points=modules.find_points)
+    remarks = build.remarks if modules.problem is None else (*build.remarks, modules.problem)
+    return replace(build, names=names, kernel=kernel, remarks=remarks, find_module_points=modules.find_points)
 
 
 def _choose(context: Context, words: Sequence[str], build_id: str, own: TraceBuild, named: Sequence[TraceBuild]) -> TraceBuild:
@@ -213,6 +198,7 @@ def _make_own(context: Context) -> TraceBuild:
         kernel.image,
         bool(kernel.source_folders),
         lambda: find_point_table(context),
+        remarks=kernel.name_remarks,
     )
 
 
@@ -264,18 +250,9 @@ def find_offset(context: Context, build: TraceBuild) -> int:
     return context.kernel.kaslr_offset if build.kernel is None else build.kernel.kaslr_offset
 
 
-def build_remarks(context: Context, builds: Iterable[TraceBuild]) -> tuple[str, ...]:
+def build_remarks(builds: Iterable[TraceBuild]) -> tuple[str, ...]:
     """Return why PCs have no names, or wrong ones, where they have."""
-    builds = tuple(builds)
-    assumptions = dict.fromkeys(assumption for build in builds for assumption in build.assumptions)
-    problems = (*assumptions, *dict.fromkeys(build.problem for build in builds if build.problem is not None))
-    own = [build for build in builds if build.kernel is None]
-    if not own:
-        return problems
-    unknown = (
-        f"nothing is known of the build with build-id {one}: --other-vmlinux names its vmlinux" for one in own[0].strangers
-    )
-    return (*context.kernel.name_remarks, *unknown, *problems)
+    return tuple(dict.fromkeys(remark for build in builds for remark in build.remarks))
 
 
 def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -> BuildComparison:

@@ -102,7 +102,7 @@ def _summary(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
     if traces:
         buffers = [trace.buffer for trace in traces]
         notes = [f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks]
-        notes += build_remarks(context, [trace.build for trace in traces])
+        notes += build_remarks([trace.build for trace in traces])
         table = Table(_TRACE_COLUMNS, buffers, remarks=notes)
         yield from table_markup(table, "Traces")
 

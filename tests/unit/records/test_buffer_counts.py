@@ -114,57 +114,6 @@ def test_differences(left, right):
         assert row.right_runs == sum(row.pc in run for run in rights)
 
 
-# Alignment.
-
-
-def longest_common(left, right):
-    row = [0] * (len(right) + 1)
-    for one in left:
-        before = row
-        row = [0]
-        for index, other in enumerate(right):
-            row.append(before[index] + 1 if one == other else max(before[index + 1], row[index]))
-    return row[-1]
-
-
-def check_alignment(found, left, right):
-    i = j = 0
-    for block in found.blocks:
-        assert block.left >= i
-        assert block.right >= j
-        assert block.length > 0
-        i, j = block.left + block.length, block.right + block.length
-        assert list(left[block.left : i]) == list(right[block.right : j])
-    assert i <= len(left)
-    assert j <= len(right)
-
-
-@settings(deadline=None)
-@given(left=TRACES, edits=st.lists(st.tuples(st.integers(0, 119), st.integers(0, 5), TRACES.map(lambda t: t[:4])), max_size=4))
-def test_alignment(left, edits):
-    right = list(left)
-    for at, removed, added in edits:
-        right[at : at + removed] = added
-    found = align(left, right)
-    check_alignment(found, left, right)
-    assert (found.left, found.right) == (len(left), len(right))
-    if not found.is_coarse:
-        assert found.common == longest_common(left, right)
-    if left == right:
-        assert found.common == len(left)
-
-
-def test_unlike_traces_say_that_the_answer_is_coarse():
-    import random
-
-    chosen = random.Random(3)
-    left = [chosen.randrange(1 << 20) for _ in range(200_000)]
-    right = [chosen.randrange(1 << 20) for _ in range(200_000)]
-    found = align(left, right)
-    check_alignment(found, left, right)
-    assert found.is_coarse
-
-
 # Calls.
 
 

@@ -133,6 +133,23 @@ def test_near_equal_traces():
     assert find_blocks(array("I"), left) == ((), False)
 
 
+@settings(deadline=None)
+@given(left=st.lists(PCS, max_size=60), right=st.lists(PCS, max_size=60))
+def test_alignments_are_of_addresses(left, right):
+    for one, other in ((left, right), (left, left), (left, left[3:] + right[:2])):
+        found = align(one, other)
+        assert check(one, other, found.blocks) == found.common == longest_common(one, other)
+        assert (found.left, found.right, found.is_coarse) == (len(one), len(other), False)
+
+
+def test_unlike_traces_are_aligned_by_function_and_coarse():
+    rng = random.Random(3)
+    left, right = ([rng.randrange(1 << 20) for _ in range(200_000)] for _ in range(2))
+    found = align(left, right)
+    check(left, right, found.blocks)
+    assert found.is_coarse
+
+
 def test_refusals():
     with pytest.raises(ValueError, match="group"):
         find_blocks(array("I", [3]), array("I"), array("I", [0, 0]))
