@@ -126,9 +126,12 @@ class _FoldedRecords:
         self._limit = limit
         self._tail = tail
         self._shown = 0
+        # Records whose PCs were looked up, and these.
+        self._named = 0
+        self._known: set[int] = set()
 
     def __iter__(self) -> Iterator[_Piece]:
-        folds: Iterator[Fold] = fold_runs(self._runs())
+        folds: Iterator[Fold] = fold_runs(find_runs(self._sequence, self._group))
         if self._limit is not None and self._tail:
             last = list(self._fitting(reversed(deque(folds, self._limit)), self._limit))
             yield from chain.from_iterable(reversed(last))
@@ -157,26 +160,14 @@ class _FoldedRecords:
         if left_out:
             yield f"{left_out} {'earlier' if self._tail else 'more'} records"
 
-    def _runs(self) -> Iterator[FunctionRun]:
-        position, size, end = 0, FIRST_BATCH, len(self._sequence)
-        pending: FunctionRun | None = None
-        while position < end:
-            batch_end = min(end, position + size)
-            size = BATCH
-            self._names.prefetch(pc for pc in set(self._sequence[position:batch_end]) if pc)
-            for run in find_runs(self._sequence, self._group, position, batch_end):
-                if pending is None:
-                    pending = run
-                elif pending.group == run.group:
-                    pending = pending._replace(length=pending.length + run.length)
-                else:
-                    yield pending
-                    pending = run
-            position = batch_end
-        if pending is not None:
-            yield pending
-
     def _group(self, pc: int) -> object:
+        # In batches, so that the first line comes at once.
+        while pc and pc not in self._known:
+            size = FIRST_BATCH if not self._known else BATCH
+            batch = set(self._sequence[self._named : self._named + size])
+            self._names.prefetch(filter(None, batch))
+            self._known |= batch
+            self._named += size
         frames = self._names[pc].frames if pc else ()
         return (frames[-1].function, frames[-1].file) if frames and frames[-1].function else pc
 

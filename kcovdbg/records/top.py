@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import compress, count
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from kcovdbg.records import native_loops
 from kcovdbg.records.native_loops import NO_ID
@@ -29,46 +29,17 @@ class Share(NamedTuple):
     """Records of points that the same function run already had, mostly from loops."""
 
 
-class Ranking(Sequence[Share]):
-    """Groups of PCs, those with the most records first; a share is made when it is asked for.
+class Ranking(list[Share]):
+    """Shares of groups of PCs, those with the most records first.
 
-    :param pcs: of the buffer, ascending.
-    :param sums: of each group.
-    :param order: the numbers of the groups.
+    :param records: of all groups.
+    :param repeats: of all groups.
     """
 
-    def __init__(self, pcs: array[int], sums: native_loops.GroupSums, order: Sequence[int]) -> None:
-        self._pcs = pcs
-        self._sums = sums
-        self._order = order
-        self.records = sum(sums.records)
-        """Of all groups."""
-        self.repeats = sum(sums.repeats)
-        """Of all groups."""
-
-    def __len__(self) -> int:
-        """Return the number of groups."""
-        return len(self._order)
-
-    @overload
-    def __getitem__(self, index: int) -> Share: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Share]: ...
-
-    def __getitem__(self, index: int | slice) -> Share | list[Share]:
-        """Return a group's share, or several."""
-        if isinstance(index, slice):
-            return [self._share(group) for group in self._order[index]]
-        return self._share(self._order[index])
-
-    def __iter__(self) -> Iterator[Share]:
-        """Iterate over the shares of all groups."""
-        return map(self._share, self._order)
-
-    def _share(self, group: int) -> Share:
-        records, points, hottest, repeats = (column[group] for column in self._sums)
-        return Share(records, records / self.records, points, self._pcs[hottest], repeats)
+    def __init__(self, shares: Iterable[Share], records: int, repeats: int) -> None:
+        super().__init__(shares)
+        self.records = records
+        self.repeats = repeats
 
 
 def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, wanted: bytes | None = None) -> Ranking:
@@ -91,7 +62,12 @@ def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, w
         sums = native_loops.sum_groups(groups, counts, repeats, max(groups, default=-1) + 1)
     order = sorted(compress(range(len(sums.points)), sums.points), key=sums.hottest.__getitem__)
     order.sort(key=sums.records.__getitem__, reverse=True)
-    return Ranking(pcs, sums, array("I", order))
+    records = sum(sums.records)
+    shares = (
+        Share(count, count / records, points, pcs[hottest], repeated)
+        for count, points, hottest, repeated in ([column[group] for column in sums] for group in order)
+    )
+    return Ranking(shares, records, sum(sums.repeats))
 
 
 def _groups(columns: PcColumns, by: str) -> array[int]:

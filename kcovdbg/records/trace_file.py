@@ -284,21 +284,13 @@ def _parse_header(content: dict[str, Any]) -> TraceHeader:
 
     argv = content.get("argv")
     mode = string("mode")
+    members: dict[str, Any] = {key: string(key) for key in ("byteorder", "release", "build_id", "comm", "captured_at")}
+    members |= {key: number(key) for key in ("word_size", "kaslr_offset", "pid", "tid", "size", "count")}
     return TraceHeader(
         mode=None if mode is None else mode.upper().removeprefix("KCOV_").removeprefix("MODE_"),
-        word_size=number("word_size"),
-        byteorder=string("byteorder"),
-        release=string("release"),
-        build_id=string("build_id"),
-        kaslr_offset=number("kaslr_offset"),
-        pid=number("pid"),
-        tid=number("tid"),
-        comm=string("comm"),
         argv=tuple(str(word) for word in argv) if isinstance(argv, list) else None,
-        size=number("size"),
-        count=number("count"),
-        captured_at=string("captured_at"),
         modules=_parse_modules(content.get("modules")),
+        **members,
     )
 
 
