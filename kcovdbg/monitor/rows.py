@@ -179,7 +179,7 @@ def make_rows(activity: Activity, tab: Tab) -> Iterator[MonitorRow]:
             yield MonitorRow((task.task, task.device), found, _buffer_name(task) if task.count is not None else None)
     elif tab is Tab.SECTIONS:
         for section in activity.sections:
-            yield MonitorRow(section.kcov, section, _section_buffer(activity, section.kcov))
+            yield MonitorRow(section.kcov, section)
     elif tab is Tab.OBJECTS:
         for of in activity.objects.values():
             yield MonitorRow(of.kcov, of, f"{of.device or 'kcov'}:{of.kcov:#x}" if of.area else None)
@@ -197,15 +197,6 @@ def filter_rows(rows: Iterable[MonitorRow], tab: Tab, text: str) -> list[Monitor
     return [row for row in rows if wanted in " ".join(form(row.item) for form in formatters).casefold()]
 
 
-def _section_buffer(activity: Activity, kcov: int | None) -> str | None:
-    """Return the name of the buffer of a section in flight for an object, or of the object's."""
-    for task in () if activity.sample is None else activity.sample.tasks:
-        if task.is_section and task.object == kcov and task.pid is not None:
-            return _buffer_name(task)
-    found = activity.objects.get(kcov or 0)
-    return None if kcov is None else f"{(found and found.device) or 'kcov'}:{kcov:#x}"
-
-
 def _buffer_name(task: TaskSample) -> str | None:
     """Return the name of what collects into a task."""
     if task.pid is None:
@@ -221,17 +212,16 @@ def is_reversed(column: Column, *, inverted: bool) -> bool:
 def sort_rows(rows: Sequence[MonitorRow], column: Column, *, inverted: bool) -> list[MonitorRow]:
     """Return the rows in the order of a column; rows without a value there come last."""
     read = column.reader()
-    values = [(read(row.item), row) for row in rows]
     known = sorted(
-        (item for item in values if item[0] is not None),
-        key=lambda item: item[0],
+        (row for row in rows if read(row.item) is not None),
+        key=lambda row: read(row.item),
         reverse=is_reversed(column, inverted=inverted),
     )
-    return [row for _, row in known] + [row for value, row in values if value is None]
+    return known + [row for row in rows if read(row.item) is None]
 
 
 def totals_line(activity: Activity) -> list[Fragment]:
-    """Return the totals of tasks, objects and areas."""
+    """Return the totals of tasks and objects."""
     every = list(activity.tasks)
     tasks = [found for found in every if found.task.device is None]
     line: list[Fragment] = [

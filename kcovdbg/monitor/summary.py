@@ -452,7 +452,6 @@ _BUFFER_COLUMNS: Final = (
         "needed_size",
         NUMBER,
         title="SIZE FOR 99%",
-        text=lambda row: None if row.needed_size is None else f"{row.needed_size}",
         meaning="size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the `area_size` of "
         "KCOV_REMOTE_ENABLE",
         null="overflows hide it, or its size is unknown",
