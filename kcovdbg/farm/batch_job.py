@@ -164,12 +164,12 @@ def run_job(job: BatchJob) -> Outcome:
             error = said[-1][:_MAX_ERROR] if said else f"ended with status {done.returncode}"
     except subprocess.TimeoutExpired as expired:
         output, error = expired.stdout or b"", f"timed out after {job.timeout:g} s"
-    found: dict[str, Any] = {"path": job.path, "seconds": time.monotonic() - start, "error": error}
-    try:
-        outcome = _decode({**_read_output(output), **found})
-    except (ValueError, TypeError):
-        # A dump that makes its reader do anything at all.
-        outcome = Outcome(job.path, found["seconds"], error)
+    outcome = Outcome(job.path)
+    # A dump can make its reader do anything at all.
+    with contextlib.suppress(LookupError, ValueError, TypeError, AttributeError):
+        # The last complete line has all that was done.
+        outcome = _decode({**parse_json(output.split(b"\n")[-2]), "path": job.path})
+    outcome = dataclasses.replace(outcome, seconds=time.monotonic() - start, error=error)
     if error is None and len(outcome.lines) != len(job.lines):
         outcome = dataclasses.replace(outcome, error="ended early")
     job.run_file.parent.mkdir(parents=True, exist_ok=True)
@@ -177,18 +177,6 @@ def run_job(job: BatchJob) -> Outcome:
     with open_text(str(job.run_file)) as stream:
         json.dump({"identity": identity, "outcome": dataclasses.asdict(outcome)}, stream)
     return outcome
-
-
-def _read_output(text: bytes) -> dict[str, Any]:
-    """Return what the process of a job said before it ended; an incomplete last line is ignored."""
-    output: dict[str, Any] = {"lines": []}
-    for line in text.split(b"\n")[:-1]:
-        said: dict[str, Any] = parse_json(line)
-        if "line" in said:
-            output["lines"].append(said)
-        else:
-            output |= said
-    return output
 
 
 def _decode(kept: Mapping[str, Any]) -> Outcome:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Runs a batch's commands on one file: ``python -m kcovdbg.farm.batch_worker``, with the job on standard input.
 
-Writes a line of JSON for the file, then one for each command when its rows are in the data set.
+Writes the outcome so far as a line of JSON, again after each command when its rows are in the data set.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.command_line import parse_line, quote
+from kcovdbg.console.context import Context
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import find_data
@@ -25,15 +27,12 @@ from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.crash.crash_summary import find_crashed_task, has_buffer, summarize_crash
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob, LineOutcome
+from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob, LineOutcome, Outcome
 from kcovdbg.farm.batch_run import import_arrow, write_parquet
 from kcovdbg.model.kcov import name_task
 from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.opener import TargetOptions, open_target
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class _Opened(NamedTuple):
@@ -52,20 +51,9 @@ def main() -> int:
     # Lists in place of tuples.
     job = BatchJob(**json.load(sys.stdin))
     try:
-        if not job.files:
-            import_arrow()
-        # A command on a trace names it.
-        is_trace = any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump
-        open_job = _open_report if REPORT in job.lines else _open_trace if is_trace else _open_dump
-        opened = open_job(job)
-        _emit({"build_id": opened.build_id, "damage": opened.damage})
-        if REPORT in job.lines:
-            _emit(asdict(_run_to_file(opened, REPORT, REPORT, job.files[0])))
-        elif job.files:
-            _run_to_files(opened, job)
-        else:
-            for line in job.lines:
-                _emit(asdict(_run(opened, job, line)))
+        for outcome in _run_job(job):
+            sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+            sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - any error means that this file failed
         problem = explain(error)
         hint = f"; {problem.hint}" if problem.hint else ""
@@ -74,10 +62,28 @@ def main() -> int:
     return 0
 
 
-def _emit(message: dict[str, object]) -> None:
-    """Write one line for the parent process."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+def _run_job(job: BatchJob) -> Iterator[Outcome]:
+    """Run the commands one by one; yield the outcome so far."""
+    if not job.files:
+        import_arrow()
+    # A command on a trace names it.
+    is_trace = any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump
+    open_job = _open_report if REPORT in job.lines else _open_trace if is_trace else _open_dump
+    opened = open_job(job)
+    outcome = Outcome(job.path, build_id=opened.build_id, damage=tuple(opened.damage))
+    if REPORT in job.lines:
+        lines = iter((_run_to_file(opened, REPORT, REPORT, job.files[0]),))
+    elif job.files:
+        workspace = opened.workspace
+        context = make_context(workspace, *find_command(workspace, ["last"]), workspace.terminal(), Format.TEXT)
+        outcome = replace(outcome, crash=summarize_crash(context))
+        lines = _run_to_files(opened, job, context)
+    else:
+        lines = (_run(opened, job, line) for line in job.lines)
+    yield outcome
+    for line in lines:
+        outcome = replace(outcome, lines=(*outcome.lines, line))
+        yield outcome
 
 
 def _commands_of(job: BatchJob) -> CommandTable:
@@ -144,11 +150,8 @@ def _failure(line: str, error: Exception) -> LineOutcome:
     return LineOutcome(line, problem.status, 0, str(problem))
 
 
-def _run_to_files(opened: _Opened, job: BatchJob) -> None:
-    """Run the commands with a text file for each, and find out where the kernel crashed."""
-    workspace = opened.workspace
-    context = make_context(workspace, *find_command(workspace, ["last"]), workspace.terminal(), Format.TEXT)
-    _emit({"crash": asdict(summarize_crash(context))})
+def _run_to_files(opened: _Opened, job: BatchJob, context: Context) -> Iterator[LineOutcome]:
+    """Run the commands with a text file for each, those about the crashed task where there is one."""
     crashed = find_crashed_task(context.target, context.reader)
     tid = "" if crashed.task is None else str(crashed.task.fields.pid)
     for line, path in zip(job.lines, job.files, strict=True):
@@ -157,7 +160,7 @@ def _run_to_files(opened: _Opened, job: BatchJob) -> None:
             missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
         elif crashed.task is not None and COVERED in line and not has_buffer(crashed.task):
             missing = f"{name_task(crashed.task.fields)} had no coverage"
-        _emit(asdict(_run_to_file(opened, line, line.replace(CRASHED, tid).replace(COVERED, tid), path, missing)))
+        yield _run_to_file(opened, line, line.replace(CRASHED, tid).replace(COVERED, tid), path, missing)
 
 
 def _run_to_file(opened: _Opened, line: str, source: str, path: str, missing: str | None = None) -> LineOutcome:
