@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from kcovdbg.check.kcov_functions import find_kcov_function, find_kcov_writer, is_context_switch, is_innocent
 from kcovdbg.check.runner import check, find_violations, list_rules
@@ -24,10 +24,6 @@ from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
 from kcovdbg.walk.layout import AREA, KCOV, TASK, Layout
 from kcovdbg.walk.remote import read_cached_areas
 from kcovdbg.walk.state import StateReader
-
-if TYPE_CHECKING:
-    from typing import Any
-
 
 # What hardware watches.
 _SIZES: Final = (1, 2, 4, 8)
@@ -184,7 +180,7 @@ class _Judge:
         """Return what is broken now, and is not about to be resolved: two CPUs that write at once are seen as one write."""
         known = {_identity(finding) for finding in broken_before}
         rules = [rule.name for rule in list_rules() if rule.name[0] in self._groups and rule.severity.is_violation]
-        report = check(self._make_reader(self._target), wanted=rules)
+        report = check(StateReader(self._target, self._layout), wanted=rules)
         found = (finding for finding in report.findings if finding.severity.is_violation and not finding.more)
         return tuple(finding for finding in found if _identity(finding) not in known)
 
@@ -257,7 +253,7 @@ class _Judge:
 
         :param is_other: whether another CPU wrote than the one that stopped.
         """
-        reader = self._make_reader(self._target)
+        reader = StateReader(self._target, self._layout)
         self._reason = self._find_end(reader.read(Part.TASKS | Part.OBJECTS))
         if self._reason is not None:
             return True
@@ -265,7 +261,8 @@ class _Judge:
         if not broken:
             return False
         # What is broken without this write as well is not its doing.
-        known = {_identity(finding) for finding in self._find_violations(_with_bytes(self._target, span.address, before))}
+        as_before = cast("Target", _Overlaid(self._target, span.address, before))
+        known = {_identity(finding) for finding in self._find_violations(as_before)}
         broken = tuple(finding for finding in broken if _identity(finding) not in known)
         if not broken:
             return False
@@ -307,11 +304,8 @@ class _Judge:
             return None if watched.address in state.objects else f"{name_kcov(watched.address)} was freed"
         return None
 
-    def _make_reader(self, target: Target) -> StateReader:
-        return StateReader(target, self._layout)
-
     def _find_violations(self, target: Target) -> tuple[Finding, ...]:
-        return find_violations(self._make_reader(target), self._groups)
+        return find_violations(StateReader(target, self._layout), self._groups)
 
 
 def _identity(finding: Finding) -> tuple[str, str]:
@@ -335,7 +329,3 @@ class _Overlaid:
             if 0 <= offset < size:
                 data[offset] = byte
         return bytes(data)
-
-
-def _with_bytes(target: Target, address: int, data: bytes) -> Target:
-    return cast("Target", _Overlaid(target, address, data))
