@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from kcovdbg.compiled_module import zeros
-from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns, Location, chain_word, frames_of_chain
+from kcovdbg.model.location import KIND_MASK, Frame, FrameColumns, Location, chain_word, frames_of_chain
 from kcovdbg.records.native_loops import NO_ID, Numbering, find_chains, find_innermost, find_outermost, flatten_chains
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
@@ -125,7 +125,7 @@ class PcColumns:
     @property
     def exact(self) -> bytes:
         """Whether each PC has frames, and not approximate ones: 0 or 1."""
-        has_frames = bytes(chain >> KIND_BITS & MAX_DEPTH != 0 for chain in self.chains)
+        has_frames = bytes(map(NO_ID.__ne__, find_innermost(self.frames, self.chains)))
         both = int.from_bytes(has_frames, "little") & ~int.from_bytes(self.approximate, "little")
         return both.to_bytes(len(has_frames), "little")
 

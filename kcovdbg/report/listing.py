@@ -91,16 +91,14 @@ def packed_lines(file: str, coverage: Sequence[FileCoverage | None], source: Seq
     one = coverage[0]
     if len(coverage) == 1 and one is not None:
         lines, hits = one.lines, [one.hits]
-        states = list(map(_state_of_one, one.covered, one.points))
+        states = [_state_of_one(*counts) for counts in zip(one.covered, one.points, strict=True)]
     else:
         lines = sorted({line for found in coverage if found is not None for line in found.lines})
         known = [{} if found is None else dict(zip(found.lines, found.hits, strict=True)) for found in coverage]
         hits = [[hits_of.get(line, 0) for line in lines] for hits_of in known]
         states = list(map(_state_of_two, *hits))
-    hunks = []
-    for first, last in find_hunks(lines, len(source)):
-        part = "\n".join(source[first - 1 : last]).expandtabs(TAB).split("\n")
-        hunks.append((first, last, "\n".join(escape_all(part))))
+    shown = escape_all("\n".join(source).expandtabs(TAB).split("\n"))
+    hunks = [(first, last, "\n".join(shown[first - 1 : last])) for first, last in find_hunks(lines, len(source))]
     return packed_text([escape(file), hunks, list(lines), states, list(map(list, hits))])
 
 

@@ -15,12 +15,15 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
 from kcovdbg.console.html import json_text, packed_text, text
 from kcovdbg.console.text import escape, escape_all
-from kcovdbg.console.wording import UNREADABLE, inlined_text, place_text, record_text
+from kcovdbg.console.wording import UNREADABLE, inlined_text, line_text, place_text, record_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.located_records import locate_record
 from kcovdbg.records.pc_names import UNKNOWN, LocationCache
 from kcovdbg.report.listing import chunk_lines
+from kcovdbg.symbols.table_rows import gather
+
+_INVERTED: Final = bytes(not flag for flag in range(256))
 
 
 class RecordPoints:
@@ -88,28 +91,29 @@ class PlainPoints:
         columns = self._names.columns(words)
         # A word without an address is no PC, even if something is there.
         exact = bytes(1) + columns.exact[1:] if words and not words[0] else columns.exact
-        self._names.prefetch(pc for pc, located in zip(words, exact, strict=True) if pc and not located)
+        self._names.prefetch(filter(None, compress(words, exact.translate(_INVERTED))))
         for start in range(0, len(words), size):
             part, is_located = words[start : start + size], exact[start : start + size]
             in_words = {
                 index: make_point(self._names, buffer, record.decode_record(part, index, buffer.encoding))
-                for index, located in enumerate(is_located)
-                if not located
+                for index in compress(count(), is_located.translate(_INVERTED))
             }
             chains = columns.chains[start : start + size]
             if in_words:
                 part, chains = (array("Q", compress(column, is_located)) for column in (part, chains))
             lengths, numbers = columns.flatten(chains)
-            distinct = dict.fromkeys(numbers)
-            number_of = dict(zip(distinct, count()))
-            frames = list(map(columns.frame, distinct))
+            number_of = dict(zip(dict.fromkeys(numbers), count()))
+            distinct, frames = array("I", number_of), columns.frames
+            functions, files = (
+                map(frames.strings.__getitem__, gather(distinct, column, 0)) for column in (frames.function, frames.file)
+            )
             yield PointChunk(
                 part,
                 buffer.kaslr_offset,
                 lengths,
                 list(map(number_of.__getitem__, numbers)),
-                [frame.function or UNKNOWN for frame in frames],
-                list(map(place_text, frames)),
+                [function or UNKNOWN for function in functions],
+                list(map(line_text, files, gather(distinct, frames.line, 0))),
                 in_words,
             )
 

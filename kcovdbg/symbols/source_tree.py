@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +63,8 @@ class SourceTree:
         if is_own and build_directory and _resolve(image or "").parent == _resolve(build_directory):
             self._roots.append(_resolve(build_directory))
         self._texts: dict[str, SourceText] = {}
+        self._places: dict[str, tuple[Path, Path] | None] = {}
+        self._resolve_folder = cache(_resolve)
         self._paths: dict[Path, None] = {}
 
     @property
@@ -95,12 +98,17 @@ class SourceTree:
 
     def _find(self, file: str) -> tuple[Path, Path] | None:
         """Return the path of a file, and the root that it is below."""
-        inside = ((path, self._root_of(path)) for path in self._candidates(file))
-        return next(((path, root) for path, root in inside if root is not None and path.is_file()), None)
+        if file not in self._places:
+            inside = ((path, self._root_of(path)) for path in self._candidates(file))
+            self._places[file] = next(((path, root) for path, root in inside if root is not None and path.is_file()), None)
+        return self._places[file]
 
     def _root_of(self, path: Path) -> Path | None:
         try:
-            real = _resolve(path)
+            # Thousands of files are in few folders.
+            real = self._resolve_folder(path.parent) / path.name
+            if path.name == ".." or real.is_symlink():
+                real = _resolve(path)
         except ValueError:
             # A null character.
             return None

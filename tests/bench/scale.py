@@ -7,8 +7,8 @@ syzkaller's own reader, built with go from its source, writes into the current d
 
 --other "syz-cover=sh -c 'cd /tmp/cover && syz-cover -force -config manager.cfg {rawcover}'"
 
-The trace has every point of the image, in order. Without a dump, commands run on a stand-in for one: its kernel has no memory,
-and opening it costs nothing. Memory is the sum of the resident memory of all processes, at its highest.
+The trace has every point of the image, in order. Without a dump, commands run on the image alone. Memory is the sum of the
+resident memory of all processes, at its highest.
 """
 
 from __future__ import annotations
@@ -25,16 +25,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.frontends.cli import main as run_program
-from kcovdbg.model.location import Frame
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_cache import open_table
-from tests.support.memory_target import MemoryTarget
 
 _LOOK = 0.02
 _ROOT = Path(__file__).parents[2]
@@ -132,43 +128,8 @@ def _write_trace(table: LocationTable, scratch: Path) -> tuple[Path, Path, int]:
     return trace, addresses, len(pcs)
 
 
-@dataclass
-class _ImageLines:
-    """The debug info of a kernel of which there is only the image: all names come from its location table."""
-
-    image: str
-
-    def frames_at(self, address: int) -> Sequence[Frame]:
-        del address
-        return ()
-
-    def name_at(self, address: int) -> str | None:
-        del address
-        return None
-
-    def may_hold(self, address: int) -> bool:
-        del address
-        return False
-
-
-@dataclass
-class _ImageTarget(MemoryTarget):
-    lines: _ImageLines | None = None
-
-
-def _run_without_dump(image: str, arguments: Sequence[str]) -> int:
-    """Run kcovdbg on a kernel of which there is only the image."""
-    with ElfFile(image) as elf:
-        build_id = elf.build_id
-    target = _ImageTarget(name=image, build_id=build_id, lines=_ImageLines(image))
-    return run_program(arguments, open_target=lambda _options: target)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table, or JSON."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["--without-dump"]:
-        return _run_without_dump(words[1], words[2:])
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench.scale", description="measure work on a whole kernel's coverage"
     )
@@ -184,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--table", action="store_true", help="also measure building the location table, into a scratch folder")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     python = [sys.executable, "-m"]
     with tempfile.TemporaryDirectory(prefix="kcovdbg-scale-") as folder, ElfFile(options.image) as elf:
         scratch = Path(folder)
@@ -199,10 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"no location table of {options.image} could be built")
         trace, addresses, count = _write_trace(table, scratch)
         table.close()
-        if options.core is None:
-            kcovdbg = [*python, "tests.bench.scale", "--without-dump", options.image]
-        else:
-            kcovdbg = [*python, "kcovdbg", "-c", options.core, "-s", options.image]
+        kcovdbg = [*python, "kcovdbg", *(("--image",) if options.core is None else ("-c", options.core)), "-s", options.image]
         for line in _commands(trace, scratch, options.source_dir):
             if line.name == "tasks" and options.core is None:
                 continue
