@@ -183,14 +183,17 @@ def _source(context: Context, traces: Sequence[_Trace], comparison: BuildCompari
     if absent:
         remarks[f"the text of {absent} of {len(files)} files is missing: name a source tree with --source-dir"] = None
     yield from notes_markup(remarks)
+    totals = [file.total for file in files]
     room = MAX_LINES
+    # Packed lines have no colors: then none have. Finding them for so many lines takes a second.
+    is_colored = sum(totals) <= room
     folded: list[_File] = []
-    for file in files:
+    for file, total in zip(files, totals, strict=True):
         # A file that does not fit leaves the room to smaller ones.
-        if (total := file.total) <= room:
+        if total <= room:
             room -= total
             listing = Listing(file.file, file.lines, tree.read(file.file).lines)
-            yield from listing_markup(listing, names, is_open=len(files) == 1)
+            yield from listing_markup(listing, names, is_open=len(files) == 1, is_colored=is_colored)
         else:
             folded.append(file)
     if folded:

@@ -61,15 +61,16 @@ class Listing(NamedTuple):
     """Empty where the text is missing."""
 
 
-def listing_markup(listing: Listing, names: Sequence[str], *, is_open: bool = False) -> Iterator[str]:
+def listing_markup(listing: Listing, names: Sequence[str], *, is_open: bool = False, is_colored: bool = True) -> Iterator[str]:
     """Yield a foldable file with the lines around those that have points.
 
     :param names: of the traces.
+    :param is_colored: whether the syntax has colors.
     """
     yield f'<details class="file"{" open" if is_open else ""}>'
     counted = [sum(_is_covered(found[number]) for found in listing.lines.values()) for number in range(len(names))]
     yield summary_markup(listing.file, counted, len(listing.lines), names)
-    yield from lines_markup(listing, names)
+    yield from lines_markup(listing, names, is_colored=is_colored)
     yield "</details>"
 
 
@@ -131,7 +132,7 @@ def _headings(names: Sequence[str]) -> list[str]:
     return [*(f"Records in {name}" if len(names) > 1 else "Records" for name in names), "Coverage", "Line", "Text"]
 
 
-def lines_markup(listing: Listing, names: Sequence[str]) -> Iterator[str]:
+def lines_markup(listing: Listing, names: Sequence[str], *, is_colored: bool = True) -> Iterator[str]:
     """Yield the lines around those that have points.
 
     :param names: of the traces.
@@ -143,7 +144,11 @@ def lines_markup(listing: Listing, names: Sequence[str]) -> Iterator[str]:
     for first, last in find_hunks(sorted(listing.lines), len(listing.text)):
         yield "<tbody>"
         part = listing.text[first - 1 : last]
-        codes = [_code(fragments) for fragments in highlight(part, listing.file)] if part else []
+        codes = []
+        if is_colored and part:
+            codes = list(map(_code, highlight(part, listing.file)))
+        elif part:
+            codes = [source_text(line.expandtabs(TAB)) for line in part]
         # The text may be of another version, and shorter.
         codes += [""] * (last + 1 - first - len(codes))
         for number, code in enumerate(codes, first):

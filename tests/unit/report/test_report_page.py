@@ -286,6 +286,8 @@ def test_long_traces_are_cut_with_a_sentence(workspace, streams, trace, tmp_path
 def test_files_that_are_too_much_are_packed(workspace, streams, trace, tmp_path, monkeypatch):
     (tmp_path / "dir").mkdir()
     (tmp_path / "dir/file_0.c").write_text("\tif (a < 3) // one\n" * 150)
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include/helper.h").write_text("\tif (b < 3) // two\n" * 150)
     workspace.kernel.source_folders = (str(tmp_path),)
     name = trace("a", WORDS)
     whole = write_report(workspace, streams, tmp_path / "r.html", name)
@@ -294,6 +296,9 @@ def test_files_that_are_too_much_are_packed(workspace, streams, trace, tmp_path,
     page = write_report(workspace, streams, tmp_path / "s.html", name)
     assert len(page.all("details")) == len(whole.all("details"))
     assert len(page.all("tr")) < len(whole.all("tr"))
+    # Colors are for a page whose lines are all in it.
+    assert 'class="s-source' in (tmp_path / "r.html").read_text("utf-8")
+    assert 'class="s-source' not in (tmp_path / "s.html").read_text("utf-8")
     (folded,) = [details for details in page.all("details") if "data-chunk" in details]
     (content,) = unpack((tmp_path / "s.html").read_text("utf-8"), "source")
     assert folded["data-chunk"] == "source-0"
