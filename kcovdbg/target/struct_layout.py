@@ -125,6 +125,15 @@ class BlockLayout:
         """Return whether this kernel has the member."""
         return self.members[name] is not None
 
+    def require(self) -> BlockLayout:
+        """Return the layout if this kernel has every member.
+
+        :raises MissingTypeError: when one is missing.
+        """
+        for name in self.names:
+            self.offset(name)
+        return self
+
     def offset(self, name: str) -> int:
         """Return the offset of a member in bytes.
 

@@ -36,16 +36,6 @@ class OpenFile(NamedTuple):
     """``file->private_data``."""
 
 
-def _require(layout: BlockLayout) -> BlockLayout:
-    """Return a layout all of whose members are there.
-
-    :raises MissingTypeError: when one is missing.
-    """
-    for name in layout.names:
-        layout.offset(name)
-    return layout
-
-
 class FileWalk:
     """One walk over the file tables and mappings of tasks.
 
@@ -61,7 +51,7 @@ class FileWalk:
         self._has_tables = False
         self._bad = 0
         try:
-            self._file = _require(BlockLayout(target, "struct file", {"f_op": ("f_op",), "private_data": ("private_data",)}))
+            self._file = BlockLayout(target, "struct file", {"f_op": ("f_op",), "private_data": ("private_data",)}).require()
             # Since v6.13 it is a file_ref_t.
             self._count = BlockLayout(
                 target, "struct file", {"f_count": ("f_count.counter", "f_count"), "f_ref": ("f_ref.refcnt.counter",)}
@@ -71,9 +61,8 @@ class FileWalk:
             self.remarks.note(f"files of KCOV could not be recognized: {error}")
             return
         try:
-            self._table = _require(
-                BlockLayout(target, "struct fdtable", {"max_fds": ("max_fds",), "fd": ("fd",), "open_fds": ("open_fds",)})
-            )
+            names = ("max_fds", "fd", "open_fds")
+            self._table = BlockLayout(target, "struct fdtable", {name: (name,) for name in names}).require()
             self._fdt = target.member("struct files_struct", "fdt").offset
             self._files_of_task = target.member("struct task_struct", "files").offset
             self._has_tables = True

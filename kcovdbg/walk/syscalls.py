@@ -153,10 +153,7 @@ class SyscallWalk:
 
     @cached_property
     def _layout(self) -> BlockLayout:
-        layout = BlockLayout(self._target, _PT_REGS, _REGISTERS[self._target.machine].fields)
-        for name in layout.names:
-            layout.offset(name)
-        return layout
+        return BlockLayout(self._target, _PT_REGS, _REGISTERS[self._target.machine].fields).require()
 
     def _find_stack_size(self, task: int, stack: int) -> int:
         """Return THREAD_SIZE, in bytes.
@@ -175,11 +172,9 @@ class SyscallWalk:
     def _find_mapped_size(self, task: int, stack: int) -> int | None:
         """Return the size of a task's stack by its vmalloc area (CONFIG_VMAP_STACK), None where it has none."""
         try:
-            of_task = BlockLayout(self._target, "struct task_struct", {"area": ("stack_vm_area",)})
-            of_area = BlockLayout(self._target, "struct vm_struct", {name: (name,) for name in ("addr", "size", "nr_pages")})
-            for layout in (of_task, of_area):
-                for name in layout.names:
-                    layout.offset(name)
+            of_task = BlockLayout(self._target, "struct task_struct", {"area": ("stack_vm_area",)}).require()
+            members = {name: (name,) for name in ("addr", "size", "nr_pages")}
+            of_area = BlockLayout(self._target, "struct vm_struct", members).require()
             (area,) = of_task.read(self._target, task)
             check_pointer(self._target, area, "task_struct.stack_vm_area")
             values = dict(zip(of_area.names, of_area.read(self._target, area), strict=True))
