@@ -12,7 +12,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.argument_parser import NARGS
 from kcovdbg.console.command import Command
-from kcovdbg.frontends.options import OPTIONS, Option
+from kcovdbg.frontends.options import OPTIONS
 
 _PATHS = ("PATH", "VMLINUX")
 
@@ -38,8 +38,8 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_option(parser: argparse.ArgumentParser, option: Option) -> None:
-    if option.metavar is None and not option.choices:
+def _add_option(parser: argparse.ArgumentParser, option: Argument) -> None:
+    if option.value is Value.FLAG:
         parser.add_argument(*option.names, action="store_true", help=_plain(option.help))
         return
     settings: dict[str, Any] = {"help": _plain(option.help), "metavar": option.metavar}

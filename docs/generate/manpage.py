@@ -9,7 +9,7 @@ from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import EXPLANATIONS, Argument, Value
 from kcovdbg.console.command import HELP_OPTION, OUTPUT_OPTIONS, Command
-from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, Option
+from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, option_help
 
 _SPECIAL = str.maketrans(
     {"\\": "\\e", "-": "\\-", "…": "\\&...", "→": "\\(->", "–": "\\(en", "^": "\\(ha", "~": "\\(ti", "`": "\\(ga", "'": "\\(aq"}
@@ -93,11 +93,10 @@ def _synopsis() -> Iterator[str]:
         yield f".B kcovdbg\n{words}"
 
 
-def _program_option(option: Option) -> Iterator[str]:
+def _program_option(option: Argument) -> Iterator[str]:
     yield ".TP"
     yield _names(option.names, option.metavar or "")
-    text = option.help + ("; repeatable" if option.repeatable else "")
-    yield escape(text + (f": {', '.join(option.choices)}" if option.choices else ""))
+    yield escape(option_help(option))
 
 
 def _command(command: Command) -> Iterator[str]:

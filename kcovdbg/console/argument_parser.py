@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -41,11 +41,15 @@ def make_parser(command: Command, words: Sequence[str] = ()) -> ArgumentParser:
     parser = _Parser(prog=command.name, add_help=False, allow_abbrev=False)
     parser.command, parser.words = command, words
     for argument in command.options:
-        _add(parser, argument)
+        add_argument(parser, argument, partial(_convert, parser, argument))
     return parser
 
 
-def _add(parser: _Parser, argument: Argument) -> None:
+def add_argument(parser: ArgumentParser, argument: Argument, read: Callable[[str], Any]) -> None:
+    """Add an argument to a parser.
+
+    :param read: converts a word to its value.
+    """
     options: dict[str, Any] = {}
     if argument.is_option:
         options["dest"] = argument.attribute
@@ -53,7 +57,7 @@ def _add(parser: _Parser, argument: Argument) -> None:
         options |= {"action": "store_true"}
     else:
         options |= {
-            "type": partial(_convert, parser, argument),
+            "type": read,
             "metavar": argument.placeholder,
             "default": argument.default,
         }

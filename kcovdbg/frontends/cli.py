@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.argument import Argument
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.terminal import find_terminal, write_remarks
 from kcovdbg.errors import INTERRUPTED, KcovdbgError
-from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, USAGE, Option, parse_options
+from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, USAGE, option_help, parse_options
 from kcovdbg.limits import set_limits
 from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
@@ -128,13 +129,8 @@ def _help_lines(commands: CommandTable) -> Iterator[Line]:
     yield (("header", "Exit status: "), ("", "0 success; 1 check found violations, or diff a difference; 2 failure; 130 C-c."))
 
 
-def _option_line(option: Option) -> Line:
-    value = "" if option.metavar is None else f" {option.metavar}"
-    names = ", ".join(option.names)
-    text = option.help + ("; repeatable" if option.repeatable else "")
-    if option.choices:
-        text += f": {', '.join(option.choices)}"
-    return (("key", f"  {names}{value}".ljust(24) + " "), ("", text))
+def _option_line(option: Argument) -> Line:
+    return (("key", f"  {option.heading}".ljust(24) + " "), ("", option_help(option)))
 
 
 class _ClosedOutput(io.TextIOBase):

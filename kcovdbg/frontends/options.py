@@ -7,9 +7,12 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from kcovdbg.console.argument import Argument, Count, Value, WordError, convert
+from kcovdbg.console.argument_parser import add_argument
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.paragraph import suggest
 from kcovdbg.console.terminal import Color
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 # Hexadecimal or decimal, a count in front of a list included, with the byte order mark of UTF-8 or UTF-16.
 _PC: Final = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?(?:0[xX][0-9a-fA-F]+|-?\d+|[0-9a-fA-F]{8,16}),?")
+_HINT: Final = "kcovdbg --help lists the options"
 USAGE: Final = "kcovdbg [TARGET] [-s VMLINUX]… [-e COMMAND]… [-q] [SCRIPT | COMMAND [ARGUMENT…]]"
 
 
@@ -55,84 +59,91 @@ class Options:
     version: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option as data."""
-
-    names: tuple[str, ...]
-    help: str
-    metavar: str | None = None
-    repeatable: bool = False
-    choices: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """The attribute that holds the value."""
-        return max(self.names, key=len).lstrip("-").replace("-", "_")
-
-
 TARGET_OPTIONS: Final = (
-    Option(("-c", "--core"), "a crash dump, compressed or not, or a slice", "PATH"),
-    Option(("-k", "--kernel"), "the running kernel (default when no target is given)"),
-    Option(("--qemu",), "a running QEMU guest, through QMP: path of a Unix socket, or host:port", "ADDR"),
-    Option(("--gdb-remote",), "a GDB stub: host:port", "ADDR"),
-    Option(("--demo",), "the bundled demo dump"),
-    Option(
+    Argument(("-c", "--core"), Value.FILE, "a crash dump, compressed or not, or a slice", metavar="PATH"),
+    Argument(("-k", "--kernel"), Value.FLAG, "the running kernel (default when no target is given)"),
+    Argument(("--qemu",), Value.TEXT, "a running QEMU guest, through QMP: path of a Unix socket, or host:port", metavar="ADDR"),
+    Argument(("--gdb-remote",), Value.TEXT, "a GDB stub: host:port", metavar="ADDR"),
+    Argument(("--demo",), Value.FLAG, "the bundled demo dump"),
+    Argument(
         ("-s", "--symbols"),
+        Value.FILE,
         "a vmlinux, a module or a folder of them; by itself a target",
-        "PATH",
-        repeatable=True,
+        count=Count.ANY,
+        metavar="PATH",
     ),
-    Option(("--image",), "the vmlinux alone, even if it is the running kernel's"),
+    Argument(("--image",), Value.FLAG, "the vmlinux alone, even if it is the running kernel's"),
 )
 GENERAL_OPTIONS: Final = (
-    Option(("-e", "--execute"), "run a command and exit", "COMMAND", repeatable=True),
-    Option(("--symbol-table",), "the kernel's location table, as written by: symbols build -o FILE", "FILE"),
-    Option(("--source-dir",), "the kernel's source tree", "PATH", repeatable=True),
-    Option(("--substitute-path",), "look in TO for source that debug info has in FROM", "FROM=TO", repeatable=True),
-    Option(
-        ("--other-vmlinux",),
-        "a vmlinux, table or module of another build, for its traces",
-        "FILE",
-        repeatable=True,
+    Argument(("-e", "--execute"), Value.COMMAND, "run a command and exit", count=Count.ANY, metavar="COMMAND"),
+    Argument(
+        ("--symbol-table",), Value.FILE, "the kernel's location table, as written by: symbols build -o FILE", metavar="FILE"
     ),
-    Option(("--other-source",), "the source tree of that build; given in the same order", "PATH", repeatable=True),
-    Option(("--limit",), "how much an input may take: trace-size=1G; see help config", "NAME=VALUE", repeatable=True),
-    Option(("-q", "--quiet"), "show no banner"),
-    Option(("--color",), "use color", "WHEN", choices=tuple(color.value for color in Color)),
-    Option(("--debug",), "show where errors come from"),
-    Option(("--version",), "show the version"),
-    Option(("-h", "--help"), "show this help"),
+    Argument(("--source-dir",), Value.FILE, "the kernel's source tree", count=Count.ANY, metavar="PATH"),
+    Argument(
+        ("--substitute-path",),
+        Value.TEXT,
+        "look in TO for source that debug info has in FROM",
+        count=Count.ANY,
+        metavar="FROM=TO",
+    ),
+    Argument(
+        ("--other-vmlinux",),
+        Value.FILE,
+        "a vmlinux, table or module of another build, for its traces",
+        count=Count.ANY,
+        metavar="FILE",
+    ),
+    Argument(
+        ("--other-source",),
+        Value.FILE,
+        "the source tree of that build; given in the same order",
+        count=Count.ANY,
+        metavar="PATH",
+    ),
+    Argument(
+        ("--limit",),
+        Value.TEXT,
+        "how much an input may take: trace-size=1G; see help config",
+        count=Count.ANY,
+        metavar="NAME=VALUE",
+    ),
+    Argument(("-q", "--quiet"), Value.FLAG, "show no banner"),
+    Argument(("--color",), Value.CHOICE, "use color", metavar="WHEN", choices=tuple(color.value for color in Color)),
+    Argument(("--debug",), Value.FLAG, "show where errors come from"),
+    Argument(("--version",), Value.FLAG, "show the version"),
+    Argument(("-h", "--help"), Value.FLAG, "show this help"),
 )
 OPTIONS: Final = (*TARGET_OPTIONS, *GENERAL_OPTIONS)
 
 
+def option_help(option: Argument) -> str:
+    """Return the help of an option of the program, with what its value may be."""
+    text = option.help + ("; repeatable" if option.count is Count.ANY else "")
+    return text + (f": {', '.join(option.choices)}" if option.choices else "")
+
+
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint="kcovdbg --help lists the options")
-
-
-def _read_word(text: str) -> str:
-    """Refuse an empty word: a variable of a script that is not set must not open another target."""
-    if not text:
-        raise ArgumentTypeError("the value is empty")
-    return text
+        raise UsageError(message, hint=_HINT)
 
 
 def _make_parser() -> ArgumentParser:
     parser = _Parser(prog="kcovdbg", add_help=False, allow_abbrev=False)
     for option in OPTIONS:
-        read = str if option.metavar == "COMMAND" else _read_word
-        if option.metavar is None:
-            parser.add_argument(*option.names, action="store_true")
-        elif option.repeatable:
-            parser.add_argument(*option.names, action="append", default=[], metavar=option.metavar, type=read)
-        elif option.choices:
-            parser.add_argument(*option.names, choices=option.choices)
-        else:
-            parser.add_argument(*option.names, metavar=option.metavar, type=read)
+        add_argument(parser, option, partial(_read_word, option))
     parser.add_argument("paths", nargs="*")
     return parser
+
+
+def _read_word(option: Argument, word: str) -> str:
+    """Refuse an empty word: a variable of a script that is not set must not open another target."""
+    if not word and option.value is not Value.COMMAND:
+        raise ArgumentTypeError("the value is empty")
+    try:
+        return str(convert(option, word))
+    except WordError as error:
+        raise UsageError(f"{option.names[0]}: {error}", hint=error.hint or _HINT) from None
 
 
 def _parse_substitution(text: str) -> tuple[str, str]:
@@ -170,7 +181,8 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
         raise UsageError(f"script '{scripts[0]}' cannot be combined with a command", hint="give one of them")
     if len(scripts) > 1:
         raise UsageError(f"more than one script given: {', '.join(scripts)}")
-    if len(args.other_source) > len(args.other_vmlinux):
+    other_vmlinux, other_sources = args.other_vmlinux or (), args.other_source or ()
+    if len(other_sources) > len(other_vmlinux):
         raise UsageError("--other-source: more source trees than --other-vmlinux", hint="name a vmlinux for each")
     return Options(
         target=TargetOptions(
@@ -180,19 +192,19 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
             gdb_remote=args.gdb_remote,
             demo=args.demo,
             image=args.image,
-            symbols=tuple(args.symbols),
+            symbols=tuple(args.symbols or ()),
             files=tuple(files),
         ),
-        commands=tuple(args.execute),
+        commands=tuple(args.execute or ()),
         words=words,
         script=scripts[0] if scripts else None,
         traces=tuple(traces),
-        source_folders=tuple(args.source_dir),
+        source_folders=tuple(args.source_dir or ()),
         symbol_table=args.symbol_table,
-        substitutions=tuple(_parse_substitution(text) for text in args.substitute_path),
-        other_vmlinux=tuple(args.other_vmlinux),
-        other_sources=tuple(args.other_source),
-        limits=dict(_parse_limit(text) for text in args.limit),
+        substitutions=tuple(_parse_substitution(text) for text in args.substitute_path or ()),
+        other_vmlinux=tuple(other_vmlinux),
+        other_sources=tuple(other_sources),
+        limits=dict(_parse_limit(text) for text in args.limit or ()),
         quiet=args.quiet,
         color=None if args.color is None else Color(args.color),
         debug=args.debug,
@@ -203,8 +215,8 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
 
 def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> int:
     """Return the index of the command's name: all words after it are the command's."""
-    takes_value = {name for option in OPTIONS if option.metavar is not None for name in option.names}
-    flags = {name for option in OPTIONS if option.metavar is None for name in option.names}
+    takes_value = {name for option in OPTIONS if option.value is not Value.FLAG for name in option.names}
+    flags = {name for option in OPTIONS if option.value is Value.FLAG for name in option.names}
     index = 0
     while index < len(arguments):
         word = arguments[index]
@@ -223,7 +235,7 @@ def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> i
 
 def _refuse_option(word: str) -> UsageError:
     name = word.split("=", 1)[0]
-    hint = suggest(name, [name for option in OPTIONS for name in option.names]) or "kcovdbg --help lists the options"
+    hint = suggest(name, [name for option in OPTIONS for name in option.names]) or _HINT
     return UsageError(f"unknown option '{name}'", hint=hint)
 
 

@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TextIO
 
+from kcovdbg import __version__
 from kcovdbg.console.completion_index import Harvest
+from kcovdbg.console.grid import remark_line
+from kcovdbg.console.paragraph import wrap_line
+from kcovdbg.console.renderable import Line
 from kcovdbg.console.terminal import is_dumb, is_terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell.loop import LineReader, Loop, PlainReader
 from kcovdbg.frontends.shell.session_commands import LEAVE, Transcript, make_pager_command
-from kcovdbg.frontends.shell.start import banner_lines, open_workspace
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input
@@ -73,3 +78,59 @@ def _find_reader(
     from kcovdbg.frontends.shell.prompt import make_reader
 
     return make_reader(workspace, harvest, environment, transcript, keys, screen)
+
+
+def banner_lines(workspace: Workspace) -> Iterator[Line]:
+    """Yield the lines of the banner."""
+    target = workspace.kernel.target
+    text = f": {target.memory_problem or target.name}, Linux {target.release} {target.machine}"
+    if target.memory_problem is None:
+        text += f", {'live' if target.live else 'not running'}, KCOV {workspace.kernel.layout.generation.era}"
+    yield (("header", f"kcovdbg {__version__}"), ("", text))
+    stop_note = target.connection.stop_note()
+    for note in [*target.notes, *([stop_note] if stop_note is not None else [])]:
+        yield from wrap_line(remark_line(note), workspace.terminal().width)
+    yield (("hint", "help lists the commands, COMMAND? shows help for one; C-d leaves"),)
+
+
+_PATIENCE: Final = 1.0
+_WORD: Final = "reading debug info …"
+
+
+def open_workspace(workspace: Workspace, patience: float = _PATIENCE) -> None:
+    """Open the target and detect the KCOV of one that has memory.
+
+    :param patience: seconds before a progress message is shown.
+    :raises KcovdbgError: when it cannot be opened, or has no KCOV.
+    """
+    with progress_word(workspace.terminal().stderr, _WORD, patience):
+        if workspace.kernel.target.memory_problem is None:
+            _ = workspace.kernel.layout
+
+
+@contextlib.contextmanager
+def progress_word(stream: TextIO, word: str, patience: float) -> Iterator[None]:
+    """Show a message on a terminal while a block takes longer than expected, then clear it."""
+    if not is_terminal(stream):
+        yield
+        return
+    shown = threading.Event()
+
+    def show() -> None:
+        shown.set()
+        stream.write(word)
+        stream.flush()
+
+    # The timer only writes: the Program belongs to this thread. drgn releases the GIL while it reads debug info.
+    timer = threading.Timer(patience, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if shown.is_set():
+            # Blanks work on every terminal, unlike escape sequences.
+            stream.write(f"\r{' ' * len(word)}\r")
+            stream.flush()

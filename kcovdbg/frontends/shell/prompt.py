@@ -34,7 +34,6 @@ from kcovdbg.frontends.shell.history import make_history_command, open_history
 from kcovdbg.frontends.shell.keys import KEYS, key_lines, make_bindings
 from kcovdbg.frontends.shell.loop import run_in_shell
 from kcovdbg.frontends.shell.session_commands import PROMPT, Transcript
-from kcovdbg.frontends.shell.start import status_words
 
 
 class LineCompleter(Completer):
@@ -192,7 +191,7 @@ def make_reader(
         complete_while_typing=True,
         complete_style=CompleteStyle.COLUMN,
         lexer=LineLexer(workspace.commands),
-        bottom_toolbar=_make_toolbar(status_words(workspace), lambda: screen.get_size().columns),
+        bottom_toolbar=_make_toolbar(_status_words(workspace), lambda: screen.get_size().columns),
         key_bindings=make_bindings(workspace, show_help),
         editing_mode=find_editing_mode(environment, workspace.settings.keys),
         cursor=ModalCursorShapeConfig(),
@@ -219,6 +218,22 @@ def find_editing_mode(environment: Mapping[str, str], keys: str = "auto") -> Edi
     editor = environment.get("VISUAL") or environment.get("EDITOR") or ""
     words = editor.split()
     return EditingMode.VI if words and Path(words[0]).name in _VI_EDITORS else EditingMode.EMACS
+
+
+def _status_words(workspace: Workspace) -> tuple[str, ...]:
+    """Return the words of the status line, the most important first."""
+    target = workspace.kernel.target
+    if target.memory_problem is not None:
+        words: tuple[str, ...] = (target.name, target.release, "no memory")
+    else:
+        words = (
+            target.name,
+            target.release,
+            "gone" if target.is_gone() else "live" if target.live else "dump" if target.state() is None else "stopped",
+            workspace.kernel.layout.generation.era,
+        )
+    # The painter, which escapes text, is not used for the status line.
+    return tuple(escape(word) for word in words)
 
 
 def _make_toolbar(words: tuple[str, ...], find_width: Callable[[], int]) -> Callable[[], StyleAndTextTuples]:
