@@ -51,27 +51,6 @@ def json_lines(table: Table | Fields) -> Iterator[str]:
         yield encode(row).replace("\x7f", "\\u007f") + "\n"
 
 
-class JsonArray:
-    """An array that rows are added to.
-
-    :param stream: written to.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._write = stream.write
-        self._separator = "[\n"
-
-    def add(self, table: Table | Fields) -> None:
-        """Add a table's rows."""
-        for line in json_lines(table):
-            self._write(self._separator + line[:-1])
-            self._separator = ",\n"
-
-    def close(self) -> None:
-        """End the array."""
-        self._write("[]\n" if self._separator == "[\n" else "\n]\n")
-
-
 def _cell(value: object) -> object:
     if value is None:
         return ""
@@ -125,14 +104,10 @@ def write(renderables: Iterable[Renderable], output: Output) -> None:
 
     In JSON the rows of all tables make one array (up to a :class:`Flush`, after which another begins).
     """
-    if output.format is Format.JSON:
-        _write_json(renderables, output)
-    elif output.format is Format.JSONL:
-        _write_json_lines(renderables, output)
-    elif output.format is Format.CSV:
-        _write_csv(renderables, output)
-    else:
+    if output.format is Format.TEXT:
         _write_text(renderables, output)
+    else:
+        _write_data(renderables, output)
     output.stream.flush()
 
 
@@ -162,48 +137,37 @@ def _write_lines(lines: Iterable[Line], output: Output) -> None:
     output.stream.writelines(f"{paint(line)}\n" for line in lines)
 
 
-def _write_json(renderables: Iterable[Renderable], output: Output) -> None:
-    array = JsonArray(output.stream)
-    is_open = True
+def _write_data(renderables: Iterable[Renderable], output: Output) -> None:
+    stream = output.stream
+    # Of the array in JSON that is being written: "[" before its first row, None between two arrays.
+    separator: str | None = "["
     for renderable in renderables:
         if isinstance(renderable, Flush):
-            if is_open:
-                array.close()
-            output.stream.flush()
-            is_open = False
-            continue
+            _end_array(separator, output)
+            separator = None
+            stream.flush()
         table = find_data(renderable)
         if table is None:
             continue
-        if not is_open:
-            array, is_open = JsonArray(output.stream), True
-        array.add(table)
-        _write_remarks(renderable, table, output)
-    if is_open:
-        array.close()
-
-
-def _write_json_lines(renderables: Iterable[Renderable], output: Output) -> None:
-    for renderable in renderables:
-        if isinstance(renderable, Flush):
-            output.stream.flush()
-        table = find_data(renderable)
-        if table is not None:
+        if output.format is Format.CSV:
+            write_csv(table, stream)
+        elif output.format is Format.JSONL:
             for line in json_lines(table):
-                output.stream.write(line)
+                stream.write(line)
                 # A reader of the stream gets each row when it is known.
-                output.stream.flush()
-            _write_remarks(renderable, table, output)
+                stream.flush()
+        else:
+            separator = separator or "["
+            for line in json_lines(table):
+                stream.write(f"{separator}\n{line[:-1]}")
+                separator = ","
+        _write_remarks(renderable, table, output)
+    _end_array(separator, output)
 
 
-def _write_csv(renderables: Iterable[Renderable], output: Output) -> None:
-    for renderable in renderables:
-        if isinstance(renderable, Flush):
-            output.stream.flush()
-        table = find_data(renderable)
-        if table is not None:
-            write_csv(table, output.stream)
-            _write_remarks(renderable, table, output)
+def _end_array(separator: str | None, output: Output) -> None:
+    if output.format is Format.JSON and separator is not None:
+        output.stream.write("[]\n" if separator == "[" else "\n]\n")
 
 
 def _write_remarks(renderable: Renderable, table: Table | Fields, output: Output) -> None:

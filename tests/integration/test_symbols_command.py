@@ -140,10 +140,9 @@ def test_a_function_is_shown_before_the_table_is_built(image, monkeypatch):
     monkeypatch.setattr(coverage_points, "_MOMENTS", 0)
     frames = (Frame("second", "src/second.c", 1, 1),)
     symbolizer = Symbolizer(find_table=lambda: None, fallback=lambda _: frames)
-    target = SimpleNamespace(lines=SimpleNamespace(image=str(image)))
-    workspace = SimpleNamespace(symbolizer=symbolizer)
+    kernel = SimpleNamespace(symbolizer=symbolizer, image=str(image), code=None)
     terminal = Terminal(io.StringIO(), io.StringIO(), error_width=80)
-    context = SimpleNamespace(workspace=workspace, target=target, terminal=terminal, format=Format.TEXT)
+    context = SimpleNamespace(kernel=kernel, terminal=terminal, format=Format.TEXT)
     with ElfFile(image) as elf:
         function = elf.symbols.find("second")
         inside = [pc for pc in find_points(elf).pc if function.address < pc <= function.address + function.size]

@@ -25,7 +25,6 @@ from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
 from kcovdbg import __version__
-from kcovdbg.console.answer_page import clean_text
 from kcovdbg.console.argument import EXPLANATIONS
 from kcovdbg.console.help_text import VOCABULARY
 from kcovdbg.console.runner import report

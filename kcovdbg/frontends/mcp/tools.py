@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import jsonschema
 
-from kcovdbg.console.answer_page import AnswerPage, PagedAnswer, clean_text
-from kcovdbg.console.argument_parser import arguments_schema, convert_arguments
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import schema_of
@@ -25,6 +23,8 @@ from kcovdbg.console.trace_paths import FILE, FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.frontends.mcp.answer_page import AnswerPage, PagedAnswer, clean_text
+from kcovdbg.frontends.mcp.tool_arguments import arguments_schema, convert_arguments
 from kcovdbg.target.protocol import Target
 
 TOOLS: Final = (

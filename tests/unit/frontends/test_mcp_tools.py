@@ -10,9 +10,8 @@ import jsonschema
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.answer_page import MAX_TEXT, PagedAnswer
 from kcovdbg.console.argument import Value
-from kcovdbg.console.argument_parser import convert_arguments, parse_arguments
+from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.buffer_sources import find_buffer
 from kcovdbg.console.column import LIST, NUMBER, TEXT, Column
 from kcovdbg.console.kernel import Kernel
@@ -21,6 +20,8 @@ from kcovdbg.console.runner import run_words
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.frontends.mcp.answer_page import MAX_TEXT, PagedAnswer
+from kcovdbg.frontends.mcp.tool_arguments import convert_arguments
 from kcovdbg.frontends.mcp.tools import MAX_BYTES, MAX_ROWS, NOTICE, TOOLS, WRITERS, ToolBox, make_tool
 from tests.support.state import Streams, StubReader, make_layout, make_target, make_task, make_workspace
 
