@@ -157,15 +157,18 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
         raise UsageError(f"more than one target given: {', '.join(chosen)}", hint="give one of them")
     images = _find_images(options) if options.image or not chosen else {}
     try:
-        from kcovdbg.target.drgn import machines, programs
+        from kcovdbg.target.drgn import programs
     except ImportError as error:
         raise CapabilityError(f"could not import drgn: {error}", hint="pip install drgn") from None
     if options.core is not None:
         return programs.open_core(options.core, options.symbols, unpacked=options.unpacked)
-    if options.qemu is not None:
-        return machines.open_qemu(options.qemu, options.symbols)
-    if options.gdb_remote is not None:
-        return machines.open_stub(options.gdb_remote, options.symbols)
+    if options.qemu is not None or options.gdb_remote is not None:
+        # Dumps do without what talks to machines.
+        from kcovdbg.target.drgn import machines
+
+        if options.qemu is not None:
+            return machines.open_qemu(options.qemu, options.symbols)
+        return machines.open_stub(options.gdb_remote or "", options.symbols)
     if options.demo:
         core, debug_info = open_arguments()
         return programs.open_core(core, options.symbols or debug_info, name="demo")

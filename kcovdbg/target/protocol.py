@@ -8,12 +8,14 @@ it is missing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
 
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.target.connection import Connection, MachineState
-from kcovdbg.target.watchpoints import Watchpoints
+
+if TYPE_CHECKING:
+    from kcovdbg.target.watchpoints import Watchpoints
 
 
 class Symbol(NamedTuple):

@@ -24,7 +24,6 @@ from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.buffers import read_buffer
-from kcovdbg.walk.carriers import CarrierWalk
 from kcovdbg.walk.devices import DeviceWalk
 from kcovdbg.walk.layout import REMOTE, TASK, Layout
 from kcovdbg.walk.references import ReferenceWalk
@@ -33,7 +32,6 @@ from kcovdbg.walk.saved import is_serving_softirq, is_task_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas
 from kcovdbg.walk.structure_cache import StructureCache
 from kcovdbg.walk.syscalls import SyscallWalk
-from kcovdbg.walk.wrong_records import WrongRecordWalk
 
 _SPINLOCK: Final = "spinlock_t"
 _PERCPU: Final = "struct kcov_percpu_data"
@@ -316,6 +314,8 @@ class StateReader:
 
     @cached_property
     def _carriers(self) -> Reading[tuple[Carrier, ...]]:
+        from kcovdbg.walk.carriers import CarrierWalk
+
         walk = CarrierWalk(self.target, self._cache.tasks.found)
         return Reading(tuple(walk), {Source.CARRIERS: tuple(walk.remarks)})
 
@@ -342,6 +342,8 @@ class StateReader:
         """The records of enabled objects and of sections, compared with the code."""
         if self._proof is None or self._proof_problem is not None:
             return Reading((), {Source.PROOF: ()})
+        from kcovdbg.walk.wrong_records import WrongRecordWalk
+
         walk = WrongRecordWalk(self._cache, self._proof)
         budget = self._make_budget(sum(len(contents.buffer.words) for contents in self._buffers.found))
         found = (

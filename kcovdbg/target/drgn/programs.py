@@ -39,7 +39,6 @@ from kcovdbg.target.debug_files import (
     unpack_symbols,
 )
 from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line, reading_debug_info
-from kcovdbg.target.drgn.image_target import ImageTarget
 from kcovdbg.target.drgn.program_memory import add_kernel_memory, add_memory, open_empty_program, physical_memory, platform_of
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
 from kcovdbg.target.kdump_file import KdumpFile
@@ -172,6 +171,8 @@ def open_image(symbols: Sequence[str], notes: Sequence[str] = ()) -> ImageTarget
     :param notes: for the user, before those on the files.
     :raises TargetError: when one cannot be opened.
     """
+    from kcovdbg.target.drgn.image_target import ImageTarget
+
     files, found = unpack_symbols(symbols)
     kernel = next(file for file in files if file.is_kernel)
     modules = [str(file.path) for file in files if not file.is_kernel]
