@@ -31,6 +31,7 @@ from kcovdbg.console.runner import report
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.frontends.mcp.answer_page import clean_text
 from kcovdbg.frontends.mcp.tools import NOTICE, ToolBox, read_rows
 from kcovdbg.series.table import eras
 

@@ -8,7 +8,7 @@ import errno
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import drgn
 
@@ -55,6 +55,9 @@ from kcovdbg.target.stub_kernel import (
     find_qemu_cpus,
     read_lowcore_vmcoreinfo,
 )
+
+if TYPE_CHECKING:
+    from kcovdbg.target.drgn.image_target import ImageTarget
 
 VMLINUX_HINT: Final = (
     "give the vmlinux with debug info: -s VMLINUX; it is in the build directory or the distribution's debug package"
