@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.errors import ReadError
-from kcovdbg.target.stub_kernel import CheckImage, FoundKernel, MismatchError, NotBootedError, ReadMemory, read_vmcoreinfo
+from kcovdbg.target.stub_kernel import CheckImage, MismatchError, NotBootedError, ReadMemory, read_vmcoreinfo
 
 # What TTBR1 has in the kernel, in user space with page-table isolation, and between two tables.
 _TABLES: Final = ("swapper_pg_dir", "tramp_pg_dir", "reserved_pg_dir")
@@ -140,8 +140,8 @@ def find_kernel(
     physical: ReadMemory,
     symbols: Mapping[str, int],
     check: CheckImage,
-) -> FoundKernel:
-    """Find the KASLR offset and VMCOREINFO by the table of a CPU.
+) -> bytes:
+    """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the table of a CPU.
 
     :param where: what messages call the machine.
     :param physical: reads physical memory.
@@ -166,7 +166,7 @@ def find_kernel(
                 f"could not read the kernel's memory: {error}", hint="let the kernel finish booting, then try again"
             ) from None
         kernel = registers._replace(ttbr1=image.root)
-        return FoundKernel(read_vmcoreinfo(_make_virtual_reader(kernel, physical), symbols, image.offset), image.offset)
+        return read_vmcoreinfo(_make_virtual_reader(kernel, physical), symbols, image.offset)
     detail = f": {failure}" if failure is not None else f": {_TABLES[0]} is not where the CPU has its page table"
     raise MismatchError(
         f"the vmlinux does not match the kernel at {where}{detail}",

@@ -227,21 +227,12 @@ def translate(read: ReadMemory, cpu: CpuRegisters, address: int) -> int | None:
     return None
 
 
-class FoundKernel(NamedTuple):
-    """A kernel found in a machine."""
-
-    vmcoreinfo: bytes
-    kaslr_offset: int
-
-
 CheckImage = Callable[[int, ReadMemory], None]
 """Compare a vmlinux with the kernel in memory, by the KASLR offset; raises MismatchError."""
 
 
-def find_kernel(
-    where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage
-) -> FoundKernel:
-    """Find the KASLR offset by the interrupt descriptor table, and VMCOREINFO by the offset.
+def find_kernel(where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage) -> bytes:
+    """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the interrupt descriptor table.
 
     :param where: what messages call the machine.
     :param physical: reads physical memory.
@@ -267,7 +258,7 @@ def find_kernel(
 
 def _find_by_tables(
     where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage
-) -> FoundKernel:
+) -> bytes:
     def virtual(address: int, size: int) -> bytes:
         found = translate(physical, cpu, address)
         if found is None:
@@ -303,8 +294,8 @@ def _find_by_tables(
     except ReadError as error:
         raise NotBootedError(f"could not read the kernel's memory: {error}", hint=_READ_HINT) from None
     if "vmcoreinfo_data" in symbols or "init_top_pgt" not in symbols:
-        return FoundKernel(read_vmcoreinfo(virtual, symbols, offset), offset)
-    return FoundKernel(_make_vmcoreinfo(cpu, physical, virtual, symbols, offset), offset)
+        return read_vmcoreinfo(virtual, symbols, offset)
+    return _make_vmcoreinfo(cpu, physical, virtual, symbols, offset)
 
 
 def _search_release(virtual: ReadMemory, handler: int) -> str | None:

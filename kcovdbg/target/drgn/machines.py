@@ -146,7 +146,7 @@ def _find_in_memory(qmp: Qmp, kernel: DebugFile) -> bytes:
     cpu = stub_kernel.parse_registers(registers)
     if cpu is None:
         raise TargetError("its registers are not those of x86-64")
-    return find_image(qmp.address.text, cpu, qmp.read_physical, kernel).vmcoreinfo
+    return find_image(qmp.address.text, cpu, qmp.read_physical, kernel)
 
 
 def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
@@ -277,7 +277,7 @@ class StubMachine:
         found = self._find_physical() if stub.use_physical_memory() else None
         self._is_physical = found is not None
         if found is not None:
-            self._vmcoreinfo = found.vmcoreinfo
+            self._vmcoreinfo = found
             prog = self._open_physical()
         else:
             stub.use_virtual_memory()
@@ -311,10 +311,7 @@ class StubMachine:
     def is_same_kernel(self) -> bool:
         """Return whether the machine still runs the kernel that was opened."""
         try:
-            if not self._is_physical:
-                return self._find_virtual() == self._vmcoreinfo
-            found = self._find_physical()
-            return found is not None and found.vmcoreinfo == self._vmcoreinfo
+            return (self._find_physical() if self._is_physical else self._find_virtual()) == self._vmcoreinfo
         except TargetError:
             return False
 
@@ -361,8 +358,8 @@ class StubMachine:
         add_memory(prog, self._memory.read, size=WORD_MASK if header.is_64bit else 1 << 32, is_physical=False)
         return prog
 
-    def _find_physical(self) -> stub_kernel.FoundKernel | None:
-        """Find the kernel in physical memory; return None where the stub lacks the registers for that.
+    def _find_physical(self) -> bytes | None:
+        """Return the VMCOREINFO of the kernel in physical memory, None where the stub lacks the registers for that.
 
         :raises TargetError: when it cannot be found.
         """

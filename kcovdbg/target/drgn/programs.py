@@ -47,7 +47,6 @@ from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.stub_kernel import (
     SYMBOLS,
     CpuRegisters,
-    FoundKernel,
     MismatchError,
     ReadMemory,
     check_image,
@@ -187,8 +186,8 @@ def open_image(symbols: Sequence[str], notes: Sequence[str] = ()) -> ImageTarget
 
 def find_image(
     where: str, cpu: CpuRegisters | arm64_kernel.TranslationRegisters, physical: ReadMemory, kernel: DebugFile
-) -> FoundKernel:
-    """Find the kernel of a vmlinux in the physical memory of an x86-64 or arm64 machine.
+) -> bytes:
+    """Return the VMCOREINFO of the kernel of a vmlinux in the physical memory of an x86-64 or arm64 machine.
 
     :param where: what messages call the machine or the dump.
     :param cpu: the registers of one.
@@ -238,7 +237,7 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _D
     for image in images:
         for cpu in cpus:
             try:
-                vmcoreinfo = find_image(name, cpu, read, image).vmcoreinfo
+                vmcoreinfo = find_image(name, cpu, read, image)
             except MismatchError as error:
                 failure = TargetError(str(error), hint=f"give the vmlinux of the same build; {image.name} is of another")
             except TargetError as error:
