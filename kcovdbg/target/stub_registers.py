@@ -68,6 +68,9 @@ _LAYOUTS: Final = {
 }
 
 
+_UNKNOWN: Final = _Layout((), struct.Struct(""), "", lambda _: {}, lambda _: (), stops_before_write=False)
+
+
 class StubRegisters:
     """Decodes the registers of a machine.
 
@@ -75,34 +78,22 @@ class StubRegisters:
     """
 
     def __init__(self, machine: int) -> None:
-        self._layout = _LAYOUTS.get(machine)
-
-    @property
-    def are_known(self) -> bool:
-        """Whether the registers of this machine can be decoded."""
-        return self._layout is not None
-
-    @property
-    def stops_before_write(self) -> bool:
-        """Whether a watchpoint of this machine stops a CPU before the instruction that writes; otherwise after it."""
-        return self._layout is not None and self._layout.stops_before_write
-
-    @property
-    def names(self) -> tuple[str, ...]:
+        self._layout = _LAYOUTS.get(machine, _UNKNOWN)
+        self.names = self._layout.names
         """GDB's names of the registers, in the order of its packet; empty for an unknown machine."""
-        return () if self._layout is None else self._layout.names
+        self.stops_before_write = self._layout.stops_before_write
+        """Whether a watchpoint of this machine stops a CPU before the instruction that writes; otherwise after it."""
 
     def pack(self, values: Sequence[int]) -> bytes:
         """Return registers as a stub sends them.
 
         :param values: of :attr:`names`.
         """
-        return b"" if self._layout is None else self._layout.packet.pack(*values)
+        return self._layout.packet.pack(*values)
 
     def _unpack(self, registers: bytes) -> tuple[int, ...]:
-        if self._layout is None or len(registers) < self._layout.packet.size:
-            return ()
-        return self._layout.packet.unpack_from(registers)
+        packet = self._layout.packet
+        return packet.unpack_from(registers) if len(registers) >= packet.size else ()
 
     def parse(self, registers: bytes) -> PtRegs:
         """Return registers by the members of ``struct pt_regs``.
@@ -110,21 +101,21 @@ class StubRegisters:
         :param registers: as a stub sends them; empty gives nothing.
         """
         values = self._unpack(registers)
-        return self._layout.make_pt_regs(values) if self._layout is not None and values else {}
+        return self._layout.make_pt_regs(values) if values else {}
 
     def find_pc(self, registers: bytes) -> int:
         """Return the program counter, 0 when it is unknown."""
-        return 0 if self._layout is None else int(self.parse(registers).get(self._layout.pc, 0))
+        return int(self.parse(registers).get(self._layout.pc, 0))
 
     def parse_at(self, registers: bytes, offset: int) -> PtRegs:
         """Return registers as :meth:`parse` does, with the program counter shifted."""
         found = self.parse(registers)
-        return {**found, self._layout.pc: found[self._layout.pc] + offset} if self._layout is not None and found else {}
+        return {**found, self._layout.pc: found[self._layout.pc] + offset} if found else {}
 
     def make_prstatus(self, cpu: int, registers: bytes) -> bytes | None:
         """Return the ``struct elf_prstatus`` that a dump by QEMU would have, None when the registers are unknown."""
         values = self._unpack(registers)
-        if self._layout is None or not values:
+        if not values:
             return None
         words = self._layout.make_prstatus(values)
         status = bytearray(PRSTATUS_REGISTERS + 8 * len(words) + _TAIL)

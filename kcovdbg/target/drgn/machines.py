@@ -329,7 +329,7 @@ class StubMachine:
 
     def _use_registers(self) -> None:
         """Unwind running tasks by the registers that their CPUs have now; the Program has those of when it was opened."""
-        if self.registers.are_known:
+        if self.registers.names:
             self.target.stacks.current_registers = lambda cpu: self.registers.parse(self._stub.registers(cpu + 1)) or None
 
     def _read_notes(self) -> bytes:
