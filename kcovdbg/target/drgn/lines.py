@@ -52,11 +52,7 @@ def open_image(path: str | os.PathLike[str], start: int, end: int, platform: drg
     """
     program = drgn.Program(platform)
     module = program.extra_module(os.fspath(path), create=True)
-    try:
-        module.try_file(path, force=True)
-    except Exception as error:
-        # drgn raises bare Exceptions for damaged files.
-        raise TargetError(f"{path}: {error}") from error
+    _use_file(module, path)
     if module.debug_file_status != drgn.ModuleFileStatus.HAVE:
         raise TargetError(f"{path} has no debug info", hint="build the kernel with CONFIG_DEBUG_INFO")
     module.address_range = (start, end)
@@ -94,24 +90,23 @@ class DrgnLines:
         """Return the source location of an instruction; empty when debug info does not cover it."""
         return frames_at(self._prog, address)
 
-    def name_at(self, address: int) -> str | None:
-        """Return the name of the loaded module that an address is in, None when it is in none."""
+    def _module_at(self, address: int) -> drgn.RelocatableModule | None:
         try:
             module = self._prog.module(address)
         except LookupError:
             return None
-        return module.name if isinstance(module, drgn.RelocatableModule) else None
+        return module if isinstance(module, drgn.RelocatableModule) else None
+
+    def name_at(self, address: int) -> str | None:
+        """Return the name of the loaded module that an address is in, None when it is in none."""
+        module = self._module_at(address)
+        return None if module is None else module.name
 
     def code_at(self, address: int) -> tuple[str, int] | None:
         """Return the name and the address of ``.text`` of the loaded module that an address is in, None when it is in none."""
-        try:
-            module = self._prog.module(address)
-        except LookupError:
-            return None
-        if not isinstance(module, drgn.RelocatableModule):
-            return None
+        module = self._module_at(address)
         sections = getattr(module, "section_addresses", {})
-        return (module.name, int(sections[".text"])) if ".text" in sections else None
+        return (module.name, int(sections[".text"])) if module is not None and ".text" in sections else None
 
     def code_ranges(self) -> tuple[tuple[str, int, int], ...]:
         """Return the code of loaded modules: name, start and end of each range."""
@@ -202,6 +197,10 @@ def add_module(prog: drgn.Program, place: ModulePlace, path: str) -> None:
     for name, address in place.sections:
         module.section_addresses[name] = address
     module.address_range = place.span
+    _use_file(module, path)
+
+
+def _use_file(module: drgn.Module, path: str | os.PathLike[str]) -> None:
     try:
         module.try_file(path, force=True)
     except Exception as error:
