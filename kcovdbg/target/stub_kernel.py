@@ -93,11 +93,6 @@ def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
         raise failure or ReadError(f"{image.name} has neither linux_banner nor a build ID to compare", 0)
 
 
-def gate_handler(gate: bytes) -> int:
-    """Return the address of the handler in a ``gate_struct`` of x86-64."""
-    return int.from_bytes(gate[0:2] + gate[6:12], "little")
-
-
 def _search_offset(image: ElfFile, read: ReadMemory) -> int | None:
     """Search for ``linux_banner`` at every KASLR offset that a kernel of this machine can have; None when it is at none."""
     banner = image.symbols.find("linux_banner")
@@ -142,15 +137,9 @@ _ADDRESS: Final = 0x000F_FFFF_FFFF_F000
 # PTI_PGTABLE_SWITCH_BIT: the page table of user space is the page after that of the kernel.
 _PTI_SWITCH: Final = 0x1000
 _CR4_LA57: Final = 1 << 12
-VMCOREINFO_SYMBOLS: Final = ("vmcoreinfo_data", "vmcoreinfo_size")
 # What is found by symbols of the vmlinux.
-SYMBOLS: Final = (
-    *DIVIDE_ERROR,
-    "early_idt_handler_array",
-    "init_top_pgt",
-    "linux_banner",
-    *VMCOREINFO_SYMBOLS,
-)
+_NAMES: Final = ("early_idt_handler_array", "init_top_pgt", "linux_banner", "vmcoreinfo_data", "vmcoreinfo_size")
+SYMBOLS: Final = (*DIVIDE_ERROR, *_NAMES)
 _MAX_VMCOREINFO: Final = 1 << 16
 # __START_KERNEL_map
 _IMAGE_START: Final = 0xFFFF_FFFF_8000_0000
@@ -275,7 +264,8 @@ def _find_by_tables(
     link = next((symbols[name] for name in DIVIDE_ERROR if name in symbols), None)
     if link is None:
         raise TargetError(f"the vmlinux has no symbol {DIVIDE_ERROR[0]}", hint="is it a kernel for x86-64?")
-    handler = gate_handler(gate)
+    # In struct gate_struct.
+    handler = int.from_bytes(gate[0:2] + gate[6:12], "little")
     early = symbols.get("early_idt_handler_array")
     # The table of what loads the kernel, or the kernel's before idt_setup_traps().
     if handler < UPPER_HALF_START or (early is not None and (handler - early) % X86_ALIGNMENT == 0):
@@ -295,7 +285,14 @@ def _find_by_tables(
         raise NotBootedError(f"could not read the kernel's memory: {error}", hint=_READ_HINT) from None
     if "vmcoreinfo_data" in symbols or "init_top_pgt" not in symbols:
         return read_vmcoreinfo(virtual, symbols, offset)
-    return _make_vmcoreinfo(cpu, physical, virtual, symbols, offset)
+    table = symbols["init_top_pgt"] + offset
+    position = translate(physical, cpu, table)
+    base = None if position is None else position - (table - _IMAGE_START)
+    five = bool(cpu.cr4 & _CR4_LA57)
+    made = None if base is None else _make_vmcoreinfo(virtual, symbols, offset, base, has_five_levels=five)
+    if made is None:
+        raise TargetError("the kernel has no VMCOREINFO", hint=_NEEDS)
+    return made
 
 
 def _search_release(virtual: ReadMemory, handler: int) -> str | None:
@@ -319,22 +316,22 @@ def _search_release(virtual: ReadMemory, handler: int) -> str | None:
 
 
 def _make_vmcoreinfo(
-    cpu: CpuRegisters, physical: ReadMemory, read: ReadMemory, symbols: Mapping[str, int], offset: int
-) -> bytes:
-    """Return what VMCOREINFO would say of a kernel without CONFIG_VMCORE_INFO, as far as its memory is found by."""
-    table = symbols["init_top_pgt"] + offset
-    position = translate(physical, cpu, table)
-    release = find_release(read(symbols["linux_banner"] + offset, _MAX_BANNER)) if "linux_banner" in symbols else None
-    if position is None or release is None:
-        raise TargetError("the kernel has no VMCOREINFO", hint=_NEEDS)
-    return _format_vmcoreinfo(release, table, offset, position - (table - _IMAGE_START), bool(cpu.cr4 & _CR4_LA57))
+    virtual: ReadMemory, symbols: Mapping[str, int], offset: int, base: int = 0, *, has_five_levels: bool = False
+) -> bytes | None:
+    """Return what VMCOREINFO would say of a kernel without CONFIG_VMCORE_INFO, as far as its memory is found by.
 
-
-def _format_vmcoreinfo(release: str, table: int, offset: int, base: int = 0, has_five_levels: bool = False) -> bytes:
+    :param base: ``phys_base``, for a reader of physical memory.
+    :return: None when the vmlinux or the kernel lacks what it needs.
+    """
+    if "linux_banner" not in symbols or "init_top_pgt" not in symbols:
+        return None
+    release = find_release(virtual(symbols["linux_banner"] + offset, _MAX_BANNER))
+    if release is None:
+        return None
     lines = (
         f"OSRELEASE={release}",
         f"PAGESIZE={PAGE_SIZE}",
-        f"SYMBOL(swapper_pg_dir)={table:x}",
+        f"SYMBOL(swapper_pg_dir)={symbols['init_top_pgt'] + offset:x}",
         f"NUMBER(phys_base)={base}",
         f"NUMBER(pgtable_l5_enabled)={int(has_five_levels)}",
         f"KERNELOFFSET={offset:x}",
@@ -350,12 +347,10 @@ def describe_virtual(virtual: ReadMemory, symbols: Mapping[str, int], offset: in
     try:
         return read_vmcoreinfo(virtual, symbols, offset)
     except TargetError:
-        if "linux_banner" not in symbols or "init_top_pgt" not in symbols:
+        made = _make_vmcoreinfo(virtual, symbols, offset)
+        if made is None:
             raise
-        release = find_release(virtual(symbols["linux_banner"] + offset, _MAX_BANNER))
-        if release is None:
-            raise
-        return _format_vmcoreinfo(release, symbols["init_top_pgt"] + offset, offset)
+        return made
 
 
 def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int) -> bytes:
