@@ -25,7 +25,7 @@ from kcovdbg.elf.header import (
     parse_vmcoreinfo,
 )
 from kcovdbg.errors import TargetError
-from kcovdbg.target import arm64_kernel
+from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.debug_files import (
@@ -45,7 +45,6 @@ from kcovdbg.target.kdump_file import KdumpFile
 from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset, search_vmcoreinfo
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.stub_kernel import (
-    SYMBOLS,
     CpuRegisters,
     MismatchError,
     ReadMemory,
@@ -196,7 +195,7 @@ def find_image(
     :raises TargetError: when there is none.
     """
     with ElfFile(kernel.path, kernel.name) as image:
-        symbols = image.symbols.addresses_of((*SYMBOLS, *arm64_kernel.SYMBOLS))
+        symbols = image.symbols.addresses_of((*stub_kernel.SYMBOLS, *arm64_kernel.SYMBOLS))
 
         def check(offset: int, read: ReadMemory) -> None:
             check_image(image, offset, read)
