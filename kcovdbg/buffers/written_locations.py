@@ -14,6 +14,7 @@ from kcovdbg.elf.header import SHF_EXECINSTR
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
 from kcovdbg.records.oops_words import CodeWord
+from kcovdbg.symbols.symbolizer import demangle_location
 
 
 class FunctionStart(NamedTuple):
@@ -91,7 +92,7 @@ class WrittenLocations:
         # A coverage point's row may be of a function that recorded its caller by a tail call.
         frames = () if is_recorded or lines is None else tuple(lines.frames_at(address if word.is_exact else address - 1))
         # Names are of the instruction before an address.
-        location = Location(address, frames) if frames else self._kernel.names[pc + word.is_exact]
+        location = demangle_location(Location(address, frames)) if frames else self._kernel.names[pc + word.is_exact]
         if location.frames and not is_recorded:
             # That it is no coverage point says nothing about it.
             location = location._replace(remark=None, approximate=False)

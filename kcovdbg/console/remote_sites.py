@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kcovdbg.abi.handle import START
 from kcovdbg.console.context import Context
 from kcovdbg.console.kernel_names import LineSource
-from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.symbols.remote_calls import CodeRange, RemoteCall
 
@@ -55,7 +55,7 @@ def _locate(lines: LineSource | None, call: RemoteCall, symbol: str | None, modu
             if frame.line is None:
                 errors = ("the line of its call is unknown",)
             return RemoteSite(
-                call.back, frame.function or symbol or "?", symbol, wrapper, frame.file, frame.line, module, errors
+                call.back, demangle(frame.function or symbol or "?"), symbol, wrapper, frame.file, frame.line, module, errors
             )
         wrapper = frame.function or wrapper
     return RemoteSite(call.back, symbol or "?", symbol, wrapper, None, None, module, ("the debug info has no line for it",))

@@ -87,6 +87,15 @@ def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
     return ()
 
 
+def demangle_location(location: Location) -> Location:
+    """Return a location whose outermost frame may have the name of a symbol, with that name as it is shown."""
+    name = location.symbol
+    if name is None or not is_mangled(name):
+        return location
+    *inner, outer = location.frames
+    return location._replace(frames=(*inner, outer._replace(function=demangle(name))), mangled=name)
+
+
 class Symbolizer:
     """Source locations of the PCs of one kernel.
 
@@ -199,7 +208,7 @@ class Symbolizer:
         if missing:
             with without_collection():
                 if self._table is None:
-                    found = {pc: self._name(self._locate_without_table(pc)) for pc in missing}
+                    found = {pc: demangle_location(self._locate_without_table(pc)) for pc in missing}
                 else:
                     found = self._locate_by_table(self._table, missing)
             # A damaged buffer may have millions of random words, which take no time to recognize.
@@ -218,13 +227,13 @@ class Symbolizer:
         found: dict[int, Location] = {}
         for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
             if row is None:
-                found[pc] = self._name(self._locate_without_table(pc))
+                found[pc] = demangle_location(self._locate_without_table(pc))
                 continue
             kind, frames = row
             remark = mangled = None
             if not frames:
                 remark = TAIL_CALL if kind == tail else NO_LINES
-                found[pc] = self._name(Location(pc + offset & mask, self._by_function(pc), remark, kind == tail))
+                found[pc] = demangle_location(Location(pc + offset & mask, self._by_function(pc), remark, kind == tail))
                 continue
             if kind != tail_known and "::" in (frames[-1].function or ""):
                 mangled = table.mangled_at(pc, frames)
@@ -236,15 +245,6 @@ class Symbolizer:
                 remark = INIT_TEXT
             found[pc] = make(Location, (pc + offset & mask, frames, remark, kind == tail, mangled))
         return found
-
-    @staticmethod
-    def _name(location: Location) -> Location:
-        """Return a location whose outermost frame has the name of a symbol with that name as it is shown."""
-        name = location.symbol
-        if name is None or not is_mangled(name):
-            return location
-        *inner, outer = location.frames
-        return location._replace(frames=(*inner, outer._replace(function=demangle(name))), mangled=name)
 
     def _is_init(self, pc: int) -> bool:
         text = self._section_of(pc)

@@ -258,6 +258,20 @@ GENERATIONS = {
             # Compilation units refer to types in others, so that few of them are no debug info.
             kept=False,
         ),
+        # Drivers in Rust. All of its debug info, as PCs are looked up in it.
+        Generation(
+            Recipe(
+                name="7.3-rust",
+                package="linux-source-7.3",
+                fragments=(*FRAGMENTS, "linux-7.3.config", "rust.config"),
+                compiler="clang-19",
+                make=("LLVM=-19",),
+                command_line=f"{COMMAND_LINE} kcovlab.kcov=owner-member",
+                lines=1400,
+            ),
+            era="E9b",
+            kept=False,
+        ),
         Generation(
             recipe(
                 "7.3-gcc-kasan",

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.lab import cache, requirements
+from tests.lab import cache, requirements, rust_tools
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.generation import all_recipes
 from tests.lab.process import DieWithOwner
@@ -128,6 +128,8 @@ def build(recipe: Recipe, jobs: int | None = None) -> Kernel:
     if (exact := _exact_directory(content)) is not None and exact.is_dir():
         return Kernel(recipe, exact)
     requirements.ensure(requirements.for_build(recipe))
+    if recipe.has_rust:
+        rust_tools.install()
     exact = _exact_directory(content)
     if exact is None:
         # The tarball is there without its package, or the compiler cannot be run.
@@ -144,6 +146,10 @@ def _exact_directory(content: RecipeContent) -> Path | None:
     compiler = requirements.compiler_version(recipe.compiler_program)
     if package is None or compiler is None:
         return None
+    if recipe.has_rust:
+        if (rust := rust_tools.version()) is None:
+            return None
+        compiler = f"{compiler}, {rust}"
     return cache.root() / content.key(package, compiler)
 
 
@@ -191,6 +197,9 @@ class _Build:
         command = self._make(
             f"KCFLAGS={' '.join((mapping, *self.recipe.flags))}", f"KAFLAGS={mapping}", f"-j{self.jobs}", "all"
         )
+        if self.recipe.has_rust:
+            library = f"--remap-path-prefix={rust_tools.directory()}=/usr"
+            command.append(f"KRUSTFLAGS=--remap-path-prefix={self.source}={self.recipe.source_name} {library}")
         with Progress(f"{self.recipe.name}: build", self.recipe.lines) as progress:
             self._run(command, progress)
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from tests.lab import rust_tools
 from tests.lab.architecture import ARCHITECTURES, Architecture
 
 HERE = Path(__file__).parent
@@ -62,6 +63,11 @@ class Recipe:
         return "CONFIG_KASAN=y" in self.configuration().splitlines()
 
     @property
+    def has_rust(self) -> bool:
+        """Whether it takes a Rust compiler."""
+        return "CONFIG_RUST=y" in self.configuration().splitlines()
+
+    @property
     def tarball(self) -> Path:
         """Where the package puts the source."""
         return Path("/usr/src") / f"{self.package}.tar.xz"
@@ -82,7 +88,7 @@ class Recipe:
         arguments = [*self.platform.make, *self.make]
         if self.compiler != "gcc" and not any(argument.startswith("LLVM") for argument in self.make):
             arguments.append(f"CC={self.compiler}")
-        return arguments
+        return [*arguments, *rust_tools.make_arguments()] if self.has_rust else arguments
 
     def configuration(self) -> str:
         """All fragments as one; where two set the same option, only the last setting is left."""

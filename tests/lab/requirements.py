@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tests.lab.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tests.lab.architecture import Architecture
     from tests.lab.recipe import Recipe
@@ -109,7 +109,12 @@ def ensure(needed: dict[str, str]) -> None:
             "and Debian 13; add the source and run this again",
         )
     with tempfile.TemporaryDirectory(prefix="kcovdbg-packages-") as directory:
-        files = [str(_download(package, OTHER_SUITES[package], Path(directory))) for package in absent]
+        suites = {OTHER_SUITES[package] for package in absent}
+        files = [
+            str(file)
+            for suite in suites
+            for file in download([package for package in absent if OTHER_SUITES[package] == suite], suite, Path(directory))
+        ]
         # Another installation holds the lock: apt-get fails at once unless it is told to wait.
         known = [package for package in packages if package not in absent]
         command = [*install_command([*known, *files]), "-o", "DPkg::Lock::Timeout=600"]
@@ -120,17 +125,19 @@ def ensure(needed: dict[str, str]) -> None:
         raise UnavailableError(f"could not install {', '.join(packages)}", remedy(packages))
 
 
-def _download(package: str, suite: str, directory: Path) -> Path:
-    """Download a package from a suite of Debian's that apt is not set up for, and return its file.
+def download(packages: Sequence[str], suite: str, directory: Path) -> list[Path]:
+    """Download packages from a suite of Debian's that apt is not set up for, and return their files.
 
     The mirror is the one that apt uses, and the signature is checked. The suite's lists are apt's for this one call, so that
     nothing else is installed from there.
     """
     targets = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Origin: Debian"]
+    if find_program("apt-get") is None:
+        raise UnavailableError(f"{', '.join(packages)}: there is no apt to download from Debian's {suite} with")
     shown = subprocess.run(targets, check=False, capture_output=True, text=True).stdout.splitlines()
     mirror = next((line.split()[1] for line in shown if line.startswith("Debian ")), None)
     if mirror is None or not _KEYRING.exists():
-        raise UnavailableError(f"{package} is in Debian's {suite}, and apt has no mirror of Debian's", remedy([package]))
+        raise UnavailableError(f"{', '.join(packages)}: in Debian's {suite}, of which apt has no mirror", remedy(packages))
     (directory / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {mirror} {suite} main\n")
     (directory / "status").touch()
     settings = {
@@ -143,11 +150,11 @@ def _download(package: str, suite: str, directory: Path) -> Path:
         "APT::Sandbox::User": "root",
     }
     options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-    for command in (["update", "-q"], ["download", "-q", package]):
+    for command in (["update", "-q"], ["download", "-q", *packages]):
         done = subprocess.run(["apt-get", *options, *command], check=False, stdout=sys.stderr, cwd=directory)
         if done.returncode:
-            raise UnavailableError(f"could not download {package} from {suite} at {mirror}", remedy([package]))
-    return next(directory.glob(f"{package}_*.deb"))
+            raise UnavailableError(f"could not download {', '.join(packages)} from {suite} at {mirror}", remedy(packages))
+    return [next(directory.glob(f"{package}_*.deb")) for package in packages]
 
 
 def may_install() -> bool:

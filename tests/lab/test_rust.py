@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Coverage of a driver in Rust, collected in a guest: names, points and locations as llvm-symbolizer has them.
+
+Skipped unless the kernel is built: python -m tests.lab build --recipe 7.3-rust.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kcovdbg.abi import record
+from kcovdbg.elf.symbol_table import demangle
+from tests.lab import kernel as kernels
+from tests.lab import requirements
+from tests.lab.collect_guest import SHARED, Lab, put_programs
+from tests.lab.generation import GENERATIONS
+from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import make_userland
+from tests.lab.kcovdbg_initramfs import pack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.lab
+
+DEVICE = "<rust_misc_device::RustMiscDevice as kernel::miscdevice::MiscDevice>::ioctl"
+TRACE = f"{SHARED}/rust.kcov"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    kernel = kernels.find(GENERATIONS["7.3-rust"].recipe)
+    if kernel is None or requirements.missing(requirements.BOOT):
+        pytest.skip("the kernel isn't built: python -m tests.lab build --recipe 7.3-rust")
+    exchange = tmp_path_factory.mktemp("exchange")
+    userland = make_userland(kernel)
+    archive = exchange / "packed.cpio"
+    pack(archive, kernel, userland, put_programs(exchange, userland))
+    machine = Machine(memory_mib=1024, append="kcovlab.mode=none", exchange=str(exchange), packed=str(archive))
+    with Guest(kernel, userland, machine) as guest:
+        guest.wait_done(300)
+        lab = Lab(guest, exchange)
+        done = lab.collect(f"-o {TRACE} -- {SHARED}/rust_device")
+        assert done.returncode == 0, done.stderr
+        lab.fetch("rust.kcov", "rust.kcov.json")
+        yield lab
+
+
+def test_records_are_located_as_by_llvm(lab: Lab) -> None:
+    tool = shutil.which("llvm-symbolizer") or pytest.skip("llvm-symbolizer is missing")
+    rows = lab.outside("buffer", f"file:{lab.exchange}/rust.kcov")
+    mine = {
+        int(row["pc"], 16): [(frame["function"], frame["line"] or 0, Path(frame["file"]).name) for frame in row["frames"]]
+        for row in rows
+        if any((frame["file"] or "").endswith(".rs") for frame in row["frames"])
+    }
+    asked = "".join(f"{pc - 1:#x}\n" for pc in mine)
+    command = [tool, "--output-style=JSON", f"--obj={lab.guest.kernel.vmlinux}"]
+    shown = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout
+    theirs = [
+        [(frame["FunctionName"], frame["Line"], Path(frame["FileName"]).name) for frame in json.loads(line)["Symbol"]]
+        for line in shown.splitlines()
+    ]
+    print(f"{len(rows)} records, {len(mine)} distinct PCs in Rust, {sum(map(len, theirs))} frames")
+    assert len(mine) > 20
+    assert list(mine.values()) == theirs
+
+
+def test_functions_are_those_of_the_symbol_table(lab: Lab) -> None:
+    buffer = lab.trace("rust.kcov")
+    executed = {demangle(lab.function(pc)) for pc in record.pc_words(buffer.words, buffer.encoding)}
+    assert DEVICE in executed
+    rows = lab.outside("buffer", f"file:{lab.exchange}/rust.kcov", "--function", DEVICE)
+    assert rows
+    symbol = next(name for _, name in lab.symbols if demangle(name) == DEVICE)
+    assert symbol in {row["symbol"] for row in rows}
+    assert lab.outside("buffer", f"file:{lab.exchange}/rust.kcov", "--function", symbol) == rows
+
+
+def test_points_are_covered_where_the_driver_ran(lab: Lab) -> None:
+    rows = lab.outside("points", DEVICE, f"file:{lab.exchange}/rust.kcov")
+    of_pc = [row for row in rows if row["kind"] == "pc"]
+    assert {bool(row["hits"]) for row in of_pc} == {True, False}
+    assert {row["frames"][-1]["function"] for row in rows} == {DEVICE}
+    for row in of_pc:
+        # The instruction before is a call of the callback.
+        start = int(row["pc"], 16)
+        command = ["objdump", "-d", f"--start-address={start - 5:#x}", f"--stop-address={start:#x}"]
+        shown = subprocess.run([*command, lab.guest.kernel.vmlinux], capture_output=True, text=True, check=True).stdout
+        assert "<__sanitizer_cov_trace_pc>" in shown
+
+
+def test_source_is_found(lab: Lab) -> None:
+    words = ("source", f"file:{lab.exchange}/rust.kcov", "samples/rust/rust_misc_device.rs")
+    rows = lab.outside("--source-dir", str(lab.guest.kernel.tree), *words)
+    assert any(row["hits"] and "RUST_MISC_DEV_GET_VALUE" in (row["text"] or "") for row in rows)
