@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent.parent
 
 
-def run_kcovdbg(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
+def run_kcovdbg(*arguments: str | Path, timeout: float = 120, cache: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run it to its end.
+
+    :param cache: the directory of its location tables, if not the user's.
+    """
     command = [sys.executable, "-m", "kcovdbg", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout)
+    environment = os.environ if cache is None else os.environ | {"XDG_CACHE_HOME": cache}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=timeout)
 
 
 def symbol_options(kernel: Kernel, userland: Userland) -> list[str]:

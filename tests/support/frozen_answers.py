@@ -52,9 +52,13 @@ def list_kept_dumps() -> list[KeptDump]:
 
 
 def ask(dump: KeptDump) -> Answers:
-    """Return what each command answers on a dump."""
-    answers = dict(_run(dump, _OF_THE_STATE))
-    return answers | dict(_run(dump, list(_list_lines(answers))))
+    """Return what each command answers on a dump.
+
+    The user's cache may have a table of the same build that was made from more debug info than the dump comes with.
+    """
+    with tempfile.TemporaryDirectory() as cache:
+        answers = dict(_run(dump, _OF_THE_STATE, cache))
+        return answers | dict(_run(dump, list(_list_lines(answers)), cache))
 
 
 def read_answers(dump: KeptDump) -> Answers:
@@ -77,11 +81,11 @@ def find_changes(kept: object, found: object, path: str) -> Iterator[str]:
         yield f"{path}: {kept!r} -> {found!r}"
 
 
-def _run(dump: KeptDump, lines: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _run(dump: KeptDump, lines: Sequence[str], cache: str) -> Iterator[tuple[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, str(number)) for number in range(len(lines))]
         asked = [f"{line} --json > {path}" for line, path in zip(lines, files, strict=True)]
-        done = run_kcovdbg("-q", *dump.target, *(word for line in asked for word in ("-e", line)))
+        done = run_kcovdbg("-q", *dump.target, *(word for line in asked for word in ("-e", line)), cache=cache)
         assert "Traceback" not in done.stderr, done.stderr
         for line, path in zip(lines, files, strict=True):
             text = path.read_text() if path.exists() else ""
