@@ -53,11 +53,11 @@ def tree(demo, ask, tmp_path):
         assert path.is_relative_to(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("text;\n" * last)
-    demo.source_folders = (str(tmp_path / "tree"),)
-    demo.__dict__.pop("source", None)
+    demo.kernel.source_folders = (str(tmp_path / "tree"),)
+    demo.kernel.__dict__.pop("source", None)
     yield rows
-    demo.source_folders = ()
-    demo.__dict__.pop("source", None)
+    demo.kernel.source_folders = ()
+    demo.kernel.__dict__.pop("source", None)
 
 
 def test_genhtml_agrees_with_source(tree, ask, tmp_path):
