@@ -217,7 +217,7 @@ def test_code_without_points_is_an_answer_with_a_reason(demo, ask, streams, plac
 def code(demo):
     """What a disassembler sees: calls by return address, and what each function jumps to, the callback among them."""
     function, call, calls, jumps = "", None, {}, {}
-    for line in disassemble(demo.kernel.target.lines.image, "-j", ".text").splitlines():
+    for line in disassemble(demo.kernel.target.lines.image).splitlines():
         address, _, text = line.partition(":")
         if line.endswith(">:"):
             function = line.split("<")[1][:-2]
