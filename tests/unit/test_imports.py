@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rules of the source tree that no linter knows: imports, names, licenses, cited documents.
 
-Imports point one way: frontends -> commands -> engine -> {analysis, collect, render} -> records -> {walk, symbols} -> series
--> target -> {elf, model, abi}.
+Imports point one way: frontends -> commands and tools -> buffers -> compare -> {why, crash} -> check -> console -> records
+-> {symbols, walk} -> series -> target -> {elf, model, abi}.
 """
 
 import ast

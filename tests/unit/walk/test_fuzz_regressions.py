@@ -9,7 +9,7 @@ import pytest
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.state import Part, Reading
 from kcovdbg.records.trace_file import SUFFIX, read_trace
-from kcovdbg.target.drgn import target as drgn_target
+from kcovdbg.target.drgn.drgn_messages import walking
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from kcovdbg.walk.structure_cache import StructureCache
@@ -80,8 +80,8 @@ def test_what_drgn_has_no_type_for_is_an_error_of_reading():
     """drgn raises this for debug info without saved_command_line, by which it finds the direct mapping."""
     with (
         pytest.raises(ReadError, match="the slab caches: could not find variable"),
-        drgn_target._walking("the slab caches"),
+        walking("the slab caches"),
     ):
         raise Exception("could not find variable in direct mapping")  # noqa: TRY002
-    with pytest.raises(ZeroDivisionError), drgn_target._walking("the slab caches"):
+    with pytest.raises(ZeroDivisionError), walking("the slab caches"):
         raise ZeroDivisionError
