@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab.comparison import COMMANDS, parse_answers
 from tests.lab.contents import find_wrong_contents
 from tests.lab.generation import GENERATIONS
 from tests.lab.golden import (
@@ -24,6 +25,7 @@ from tests.lab.golden import (
     find_faults,
     read_truth,
 )
+from tests.lab.kcovdbg_run import run_kcovdbg
 
 DIRECTORIES = sorted(path.parent for path in DESTINATION.glob("*/truth.json.zst"))
 NAMES = [path.name for path in DIRECTORIES]
@@ -52,6 +54,21 @@ def test_buffers_hold_what_user_space_saw(directory: Path) -> None:
     """Record by record, in each format that the kernel has."""
     target, symbols = ["-c", directory / SLICE], ["-s", directory / DEBUG_INFO]
     assert find_wrong_contents(target, symbols, read_truth(directory), answers_of(directory)) == []
+
+
+# drgn finds the direct map of other kernels by debug info that these lack.
+@pytest.mark.parametrize("name", ["6.1-clang-fixed", "6.12-s390x"])
+def test_a_slice_is_sliced_again(name: str, tmp_path: Path) -> None:
+    directory = DESTINATION / name
+    symbols = ["-s", directory / DEBUG_INFO]
+    done = run_kcovdbg("-q", "-c", directory / SLICE, *symbols, "slice", "-o", tmp_path / "again")
+    assert done.returncode == 0, done.stderr
+    asked = [word for line in COMMANDS.values() for word in ("-e", line)]
+    again = run_kcovdbg("-q", "-c", tmp_path / "again", *symbols, *asked)
+    found, kept = parse_answers(again.stdout), answers_of(directory)
+    assert {name: found[name] for name in COMMANDS if name != "info"} == {
+        name: kept[name] for name in COMMANDS if name != "info"
+    }
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)

@@ -28,7 +28,7 @@ from kcovdbg.elf.header import (
     parse_vmcoreinfo,
 )
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.target.drgn.drgn_messages import collect_warnings
+from kcovdbg.target.drgn.drgn_messages import collect_warnings, walking
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.pointer import UPPER_HALF_START
@@ -174,8 +174,9 @@ def direct_map_start(prog: drgn.Program) -> int | None:
     if is_walked(prog):
         return find_direct_map(parse_vmcoreinfo(prog["VMCOREINFO"].string_()))
     try:
-        return int(phys_to_virt(prog, 0))
-    except _ERRORS:
+        with walking("the direct map"):
+            return int(phys_to_virt(prog, 0))
+    except (ReadError, NotImplementedError):
         return None
 
 
