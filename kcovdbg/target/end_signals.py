@@ -30,8 +30,9 @@ _SIGNALS: Final = (
     signal.SIGUSR2,
     signal.SIGXCPU,
 )
-# What these call may lose exceptions, as may C code that imports a module, which drgn does to log.
-_FOREIGN_MODULES: Final = frozenset({"_drgn_util.plugins", "logging", "importlib._bootstrap", "_frozen_importlib"})
+# What these call may lose exceptions, as may C code that imports a module, which drgn does to log. argparse restores what it
+# has not saved yet, and fails.
+_FOREIGN_MODULES: Final = frozenset({"_drgn_util.plugins", "argparse", "logging", "importlib._bootstrap", "_frozen_importlib"})
 # Seconds after which a signal that had to wait is sent again.
 _WAIT: Final = 0.005
 
