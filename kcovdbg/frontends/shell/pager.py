@@ -96,7 +96,8 @@ class PagedStream(io.TextIOBase):
         return True
 
     def fileno(self) -> int:
-        """Return the terminal's descriptor, for child processes."""
+        """Return the terminal's descriptor, for a child process: its output comes after what was written before."""
+        self.finish()
         return self._stdout.fileno()
 
     def write(self, text: str) -> int:
@@ -129,6 +130,7 @@ class PagedStream(io.TextIOBase):
 
     def finish(self) -> None:
         """Write buffered text, or wait for the user to leave the pager."""
+        self._used_rows = self._long_lines = 0
         if self._process is None:
             self._stdout.write("".join(self._pending))
             self._pending.clear()
@@ -143,4 +145,5 @@ class PagedStream(io.TextIOBase):
             except KeyboardInterrupt:
                 # The pager gets it as well and handles it.
                 continue
+            self._process = None
             return

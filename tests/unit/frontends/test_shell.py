@@ -2,6 +2,7 @@
 """The shell with keys and streams of ours: its state, not its screen."""
 
 import io
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -300,6 +301,18 @@ def test_pager_only_for_what_is_larger_than_the_terminal(answer, is_paged):
     assert (process.got, stdout.getvalue()) == ((answer, "") if is_paged else ("", answer))
     # The pager handles C-c itself.
     assert process.waited == (2 if is_paged else 0)
+
+
+@pytest.mark.parametrize("lines", [1, 100])
+def test_a_child_process_writes_after_what_was_written_before(tmp_path, lines):
+    """As of ``why 41; buffer 41 | head``."""
+    with (tmp_path / "terminal").open("w") as stdout:
+        stream = PagedStream(stdout, 20, 10, lambda: pager._start("cat", stdout, os.environ))
+        stream.write("first\n" * lines)
+        subprocess.run(["echo", "second"], stdout=stream.fileno(), check=True)
+        stream.write("third\n")
+        stream.finish()
+    assert (tmp_path / "terminal").read_text() == "first\n" * lines + "second\nthird\n"
 
 
 def test_remarks_come_behind_the_pager(monkeypatch):
