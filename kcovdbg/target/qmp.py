@@ -47,6 +47,8 @@ _GREETING_TIMEOUT: Final = 5.0
 _MAX_GREETING: Final = 4096
 # drgn doubles its buffer for a reply, the old one beside the new one, and parses it: times the size of a reply.
 _ROOM: Final = 4
+# For threads that start meanwhile, whose stacks count as data; the address space that their allocators reserve does not.
+_STACKS: Final = 24 << 20
 # The monitor prints six characters and more for a byte.
 _LARGEST_READ: Final = 1 << 16
 _HINT: Final = "start QEMU with -qmp unix:PATH,server=on,wait=off and give PATH"
@@ -82,9 +84,9 @@ class Qmp(Connection):
         By another process: drgn waits without letting other threads of Python or handlers of signals run.
         """
         seconds = find_limit(REPLY_TIME)
-        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        room = pages * resource.getpagesize() + _ROOM * find_limit(REPLY_SIZE)
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
+        room = pages * resource.getpagesize() + _ROOM * find_limit(REPLY_SIZE) + _STACKS
         # Before the other clock starts: when that one has ended the talk, the time is over by this one too.
         start = time.monotonic()
         watch = os.fork()
@@ -96,7 +98,7 @@ class Qmp(Connection):
             os._exit(0)
         try:
             if soft == resource.RLIM_INFINITY or room < soft:
-                resource.setrlimit(resource.RLIMIT_AS, (room, hard))
+                resource.setrlimit(resource.RLIMIT_DATA, (room, hard))
             yield
         except MemoryError as error:
             raise over_limit(REPLY_SIZE, f"a reply of QEMU at {self.address.text}") from error
@@ -105,7 +107,7 @@ class Qmp(Connection):
                 raise over_limit(REPLY_TIME, f"waiting for QEMU at {self.address.text}") from error
             raise
         finally:
-            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
             os.kill(watch, signal.SIGKILL)
             os.waitpid(watch, 0)
 
