@@ -239,9 +239,7 @@ class VmallocWalk:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._area = BlockLayout(target, _VMAP_AREA, {"next": ("list.next",), "prev": ("list.prev",), "vm": ("vm",)})
-        for name in self._area.names:
-            self._area.offset(name)
+        self._area = BlockLayout(target, _VMAP_AREA, {"next": ("list.next",), "prev": ("list.prev",), "vm": ("vm",)}).require()
         names = ("addr", "size", "requested_size", "caller", "flags", "pages", "nr_pages")
         self._vm = BlockLayout(target, _VM_STRUCT, {name: (name,) for name in names})
         for name in names:

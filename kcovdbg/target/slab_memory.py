@@ -111,9 +111,7 @@ class SlabWalk:
         self._cpu_cache: BlockLayout | None = None
         if self._cache.has("cpu_slab") or self._sheaves is None:
             # Linux kernel commit bb192ed9aa71 ("mm/slub: Convert most struct page to struct slab by spatch") (in v5.17).
-            self._cpu_cache = BlockLayout(target, _CPU_CACHE, {"freelist": ("freelist",), "slab": ("slab", "page")})
-            for name in self._cpu_cache.names:
-                self._cpu_cache.offset(name)
+            self._cpu_cache = BlockLayout(target, _CPU_CACHE, {"freelist": ("freelist",), "slab": ("slab", "page")}).require()
             self._cache.offset("cpu_slab")
         # Since Linux kernel commit d122019bf061 ("mm: Split slab into its own type") (in v5.17). It overlays struct page.
         try:
@@ -129,10 +127,7 @@ class SlabWalk:
         self._files: tuple[int, ...] | None = None
 
     def _find_slab_layout(self, type_name: str) -> BlockLayout:
-        layout = BlockLayout(self._target, type_name, {name: (name,) for name in ("slab_cache", "freelist", "objects")})
-        for name in layout.names:
-            layout.offset(name)
-        return layout
+        return BlockLayout(self._target, type_name, {name: (name,) for name in ("slab_cache", "freelist", "objects")}).require()
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
         for address in self._for_each_object(lambda caches: _choose_general(caches, size)):
@@ -378,12 +373,9 @@ class _SheafWalk:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._cpu = BlockLayout(target, _CPU_SHEAVES, {name: (name,) for name in ("main", "spare")})
+        self._cpu = BlockLayout(target, _CPU_SHEAVES, {name: (name,) for name in ("main", "spare")}).require()
         names = {"next": ("barn_list.next",), "prev": ("barn_list.prev",), "size": ("size",)}
-        self._sheaf = BlockLayout(target, _SHEAF, names)
-        for layout in (self._cpu, self._sheaf):
-            for name in layout.names:
-                layout.offset(name)
+        self._sheaf = BlockLayout(target, _SHEAF, names).require()
         self._objects = target.member(_SHEAF, "objects").offset
         self._full = target.member("struct node_barn", "sheaves_full").offset
         self._node_size = target.word_size

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Final
 
@@ -329,9 +330,19 @@ def _place_of_area(target: Target, layout: Layout, source: StateSource, name: st
         for found in device.objects.values():
             if found.fields is not None and found.fields.area == address:
                 return _place_of_device_object(source, name, found)
-    allocated = (source.read(Part.VMALLOC).vmalloc or {}).get(address)
-    size = None if allocated is None else allocated.size // layout.buffer_word
-    return BufferPlace(name, address, size, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",))
+    size = _vmalloc_size(target, address)
+    words = None if size is None else size // layout.buffer_word
+    return BufferPlace(name, address, words, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",))
+
+
+def _vmalloc_size(target: Target, address: int) -> int | None:
+    """Return the size in bytes of the vmalloc area at an address, None where none is known, as behind damage to the lists."""
+    if target.vmalloc is None:
+        return None
+    # The lists raise their damage when all that can be read was yielded.
+    with contextlib.suppress(ReadError):
+        return next((area.size for area in target.vmalloc.for_each_vmalloc_area() if area.start == address), None)
+    return None
 
 
 def _as_first(layout: Layout, place: BufferPlace) -> BufferPlace:

@@ -13,7 +13,7 @@ from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
-from kcovdbg.model.memory import SpinLock, VmallocArea
+from kcovdbg.model.memory import SpinLock
 from kcovdbg.model.remote import Area, RemoteHandle
 from kcovdbg.model.state import KernelFacts, Part, Source, State
 from kcovdbg.model.task import Role, SavedState, Session, Syscall, Task, TaskFields, TaskSyscall
@@ -140,7 +140,6 @@ class StubReader:
         SavedState("cpu", 1, 0xFFFF888004007000, 7, "kworker/0:1", 0x40000002, 65536, BUFFER, KCOV, 3),
         SavedState("cpu", 0, None, None, None, None, None, None, None, None, ("the current task of CPU 0 can't be read",)),
     )
-    vmalloc: dict[int, VmallocArea] | None = None
     said: tuple[str, ...] = ()
 
     def read(self, parts, *, stacks=(), syscalls=()):
@@ -156,7 +155,7 @@ class StubReader:
             "buckets": 16,
             "areas": self.areas,
             "objects": self.objects,
-            "vmalloc": self.vmalloc,
+            "vmalloc": None,
         }
         read = {name: value for name, value in members.items() if getattr(State, name).part in parts}
         calls = {fields.address: SYSCALLS.get(fields.pid, TaskSyscall(None)) for fields in syscalls}

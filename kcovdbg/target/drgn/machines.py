@@ -207,7 +207,7 @@ class CachedMemory:
     def read(self, address: int, size: int) -> bytes:
         """Return any span of memory.
 
-        :raises StubReadError: when any block of it cannot be read.
+        :raises ReadError: when any block of it cannot be read.
         """
         block, blocks = self._block, self._blocks
         first, last = address // block, (address + size - 1) // block

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -34,9 +33,7 @@ from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.pointer import UPPER_HALF_START
 from kcovdbg.target.riscv_pages import PageTables, find_direct_map, find_page_tables
 from kcovdbg.target.slice_file import PageRun, build_slice
-
-ReadMemory = Callable[[int, int], bytes]
-"""Called with an address and a size in bytes; raises ReadError."""
+from kcovdbg.target.stub_kernel import ReadMemory
 
 UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
 """Architectures whose kernels are in the upper half of the address space."""
@@ -131,6 +128,7 @@ def copy_program(prog: drgn.Program, notes: bytes, read: ReadMemory) -> drgn.Pro
     # The warnings are those given when the target was opened.
     with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
         made.load_debug_info(paths, default=True)
+    exclude_per_cpu_data(made)
     return made
 
 

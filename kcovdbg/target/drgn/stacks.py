@@ -120,7 +120,8 @@ class DrgnStacks:
         for frame in walk_stack(self._find_riscv_registers(prog, task), ExceptionCode(low, high), self._target.read):
             found = frames_at(prog, frame.pc if frame.is_interrupted else frame.pc - 1)
             if not found:
-                yield StackFrame(frame.pc, self._target.symbol_name(frame.pc), None, None, None, False)
+                function = demangle(self._target.symbol_name(frame.pc) or "") or None
+                yield StackFrame(frame.pc, function, None, None, None, False)
             for number, place in enumerate(found, 1):
                 yield StackFrame(
                     frame.pc,

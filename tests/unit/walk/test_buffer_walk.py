@@ -27,7 +27,7 @@ from kcovdbg.walk.layout import Layout
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A, J
-from tests.support.memory_target import MemoryTarget, Structure
+from tests.support.memory_target import MemoryTarget, MemoryVmalloc, Structure
 from tests.support.state import KCOV, REMOTE_KCOV, StubReader, make_kcov, make_task
 from tests.support.stub import make_stub
 
@@ -329,6 +329,14 @@ def test_owner_and_section(name, private):
     assert buffer.private is private
 
 
+class CutVmalloc(MemoryVmalloc):
+    """Vmalloc areas up to a page that is missing."""
+
+    def for_each_vmalloc_area(self):
+        yield from super().for_each_vmalloc_area()
+        raise ReadError("page is missing", 0xFFFF888000001000)
+
+
 def test_areas():
     target, reader = make_world()
     target.segments[0xFFFFC90000600000] = bytearray(struct.pack("<4Q", AREA, AREA, 64, pcs(1)[0]).ljust(512, b"\0"))
@@ -336,11 +344,15 @@ def test_areas():
     assert (cached.count, cached.stored_count) == (0, None)
     assert "free list" in cached.remarks[0]
     target.segments[0xFFFFC90000800000] = bytearray(struct.pack("<2Q", 1, pcs(1)[0]).ljust(512, b"\0"))
-    reader.vmalloc = {0xFFFFC90000800000: VmallocArea(0xFFFFC90000800000, 512, "kcov_ioctl", True)}
+    known = [VmallocArea(0xFFFFC90000800000, 512, "kcov_ioctl", True)]
+    target.vmalloc = MemoryVmalloc(known)
     lost = read_buffer(target, make_layout(), reader, "area:0xffffc90000800000")
     assert (lost.count, lost.capacity) == (1, 63)
     assert lost.remarks
-    reader.vmalloc = None
+    # A list that is cut behind the area.
+    target.vmalloc = CutVmalloc(known)
+    assert read_buffer(target, make_layout(), reader, "area:0xffffc90000800000").capacity == 63
+    target.vmalloc = CutVmalloc(())
     unknown = read_buffer(target, make_layout(), reader, "area:0xffffc90000800000")
     assert unknown.count == 1
     assert unknown.capacity is None
