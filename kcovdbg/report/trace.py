@@ -21,9 +21,7 @@ from kcovdbg.model.location import Frame
 from kcovdbg.records.located_records import locate_record
 from kcovdbg.records.pc_names import UNKNOWN, LocationCache
 from kcovdbg.report.listing import chunk_lines
-from kcovdbg.symbols.table_rows import gather
-
-_INVERTED: Final = bytes(not flag for flag in range(256))
+from kcovdbg.symbols.table_rows import INVERTED, gather
 
 
 class RecordPoints:
@@ -91,12 +89,12 @@ class PlainPoints:
         columns = self._names.columns(words)
         # A word without an address is no PC, even if something is there.
         exact = bytes(1) + columns.exact[1:] if words and not words[0] else columns.exact
-        self._names.prefetch(filter(None, compress(words, exact.translate(_INVERTED))))
+        self._names.prefetch(filter(None, compress(words, exact.translate(INVERTED))))
         for start in range(0, len(words), size):
             part, is_located = words[start : start + size], exact[start : start + size]
             in_words = {
                 index: make_point(self._names, buffer, record.decode_record(part, index, buffer.encoding))
-                for index in compress(count(), is_located.translate(_INVERTED))
+                for index in compress(count(), is_located.translate(INVERTED))
             }
             chains = columns.chains[start : start + size]
             if in_words:

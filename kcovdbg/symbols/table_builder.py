@@ -12,9 +12,10 @@ import os
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain, compress, count, groupby, islice
 from operator import attrgetter, ne, not_
 from pathlib import Path
@@ -30,8 +31,8 @@ from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import without_collection
-from kcovdbg.symbols.table_cache import CACHE_HINT, LocatedPart, PartStore, lock_path, open_table, table_path
-from kcovdbg.symbols.table_rows import LocationArrays, Locations, MergedPoints, gather, merge_kinds
+from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, lock_path, open_table, table_path, write_progress
+from kcovdbg.symbols.table_rows import INVERTED, LocationArrays, Locations, MergedPoints, gather, merge_kinds
 
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed.
 _PART_BYTES: Final = 8 << 20
@@ -118,32 +119,27 @@ class _Locator:
 
     :param reader: of its debug info.
     :param symbols: its symbols.
-    :param store: where finished parts are kept.
     :param addresses: ascending.
+    :param report: called with the progress, after each part.
     """
 
-    def __init__(self, reader: DwarfReader, symbols: SymbolTable, store: PartStore | None, addresses: array[int]) -> None:
+    def __init__(
+        self, reader: DwarfReader, symbols: SymbolTable, addresses: array[int], report: Callable[[Progress], None]
+    ) -> None:
         self._reader = reader
         self._symbols = symbols
-        self._store = store
+        self._report = report
         self._addresses = addresses
         self._parts, self._runs = _plan_by_units(reader, addresses)
         self._pool = ThreadPoolExecutor(core_count())
         # C code runs in parallel.
-        self._made = self._pool.map(self._locate, range(len(self._parts)))
+        self._made = self._pool.map(self._locate, self._parts)
         self.locations = Locations()
 
-    def _locate(self, number: int) -> tuple[LocatedPart, bool]:
-        """Locate the addresses of a part.
-
-        :return: their locations, and whether these are new.
-        """
-        part = self._parts[number]
-        kept = None if self._store is None else self._store.load(number, len(self._parts), part.addresses)
-        if kept is not None:
-            return kept, False
+    def _locate(self, part: _Part) -> tuple[array[int], LocationArrays]:
+        """Return the location of each address of a part, by its number, and the locations."""
         chains, locations = self._reader.locate(*part)
-        return LocatedPart(chains, _demangle(locations)), True
+        return chains, _demangle(locations)
 
     def finish(self) -> array[int]:
         """Return the location of each address, by its number in ``locations``."""
@@ -151,10 +147,9 @@ class _Locator:
         chains = self.locations.add_frames([()]) * len(self._addresses)
         located = array("I")
         with self._pool:
-            for number, (part, is_new) in enumerate(self._made):
-                if is_new and self._store is not None:
-                    self._store.save(number, len(self._parts), self._parts[number].addresses, part)
-                located += gather(part.chains, self.locations.add(part.locations), 0)
+            for done, (numbers, locations) in enumerate(self._made, 1):
+                located += gather(numbers, self.locations.add(locations), 0)
+                self._report(Progress(done, len(self._parts)))
         at = 0
         for _, start, end in self._runs:
             if at == len(located):
@@ -192,7 +187,6 @@ class _Locator:
 
 # Of each kind, whether the location of a PC is that of the byte before.
 _IS_PLAIN: Final = bytes(kind != PointKind.TAIL_KNOWN for kind in range(256))
-_INVERTED: Final = bytes(not flag for flag in range(256))
 
 
 def _bytes_before(pcs: array[int]) -> array[int]:
@@ -230,13 +224,13 @@ def _locate_rows(
     :param addresses: from :func:`_list_addresses`.
     """
     located = locator.finish()
-    of_plain = array("I", compress(located, addresses.kinds.translate(_INVERTED)))
+    of_plain = array("I", compress(located, addresses.kinds.translate(INVERTED)))
     of_inside = dict(compress(zip(addresses.pcs, located, strict=True), addresses.kinds))
     groups = sorted(set(jumps.values()))
     common = locator.locations.common([of_inside[at] for at in group] for group in groups)
     by_group = dict(zip(groups, common, strict=True))
     found, done = array("I"), 0
-    for known, index in enumerate(compress(count(), rows.kinds.translate(_IS_PLAIN).translate(_INVERTED))):
+    for known, index in enumerate(compress(count(), rows.kinds.translate(_IS_PLAIN).translate(INVERTED))):
         found.extend(of_plain[done : index - known])
         found.append(by_group[jumps[rows.pcs[index]]])
         done = index - known
@@ -281,13 +275,13 @@ def make_table(
     elf: ElfFile,
     *,
     code: ElfFile | None = None,
-    store: PartStore | None = None,
+    report: Callable[[Progress], None] = lambda _: None,
 ) -> TableWriter:
     """Return a table of all points of an image.
 
     :param elf: the image, or its file of debug info.
     :param code: the image where debug info is in a file of its own.
-    :param store: where finished parts are kept.
+    :param report: called with the progress of locating the points.
     :raises CapabilityError: when the image has no build ID, text or source lines, or resolving fails.
     :raises ElfError: when the image is damaged.
     """
@@ -315,7 +309,7 @@ def make_table(
         known = "" if can_find_branches(code.header.machine) else f" for {code.header.machine_name}, whose calls are unknown"
         raise CapabilityError(f"{code.name}: no coverage points{known}", hint="build the kernel with CONFIG_KCOV")
     addresses = _list_addresses(rows, points.jumps)
-    locator = _Locator(reader, symbols, store, addresses.pcs)
+    locator = _Locator(reader, symbols, addresses.pcs, report)
     # Meanwhile.
     _add_functions(writer, symbols, tuple(reader.units()), ranges)
     chains = _locate_rows(rows, points.jumps, addresses, locator)
@@ -325,19 +319,20 @@ def make_table(
 
 
 @contextmanager
-def _only_builder(path: Path) -> Iterator[bool]:
-    """Yield whether this process is the only one that builds a table."""
+def _only_builder(path: Path) -> Iterator[int | None]:
+    """Yield the descriptor of the file that the only process that builds a table locks; None in any other process."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Nothing is written to it: what a link would lead to stays as it is.
+    # What a link leads to stays as it is.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(lock_path(path), flags, 0o600), "rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield False
+            yield None
         else:
             # Never removed: two processes could each lock one of the same name.
-            yield True
+            os.ftruncate(lock.fileno(), 0)
+            yield lock.fileno()
 
 
 @contextmanager
@@ -397,16 +392,15 @@ def build_table(
         if build_id is None:
             raise CapabilityError(f"{elf.name} has no build ID")
         path = table_path(build_id, folder)
-        if not stack.enter_context(_only_builder(path)):
+        lock = stack.enter_context(_only_builder(path))
+        if lock is None:
             return None
         there = open_table(build_id, folder)
         if there is not None:
             there.close()
             return path
-        store = PartStore(path)
         with without_collection():
-            make_table(elf, code=other, store=store).write(path)
-        store.remove()
+            make_table(elf, code=other, report=partial(write_progress, lock)).write(path)
     return path
 
 

@@ -1,23 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The cache of location tables, and the background process that builds one, which resumes with the parts that are finished.
-
-Each part is a file in a directory beside the table. Its name has its number and the number of parts, so that others see how
-far the build is. It holds the chain of each of its addresses, and the chains.
-"""
+"""The cache of location tables, and the background process that builds one, whose progress is in the file that it locks."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
 import stat
 import struct
 import subprocess
-import sys
 import tempfile
-import zlib
-from array import array
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,20 +18,10 @@ from typing import Final, NamedTuple
 from kcovdbg.child_process import python_command
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
-from kcovdbg.symbols.table_rows import LocationArrays
 from kcovdbg.user_folder import find_stranger, find_temporary_folder, find_user_folder
 
-_MAGIC: Final = b"KCOVPRT2" if sys.byteorder == "little" else b"2TRPVOCK"
-# Magic, checksum of the addresses, checksum of what follows, sizes of the arrays in bytes.
-_HEADER: Final = struct.Struct("<8sII5Q")
-
-
-class LocatedPart(NamedTuple):
-    """Some addresses, located."""
-
-    chains: array[int]
-    """The location of each address, by its number; ``0xffffffff`` where it could not be looked for."""
-    locations: LocationArrays
+# Of the file that the builder of a table locks: parts that are finished, parts in all.
+_PROGRESS: Final = struct.Struct("<II")
 
 
 class Progress(NamedTuple):
@@ -47,69 +29,6 @@ class Progress(NamedTuple):
 
     done: int
     total: int
-
-
-class PartStore:
-    """The parts of one table.
-
-    :param table: path of the table.
-    """
-
-    def __init__(self, table: Path) -> None:
-        self._folder = table.with_name(f"{table.name}.parts")
-
-    def _path(self, number: int, total: int) -> Path:
-        return self._folder / f"{number}-of-{total}"
-
-    def load(self, number: int, total: int, addresses: array[int]) -> LocatedPart | None:
-        """Return a part if it is there, whole, and of these addresses."""
-        try:
-            data = self._path(number, total).read_bytes()
-        except OSError:
-            return None
-        if len(data) < _HEADER.size:
-            return None
-        magic, of, checksum, *sizes = _HEADER.unpack_from(data)
-        body = data[_HEADER.size :]
-        if magic != _MAGIC or of != zlib.crc32(addresses) or checksum != zlib.crc32(body) or sum(sizes) != len(body):
-            return None
-        if sizes[0] != 4 * len(addresses):
-            return None
-        columns, at = [], 0
-        for size in sizes[:4]:
-            column = array("I")
-            column.frombytes(body[at : at + size])
-            columns.append(column)
-            at += size
-        chains, frames, ends, numbers = columns
-        return LocatedPart(chains, LocationArrays(body[at:], frames, ends, numbers))
-
-    def save(self, number: int, total: int, addresses: array[int], part: LocatedPart) -> None:
-        """Keep a part.
-
-        :raises OSError: when it cannot be written.
-        """
-        locations = part.locations
-        columns = (part.chains, locations.frames, locations.chain_ends, locations.chain_frames)
-        parts = [*(column.tobytes() for column in columns), locations.text]
-        body = b"".join(parts)
-        header = _HEADER.pack(_MAGIC, zlib.crc32(addresses), zlib.crc32(body), *map(len, parts))
-        self._folder.mkdir(parents=True, exist_ok=True)
-        # Neither atomic nor durable: an incomplete part is made again.
-        self._path(number, total).write_bytes(header + body)
-
-    def progress(self) -> Progress | None:
-        """Return how far the build is, None before its first part."""
-        try:
-            names = [entry.name.split("-of-") for entry in os.scandir(self._folder)]
-        except OSError:
-            return None
-        totals = [int(name[1]) for name in names if len(name) == 2 and name[1].isdigit()]
-        return Progress(totals.count(max(totals)), max(totals)) if totals else None
-
-    def remove(self) -> None:
-        """Remove all parts."""
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 CACHE_HINT = "set XDG_CACHE_HOME to a directory that you can write to"
@@ -271,7 +190,6 @@ class TableBuild:
         self._folder = folder
         self._code = code
         self._nice = nice
-        self._store = PartStore(table_path(build_id, folder))
         # Kept in memory, so that no disk space is needed.
         self._errors = os.fdopen(os.memfd_create("kcovdbg-table-errors"), "rb")
         self._process = self._start()
@@ -286,10 +204,15 @@ class TableBuild:
 
     def progress(self) -> Progress | None:
         """Return how far the build is, None before its first part."""
-        return self._store.progress()
+        try:
+            data = lock_path(table_path(self._build_id, self._folder)).read_bytes()
+        except OSError:
+            return None
+        found = Progress(*_PROGRESS.unpack(data)) if len(data) == _PROGRESS.size else None
+        return found if found and 0 < found.done <= found.total else None
 
     def stop(self) -> None:
-        """End the process that builds it; another build resumes where it stopped."""
+        """End the process that builds it."""
         self._process.terminate()
 
     def find(self) -> LocationTable | None:
@@ -331,6 +254,14 @@ class TableBuild:
 def lock_path(path: Path) -> Path:
     """Return the path of the file that the builder of a table locks."""
     return path.with_name(f"{path.name}.lock")
+
+
+def write_progress(lock: int, progress: Progress) -> None:
+    """Write how far a build is into the file that it locked, given by its descriptor.
+
+    :raises OSError: when it cannot be written.
+    """
+    os.pwrite(lock, _PROGRESS.pack(*progress), 0)
 
 
 def start_build(

@@ -15,6 +15,9 @@ from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.location import Frame, FrameColumns
 
+INVERTED: Final = bytes(not flag for flag in range(256))
+"""Translates bytes that are flags into their opposites."""
+
 
 class LocationError(KcovdbgError):
     """Numbered locations are damaged."""

@@ -7,19 +7,24 @@ import textwrap
 
 import pytest
 
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols import table_builder
-from kcovdbg.symbols.compiled_reader import DwarfReader
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table
-from kcovdbg.symbols.table_cache import PartStore
+from kcovdbg.symbols.table_cache import TableBuild, lock_path, table_path
 from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
 
 
 @pytest.fixture
 def image(tmp_path):
     return compile_image(tmp_path)
+
+
+def find_build_id(image):
+    with ElfFile(image) as elf:
+        return elf.build_id
 
 
 def rows_of(path):
@@ -86,47 +91,31 @@ def test_compressed_debug_info(image, tmp_path, kind):
     assert rows_of(build_table(image, folder=tmp_path / "compressed")) == whole
 
 
-def test_a_build_goes_on_where_it_was_killed(image, tmp_path, monkeypatch):
-    """Finished parts are not located again, unless they are damaged."""
+def test_progress_of_a_build(image, tmp_path, monkeypatch):
+    """Other processes see how many parts are finished; what an earlier build left is no progress."""
     monkeypatch.setattr(table_builder, "_PART_BYTES", 1)
-    located = []
-    locate = DwarfReader.locate
+    seen = []
+    written = table_builder.write_progress
+    lock = lock_path(table_path(find_build_id(image), tmp_path))
+    lock.write_bytes(b"\1" * 8)
 
-    def counted(self, units, ends, addresses):
-        located.extend(units)
-        return locate(self, units, ends, addresses)
+    def write(descriptor, progress):
+        seen.append((len(lock.read_bytes()), progress))
+        written(descriptor, progress)
 
-    monkeypatch.setattr(DwarfReader, "locate", counted)
-    saved = PartStore.save
-    whole = rows_of(build_table(image, folder=tmp_path / "whole"))
-    assert len(located) == 2
-    located.clear()
+    monkeypatch.setattr(table_builder, "write_progress", write)
+    build_table(image, folder=tmp_path)
+    assert seen == [(0, (1, 2)), (8, (2, 2))]
 
-    def killed(self, *part):
-        saved(self, *part)
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(PartStore, "save", killed)
-    with pytest.raises(KeyboardInterrupt):
-        build_table(image, folder=tmp_path / "tables")
-    folder = next(path for path in (tmp_path / "tables").iterdir() if path.is_dir())
-    assert PartStore(folder.with_suffix("")).progress() == (1, 2)
-    monkeypatch.setattr(PartStore, "save", saved)
-    located.clear()
-    assert rows_of(build_table(image, folder=tmp_path / "tables")) == whole
-    assert len(located) == 1
-    assert not folder.exists()
-    # The same with a damaged part.
-    next((tmp_path / "tables").glob("*[0-9]")).unlink()
-    monkeypatch.setattr(PartStore, "save", killed)
-    with pytest.raises(KeyboardInterrupt):
-        build_table(image, folder=tmp_path / "tables")
-    part = next(folder.iterdir())
-    part.write_bytes(part.read_bytes()[:-3])
-    monkeypatch.setattr(PartStore, "save", saved)
-    located.clear()
-    assert rows_of(build_table(image, folder=tmp_path / "tables")) == whole
-    assert len(located) == 2
+@pytest.mark.parametrize("content", [b"", b"\1", bytes(8), b"\2\0\0\0\1\0\0\0", bytes(9)])
+def test_damaged_progress_is_none(image, tmp_path, content):
+    build_id = find_build_id(image)
+    build_table(image, folder=tmp_path)
+    build = TableBuild(image, build_id, tmp_path)
+    lock_path(table_path(build_id, tmp_path)).write_bytes(content)
+    assert build.progress() is None
+    assert build.find() is not None
 
 
 DAMAGE = """

@@ -141,8 +141,8 @@ def test_a_reader_keeps_the_old_file(tmp_path):
 
 
 def _hold(path, ready, done):
-    with build._only_builder(path) as is_only:
-        ready.put(is_only)
+    with build._only_builder(path) as lock:
+        ready.put(lock)
         done.wait(30)
 
 
@@ -152,13 +152,13 @@ def test_one_builder_at_a_time(tmp_path):
     ready, done = context.Queue(), context.Event()
     process = context.Process(target=_hold, args=(path, ready, done))
     process.start()
-    assert ready.get(timeout=30) is True
-    with build._only_builder(path) as is_only:
-        assert not is_only
+    assert ready.get(timeout=30) is not None
+    with build._only_builder(path) as lock:
+        assert lock is None
     done.set()
     process.join(30)
-    with build._only_builder(path) as is_only:
-        assert is_only
+    with build._only_builder(path) as lock:
+        assert lock is not None
         with path.with_name("t.lock").open("wb") as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
