@@ -58,11 +58,11 @@ def _doubts(context: Context, place: WrittenLocation) -> Iterator[str]:
     yield from place.errors
     if place.pc is None or place.word.function is not None:
         return
-    workspace, offset = context.workspace, context.target.kaslr_offset
-    start = None if workspace.kernel.symbolizer is None else workspace.kernel.symbolizer.function_starting_at(place.pc)
+    kernel, offset = context.kernel, context.target.kaslr_offset
+    start = None if kernel.symbolizer is None else kernel.symbolizer.function_starting_at(place.pc)
     if start is not None and place.location.remark is not None:
         yield f"start of {start}(), which is not a return address"
-    elif offset and not place.location.frames and workspace.kernel.names[pc_of(place.pc, offset)].frames:
+    elif offset and not place.location.frames and kernel.names[pc_of(place.pc, offset)].frames:
         yield f"its KASLR offset is included: sym --address {place.pc:#x}"
     elif place.location.remark is not None and not place.word.is_oops:
         yield place.location.remark

@@ -125,7 +125,12 @@ class ModuleOffsets:
             at = max(at, last)
         yield from pcs[at:]
 
-    def find(self, call: int) -> tuple[str | None, int | None]:
+    def find_place(self, pc: int, length: int) -> PointPlace:
+        """Return the place of a recorded point, whose call has a length."""
+        call = pc - length & WORD_MASK
+        return PointPlace(call, *self._find(call))
+
+    def _find(self, call: int) -> tuple[str | None, int | None]:
         """Return the module, None for the image, and the offset from the start of its code, None where it is unknown.
 
         :param call: the call's address, as in the image: without the KASLR offset.
@@ -144,9 +149,9 @@ class ModuleOffsets:
 
 def find_code_ends(context: Context) -> dict[str | None, int]:
     """Return where the code of the image, under None, and of each loaded module ends, without the KASLR offset."""
-    workspace = context.workspace
-    target = workspace.kernel.optional_target
-    table = None if workspace.kernel.symbolizer is None else workspace.kernel.symbolizer.table
+    kernel = context.kernel
+    target = kernel.optional_target
+    table = None if kernel.symbolizer is None else kernel.symbolizer.table
     ends: dict[str | None, int] = {}
     if table is not None:
         ends[None] = max((text.end for text in table.text_ranges()), default=0)
@@ -165,8 +170,7 @@ def find_point_places(context: Context, pcs: Iterable[int], length: int, starts:
     """
     offsets = ModuleOffsets(context, starts)
     for pc in pcs:
-        call = pc - length & WORD_MASK
-        yield PointPlace(call, *offsets.find(call))
+        yield offsets.find_place(pc, length)
 
 
 def find_module_points(context: Context, pcs: array[int], length: int) -> dict[int, PointPlace]:
@@ -175,6 +179,6 @@ def find_module_points(context: Context, pcs: array[int], length: int) -> dict[i
     :param pcs: ascending.
     :param length: of a call.
     """
-    outside = list(ModuleOffsets(context, ()).outside_image(pcs, length))
-    places = zip(outside, find_point_places(context, outside, length, ()), strict=True)
-    return {pc: place for pc, place in places if place.module is not None}
+    offsets = ModuleOffsets(context, ())
+    places = {pc: offsets.find_place(pc, length) for pc in offsets.outside_image(pcs, length)}
+    return {pc: place for pc, place in places.items() if place.module is not None}

@@ -154,10 +154,11 @@ class TraceView:
         if right is None:
             self.rows = ViewRows.of_one(len(left))
             return
-        sides: tuple[Sequence[int], Sequence[int]] = pc_sequence(left.buffer), pc_sequence(right.buffer)
+        pcs = pc_sequence(left.buffer), pc_sequence(right.buffer)
+        sides: tuple[Sequence[int], Sequence[int]] = pcs
         width = 1
         if comparison is not None:
-            sides = comparison.translate(0, pc_sequence(left.buffer)), comparison.translate(1, pc_sequence(right.buffer))
+            sides = comparison.translate(0, pcs[0]), comparison.translate(1, pcs[1])
         elif by_index:
             encodings = left.buffer.encoding, right.buffer.encoding
             if encodings[0].record_words == encodings[1].record_words and not encodings[0].codec.is_variable:

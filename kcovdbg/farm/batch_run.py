@@ -189,7 +189,9 @@ def run_batch(context: Context, jobs: Sequence[BatchJob], options: Namespace) ->
                 job = futures[future]
                 try:
                     done[job.run_file] = future.result()
-                except Exception as error:  # noqa: BLE001 - whatever the job did to a cluster's workers
+                except Exception as error:  # whatever the job did to a cluster's workers
+                    if not options.scheduler:
+                        raise
                     said = (str(error).splitlines() or [""])[0]
                     done[job.run_file] = Outcome(job.path, error=f"{type(error).__name__}: {said}")
                 if stream.isatty():

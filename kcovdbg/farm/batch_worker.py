@@ -71,6 +71,8 @@ def _run_job(job: BatchJob) -> Iterator[Outcome]:
     open_job = _open_report if REPORT in job.lines else _open_trace if is_trace else _open_dump
     opened = open_job(job)
     outcome = Outcome(job.path, build_id=opened.build_id, damage=tuple(opened.damage))
+    # Known even if the process dies of the first command.
+    yield outcome
     if REPORT in job.lines:
         lines = iter((_run_to_file(opened, REPORT, REPORT, job.files[0]),))
     elif job.files:
@@ -80,7 +82,6 @@ def _run_job(job: BatchJob) -> Iterator[Outcome]:
         lines = _run_to_files(opened, job, context)
     else:
         lines = (_run(opened, job, line) for line in job.lines)
-    yield outcome
     for line in lines:
         outcome = replace(outcome, lines=(*outcome.lines, line))
         yield outcome

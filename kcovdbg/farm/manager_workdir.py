@@ -111,8 +111,9 @@ class Manager(NamedTuple):
         top = self.workdir / _CRASHES
         try:
             # Whoever writes the directory must not choose which other files are read.
-            inside = top.resolve()
-            paths = [path for path in top.iterdir() if path.resolve().is_relative_to(inside)]
+            # Unlike Path.resolve(), realpath() takes links in a loop.
+            inside = os.path.realpath(top)
+            paths = [path for path in top.iterdir() if Path(os.path.realpath(path)).is_relative_to(inside)]
         except OSError as error:
             raise KcovdbgError(f"could not read '{top}': {error.strerror or error}") from None
         crashes = [_read_crash(path) for path in paths if path.is_dir()]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.pc_counts import distinct_words, to_array
+from kcovdbg.records.pc_counts import distinct_words
 
 # The fastest: traces repeat themselves, so that higher levels save little.
 _LEVEL: Final = 1
@@ -36,7 +36,7 @@ def keep(buffer: Buffer, name: str, source: str) -> Kept:
     :param source: the name of the buffer that is kept.
     """
     shell = replace(buffer, name=name, words=array(buffer.words.typecode), live=False)
-    return Kept(shell, source, len(distinct_words(buffer)), zlib.compress(to_array(buffer.words).tobytes(), _LEVEL))
+    return Kept(shell, source, len(distinct_words(buffer)), zlib.compress(buffer.words, _LEVEL))
 
 
 def restore(kept: Kept) -> Buffer:

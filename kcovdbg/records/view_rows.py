@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from enum import Enum
 from itertools import accumulate, groupby
 from typing import Final, NamedTuple
@@ -145,11 +146,12 @@ class ViewRows:
 
         :param spans: number of each, and how many rows it stands for.
         """
-        chosen = list(spans)
-        found = object.__new__(ViewRows)
-        found.__dict__.update(self.__dict__)
-        found._chosen = array("Q", (self._chosen[number] for number, _ in chosen))
-        found._rounds = array("Q", (rounds for _, rounds in chosen))
+        chosen, rounds = array("Q"), array("Q")
+        for number, count in spans:
+            chosen.append(self._chosen[number])
+            rounds.append(count)
+        found = copy(self)
+        found.__dict__.update(_chosen=chosen, _rounds=rounds)
         return found
 
     def filter(self, left: Callable[[int], bool], right: Callable[[int], bool]) -> ViewRows:
@@ -170,17 +172,19 @@ class ViewRows:
         if self._rounds is not None:
             # They are folded.
             return self
-        spans: list[tuple[int, int]] = []
+        return self._choose(self._fold_segments())
+
+    def _fold_segments(self) -> Iterator[tuple[int, int]]:
         for segment, is_equal in enumerate(self._equal):
             start, end = self._start[segment], self._start[segment + 1]
             first = start + (_CONTEXT if start else 0)
             last = end - (_CONTEXT if end < len(self) else 0)
             if not is_equal or last - first < 2:
                 first = last = end
-            spans += ((row, 1) for row in range(start, first))
-            spans += [(first, last - first)] if first < last else []
-            spans += ((row, 1) for row in range(last, end))
-        return self._choose(spans)
+            yield from ((row, 1) for row in range(start, first))
+            if first < last:
+                yield first, last - first
+            yield from ((row, 1) for row in range(last, end))
 
     def fold_groups(self, groups: Sequence[int]) -> ViewRows:
         """Return the rows of one trace with consecutive records of one group in one.

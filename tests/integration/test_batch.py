@@ -227,6 +227,21 @@ def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
     assert done.stdout.splitlines()[-1] == "1", done.stdout
 
 
+def test_a_dump_is_known_before_its_first_command(tmp_path: Path, vmlinux: Path) -> None:
+    job = BatchJob(
+        str(DEMO / "demo.slice.zst"), ("last",), str(tmp_path), ((None, str(vmlinux)),), 60, files=(str(tmp_path / "last"),)
+    )
+    code = (
+        "import os; from kcovdbg.farm import batch_worker; "
+        "batch_worker.summarize_crash = lambda context: os._exit(7); batch_worker.main()"
+    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["build_id"]
+
+
 def test_tables_are_kept_where_the_cache_cannot_be_used(tmp_path: Path, vmlinux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be made in /proc, even by root."""
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")

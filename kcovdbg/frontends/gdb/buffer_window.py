@@ -25,9 +25,9 @@ class BufferWindow:
     """
 
     def __init__(self, workspace: Workspace, what: str) -> None:
-        self._names = workspace.kernel.names
         command, args = find_command(workspace, ["buffer", what])
         context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
+        self._names = context.kernel.names
         self._buffer = find_buffer(context, what)
 
     def draw(self, request: Fields) -> Fields:

@@ -6,12 +6,14 @@ import json
 import stat
 import struct
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.console.runner import run_line, run_reporting
+from kcovdbg.buffers.trace_coverage import find_code_ends
+from kcovdbg.console.runner import find_command, make_context, run_line, run_reporting
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, UsageError
 from kcovdbg.export.command import EXPORTERS, _Export
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
@@ -192,6 +194,16 @@ def test_drcov_agrees_with_modoff(trace, ask, workspace):
         ("kcov\\x2clab.ko", start - offset, start - offset + 0x3000),
     }
     assert {size for _, _, size in read} == {5}
+
+
+def test_code_ends_where_that_of_the_traces_build_does(workspace):
+    """The command's kernel is that of the traces it names; the workspace's may be another."""
+    command, args = find_command(workspace, ["export", "drcov", "41"])
+    context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
+    table = make_stub(LocationTable, text_ranges=lambda: [TextRange(BASE, BASE + 0x1000, "")])
+    context.kernel = replace(workspace.kernel)
+    context.kernel.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
+    assert find_code_ends(context) == {None: BASE + 0x1000}
 
 
 def test_lcov_agrees_with_source(trace, ask):

@@ -201,6 +201,7 @@ def test_links_out_of_a_crash_are_not_read(workdir):
     (workdir / "other").mkdir()
     (workdir / "other/description").write_text("root:secret")
     (folder.parent / "b").symlink_to(workdir / "other")
+    (folder.parent / "loop").symlink_to("loop")
     (crash,) = find_manager(str(workdir)).crashes()
     assert crash.title is None
     with pytest.raises(OSError):
