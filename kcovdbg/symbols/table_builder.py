@@ -331,7 +331,7 @@ def _only_builder(path: Path) -> Iterator[int | None]:
             yield None
         else:
             # Never removed: two processes could each lock one of the same name.
-            os.ftruncate(lock.fileno(), 0)
+            write_progress(lock.fileno(), Progress(0, 0))
             yield lock.fileno()
 
 

@@ -257,11 +257,13 @@ def lock_path(path: Path) -> Path:
 
 
 def write_progress(lock: int, progress: Progress) -> None:
-    """Write how far a build is into the file that it locked, given by its descriptor.
+    """Write how far a build is into the file that it locked, given by its descriptor, unless it has other names.
 
     :raises OSError: when it cannot be written.
     """
-    os.pwrite(lock, _PROGRESS.pack(*progress), 0)
+    # A hard link may have been put there to have another file overwritten.
+    if os.fstat(lock).st_nlink == 1:
+        os.pwrite(lock, _PROGRESS.pack(*progress), 0)
 
 
 def start_build(

@@ -207,12 +207,18 @@ def test_interrupts_at_any_moment(session, request):
     before = [session.ask(line) for line in _SHOWN]
     restart = "python import kcov_show; kcov_show._installed[0]._end()"
     quits = 0
+    durations = []
+    for line in (restart, "kcov-show check", "kcov-show check"):
+        start = time.monotonic()
+        session.ask(line)
+        durations.append(time.monotonic() - start)
     rounds = 30 if request.config.getoption("exhaustive") else 8
     for number in range(rounds):
         # A new process reads all over again.
-        if number % 2 == 0:
+        is_new = number % 2 == 0
+        if is_new:
             session.ask(restart)
-        quits += "Quit" in session.interrupt("kcov-show check", random.random() * 2)
+        quits += "Quit" in session.interrupt("kcov-show check", random.random() * durations[1 if is_new else 2])
         assert [session.ask(line) for line in _SHOWN] == before
         assert session.ask("kcov-show tasks --json") == expected
     assert quits > 0
