@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import html
 import json
+import sys
+from array import array
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -47,6 +49,15 @@ def json_text(value: object) -> str:
 def packed_text(value: object) -> str:
     """Return JSON for a chunk."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+def packed_numbers(numbers: Sequence[int]) -> dict[str, object]:
+    """Return natural numbers for JSON as base64 of little-endian words, of as few bits as hold them: 16, 32 or 64."""
+    highest = max(numbers, default=0)
+    words = array("H" if highest < 1 << 16 else "I" if highest < 1 << 32 else "Q", numbers)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return {"bits": 8 * words.itemsize, "words": b64encode(words.tobytes()).decode("ascii")}
 
 
 class PageSection(NamedTuple):

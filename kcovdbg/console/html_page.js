@@ -8,13 +8,28 @@ function decode(text) {
   for (let index = 0; index < bytes.length; index += 1) bytes[index] = characters.charCodeAt(index);
   return bytes;
 }
+function numbers({bits, words}) {
+  const {buffer} = decode(words);
+  return new ({16: Uint16Array, 32: Uint32Array, 64: BigUint64Array}[bits])(buffer);
+}
 async function unpack(id) {
   const bytes = decode(document.getElementById(id).textContent);
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }
 
+// Of a file without text: its consecutive lines.
+function lineRuns(lines) {
+  const runs = [];
+  for (const line of lines) {
+    if (runs.length && runs.at(-1)[1] === line - 1) runs.at(-1)[1] = line;
+    else runs.push([line, line, ""]);
+  }
+  return runs;
+}
+
 // Files of source: what listing.py makes of those that are not packed.
-function sourceMarkup([name, hunks, lines, states, hits]) {
+function sourceMarkup([name, hunks, packedLines, packedStates, packedHits]) {
+  const [lines, states, ...hits] = [packedLines, packedStates, ...packedHits].map(numbers);
   const [headings, kinds] = JSON.parse(document.getElementById("sources").textContent);
   const plain = (text) => text.replace(/[&<>"]/g, (character) => `&#${character.charCodeAt(0)};`);
   const parts = [
@@ -28,7 +43,7 @@ function sourceMarkup([name, hunks, lines, states, hits]) {
     + `<span class="hidden">${plain(words)}</span></td>`);
   const empty = "<td></td>".repeat(hits.length + 1);
   let at = 0;
-  for (const [first, last, text] of hunks) {
+  for (const [first, last, text] of hunks.length ? hunks : lineRuns(lines)) {
     const codes = text.split("\n");
     parts.push("<tbody>");
     for (let line = first; line <= last; line += 1) {
@@ -76,7 +91,8 @@ document.addEventListener("toggle", async ({target: file}) => {
     return Promise.resolve(chunks[chunk]);
   }
   // What PointChunk.points() in trace.py returns.
-  function chunkReader({base, offset, pcs, lengths, frames, functions, places, words}) {
+  function chunkReader({base, offset, functions, places, words, ...packed}) {
+    const [pcs, lengths, frames] = [packed.pcs, packed.lengths, packed.frames].map(numbers);
     const size = pcs.length + Object.keys(words).length;
     // Of each point the index of its PC and that of its first frame.
     const plain = new Int32Array(size).fill(-1);
@@ -93,7 +109,7 @@ document.addEventListener("toggle", async ({target: file}) => {
       const at = plain[index];
       if (at < 0) return words[index];
       const pc = BigInt(base) + BigInt(pcs[at]);
-      const chain = frames.slice(starts[at], starts[at] + lengths[at]);
+      const chain = [...frames.subarray(starts[at], starts[at] + lengths[at])];
       const inner = functions[chain[0]];
       const outer = functions[chain.at(-1)];
       const head = BigInt(offset) ? `${hex(pc)} at ${hex(pc + BigInt(offset))}  ` : `${hex(pc)}  `;
@@ -106,10 +122,7 @@ document.addEventListener("toggle", async ({target: file}) => {
     read.size = size;
     return read;
   }
-  const records = data.records.map(({bits, words}) => {
-    const bytes = decode(words);
-    return bits === 16 ? new Uint16Array(bytes.buffer) : new Uint32Array(bytes.buffer);
-  });
+  const records = data.records.map(numbers);
   // Segments: what both have, or what is between; of one trace there is a single one.
   const segments = pair ? data.segments : [[0, records[0].length, 0, 0, 1]];
   const starts = new Float64Array(segments.length + 1);

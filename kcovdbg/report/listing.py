@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from kcovdbg.console.html import json_text, packed_text, path_text, source_text, text
+from kcovdbg.console.html import json_text, packed_numbers, packed_text, path_text, source_text, text
 from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.source_text import TAB, find_hunks, highlight
 from kcovdbg.console.text import escape, escape_all
@@ -98,9 +98,11 @@ def packed_lines(file: str, coverage: Sequence[FileCoverage | None], source: Seq
         known = [{} if found is None else dict(zip(found.lines, found.hits, strict=True)) for found in coverage]
         hits = [[hits_of.get(line, 0) for line in lines] for hits_of in known]
         states = list(map(_state_of_two, *hits))
-    shown = escape_all("\n".join(source).expandtabs(TAB).split("\n"))
-    hunks = [(first, last, "\n".join(shown[first - 1 : last])) for first, last in find_hunks(lines, len(source))]
-    return packed_text([escape(file), hunks, list(lines), states, list(map(list, hits))])
+    hunks: list[tuple[int, int, str]] = []
+    if source:
+        shown = escape_all("\n".join(source).expandtabs(TAB).split("\n"))
+        hunks = [(first, last, "\n".join(shown[first - 1 : last])) for first, last in find_hunks(lines, len(source))]
+    return packed_text([escape(file), hunks, *map(packed_numbers, (lines, states)), list(map(packed_numbers, hits))])
 
 
 def folded_markup(number: int, file: str, counted: Sequence[int], total: int, names: Sequence[str]) -> str:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import sys
 from array import array
-from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, count, islice
@@ -13,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
-from kcovdbg.console.html import json_text, packed_text, text
+from kcovdbg.console.html import json_text, packed_numbers, packed_text, text
 from kcovdbg.console.text import escape, escape_all
 from kcovdbg.console.wording import UNREADABLE, inlined_text, line_text, place_text, record_text
 from kcovdbg.model.buffer import Buffer
@@ -144,7 +142,6 @@ def is_plain(buffers: Sequence[Buffer]) -> bool:
 
 MAX_RECORDS: Final = 1 << 20
 """Limit for the records of a trace; further ones are left out."""
-_SMALL: Final = 1 << 16
 _IN_CHUNK: Final = 1 << 14
 _ARROW: Final = " ← "
 MAX_INLINE: Final = 1 << 14
@@ -206,9 +203,9 @@ class PointChunk(NamedTuple):
             {
                 "base": f"{base:#x}",
                 "offset": f"{self.offset:#x}",
-                "pcs": [pc - base for pc in self.pcs],
-                "lengths": list(self.lengths),
-                "frames": list(self.frames),
+                "pcs": packed_numbers([pc - base for pc in self.pcs]),
+                "lengths": packed_numbers(self.lengths),
+                "frames": packed_numbers(self.frames),
                 "functions": escape_all(self.functions),
                 "places": escape_all(self.places),
                 "words": {index: _shown(point) for index, point in self.words.items()},
@@ -282,7 +279,7 @@ def trace_markup(data: TraceData) -> Iterator[str]:
     yield "<noscript><p>Showing the records needs JavaScript; the rest of the page does not.</p></noscript>"
     yield "</div>"
     content: dict[str, object] = {
-        "records": [_encode(records, len(data.points)) for records in data.records],
+        "records": list(map(packed_numbers, data.records)),
         "segments": [[int(part) for part in segment] for segment in data.segments],
     }
     if len(data.points) <= MAX_INLINE:
@@ -302,11 +299,3 @@ def _parts(points: Collection[Point] | ChunkedPoints) -> Iterator[PointChunk]:
     left = iter(points)
     while part := list(islice(left, _IN_CHUNK)):
         yield PointChunk(words=dict(enumerate(part)))
-
-
-def _encode(records: array[int], points: int) -> dict[str, object]:
-    """Encode numbers in base64 as little-endian words, of 16 bits where they fit."""
-    words = array("H", records) if points <= _SMALL else array("I", records)
-    if sys.byteorder == "big":
-        words.byteswap()
-    return {"bits": 8 * words.itemsize, "words": b64encode(words.tobytes()).decode("ascii")}

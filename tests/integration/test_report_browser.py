@@ -284,14 +284,16 @@ def test_a_million_records(page, long_page):
     assert browser.run(FIRST) == [1, 1]
 
 
-def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch):
-    monkeypatch.setattr(report_command, "MAX_LINES", 0)
-    monkeypatch.setattr("kcovdbg.report.trace.MAX_INLINE", 1)
+@pytest.mark.parametrize("has_text", [True, False])
+def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch, has_text):
     streams = Streams()
     workspace = make_workspace(streams, monkeypatch)
     workspace.kernel.names, workspace.kernel.symbolizer = names(), None
     monkeypatch.setattr(report_command, "_check", lambda _context: iter(()))
-    workspace.kernel.source_folders = (str(reports),)
+    workspace.kernel.source_folders = (str(reports),) if has_text else ()
+    assert run_line(workspace, f"report file:{reports}/a -o {tmp_path}/whole.html") == 0
+    monkeypatch.setattr(report_command, "MAX_LINES", 0)
+    monkeypatch.setattr("kcovdbg.report.trace.MAX_INLINE", 1)
     assert run_line(workspace, f"report file:{reports}/a -o {tmp_path}/packed.html") == 0
     listings = (
         "[...document.querySelectorAll('table.source tr')].map((row) => "
@@ -301,7 +303,7 @@ def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch):
         "[...Array(20).keys()].map((row) => { document.querySelector(`#row0-${row}`).click(); "
         "return [...document.querySelectorAll(`#row0-${row} > *, #detail div`)].map((part) => part.textContent); })"
     )
-    whole = page(reports / "one.html")
+    whole = page(tmp_path / "whole.html")
     expected = whole.run(listings), whole.run(details)
     whole.requests.clear()
     browser = page(tmp_path / "packed.html")

@@ -277,6 +277,11 @@ def unpack(markup, kind):
     return [zlib.decompress(base64.b64decode(content)).decode() for _, content in packed]
 
 
+def numbers_of(packed):
+    """Return the numbers that are packed in a page."""
+    return array({16: "H", 32: "I", 64: "Q"}[packed["bits"]], base64.b64decode(packed["words"]))
+
+
 def test_long_traces_are_cut_with_a_sentence(workspace, streams, trace, tmp_path, monkeypatch):
     monkeypatch.setattr(report_command, "MAX_RECORDS", 50)
     page = write_report(workspace, streams, tmp_path / "r.html", trace("a", WORDS))
@@ -302,7 +307,8 @@ def test_files_that_are_too_much_are_packed(workspace, streams, trace, tmp_path,
     (folded,) = [details for details in page.all("details") if "data-chunk" in details]
     (content,) = unpack((tmp_path / "s.html").read_text("utf-8"), "source")
     assert folded["data-chunk"] == "source-0"
-    name, ((first, last, text),), lines, states, (hits,) = json.loads(content)
+    name, ((first, last, text),), *packed, packed_hits = json.loads(content)
+    lines, states, hits = map(numbers_of, [*packed, *packed_hits])
     rows = Page(one_file(tmp_path / "r.html", "dir/file_0.c")).all("tr")[1:]
     assert (name, first, last) == ("dir/file_0.c", max(1, lines[0] - 3), first + len(rows) - 1)
     assert text.split("\n") == ["        if (a < 3) // one"] * len(rows)
