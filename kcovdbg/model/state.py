@@ -143,8 +143,6 @@ class KernelFacts:
     is_rt: bool
     """PREEMPT_RT."""
     spin_lock: SpinLock
-    lists_vmas: bool
-    """Whether the target can list mappings."""
 
     def has(self, feature: str) -> bool:
         """Return whether this kernel has a feature."""
@@ -271,6 +269,8 @@ class State:
     """The vmalloc areas that KCOV allocated, as far as they can be listed."""
     objects = _Field[Mapping[int, Kcov]](Part.OBJECTS)
     """Every object by its address, those that cannot be read included."""
+    lists_vmas = _Field[bool](Part.OBJECTS)
+    """Whether the target can list mappings."""
     hash_links = _Field[tuple[ListLink, ...]](Part.LINKS)
     """Of ``kcov_remote_map``; empty where it is unreadable."""
     area_links = _Field[tuple[ListLink, ...]](Part.LINKS)

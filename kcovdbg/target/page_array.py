@@ -11,22 +11,7 @@ from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, read_word, strip_tag
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_member, read_partly
-
-
-def find_page_size(target: Target) -> int:
-    """Return the size of a page in bytes: arm64 has kernels with 4, 16 and 64 KiB.
-
-    :raises MissingSymbolError: when the page size is unknown.
-    :raises MissingTypeError: when it is not the size of a page.
-    """
-    if target.machine != "aarch64":
-        return PAGE_SIZE
-    # It is a page.
-    size = target.symbol("empty_zero_page").size
-    if size < PAGE_SIZE or size & size - 1:
-        raise MissingTypeError("the page size is unknown")
-    return size
+from kcovdbg.target.struct_layout import find_member, find_page_size, read_partly
 
 
 PAGE: Final = "struct page"

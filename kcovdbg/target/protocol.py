@@ -144,8 +144,6 @@ class Target:
     memory_problem: str | None = None
     """Description of a target without memory, as in "vmlinux is a kernel image"; None where it has memory."""
     connection: Connection = Connection()
-    stacks: StackSource | None = None
-    """Kernel stacks."""
     watchpoints: Watchpoints | None = None
     """Hardware watchpoints."""
 
@@ -153,6 +151,11 @@ class Target:
     def pointer_tag(self) -> int:
         """The bits of a pointer in the kernel's memory that are a tag, set in addresses; 0 in kernels without tags."""
         return 0
+
+    @property
+    def stacks(self) -> StackSource | None:
+        """Kernel stacks."""
+        return None
 
     @property
     def vmas(self) -> VmaSource | None:

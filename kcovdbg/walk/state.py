@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.record import CMP_WORDS
@@ -24,14 +24,16 @@ from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.buffers import read_buffer
-from kcovdbg.walk.devices import DeviceWalk
 from kcovdbg.walk.layout import REMOTE, TASK, Layout
-from kcovdbg.walk.references import ReferenceWalk
 from kcovdbg.walk.remote import read_area_links
 from kcovdbg.walk.saved import is_serving_softirq, is_task_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas
 from kcovdbg.walk.structure_cache import StructureCache
-from kcovdbg.walk.syscalls import SyscallWalk
+
+# Walks that few commands need are imported when a part is read.
+if TYPE_CHECKING:
+    from kcovdbg.walk.devices import DeviceWalk
+    from kcovdbg.walk.syscalls import SyscallWalk
 
 _SPINLOCK: Final = "spinlock_t"
 _PERCPU: Final = "struct kcov_percpu_data"
@@ -144,7 +146,7 @@ class StateReader:
             Part.AREAS: lambda: {"areas": find_areas(self._cache, self._sessions)},
             Part.FILES: lambda: {"files": self._cache.files.found},
             Part.VMALLOC: self._read_vmalloc,
-            Part.OBJECTS: lambda: {"objects": self._objects.found},
+            Part.OBJECTS: lambda: {"objects": self._objects.found, "lists_vmas": self.target.vmas is not None},
             Part.LINKS: self._read_links,
             Part.LOCKS: self._read_locks,
             Part.TASK_FACTS: self._read_task_facts,
@@ -231,7 +233,6 @@ class StateReader:
             live=target.live,
             is_rt=is_preempt_rt(target),
             spin_lock=find_spin_lock(target),
-            lists_vmas=target.vmas is not None,
         )
 
     def _has(self, feature: Feature) -> bool:
@@ -260,6 +261,8 @@ class StateReader:
 
     @cached_property
     def _objects(self) -> Reading[Mapping[int, Kcov]]:
+        from kcovdbg.walk.references import ReferenceWalk
+
         return ReferenceWalk(self._cache, self._sessions, searches_slab=not self._is_brief).find_objects()
 
     @cached_property
@@ -272,7 +275,12 @@ class StateReader:
 
     @cached_property
     def _device_walks(self) -> tuple[DeviceWalk, ...]:
-        return tuple(DeviceWalk(self._cache, device) for device in self.layout.traits.devices)
+        devices = self.layout.traits.devices
+        if not devices:
+            return ()
+        from kcovdbg.walk.devices import DeviceWalk
+
+        return tuple(DeviceWalk(self._cache, device) for device in devices)
 
     def _lacking_devices(self) -> Mapping[Source, tuple[str, ...]]:
         return {Source.DEVICES: tuple(remark for walk in self._device_walks for remark in walk.remarks)}
@@ -401,6 +409,8 @@ class StateReader:
 
     @cached_property
     def _syscall_walk(self) -> SyscallWalk:
+        from kcovdbg.walk.syscalls import SyscallWalk
+
         return SyscallWalk(self.target)
 
     def _is_in_kernel(self, task: int) -> bool | None:

@@ -14,8 +14,8 @@ from kcovdbg.model.remote import AREA_ALLOCATORS, CachedArea
 from kcovdbg.model.state import Reading, Source
 from kcovdbg.model.task import CpuState, TaskFields
 from kcovdbg.series.table import user_allocators
-from kcovdbg.target.page_array import find_page_size
 from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import find_page_size
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_kcov

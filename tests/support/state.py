@@ -134,6 +134,7 @@ class StubReader:
 
     all: tuple[Task, ...] = TASKS
     objects: dict[int, Kcov] = field(default_factory=lambda: OBJECTS)
+    lists_vmas: bool = True
     remote: tuple[RemoteHandle, ...] = (RemoteHandle(0xFFFF888006000000, 1 << 56 | 1, 5, REMOTE_KCOV, 42, "syz-executor"),)
     areas: tuple[Area, ...] = (Area(0xFFFFC90000300000, 65536, "task", "cached"), Area(BUFFER, 512, "irq", "in-use", 7, 1))
     saved: tuple[SavedState, ...] = (
@@ -155,6 +156,7 @@ class StubReader:
             "buckets": 16,
             "areas": self.areas,
             "objects": self.objects,
+            "lists_vmas": self.lists_vmas,
             "vmalloc": None,
         }
         read = {name: value for name, value in members.items() if getattr(State, name).part in parts}
@@ -191,7 +193,6 @@ def make_facts(**values):
         "live": False,
         "is_rt": False,
         "spin_lock": SpinLock(0, 4, "little", has_owner=False, has_tickets=False),
-        "lists_vmas": True,
     }
     return KernelFacts(**{**defaults, **values})
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import drgn
 from drgn.helpers.linux.mm import follow_phys, phys_to_virt
@@ -31,9 +31,11 @@ from kcovdbg.target.drgn.drgn_messages import collect_warnings, walking
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.riscv_pages import PageTables, find_direct_map, find_page_tables
 from kcovdbg.target.slice_file import PageRun, build_slice
-from kcovdbg.target.stub_kernel import ReadMemory
+
+if TYPE_CHECKING:
+    from kcovdbg.target.riscv_pages import PageTables
+    from kcovdbg.target.stub_kernel import ReadMemory
 
 UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
 """Architectures whose kernels are in the upper half of the address space."""
@@ -170,6 +172,8 @@ def translate(prog: drgn.Program, address: int) -> int | None:
 def direct_map_start(prog: drgn.Program) -> int | None:
     """Return the virtual address of physical address 0, None where the kernel has no direct map, or it is unknown."""
     if is_walked(prog):
+        from kcovdbg.target.riscv_pages import find_direct_map
+
         return find_direct_map(parse_vmcoreinfo(prog["VMCOREINFO"].string_()))
     try:
         with walking("the direct map"):
@@ -179,6 +183,8 @@ def direct_map_start(prog: drgn.Program) -> int | None:
 
 
 def _page_tables(prog: drgn.Program) -> PageTables:
+    from kcovdbg.target.riscv_pages import find_page_tables
+
     return find_page_tables(
         parse_vmcoreinfo(prog["VMCOREINFO"].string_()), lambda address, size: prog.read(address, size, True)
     )

@@ -25,7 +25,6 @@ from kcovdbg.elf.header import (
     parse_vmcoreinfo,
 )
 from kcovdbg.errors import TargetError
-from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.debug_files import (
@@ -42,20 +41,12 @@ from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line, read
 from kcovdbg.target.drgn.program_memory import add_kernel_memory, add_memory, open_empty_program, physical_memory, platform_of
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
 from kcovdbg.target.kdump_file import KdumpFile
-from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset, search_vmcoreinfo
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
-from kcovdbg.target.stub_kernel import (
-    CpuRegisters,
-    MismatchError,
-    ReadMemory,
-    check_image,
-    find_kernel,
-    find_qemu_cpus,
-    read_lowcore_vmcoreinfo,
-)
 
 if TYPE_CHECKING:
+    from kcovdbg.target.arm64_kernel import TranslationRegisters
     from kcovdbg.target.drgn.image_target import ImageTarget
+    from kcovdbg.target.stub_kernel import CpuRegisters, ReadMemory
 
 VMLINUX_HINT: Final = (
     "give the vmlinux with debug info: -s VMLINUX; it is in the build directory or the distribution's debug package"
@@ -183,9 +174,7 @@ def open_image(symbols: Sequence[str], notes: Sequence[str] = ()) -> ImageTarget
     return target
 
 
-def find_image(
-    where: str, cpu: CpuRegisters | arm64_kernel.TranslationRegisters, physical: ReadMemory, kernel: DebugFile
-) -> bytes:
+def find_image(where: str, cpu: CpuRegisters | TranslationRegisters, physical: ReadMemory, kernel: DebugFile) -> bytes:
     """Return the VMCOREINFO of the kernel of a vmlinux in the physical memory of an x86-64 or arm64 machine.
 
     :param where: what messages call the machine or the dump.
@@ -194,14 +183,16 @@ def find_image(
     :raises MismatchError: when it is another kernel.
     :raises TargetError: when there is none.
     """
+    from kcovdbg.target import arm64_kernel, stub_kernel
+
     with ElfFile(kernel.path, kernel.name) as image:
         symbols = image.symbols.addresses_of((*stub_kernel.SYMBOLS, *arm64_kernel.SYMBOLS))
 
         def check(offset: int, read: ReadMemory) -> None:
-            check_image(image, offset, read)
+            stub_kernel.check_image(image, offset, read)
 
-        if isinstance(cpu, CpuRegisters):
-            return find_kernel(where, cpu, physical, symbols, check)
+        if isinstance(cpu, stub_kernel.CpuRegisters):
+            return stub_kernel.find_kernel(where, cpu, physical, symbols, check)
         return arm64_kernel.find_kernel(where, cpu, physical, symbols, check)
 
 
@@ -221,11 +212,15 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _D
     :raises TargetError: when it cannot be found.
     """
     notes = [*dumpfile.parse_dump_notes(path)]
-    cpus = [*find_qemu_cpus(notes)]
     info = find_vmcoreinfo(notes)
     # That of every kernel with KCOV for x86-64 has it; without, drgn would take the offset to be 0.
     lack = "VMCOREINFO" if not info else "KERNELOFFSET in its VMCOREINFO" if "KERNELOFFSET" not in info else None
-    if lack is None or not (cpus or (info and _core_machine(path) == EM_X86_64)):
+    if lack is None:
+        return None
+    from kcovdbg.target.stub_kernel import MismatchError, find_qemu_cpus
+
+    cpus = [*find_qemu_cpus(notes)]
+    if not (cpus or (info and _core_machine(path) == EM_X86_64)):
         return None
     given = [file for file in files if file.is_kernel]
     images = [file for file in given or find_images(Path(name).parent) if file.header.machine == EM_X86_64]
@@ -273,7 +268,11 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
         # drgn opens QEMU's only with a VMCOREINFO.
         read = physical_memory(_set_core(name, path, files, _ANY_VMCOREINFO))
         if machine == EM_S390:
+            from kcovdbg.target.stub_kernel import read_lowcore_vmcoreinfo
+
             return read_lowcore_vmcoreinfo(read)
+        from kcovdbg.target.riscv_pages import search_vmcoreinfo
+
         with ElfFile(path, name) as core:
             found = search_vmcoreinfo(core, read)
     return _with_kaslr_offset(found, files, Path(name).parent) if found is not None and machine == EM_RISCV else found
@@ -288,6 +287,8 @@ def _with_kaslr_offset(vmcoreinfo: bytes, files: Sequence[DebugFile], directory:
     kernel = find_kernel_file(files) or find_vmlinux(directory, info.get("OSRELEASE", "unknown"), info.get("BUILD-ID"))
     if kernel is None:
         return vmcoreinfo
+    from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset
+
     with ElfFile(kernel.path, kernel.name) as image:
         return add_kaslr_offset(vmcoreinfo, image.symbols.addresses_of(LINKED_SYMBOLS))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import drgn
 from drgn.helpers.linux.boot import kaslr_offset
@@ -19,15 +19,17 @@ from kcovdbg.elf.header import NT_PRSTATUS, parse_notes, parse_vmcoreinfo
 from kcovdbg.errors import GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, walking
-from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.drgn.program_memory import UPPER_HALF, exclude_per_cpu_data
 from kcovdbg.target.drgn.program_types import ProgramTypes
-from kcovdbg.target.drgn.stacks import DrgnStacks, find_panic_cpu
 from kcovdbg.target.dump_file import working_path
-from kcovdbg.target.mappings import MappingWalk, VmallocWalk, find_mappings, find_vmalloc_areas
-from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START, find_pointer_tag
-from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
+
+# Most commands need one of these or none: they are imported on first use.
+if TYPE_CHECKING:
+    from kcovdbg.target.drgn.lines import DrgnLines
+    from kcovdbg.target.drgn.stacks import DrgnStacks
+    from kcovdbg.target.mappings import MappingWalk, VmallocWalk
+    from kcovdbg.target.slab_memory import SlabWalk
 
 # What drgn raises for the memory or the QMP connection of a QEMU that has ended.
 _GONE_ERRORS: Final = (ProcessLookupError, ConnectionError)
@@ -46,8 +48,6 @@ class DrgnTarget(ProgramTypes):
     :param code: path of the stripped image that has the kernel's code, None where the image with debug info has it.
     :param files: those that the user named or that were found: a dump, debug info.
     """
-
-    stacks: DrgnStacks
 
     def __init__(
         self,
@@ -77,8 +77,6 @@ class DrgnTarget(ProgramTypes):
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
-        self.stacks = DrgnStacks(self, read_notes, self._stopped_program)
-        self.lines = DrgnLines(prog)
         self._files = files
         self._stopped = stopped
         self.read_count = 0
@@ -98,6 +96,20 @@ class DrgnTarget(ProgramTypes):
             yield from filter(None, map(working_path, (module.debug_file_path, module.loaded_file_path)))
 
     @cached_property
+    def stacks(self) -> DrgnStacks:
+        """The stacks of tasks."""
+        from kcovdbg.target.drgn.stacks import DrgnStacks
+
+        return DrgnStacks(self, self.read_notes, self._stopped_program)
+
+    @cached_property
+    def lines(self) -> DrgnLines:
+        """The names of PCs by the debug info."""
+        from kcovdbg.target.drgn.lines import DrgnLines
+
+        return DrgnLines(self.prog)
+
+    @cached_property
     def pointer_tag(self) -> int:
         """The bits of a pointer that are a tag; 0 in kernels without tags."""
         return find_pointer_tag(self)
@@ -105,16 +117,23 @@ class DrgnTarget(ProgramTypes):
     @cached_property
     def vmas(self) -> MappingWalk | None:
         """The mappings of user address spaces."""
+        from kcovdbg.target.mappings import find_mappings
+
         return find_mappings(self)
 
     @cached_property
     def vmalloc(self) -> VmallocWalk | None:
         """The vmalloc areas."""
+        from kcovdbg.target.mappings import find_vmalloc_areas
+
         return find_vmalloc_areas(self)
 
     @cached_property
     def slab(self) -> SlabWalk | None:
         """The slab caches."""
+        from kcovdbg.target.page_array import find_page_array
+        from kcovdbg.target.slab_memory import find_slab_memory
+
         return find_slab_memory(self, find_page_array(self))
 
     def forget(self) -> None:
@@ -127,6 +146,8 @@ class DrgnTarget(ProgramTypes):
 
     def _stopped_program(self) -> AbstractContextManager[drgn.Program] | None:
         """Return what yields a Program with the CPUs' registers, None for a machine that runs and has not panicked."""
+        from kcovdbg.target.drgn.stacks import find_panic_cpu
+
         if self._stopped is None or (self.state() is not MachineState.STOPPED and find_panic_cpu(self.prog) is None):
             return None
         return self._stopped()
