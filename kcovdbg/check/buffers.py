@@ -14,9 +14,8 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.point_proof import BufferMapping, NextMapping
 from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, values
-from kcovdbg.model.state import BufferContents, Part, State
+from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, Part, State
 from kcovdbg.series import table
 
 _WORD: Final = 1 << 64

@@ -15,8 +15,7 @@ from kcovdbg.console.column import ANY, DETAIL, LIST, TEXT, Column
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import Meaning, RowType
-from kcovdbg.console.paragraph import suggest
-from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable, Table
+from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable, Table, suggest
 from kcovdbg.model.finding import Finding, Severity
 from kcovdbg.model.rule import Rule
 

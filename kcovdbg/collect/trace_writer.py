@@ -17,13 +17,13 @@ from kcovdbg.abi import record
 from kcovdbg.elf.header import find_build_id, parse_notes
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.module_place import ModuleMap, ModulePlace, is_code_section
+from kcovdbg.model.location import LoadedModule, ModuleMap, is_code_section
 from kcovdbg.output_file import PRIVATE, accept, is_replaceable, open_output, write_files
 from kcovdbg.records.trace_file import FORMAT, SUFFIX, TraceHeader
 from kcovdbg.series import table
 
 
-def find_loaded_modules(folder: str | Path = "/sys/module") -> tuple[ModulePlace, ...] | None:
+def find_loaded_modules(folder: str | Path = "/sys/module") -> tuple[LoadedModule, ...] | None:
     """Return where the modules of the running kernel are; None if it hides them: reading them takes CAP_SYSLOG."""
     try:
         found = tuple(_read_modules(Path(folder)))
@@ -33,7 +33,7 @@ def find_loaded_modules(folder: str | Path = "/sys/module") -> tuple[ModulePlace
     return found if all(address for place in found for _, address in place.sections) else None
 
 
-def _read_modules(folder: Path) -> Iterator[ModulePlace]:
+def _read_modules(folder: Path) -> Iterator[LoadedModule]:
     for module in sorted(folder.iterdir()):
         # What is built in has no size. A module may be unloaded meanwhile.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -43,7 +43,7 @@ def _read_modules(folder: Path) -> Iterator[ModulePlace]:
                 for section in sorted((module / "sections").iterdir())
                 if is_code_section(section.name)
             )
-            yield ModulePlace(module.name, _read_build_id(module), size, sections)
+            yield LoadedModule(module.name, _read_build_id(module), size, sections)
 
 
 def _read_build_id(module: Path) -> str | None:
@@ -62,7 +62,7 @@ def make_header(
     release: str | None = None,
     build_id: str | None = None,
     kaslr_offset: int | None = None,
-    modules: Sequence[ModulePlace] | None = None,
+    modules: Sequence[LoadedModule] | None = None,
 ) -> TraceHeader:
     """Return the content of a buffer's side file.
 

@@ -23,9 +23,8 @@ from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.crash.crash_summary import find_crashed_task
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
-from kcovdbg.model.point_proof import PointProof
 from kcovdbg.model.remote import RemoteSite
-from kcovdbg.model.state import Part, State
+from kcovdbg.model.state import Part, PointProof, State
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import Layout, detect_layout

@@ -13,8 +13,7 @@ from kcovdbg.console.column import ADDRESS, ANY, BOOL, NUMBER, SYSCALL, TEXT, Co
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import UNREAD, Meaning, RowType
-from kcovdbg.console.paragraph import suggest
-from kcovdbg.console.renderable import PIPED_WIDTH, Table
+from kcovdbg.console.renderable import PIPED_WIDTH, Table, suggest
 from kcovdbg.console.state_columns import TASK_COLUMNS
 from kcovdbg.console.wording import device_session_text, syscall_text
 from kcovdbg.console.writer import Format

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
 from kcovdbg.abi.handle import parse_handle
-from kcovdbg.console.paragraph import suggest
+from kcovdbg.console.renderable import suggest
 from kcovdbg.errors import UsageError
 
 # More than any buffer has records, and small enough to calculate with in C.

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, WordError, convert
 from kcovdbg.console.command import HELP_OPTION, OUTPUT_OPTIONS, Command
 from kcovdbg.console.command_line import quote
-from kcovdbg.console.paragraph import suggest
+from kcovdbg.console.renderable import suggest
 
 NARGS = {Count.OPTIONAL: "?", Count.ANY: "*", Count.SOME: "+", Count.REST: argparse.REMAINDER}
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.paragraph import suggest
+from kcovdbg.console.renderable import suggest
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.located_records import PcFilter, is_file_name, matches_path

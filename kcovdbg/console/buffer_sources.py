@@ -15,7 +15,7 @@ from kcovdbg.console.argument import WordError
 from kcovdbg.console.buffer_arguments import find_reading
 from kcovdbg.console.command import Need
 from kcovdbg.console.context import Context
-from kcovdbg.console.paragraph import suggest
+from kcovdbg.console.renderable import suggest
 from kcovdbg.console.trace_paths import FILE, FileConfinement, confine, find_trace_files
 from kcovdbg.console.wording import syscall_text
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError

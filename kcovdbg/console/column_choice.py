@@ -10,8 +10,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from kcovdbg.console.column import KEEP, Column
-from kcovdbg.console.paragraph import suggest
-from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable, Table, find_data
+from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable, Table, find_data, suggest
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import UsageError
 

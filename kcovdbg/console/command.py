@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.json_schema import RowType
-from kcovdbg.console.paragraph import suggest
-from kcovdbg.console.renderable import Renderable
+from kcovdbg.console.renderable import Renderable, suggest
 from kcovdbg.errors import UsageError
 
 CommandResult: TypeAlias = Renderable | Iterable[Renderable] | None

@@ -8,8 +8,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from kcovdbg.console.column import ABSENT, DETAIL, KEEP, Column
-from kcovdbg.console.paragraph import wrap_line
-from kcovdbg.console.renderable import Fields, Line, Table
+from kcovdbg.console.renderable import Fields, Line, Table, wrap_line
 from kcovdbg.console.text import elide, elide_start, pad, text_width
 
 _GAP: Final = "  "

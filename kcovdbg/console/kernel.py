@@ -18,8 +18,8 @@ from kcovdbg.walk.layout import Layout, detect_layout
 
 if TYPE_CHECKING:
     from kcovdbg.console.kernel_names import LineSource
-    from kcovdbg.model.module_place import ModulePlace
-    from kcovdbg.model.point_proof import PointProof
+    from kcovdbg.model.location import LoadedModule
+    from kcovdbg.model.state import PointProof
     from kcovdbg.records.pc_convention import PointSet
     from kcovdbg.records.pc_list import TraceKernel
     from kcovdbg.records.pc_names import LocationCache
@@ -117,7 +117,7 @@ class Kernel:
         return cast("str | None", getattr(self.optional_target, "code", None))
 
     @property
-    def modules(self) -> tuple[ModulePlace, ...] | None:
+    def modules(self) -> tuple[LoadedModule, ...] | None:
         """Where loaded modules are, with addresses as KCOV records them; None where that is unknown."""
         lines = self.lines
         return None if lines is None else tuple(place.shift(-self.kaslr_offset) for place in lines.module_places())

@@ -13,8 +13,7 @@ from kcovdbg.abi.address import pc_of
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError, TargetError
-from kcovdbg.model.location import Frame, Location
-from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.model.location import Frame, LoadedModule, Location
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.pc_convention import PointSet, list_points
 from kcovdbg.records.pc_names import LocationCache, OtherCode
@@ -41,7 +40,7 @@ class LineSource(Modules, Protocol):
     def module_files(self) -> Iterator[str]:
         """Yield the source files of loaded modules, some more than once."""
 
-    def module_places(self) -> tuple[ModulePlace, ...]:
+    def module_places(self) -> tuple[LoadedModule, ...]:
         """Return where the code of loaded modules is."""
 
 
@@ -132,7 +131,7 @@ def make_source_tree(
     return SourceTree(folders, build_directory=directory, image=image, substitutions=substitutions)
 
 
-def find_module_sets(places: Iterable[ModulePlace], paths: Mapping[str, str]) -> Iterator[PointSet]:
+def find_module_sets(places: Iterable[LoadedModule], paths: Mapping[str, str]) -> Iterator[PointSet]:
     """Iterate over the coverage points of modules whose files are at hand.
 
     :param places: where modules are, with addresses as KCOV records them.

@@ -52,22 +52,21 @@ class Destination(NamedTuple):
 
 @contextlib.contextmanager
 def open_destination(line: CommandLine, stdout: TextIO, inputs: Inputs = no_inputs) -> Iterator[Destination]:
-    """Open the destination of a line's output.
+    """Open the file or the pipeline that a line's output goes to.
 
     A file that is replaced gets its name when it is complete; after an error the old file is still there.
 
     :param inputs: what the line must not overwrite.
     :raises KcovdbgError: when the file cannot be written, or the pipeline cannot be started.
     """
-    if line.pipeline is not None:
+    if line.redirection is None:
+        assert line.pipeline is not None
         with _open_pipeline(line.pipeline, stdout) as found:
             yield found
-    elif line.redirection is not None:
+    else:
         check_output(line.redirection.path, inputs)
         with open_text(line.redirection.path, inputs, append=line.redirection.append) as stream:
             yield Destination(stream)
-    else:
-        yield Destination(stdout)
 
 
 def check_output(path: str, inputs: Inputs = no_inputs) -> None:

@@ -19,9 +19,7 @@ from kcovdbg.console.column_choice import read_choice
 from kcovdbg.console.command import Command, CommandResult
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context, find_input_files
-from kcovdbg.console.output_files import check_output, open_destination, run_shell
-from kcovdbg.console.paragraph import error_lines
-from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table, Text
+from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table, Text, error_lines
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format, Output, write
@@ -79,6 +77,8 @@ def _run_file(workspace: Workspace, path: str, terminal: Terminal) -> int:
 def _run_one(workspace: Workspace, line: CommandLine, terminal: Terminal | None) -> int:
     terminal = workspace.terminal() if terminal is None else terminal
     if line.shell is not None:
+        from kcovdbg.console.output_files import run_shell
+
         return FAILED if run_shell(line.shell, terminal.stdout) else 0
     if line.script is not None:
         return _run_file(workspace, line.script.text, terminal)
@@ -116,9 +116,12 @@ def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -
                 hint="collect … & can",
             )
         return run_command(workspace, replace(command, run=_starter(command, line)), args, terminal)
+    if line.redirection is None and line.pipeline is None:
+        return run_command(workspace, command, args, terminal)
+    from kcovdbg.console.output_files import open_destination
+
     with open_destination(line, terminal.stdout, partial(find_input_files, workspace, command, args)) as destination:
-        stream = destination.stream
-        status = run_command(workspace, command, args, terminal if stream is terminal.stdout else terminal.with_stdout(stream))
+        status = run_command(workspace, command, args, terminal.with_stdout(destination.stream))
     return destination.status or status
 
 
@@ -191,6 +194,8 @@ def guarded(context: Context, args: Namespace) -> Iterator[None]:
         for argument in context.command.arguments:
             path = getattr(args, argument.attribute, None) if argument.is_output else None
             if path is not None:
+                from kcovdbg.console.output_files import check_output
+
                 check_output(path, context.inputs)
         yield
 

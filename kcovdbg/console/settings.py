@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.command_line import parse_line
-from kcovdbg.console.paragraph import suggest
+from kcovdbg.console.renderable import suggest
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.limits import parse_limit

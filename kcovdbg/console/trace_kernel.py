@@ -22,8 +22,7 @@ from kcovdbg.console.workspace import Workspace
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import KcovdbgError, TargetError
-from kcovdbg.model.location import Frame
-from kcovdbg.model.module_place import ModuleMap, ModulePlace
+from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
 from kcovdbg.records.pc_convention import PointSet
 from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
 from kcovdbg.symbols.coverage_points import PointKind, find_place_points
@@ -83,7 +82,7 @@ class TraceModules:
         """Return the same, by module."""
         return tuple(find_module_sets(self.places, self._paths))
 
-    def module_places(self) -> tuple[ModulePlace, ...]:
+    def module_places(self) -> tuple[LoadedModule, ...]:
         """Return where the code of the modules is."""
         return self.places
 
@@ -121,9 +120,9 @@ def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
     return ()
 
 
-def _choose_places(places: Iterable[ModulePlace]) -> tuple[ModulePlace, ...]:
+def _choose_places(places: Iterable[LoadedModule]) -> tuple[LoadedModule, ...]:
     """Return one place for each module, behind all others where another boot had another module there."""
-    found: dict[tuple[str, str | None], ModulePlace] = {}
+    found: dict[tuple[str, str | None], LoadedModule] = {}
     for place in places:
         if place.key in found or not place.sections:
             continue

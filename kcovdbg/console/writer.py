@@ -13,8 +13,7 @@ from typing import Any, TextIO
 
 from kcovdbg.console.column import to_json
 from kcovdbg.console.grid import fields_lines, remark_line, table_lines
-from kcovdbg.console.paragraph import wrap_line
-from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, Text, find_data
+from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, Text, find_data, wrap_line
 from kcovdbg.console.terminal import Painter
 from kcovdbg.console.text import escape
 

@@ -17,9 +17,8 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.json_schema import Meaning, RowType
-from kcovdbg.console.paragraph import wrap_line
 from kcovdbg.console.record_columns import approximate_errors, frames_column
-from kcovdbg.console.renderable import Line, Lines, Renderable, Table
+from kcovdbg.console.renderable import Line, Lines, Renderable, Table, wrap_line
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import NO_ADDRESS, function_text, place_text, record_text, stack_frame_line
 from kcovdbg.crash.crash_log import end_lines

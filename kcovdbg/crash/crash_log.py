@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
-from kcovdbg.console.paragraph import wrap_line
-from kcovdbg.console.renderable import Line
+from kcovdbg.console.renderable import Line, wrap_line
 from kcovdbg.console.text import escape
 from kcovdbg.model.log_record import LogRecord
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from kcovdbg.console.argument import Argument, Count, Value, WordError, convert
 from kcovdbg.console.argument_parser import add_argument
 from kcovdbg.console.command import CommandTable
-from kcovdbg.console.paragraph import suggest
+from kcovdbg.console.renderable import suggest
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.limits import parse_limit

@@ -14,7 +14,7 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer, FileFacts, WordReading
-from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.pc_convention import Convention, PcReading, PointSet, find_convention
 from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, read_pc_file
 
@@ -39,7 +39,7 @@ class TraceKernel(NamedTuple):
     machine: str = ""
     find_points: Callable[[], Sequence[PointSet] | None] = _none
     """Returns the PCs that it can record, of the image first; None where they are unknown."""
-    find_modules: Callable[[], Sequence[ModulePlace] | None] = tuple
+    find_modules: Callable[[], Sequence[LoadedModule] | None] = tuple
     """Returns where its modules are, with addresses as KCOV records them; None where that is unknown."""
     find_base: Callable[[str], int | None] = _none
     """Returns where the code of the image or of a module starts, by its file name, as KCOV records addresses."""

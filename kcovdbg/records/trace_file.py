@@ -24,7 +24,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import parse_json, read_input
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.module_place import ModulePlace, move_pcs
+from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.packings import unpack_data
 from kcovdbg.records.pc_file import PcFile, PcFormat
 from kcovdbg.records.pc_list import (
@@ -149,11 +149,11 @@ class TraceHeader:
     count: int | None = None
     """Number of records."""
     captured_at: str | None = None
-    modules: tuple[ModulePlace, ...] | None = None
+    modules: tuple[LoadedModule, ...] | None = None
     """Where the modules were loaded that records are in."""
 
     @property
-    def recorded_modules(self) -> tuple[ModulePlace, ...]:
+    def recorded_modules(self) -> tuple[LoadedModule, ...]:
         """Where the modules were, with addresses as KCOV records them; none where that is unknown."""
         return tuple(place.shift(-self.kaslr_offset) for place in self.modules or () if self.kaslr_offset is not None)
 
@@ -294,16 +294,16 @@ def _parse_header(content: dict[str, Any]) -> TraceHeader:
     )
 
 
-def _parse_modules(content: Any) -> tuple[ModulePlace, ...] | None:
+def _parse_modules(content: Any) -> tuple[LoadedModule, ...] | None:
     """Return the modules in a side file, without those that are malformed; None if there is no list of them."""
     if not isinstance(content, list):
         return None
-    found: list[ModulePlace] = []
+    found: list[LoadedModule] = []
     for module in content:
         try:
             build_id = module["build_id"]
             sections = tuple((str(name), int(address, 16)) for name, address in module["sections"].items())
-            place = ModulePlace(str(module["name"]), build_id and str(build_id).lower(), int(module["size"]), sections)
+            place = LoadedModule(str(module["name"]), build_id and str(build_id).lower(), int(module["size"]), sections)
         except (AttributeError, KeyError, TypeError, ValueError):
             continue
         if is_word(place.size) and all(is_word(address) for _, address in sections):
@@ -399,7 +399,7 @@ def _restore_upper_halves(buffer: Buffer, kernel: TraceKernel) -> Buffer:
     return replace(buffer, words=words, remarks=(*buffer.remarks, restored_remark(len(words))))
 
 
-def _move_modules(buffer: Buffer, old: Sequence[ModulePlace], new: Sequence[ModulePlace] | None) -> Buffer:
+def _move_modules(buffer: Buffer, old: Sequence[LoadedModule], new: Sequence[LoadedModule] | None) -> Buffer:
     """Return a buffer with its PCs in modules where the modules are."""
     words = array(buffer.words.typecode, buffer.words)
     width, first = buffer.encoding.codec.record_words, buffer.encoding.codec.pc_word

@@ -23,7 +23,7 @@ from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.model.point_proof import Verdict
+from kcovdbg.model.state import Verdict
 from kcovdbg.symbols.arch import THUNKS, BranchKind, can_find_branches
 from kcovdbg.symbols.compiled_reader import find_branches
 from kcovdbg.symbols.coverage_points import PointKind, find_callbacks, recorded_kinds
@@ -212,7 +212,7 @@ class _Image:
 
 
 class CodeProof:
-    """The code of one kernel: a :class:`~kcovdbg.model.point_proof.PointProof`.
+    """The code of one kernel: a :class:`~kcovdbg.model.state.PointProof`.
 
     :param image: path of the kernel's image; None when there is none.
     :param build_id: the build ID that it must have, hexadecimal; None for any.

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.record import Codec
 from kcovdbg.elf.file import ElfFile, read_relocations
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
-from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.model.location import LoadedModule
 from kcovdbg.symbols.arch import ARCHITECTURES, THUNKS, BranchKind, can_find_branches
 from kcovdbg.symbols.compiled_reader import BranchColumns, find_branches
 
@@ -330,7 +330,7 @@ def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
     return found
 
 
-def find_place_points(place: ModulePlace, path: str) -> Mapping[int, PointKind]:
+def find_place_points(place: LoadedModule, path: str) -> Mapping[int, PointKind]:
     """Return the points of a module where it is loaded.
 
     :param path: of its file.

@@ -15,7 +15,6 @@ from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.connection import parse_address
 from kcovdbg.target.debug_files import list_debug_files
 from kcovdbg.target.demo_files import open_arguments
-from kcovdbg.target.local_kernel import has_loaded_module, running_build_id
 
 if TYPE_CHECKING:
     from kcovdbg.target.drgn.image_target import ImageTarget
@@ -94,6 +93,9 @@ def _find_images(options: TargetOptions) -> dict[str, str | None]:
         )
     if options.image and not images:
         raise UsageError("--image: no vmlinux is given", hint="kcovdbg --image -s VMLINUX")
+    # Only for what is not a dump.
+    from kcovdbg.target.local_kernel import has_loaded_module
+
     strange = [name for name, build_id in modules.items() if not has_loaded_module(build_id)] if not images else []
     if strange:
         raise UsageError(
@@ -174,6 +176,8 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
         return programs.open_core(core, options.symbols or debug_info, name="demo")
     if not images:
         return programs.open_kernel(options.symbols)
+    from kcovdbg.target.local_kernel import running_build_id
+
     running = running_build_id()
     if options.image or running is None or running not in images.values():
         return programs.open_image(options.symbols)

@@ -13,7 +13,6 @@ from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointe
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member, find_page_size, read_partly
 
-
 PAGE: Final = "struct page"
 
 # arch/x86/include/asm/sparsemem.h and that of riscv, where no map of a section's parts has as many bits; debug info has no

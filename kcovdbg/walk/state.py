@@ -15,15 +15,13 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
 from kcovdbg.model.memory import ListLink, SpinLock, StackFrame
-from kcovdbg.model.point_proof import PointProof
 from kcovdbg.model.remote import Carrier, RemoteHandle
-from kcovdbg.model.state import BufferContents, KernelFacts, Part, Reading, Source, State, WrongRecords
+from kcovdbg.model.state import BufferContents, KernelFacts, Part, PointProof, Reading, Source, State, WrongRecords
 from kcovdbg.model.task import Task, TaskFields, TaskSyscall
 from kcovdbg.series.declaration import READ_PARTS
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
-from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import REMOTE, TASK, Layout
 from kcovdbg.walk.remote import read_area_links
 from kcovdbg.walk.saved import is_serving_softirq, is_task_serving_softirq
@@ -335,6 +333,8 @@ class StateReader:
         return Reading(found, {Source.BUFFERS: budget.remarks})
 
     def _make_budget(self, held: int = 0) -> _BufferBudget:
+        from kcovdbg.walk.buffers import read_buffer
+
         return _BufferBudget(lambda name: read_buffer(self.target, self.layout, self, name), held)
 
     @cached_property

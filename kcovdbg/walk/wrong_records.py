@@ -9,8 +9,7 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.point_proof import BufferMapping, NextMapping, PointProof, WrongRecord
-from kcovdbg.model.state import BufferContents, Source, WrongRecords
+from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, PointProof, Source, WrongRecord, WrongRecords
 from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target, Vma
 from kcovdbg.walk.structure_cache import StructureCache

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context
 from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.paragraph import error_lines
+from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import find_command, run_command, run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.console.workspace import Workspace

@@ -13,7 +13,7 @@ from drgn.commands import CommandError
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.paragraph import error_lines
+from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.terminal import Painter

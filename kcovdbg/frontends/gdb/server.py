@@ -14,7 +14,7 @@ from kcovdbg.abi.mode import IN_CTXSW, mode_name
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command, CommandTable, Need
 from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.paragraph import error_lines
+from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
 from kcovdbg.console.terminal import Color, Painter, Terminal, wants_color

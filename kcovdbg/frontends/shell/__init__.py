@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from kcovdbg import __version__
 from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.grid import remark_line
-from kcovdbg.console.paragraph import wrap_line
-from kcovdbg.console.renderable import Line
+from kcovdbg.console.renderable import Line, wrap_line
 from kcovdbg.console.terminal import is_dumb, is_terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell.loop import LineReader, Loop, PlainReader

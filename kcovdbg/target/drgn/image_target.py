@@ -13,7 +13,7 @@ import drgn
 from kcovdbg.abi.address import page_align
 from kcovdbg.elf.file import ElfFile, link_section, open_image
 from kcovdbg.elf.header import SHF_ALLOC, SHT_NOBITS
-from kcovdbg.model.module_place import ModulePlace, is_code_section
+from kcovdbg.model.location import LoadedModule, is_code_section
 from kcovdbg.target.drgn.lines import DrgnLines, add_module
 from kcovdbg.target.drgn.lines import open_image as open_program
 from kcovdbg.target.drgn.program_memory import platform_of
@@ -31,7 +31,7 @@ class PlacedModule(NamedTuple):
     """A module's file, and where its code is taken to be."""
 
     path: str
-    place: ModulePlace
+    place: LoadedModule
 
 
 class LinkedCode(NamedTuple):
@@ -153,7 +153,7 @@ def _place_modules(paths: Sequence[str], start: int) -> Iterator[PlacedModule]:
                     if is_code_section(section.name):
                         texts.append((section.name, at))
                     at = page_align(at + section.size)
-            yield PlacedModule(path, ModulePlace(name, elf.build_id, at - start, tuple(texts)))
+            yield PlacedModule(path, LoadedModule(name, elf.build_id, at - start, tuple(texts)))
             start = at
 
 

@@ -11,8 +11,7 @@ from typing import Final
 import drgn
 
 from kcovdbg.errors import TargetError
-from kcovdbg.model.location import Frame
-from kcovdbg.model.module_place import ModulePlace, is_code_section
+from kcovdbg.model.location import Frame, LoadedModule, is_code_section
 from kcovdbg.target.dump_file import working_path
 
 
@@ -119,15 +118,15 @@ class DrgnLines:
                     found.append((module.name, start, end))
         return tuple(found)
 
-    def module_places(self) -> tuple[ModulePlace, ...]:
+    def module_places(self) -> tuple[LoadedModule, ...]:
         """Return where the code of loaded modules is."""
-        found: list[ModulePlace] = []
+        found: list[LoadedModule] = []
         for module in self._prog.modules():
             sections = getattr(module, "section_addresses", {})
             texts = tuple((name, int(address)) for name, address in sections.items() if is_code_section(name))
             if texts:
                 size = sum(end - start for start, end in module.address_ranges or ())
-                found.append(ModulePlace(module.name, module.build_id.hex() if module.build_id else None, size, texts))
+                found.append(LoadedModule(module.name, module.build_id.hex() if module.build_id else None, size, texts))
         return tuple(found)
 
     def has_function(self, name: str) -> bool:
@@ -174,7 +173,7 @@ class ModuleLines:
     :raises TargetError: when drgn cannot use one.
     """
 
-    def __init__(self, places: Iterable[ModulePlace], files: Mapping[str, str]) -> None:
+    def __init__(self, places: Iterable[LoadedModule], files: Mapping[str, str]) -> None:
         self._prog = drgn.Program()
         for place in places:
             path = files.get(place.build_id or "")
@@ -186,7 +185,7 @@ class ModuleLines:
         return frames_at(self._prog, address)
 
 
-def add_module(prog: drgn.Program, place: ModulePlace, path: str) -> None:
+def add_module(prog: drgn.Program, place: LoadedModule, path: str) -> None:
     """Add a module to a Program.
 
     :param place: where it is, or is taken to be.

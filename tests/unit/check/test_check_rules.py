@@ -14,8 +14,7 @@ from kcovdbg.check.runner import check, find_rule, list_rules
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.memory import StackFrame, VmallocArea
-from kcovdbg.model.point_proof import Verdict
-from kcovdbg.model.state import BufferContents, KernelFacts, State
+from kcovdbg.model.state import BufferContents, KernelFacts, State, Verdict
 from kcovdbg.target.protocol import Member, Symbol, Vma
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader

@@ -10,7 +10,7 @@ from kcovdbg.abi.record import decode_record
 from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, write_trace
 from kcovdbg.console.trace_kernel import TraceModules
 from kcovdbg.elf.header import NT_GNU_BUILD_ID, make_note
-from kcovdbg.model.module_place import ModulePlace, move_pcs
+from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.trace_file import read_header, read_trace, side_path
 
@@ -19,8 +19,8 @@ TEXT = 0xFFFFFFFF81000000
 # As KCOV records them.
 OLD = 0xFFFFFFFFC0000000
 NEW = 0xFFFFFFFFC0400000
-KEEP = ModulePlace("keep", "aa" * 20, 0x2000, ((".exit.text", OLD + 0x1800), (".text", OLD)))
-OTHER = ModulePlace("other", "bb" * 20, 0x1000, ((".text", OLD + 0x10000),))
+KEEP = LoadedModule("keep", "aa" * 20, 0x2000, ((".exit.text", OLD + 0x1800), (".text", OLD)))
+OTHER = LoadedModule("other", "bb" * 20, 0x1000, ((".text", OLD + 0x10000),))
 MOVED = KEEP._replace(sections=((".exit.text", NEW + 0x300), (".text", NEW)))
 
 

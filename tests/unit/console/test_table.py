@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, DETAIL, HANDLE, LIST, NUMBER, PATH, PID, SHARE, WORD, Column
-from kcovdbg.console.paragraph import wrap_line
-from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Table, text_lines
+from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Table, text_lines, wrap_line
 from kcovdbg.console.text import escape, escape_surrogates, text_width
 from kcovdbg.console.writer import Format, Output, write
 

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.pc_convention import PointSet, find_convention, list_points
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
@@ -32,7 +32,7 @@ POINTS = make_points(1, BASE, 0x800000, 20_000)
 IN_MODULE = make_points(2, MODULE, 0x2000, 120)
 IMAGE = list_points(POINTS, (BASE, BASE + 0x100000))
 KEEP = list_points(IN_MODULE, (MODULE, MODULE + 0x2000), "keep")
-PLACE = ModulePlace("keep", "aa", 0x2000, ((".text", MODULE),))
+PLACE = LoadedModule("keep", "aa", 0x2000, ((".text", MODULE),))
 
 
 def trace(seed, count=200, points=POINTS):

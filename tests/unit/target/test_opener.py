@@ -26,7 +26,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import MAGIC, make_note
 from kcovdbg.errors import KcovdbgError, LimitError, TargetError, UsageError
 from kcovdbg.frontends.options import parse_options
-from kcovdbg.target import debug_files, local_kernel, opener
+from kcovdbg.target import debug_files, local_kernel
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices
 from kcovdbg.target.drgn import programs
@@ -542,7 +542,7 @@ def test_images_without_a_dump(files, monkeypatch):
         # e_shoff, e_shnum, and e_shstrndx: the names of sections do not matter.
         elf[40], elf[60], elf[62] = 64, 2, 1
         Path(name).write_bytes(elf)
-    monkeypatch.setattr(opener, "running_build_id", lambda: "01" * 20)
+    monkeypatch.setattr(local_kernel, "running_build_id", lambda: "01" * 20)
     with pytest.raises(UsageError, match=r"2 .*: one, two") as caught:
         open_target(TargetOptions(files=["one", "two"]))
     assert "VMCORE" in caught.value.hint
@@ -567,12 +567,12 @@ def test_images_without_a_dump(files, monkeypatch):
         open_target(TargetOptions(symbols=["module.ko"]))
     assert "VMLINUX" in caught.value.hint
     assert tried == [("one", "module.ko")]
-    monkeypatch.setattr(opener, "has_loaded_module", lambda _build_id: True)
+    monkeypatch.setattr(local_kernel, "has_loaded_module", lambda _build_id: True)
     open_target(TargetOptions(symbols=["module.ko"]))
     open_target(TargetOptions(symbols=["module.ko"], kernel=True))
     assert tried[1:] == [("module.ko",)] * 2
     # Which kernel runs is unknown: the image is not known to be its own.
-    monkeypatch.setattr(opener, "running_build_id", lambda: None)
+    monkeypatch.setattr(local_kernel, "running_build_id", lambda: None)
     images.clear()
     open_target(TargetOptions(symbols=["one"]))
     assert images == [["one"]]
