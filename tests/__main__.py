@@ -33,14 +33,11 @@ STEPS = (
     Step("system packages and the lab's kernel", (sys.executable, "-m", "tests.prepare")),
     Step("format, lint, types, generated docs", ("make", "--silent", "static")),
     Step("unit, native and fuzz tests", (*PYTEST, *PARALLEL, "--exhaustive", "tests/unit", "tests/native", "tests/fuzz")),
+    # The packages, a group, are built once.
     Step(
         "integration tests",
-        (
-            *(*PYTEST, *PARALLEL, "tests/integration"),
-            *("--ignore", "tests/integration/packages", "--ignore", "tests/integration/gdb"),
-        ),
+        (*PYTEST, *PARALLEL, "--dist", "loadgroup", "tests/integration", "--ignore", "tests/integration/gdb"),
     ),
-    Step("packages", (*PYTEST, "tests/integration/packages")),
     # By files, as the tests of one share a guest.
     Step(
         "the lab and GDB",

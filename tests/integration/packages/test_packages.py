@@ -18,6 +18,7 @@ import pytest
 from tests.integration.packages.pythons import find_pythons
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.xdist_group("packages")
 
 # Answers from the dump alone, from its debug info, and through the native module. The first one waits for the location table,
 # which knows the tail calls that debug info does not show.
