@@ -287,7 +287,7 @@ def test_stopped_by_an_interrupt(tmp_path: Path, vmlinux: Path) -> None:
 
 def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, vmlinux: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    dumps = make_dumps(tmp_path / "dumps", 26)
+    dumps = make_dumps(tmp_path / "dumps", 10)
     words = ["batch", "-e", "tasks", "-e", "objects", *map(str, dumps), "-s", str(vmlinux)]
     assert run(*words, "-o", str(tmp_path / "serial"), "-j", "1", check=False).returncode == 1
     output = tmp_path / "cluster"

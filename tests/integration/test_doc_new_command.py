@@ -36,7 +36,7 @@ run_line(make_workspace(streams, Patch()), "modes -a --json")
 print(streams.take()[0])
 """
 PYTHON = (sys.executable, "-c")
-LEFT_OUT = (".*_cache", "__pycache__", ".venv", "build", "dist", "*.egg-info")
+LEFT_OUT = (".pytest_cache", ".ruff_cache", "__pycache__", ".venv", "build", "dist", "*.egg-info")
 
 
 @pytest.fixture(scope="module")
