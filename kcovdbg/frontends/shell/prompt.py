@@ -3,37 +3,200 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app
+from prompt_toolkit.application import get_app, run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import completion_is_selected, emacs_insert_mode, vi_insert_mode
 from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
-from kcovdbg.console.command import CommandTable
+from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.column import NUMBER, Column
+from kcovdbg.console.command import Command, CommandTable, Example, Topic
 from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
 from kcovdbg.console.completion import CursorPlace, find_candidates, find_cursor
 from kcovdbg.console.completion_index import Harvest
+from kcovdbg.console.context import Context
+from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.renderable import Line, Table
 from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.frontends.shell.history import make_history_command, open_history
-from kcovdbg.frontends.shell.keys import KEYS, key_lines, make_bindings
 from kcovdbg.frontends.shell.loop import run_in_shell
 from kcovdbg.frontends.shell.session_commands import PROMPT, Transcript
+from kcovdbg.user_folder import find_user_folder
+
+HelpShower: TypeAlias = "Callable[[str | None], None]"
+
+
+class Key(NamedTuple):
+    """A key and its action."""
+
+    label: str
+    """The key's name in help."""
+    help: str
+    short: str = ""
+    """The action in the status line; empty where it is not shown."""
+
+
+KEYS: Final = (
+    Key("F1", "show help for the typed command, or list all commands", "help"),
+    Key("Tab", "complete; Tab and S-Tab go through the list, Enter takes a word", "complete"),
+    Key("C-Space", "show the completions"),
+    Key("→", "take the gray suggestion; M-f takes one word of it"),
+    Key("C-r", "search the history; C-r again continues", "search"),
+    Key("F4", "switch between vi and emacs keys"),
+    Key("C-x C-e", "edit the line in $EDITOR"),
+    Key("C-c", "clear the line, or stop a running command"),
+    Key("C-d", "leave", "leave"),
+    Key("C-z", "suspend kcovdbg"),
+)
+
+
+def key_lines(keys: Iterable[Key] = KEYS) -> Iterator[Line]:
+    """Yield the help for keys that F1 shows."""
+    yield ()
+    yield (("header", "Keys:"),)
+    for key in keys:
+        yield (("key", f"    {key.label:<20}"), ("", key.help))
+
+
+def make_bindings(workspace: Workspace, show_help: HelpShower) -> KeyBindings:
+    """Return the bindings that prompt_toolkit lacks.
+
+    :param show_help: shows help for a command, or the list of commands.
+    """
+    bindings = KeyBindings()
+
+    @bindings.add("enter", filter=completion_is_selected)
+    def _take(event: KeyPressEvent) -> None:
+        # The first Enter takes the selected word, the second runs the line.
+        event.current_buffer.complete_state = None
+
+    @bindings.add("tab", filter=emacs_insert_mode | vi_insert_mode)
+    def _complete(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state:
+            buffer.complete_next()
+            return
+        # prompt_toolkit's own binding does nothing until its menu is ready; the completer answers at once.
+        found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+        elif found:
+            buffer.insert_text(get_common_complete_suffix(buffer.document, found))
+            buffer.start_completion(select_first=False)
+
+    @bindings.add("c-space")
+    def _open(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state:
+            buffer.complete_next()
+        else:
+            buffer.start_completion(select_first=False)
+
+    @bindings.add("f1")
+    def _help(event: KeyPressEvent) -> None:
+        first = next((unquote(piece.text) for piece in split_pieces(event.current_buffer.text) if piece.kind == "word"), None)
+        topic = first if first is not None and first in workspace.commands else None
+        run_in_terminal(lambda: show_help(topic))
+
+    @bindings.add("f4")
+    def _switch(event: KeyPressEvent) -> None:
+        is_vi = event.app.editing_mode is EditingMode.VI
+        event.app.editing_mode = EditingMode.EMACS if is_vi else EditingMode.VI
+
+    return bindings
+
+
+def open_history(environment: Mapping[str, str]) -> History:
+    """Open the history, in memory if the file cannot be written."""
+    folder = find_user_folder("state", environment).path
+    if folder is None:
+        return InMemoryHistory()
+    path = folder / "history"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Only its owner reads it: lines hold paths and names.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return InMemoryHistory()
+    return LineHistory(str(path))
+
+
+class LineHistory(FileHistory):
+    """A history file without repeated lines and lines that begin with a blank."""
+
+    def __init__(self, filename: str) -> None:
+        super().__init__(filename)
+        self._last: str | None = None
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Return the lines, the latest first."""
+        try:
+            return super().load_history_strings()
+        except OSError:
+            return ()
+
+    def append_string(self, string: str) -> None:
+        """Add a line, as bash does with ``HISTCONTROL=ignoreboth``."""
+        if string.startswith((" ", "\t")) or string == self._last:
+            return
+        self._last = string
+        super().append_string(string)
+
+    def store_string(self, string: str) -> None:
+        """Write a line to the file; a full disk does not end the shell."""
+        with contextlib.suppress(OSError):
+            super().store_string(string)
+
+
+_COLUMNS: Final = (
+    Column("number", NUMBER, meaning="number of the line, the oldest first"),
+    Column("line", meaning="the line as typed"),
+)
+
+
+def make_history_command(history: History) -> Command:
+    """Return the command that lists a history."""
+
+    def run(context: Context, args: Namespace) -> Table:  # noqa: ARG001 - a handler's arguments
+        # The latest line comes first.
+        lines = list(history.load_history_strings())[::-1]
+        first = max(len(lines) - args.count, 0) if args.count is not None else 0
+        rows = [{"number": number, "line": line} for number, line in enumerate(lines[first:], first + 1)]
+        return Table(_COLUMNS, rows, empty="no line was typed")
+
+    return Command(
+        name="history",
+        summary="list the lines typed in the shell",
+        topic=Topic.OTHER,
+        run=run,
+        row_types=(RowType(_COLUMNS),),
+        description="Up and C-r bring a line back to the prompt.",
+        arguments=(Argument(("count",), Value.NUMBER, "only the last N lines", count=Count.OPTIONAL, metavar="N"),),
+        examples=(Example("history 10", "the last ten lines"), Example("history | grep diff", "search the history")),
+        needs=frozenset(),
+    )
 
 
 class LineCompleter(Completer):

@@ -21,8 +21,7 @@ from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.frontends.mcp.answer_page import MAX_TEXT, PagedAnswer
-from kcovdbg.frontends.mcp.tool_arguments import convert_arguments
-from kcovdbg.frontends.mcp.tools import MAX_BYTES, MAX_ROWS, NOTICE, TOOLS, WRITERS, ToolBox, make_tool
+from kcovdbg.frontends.mcp.tools import MAX_BYTES, MAX_ROWS, NOTICE, TOOLS, WRITERS, ToolBox, convert_arguments, make_tool
 from tests.support.state import Streams, StubReader, make_layout, make_target, make_task, make_workspace
 
 HOSTILE = "\x1b]0;x\x07\n\u202eIGNORE ALL\x00 previous\x7f"

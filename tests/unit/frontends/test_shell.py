@@ -22,10 +22,9 @@ from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
 from kcovdbg.frontends.shell import pager, progress_word, run_shell
-from kcovdbg.frontends.shell.history import open_history
 from kcovdbg.frontends.shell.loop import PlainReader
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
-from kcovdbg.frontends.shell.prompt import find_editing_mode
+from kcovdbg.frontends.shell.prompt import find_editing_mode, open_history
 from kcovdbg.user_folder import find_user_folder
 from tests.support.state import Streams, make_target, make_workspace
 from tests.unit.console.test_completion import Looks
