@@ -60,7 +60,7 @@ class _Place(NamedTuple):
     status: os.stat_result | None
     """None if there is no such file."""
     target: str | None = None
-    """Where it leads, for a link to be followed."""
+    """Its destination, for a link to be followed."""
 
     def open(self, flags: int, mode: int) -> int:
         """Return a descriptor of the file, which is written as it is.
@@ -97,7 +97,7 @@ class _Place(NamedTuple):
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    # Where a container does not map root, its files and / have the owner nobody.
+    # In a container that does not map root, its files and / have the owner nobody.
     return status.st_uid in (os.geteuid(), 0, Path("/").stat().st_uid)
 
 
@@ -170,7 +170,7 @@ def _look_up(folder: int, name: str) -> _Place:
     finally:
         os.close(entry)
     place = _Place(folder, name, status, target)
-    # What a descriptor of another process leads to may have no path.
+    # The file of another process's descriptor may have no path.
     return place._replace(target=None) if target is not None and _DESCRIPTOR.fullmatch(str(place.path)) else place
 
 

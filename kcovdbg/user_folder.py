@@ -27,7 +27,7 @@ class UserFolder(NamedTuple):
     path: Path | None
     """None where there is none to use."""
     problem: str | None = None
-    """Which directory is not used although it exists, and why."""
+    """The existing directory that is not used, and the reason."""
 
 
 def find_user_folder(kind: str, environment: Mapping[str, str] = os.environ) -> UserFolder:

@@ -52,7 +52,7 @@ class Comparison(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What a function was given or returned."""
+    """A value that a function was given or returned."""
 
     argument: int | None
     """Number of the argument, from 0; None for a returned value."""
@@ -90,7 +90,7 @@ class Codec:
     record_words: int = 1
     """Words per record."""
     pc_word: int = 0
-    """Which word of a record holds the address."""
+    """Index of a record's word that holds the address."""
     kind: RecordKind = RecordKind.PC
     """Kind of its records, if all are of one kind."""
     has_calls: bool = False

@@ -243,7 +243,7 @@ def _find_rows(
     offsets = [find_offset(context, build) for build in builds]
     placed: list[tuple[DifferingPc, int, int]] = []
     for one in difference.differences:
-        # Where both builds have the point, the left one's PC stands for it, unless only the right side recorded it.
+        # For a point of both builds, the left one's PC stands for it, unless only the right side recorded it.
         side = 1 if one.side is DiffSide.RIGHT or not one.left_runs else 0
         pc = comparison.pc(one.pc, side)
         assert pc is not None
@@ -270,7 +270,7 @@ def _is_of_several(difference: RunDifference) -> bool:
 
 
 class _Part(NamedTuple):
-    """What one side alone has."""
+    """Functions of one side alone."""
 
     style: str
     heading: str

@@ -105,7 +105,7 @@ class WrittenLocations:
         # Names are of the instruction before an address.
         location = demangle_location(Location(address, frames)) if frames else self._kernel.names[pc + word.is_exact]
         if location.frames and not is_recorded:
-            # That it is no coverage point says nothing about it.
+            # It need not be a coverage point.
             location = location._replace(remark=None, approximate=False)
         return WrittenLocation(word, pc, address, location, errors, is_other_build)
 
@@ -200,7 +200,7 @@ def _details(place: WrittenLocation) -> Iterator[Line]:
 
 
 def _function(place: WrittenLocation) -> str | None:
-    # What it was inlined into follows on lines of its own.
+    # The functions that it was inlined into follow on lines of their own.
     location = place.location
     return function_text(location._replace(frames=location.frames[:1])) if place.pc is not None else None
 

@@ -65,7 +65,7 @@ class _Row(NamedTuple):
     values: tuple[str, ...] = ()
     """Arguments and result of the function, in the first of its rounds."""
     side: str = _WHAT
-    """Which trace has it, where two are compared."""
+    """The trace that has it, of two that are compared."""
     against: int | None = None
     """Its records in the trace that is compared with, where both have it."""
 

@@ -42,7 +42,7 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     if args.fold:
         view.rows = view.folded()
     if has_text:
-        # What goes through a pipe is mostly read on the terminal that errors go to.
+        # Text that goes through a pipe is mostly read on the terminal that errors go to.
         width = args.width or context.width or context.terminal.error_width or _WIDTH
         data = Table(_COLUMNS, (_make_row(view, number) for number in range(len(view.rows))))
         count = len(view.rows)

@@ -25,7 +25,7 @@ from kcovdbg.walk.layout import AREA, KCOV, TASK, Layout
 from kcovdbg.walk.remote import read_cached_areas
 from kcovdbg.walk.state import StateReader
 
-# What hardware watches.
+# Sizes that hardware watches.
 _SIZES: Final = (1, 2, 4, 8)
 _TASK_PREFIXES: Final = ("kcov", "saved_")
 _UNWATCHED: Final = frozenset({"lock"})
@@ -260,7 +260,7 @@ class _Judge:
         broken = find_violations(reader, self._groups)
         if not broken:
             return False
-        # What is broken without this write as well is not its doing.
+        # A rule that is broken without this write as well is not its doing.
         as_before = cast("Target", _Overlaid(self._target, span.address, before))
         known = {_identity(finding) for finding in self._find_violations(as_before)}
         broken = tuple(finding for finding in broken if _identity(finding) not in known)

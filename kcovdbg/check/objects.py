@@ -52,7 +52,7 @@ def describe_reference(reference: Reference) -> str:
     ),
 )
 def _check_references(state: State) -> Iterator[Violation]:
-    # Where each mapping has a reference of its own and mappings cannot be listed, too few are always found.
+    # If each mapping has a reference of its own and mappings cannot be listed, too few are always found.
     lacks_mappings = state.kernel.counts_mappings and not state.lists_vmas
     for kcov, fields in _objects(state):
         if fields.refcount is None or fields.task is None:

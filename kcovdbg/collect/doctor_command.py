@@ -274,7 +274,7 @@ def _check_collector(_context: Context) -> Diagnosis:
     return Diagnosis(question, True, f"getppid() left {len(trace.pcs)} records")
 
 
-# Those whose system calls native/inject.c makes in another process.
+# Machines whose system calls native/inject.c makes in another process.
 _FOLLOWED_MACHINES: Final = ("x86_64", "aarch64")
 
 

@@ -35,7 +35,7 @@ def find_loaded_modules(folder: str | Path = "/sys/module") -> tuple[LoadedModul
 
 def _read_modules(folder: Path) -> Iterator[LoadedModule]:
     for module in sorted(folder.iterdir()):
-        # What is built in has no size. A module may be unloaded meanwhile.
+        # Built-in code has no size. A module may be unloaded meanwhile.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             size = int((module / "coresize").read_text())
             sections = tuple(

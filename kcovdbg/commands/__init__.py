@@ -50,7 +50,7 @@ MODULES: Final = {
     "watch": "kcovdbg.monitor.watch_command",
     "why": "kcovdbg.why.command",
 }
-"""Where each command is declared. A tool without its line here, and without its folder, is not missed."""
+"""The module of each command. A tool without its line here, and without its folder, is not missed."""
 
 
 def _import_command(module: str) -> Command:

@@ -113,7 +113,7 @@ def read_everything(
             read_buffer(target, layout, reader, name)
             buffers += 1
     with contextlib.suppress(KcovdbgError):
-        # Where something is wrong, it reads back links, locks and the stacks of all tasks.
+        # If something is wrong, it reads back links, locks and the stacks of all tasks.
         check(reader, advice=True)
     for site in sites:
         with contextlib.suppress(KcovdbgError):

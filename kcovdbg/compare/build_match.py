@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which coverage points of two builds of a kernel are the same, so that traces of both can be compared.
+"""Pairs of equal coverage points of two builds of a kernel, by which traces of both are compared.
 
 A function is the same by name and file, or by name where one build alone has it in another file. Its lines are paired by a
 diff of the sources where both are at hand, or else by their order. Points are the same when all frames of their locations
@@ -45,7 +45,7 @@ _MOVED_LINES: Final = 0.5
 _STUBS: Final = "kernel/sys_ni.c"
 # Shorter runs agree by chance: between 6.1 and 6.12, 68 % of single distances and 42 % of two in a row were of other lines.
 _RUN: Final = 4
-# Where a function begins and ends, less is left to chance.
+# At the start and the end of a function, less is left to chance.
 _EDGE_RUN: Final = 2
 # Limit for functions in a remark.
 _NAMED: Final = 4
@@ -66,11 +66,11 @@ class Unmatched(str, Enum):
     LINES = "lines"
     """Both builds have the function, but one has no debug info of it."""
     LOCATION = "location"
-    """Where the point is, is unknown."""
+    """The point's location is unknown."""
 
 
 class _Point(NamedTuple):
-    """What a point is and where, equal for equal points of both builds."""
+    """Kind and location of a point, equal for equal points of both builds."""
 
     kind: int
     lines: tuple[_Line, ...]
@@ -366,7 +366,7 @@ class _Matcher:
         groups: dict[Function, list[int]] = {}
         for pc in sorted(build.chain_of):
             frames = build.frames(build.chain_of[pc])
-            # What is nowhere is the same as nothing of the other build.
+            # A point without a location equals none of the other build.
             function = self._line(side, frames[-1])[0] if frames else ("\0", str(side))
             groups.setdefault(function, []).append(pc)
         return groups

@@ -54,7 +54,7 @@ class TraceBuild:
     find_table: Callable[[], LocationTable]
     """Returns the table of its points; may raise CapabilityError."""
     kernel: TraceKernel | None = None
-    """What its traces are read for; None for the workspace's kernel."""
+    """The kernel that its traces are read for; None for the workspace's."""
     remarks: tuple[str, ...] = ()
     """Why PCs have no names, or may have wrong ones: what was assumed of its traces."""
     find_module_points: Callable[[], Mapping[int, PointKind]] = dict
@@ -272,7 +272,7 @@ def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -
     functions = []
     for build, recorded, points in zip(builds, sides, of_modules, strict=True):
         build.find_table()
-        # Which points of modules may be counterparts; those of the image are in the table.
+        # Points of modules that may be counterparts; those of the image are in the table.
         others = {pc for pc, kind in points.items() if kind in kinds} - recorded
         functions.append(BuildFunctions(build.names.columns(array("Q", sorted(recorded | others))), build.read_text, others))
     return BuildComparison(names, match_builds(*functions))

@@ -63,7 +63,7 @@ EXPLANATIONS: Final[Mapping[Value, str]] = {
     "saved:0 (CPU), saved:t41 (task), file:PATH (trace file), @name (kept earlier)",
     Value.HANDLE: "a remote handle: usb:1, common:0x42 or the whole word",
 }
-"""What help says about a type of value wherever it is asked for."""
+"""Help on a type of value wherever it is asked for."""
 
 
 SEPARATOR: Final = "--"

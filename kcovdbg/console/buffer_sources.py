@@ -308,7 +308,7 @@ class BufferCounts(NamedTuple):
     counts: Mapping[int, int]
     """PC -> records."""
     remarks: tuple[str, ...]
-    """What the buffer says about itself, after its name."""
+    """The buffer's remarks, after its name."""
     kinds: frozenset[PointKind]
     """The kinds of points that can be in the buffer."""
 

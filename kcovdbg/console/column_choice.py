@@ -19,7 +19,7 @@ _ERRORS: Final = "errors"
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """What the user wants to see of an answer."""
+    """The columns and rows of an answer that the user wants to see."""
 
     columns: tuple[str, ...] = ()
     """Keys or headings of the columns in text, in order; empty for the command's own choice."""
@@ -28,7 +28,7 @@ class ColumnChoice:
     is_wide: bool = False
     is_vertical: bool = False
     origin: str | None = None
-    """Where the columns are from, when they are not the line's."""
+    """The origin of the columns, when they are not the line's."""
     most_rows: int | None = None
     """How many rows at most, or lines where these are not drawn from rows; None for all."""
 

@@ -16,11 +16,11 @@ from kcovdbg.console.renderable import Renderable, suggest
 from kcovdbg.errors import UsageError
 
 CommandResult: TypeAlias = Renderable | Iterable[Renderable] | None
-"""What a handler returns, to be shown."""
+"""The result of a handler, to be shown."""
 
 
 class Need(str, Enum):
-    """What a command cannot do without."""
+    """A necessity of a command."""
 
     NAMES = "a kernel's names"
     POINTS = "a kernel's coverage points"
@@ -60,14 +60,13 @@ class Command:
     cannot be named here. It may set the context's ``status``."""
     topic: Topic = Topic.OTHER
     description: str = ""
-    """What the summary does not say: paragraphs, separated by empty lines."""
+    """Help beyond the summary: paragraphs, separated by empty lines."""
     arguments: tuple[Argument, ...] = ()
     examples: tuple[Example, ...] = ()
     row_types: tuple[RowType, ...] = ()
     """The rows that it writes as JSON; none where it writes none, or another command's."""
     needs: frozenset[Need] = frozenset({Need.MEMORY})
-    """What is refused before it runs. What it needs only for some arguments, such as memory for a task's buffer, is refused
-    when it is asked for."""
+    """Needs that are checked before it runs; those of some arguments, such as memory for a buffer, when they are used."""
     aliases: tuple[str, ...] = ()
     keeps_separator: bool = False
     """Whether ``--`` among its words separates two lists of them."""
@@ -99,7 +98,7 @@ class Command:
 
     @property
     def further_needs(self) -> tuple[str, ...]:
-        """What it needs besides a kernel's memory, in words."""
+        """Its needs besides a kernel's memory, in words."""
         return tuple(need.value for need in Need if need in self.needs and need is not Need.MEMORY)
 
     @property

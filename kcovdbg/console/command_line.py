@@ -28,11 +28,11 @@ class Word(NamedTuple):
 
     text: str
     column: int
-    """Where it begins."""
+    """Column of its first character."""
 
 
 class Redirection(NamedTuple):
-    """Where the output goes."""
+    """A file for the output."""
 
     path: str
     append: bool

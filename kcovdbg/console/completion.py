@@ -23,7 +23,7 @@ from kcovdbg.errors import UsageError
 
 
 class CursorPlace(Enum):
-    """What kind of word the cursor is in."""
+    """The kind of word that the cursor is in."""
 
     WORD = "word"
     FILE = "file"
@@ -45,7 +45,7 @@ class Cursor:
     prefix: str
     """The part of the word that was typed, unquoted."""
     column: int
-    """Where the word begins."""
+    """Column of the word's first character."""
 
 
 def find_cursor(text: str) -> Cursor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What completion knows: names that a command's state and the kernel's image have."""
+"""Words for completion: names in a command's state and in the kernel's image."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Context:
     """The workspace's, or that of the build that the command's traces are of."""
     command: Command
     args: Namespace
-    """What the user gave it."""
+    """The values that the user gave it."""
     terminal: Terminal
     format: Format = Format.TEXT
     status: int = 0
@@ -60,7 +60,7 @@ class Context:
 
     @property
     def layout(self) -> Layout:
-        """Which KCOV it has."""
+        """The layout of its KCOV."""
         return self.kernel.layout
 
     @property
@@ -97,7 +97,7 @@ class Context:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What this run could not read so far; each a line."""
+        """Lines on unreadable data of this run so far."""
         return self.state(Part.NOTHING).notes
 
     def require(self, need: Need) -> None:

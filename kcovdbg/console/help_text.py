@@ -22,7 +22,7 @@ _USAGE = "Usage: "
 _INDENT = 4
 _FIRST_EXAMPLES: Final = 2
 OUTPUT_TOPIC: Final = "output"
-"""What ``help`` takes beside commands: the options that most of them share."""
+"""A topic of ``help`` beside commands: the options that most of them share."""
 _ARGUMENT_WIDTH = 20
 _FIRST: Final = ("tasks", "objects", "buffer", "top", "view", "points", "why", "check", "last", "collect")
 """The commands that help lists first: what there is, what was covered, what is wrong, and how to collect."""

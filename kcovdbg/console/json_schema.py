@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the keys of JSON mean, and the schemas made of that."""
+"""Meanings of JSON keys, and the schemas made of them."""
 
 from __future__ import annotations
 

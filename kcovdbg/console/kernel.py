@@ -90,7 +90,7 @@ class Kernel:
 
     @cached_property
     def layout(self) -> Layout:
-        """Which KCOV the kernel has and where its members are.
+        """The layout of the kernel's KCOV.
 
         :raises TargetError: when it has none.
         """
@@ -118,7 +118,7 @@ class Kernel:
 
     @property
     def modules(self) -> tuple[LoadedModule, ...] | None:
-        """Where loaded modules are, with addresses as KCOV records them; None where that is unknown."""
+        """The loaded modules, with addresses as KCOV records them; None where they are unknown."""
         lines = self.lines
         return None if lines is None else tuple(place.shift(-self.kaslr_offset) for place in lines.module_places())
 
@@ -204,7 +204,7 @@ class Kernel:
 
     @property
     def trace_kernel(self) -> TraceKernel | None:
-        """What traces of this kernel are read by, None without one."""
+        """The kernel for readers of its traces, None without one."""
         target = self.optional_target
         if target is None:
             return None

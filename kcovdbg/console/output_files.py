@@ -39,7 +39,7 @@ def no_inputs() -> Iterable[str]:
 
 
 class Destination(NamedTuple):
-    """Where the output of a line goes."""
+    """The file or pipeline for the output of a line."""
 
     stream: TextIO
     pipeline: subprocess.Popen[str] | None = None

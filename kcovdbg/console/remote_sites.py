@@ -20,7 +20,7 @@ class RemoteSites(NamedTuple):
     sites: tuple[RemoteSite, ...]
     """By file and line."""
     remarks: tuple[str, ...]
-    """What could not be searched."""
+    """Lines on code that could not be searched."""
 
 
 def find_remote_sites(context: Context) -> RemoteSites:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What commands return: data that the writer can show.
+"""Answers of commands: data that the writer can show.
 
 Remarks say what is missing from an answer. They are read after the rows, so that an iterator can yield what the rows showed.
 """

@@ -54,8 +54,7 @@ def run_script(workspace: Workspace, lines: Iterable[str], name: str, terminal: 
             continue
         status = max(status, run_reporting(workspace, line.rstrip("\n"), f"{name}:{number}", terminal))
         shown = workspace.terminal() if terminal is None else terminal
-        for told in workspace.announce():
-            shown.stdout.write(f"{shown.painter.paint(told)}\n")
+        shown.stdout.writelines(f"{shown.painter.paint(said)}\n" for said in workspace.announce())
     return status
 
 

@@ -43,7 +43,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the file says; a setting that it lacks, or has wrong, has its default."""
+    """The values in the file; a setting that it lacks, or has wrong, has its default."""
 
     path: Path | None = None
     """The file; None where there is none."""

@@ -176,7 +176,7 @@ def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kern
             kernel,
             open_target=partial(_open_table_target, build_id, table, [header for header in headers if header is not None], own),
             is_named=True,
-            # What the user named may be of the other kernel.
+            # The files that the user named may be of the other kernel.
             table_file=None,
             tables=(),
             source_folders=() if own is not None else kernel.source_folders,
@@ -202,7 +202,7 @@ def read_headers(workspace: Workspace, word: str) -> Iterator[TraceHeader | None
     """Yield the content of the side file of each trace that a word names; None for one without side file."""
     for path in find_trace_operands(word):
         with contextlib.suppress(KcovdbgError, OSError):
-            # What cannot be read is reported when it is.
+            # Unreadable files are reported when they are read.
             confinement = workspace.confinement
             found = confine(path, confinement)
             folder = None if confinement is None else confinement.folder_of(Path(found))

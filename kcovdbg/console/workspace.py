@@ -26,7 +26,7 @@ _TABLE_PATIENCE: Final = 20.0
 
 
 class BackgroundWork(Protocol):
-    """What a command has started that goes on after it."""
+    """Work that a command has started and that goes on after it."""
 
     def announce(self) -> list[Line]:
         """Return what has ended since the last call, a line each."""
@@ -41,7 +41,7 @@ class Workspace:
 
     commands: CommandTable
     kernel: Kernel = field(default_factory=Kernel)
-    """What commands read; its user waits for location tables at this terminal."""
+    """The kernel that commands read; its user waits for location tables at this terminal."""
     color: Color = Color.AUTO
     find_terminal: Callable[[Color], Terminal] = find_terminal
     """Returns the current streams; other debuggers have their own."""
@@ -52,7 +52,7 @@ class Workspace:
     program: Sequence[str] | None = None
     """The words that run kcovdbg in another process, on this machine's kernel; None where a frontend cannot."""
     background: list[BackgroundWork] = field(default_factory=list)
-    """What commands have started that goes on after them."""
+    """Work of commands that goes on after them."""
     format: Format = Format.TEXT
     """The format of answers, unless a command says otherwise."""
     other_vmlinux: Sequence[str] = ()
@@ -78,7 +78,7 @@ class Workspace:
     kept: dict[str, Kept] = field(default_factory=dict)
     """Kept buffers, by their ``@name``."""
     stop_reason: str | None = None
-    """Where a command stopped the kernel for the user to look at it there: "at the write …"; None where none did."""
+    """The point at which a command stopped the kernel for the user to look at it: "at the write …"; None where none did."""
     scripts: list[str] = field(default_factory=list)
     """The files of commands that are being run, the outermost first."""
     latest: StateReader | None = field(default=None, init=False)
@@ -104,7 +104,7 @@ class Workspace:
 
     @cached_property
     def settings_problems(self) -> Sequence[Problem]:
-        """What is wrong in the configuration file, reported at the first call."""
+        """Problems of the configuration file, reported at the first call."""
         problems = self.settings.problems
         write_remarks(self.terminal(), [f"not used: {problem.place}: {problem.text}" for problem in problems])
         return problems

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the kernel's log says about a crash: its lines, the report, the panic's reason, and the task or CPU that it is about."""
+"""A crash in the kernel's log: its lines, the report, the panic's reason, and the task or CPU that it is about."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TITLE: Final = re.compile(
 )
 # kernel/panic.c
 _PANIC: Final = re.compile(r"Kernel panic - not syncing: (.*)")
-# What panic() says where something else was reported before.
+# Reasons of panic() after another report.
 _CONSEQUENCE: Final = re.compile(
     r"Fatal exception|.*\bset\b ?\.\.\.|hung_task: |softlockup: |Hard LOCKUP|RCU Stall|sysrq triggered|Oops|Aiee|.*: Fatal"
     r"|.*NMI|Fatal machine check|.*hardware error|Out of memory"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where coverage of a crashed task ends, and which records belong to functions on its stack.
+"""The end of a crashed task's coverage, and the records of functions on its stack.
 
 A crashing kernel keeps executing: panic() and its output leave tens of thousands of records in the buffer. The stack shows in
 which function the crash began; the records up to there led to it.

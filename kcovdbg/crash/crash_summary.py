@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which task crashed, in which function and system call."""
+"""The task that crashed, its function and system call."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CrashSummary:
     pid: int | None = None
     comm: str | None = None
     role: str | None = None
-    """What collected into the task: a value of :class:`~kcovdbg.model.task.Role`."""
+    """The collector of the task: a value of :class:`~kcovdbg.model.task.Role`."""
     function: str | None = None
     """The function in which the crash began, as the stack shows it."""
     file: str | None = None

@@ -24,7 +24,7 @@ _NAMING: Final = frozenset({_STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_GNU_IFUNC}
 _TYPE_OF_INFO: Final = bytes(info & 0xF for info in range(256))
 _IS_FUNCTION: Final = bytes(kind == _STT_FUNC for kind in range(256))
 _MAX_NESTING: Final = 64
-# What compilers append to the names of functions that they changed or split; names in DWARF have none.
+# Suffixes that compilers append to the names of functions that they changed or split; names in DWARF have none.
 _CLONE_SUFFIX: Final = re.compile(r"(?: \()?\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
 
 

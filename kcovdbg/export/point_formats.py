@@ -64,7 +64,7 @@ class PointColumns(NamedTuple):
     """Words of chains of ``frames``."""
     frames: FrameColumns
     symbols: Sequence[str | None]
-    """What llvm-addr2line shows for the code; None where frames alone name it."""
+    """The name that llvm-addr2line shows for the code; None where frames alone name it."""
 
 
 def _frame_rows(points: PointColumns) -> Iterator[tuple[int, bool, str, str, int]]:
@@ -97,7 +97,7 @@ _NO_BRANCHES = 'branch-rate="0" complexity="0"'
 
 
 class SourcePlace(NamedTuple):
-    """Where the text of a source file is."""
+    """The path of a source file's text."""
 
     root: str | None
     """The directory that the name is relative to; None for an absolute name, or where the text is not found."""

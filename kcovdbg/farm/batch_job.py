@@ -105,10 +105,10 @@ class Outcome:
     """Why no command, or not all of them, could be run."""
     build_id: str | None = None
     damage: tuple[str, ...] = ()
-    """What is wrong with the dump, which was answered as far as it goes."""
+    """Defects of the dump, which was answered as far as it goes."""
     lines: tuple[LineOutcome, ...] = ()
     crash: CrashSummary | None = None
-    """Where the kernel crashed, for a job with files."""
+    """The kernel's crash, for a job with files."""
 
     @property
     def failed(self) -> bool:
@@ -122,7 +122,7 @@ class Outcome:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the file and missing of its answers, without its path; None where nothing is."""
+        """Defects of the file and errors of commands, without its path; None where there are none."""
         lines = (f"{line.line}: {line.error}" for line in self.lines if line.error is not None)
         found = (*self.damage, *([self.error] if self.error is not None else lines))
         return "; ".join(text.removeprefix(f"{self.path} ") for text in found) or None

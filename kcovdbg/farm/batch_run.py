@@ -260,7 +260,7 @@ def _is_input(path: Path, *, traces: bool) -> bool:
         return True
     if traces:
         return path.suffix != ".json" and kind in (dumpfile.FileKind.EMPTY, dumpfile.FileKind.OTHER)
-    # What was not extracted, or not from its start, is listed as well.
+    # Files that were not extracted, or not from their start, are listed as well.
     return kind.is_dump or (kind is not dumpfile.FileKind.ELF and _IS_DUMP_NAME.search(path.name) is not None)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the kernel's report of a crash says, as text on a console or in a file: the task, and the function where it began.
+"""The kernel's report of a crash as text on a console or in a file: the task, and the function where it began.
 
 The text is hostile: whatever user space could make the kernel print.
 """
@@ -19,7 +19,7 @@ _PREFIX: Final = re.compile(r"(<\d+>)?\[ *\d+\.\d+\](\[ *[CT]\d+\])? ?")
 # Around a place that printk's %pS printed; "?" marks what is only found on the stack. On arm, the function that it calls
 # comes first (arch/arm/kernel/traps.c: dump_backtrace_entry()); on powerpc, the stack pointer (arch/powerpc/kernel/process.c).
 _BEFORE: Final = re.compile(r"\s*((\[<[0-9a-f]+>\] )?\(?[\w.$]+\)? from )?(\[<?[0-9a-f]+>?\] ){0,2}\(?(?P<unsure>\? )?")
-# What syzkaller and decode_stacktrace.sh add; the innermost of several places.
+# Added by syzkaller and decode_stacktrace.sh; the innermost of several places.
 _SOURCE: Final = r" \(?(?P<file>[\w./+-]+\.[chSrs]+):(?P<line>\d+)( [^)]*)?\)?"
 _AFTER: Final = re.compile(rf"\)?( \([PTFU]+\))?( \[[\w -]+\])?({_SOURCE})?\s*( \(.*\))?\s*")
 _INLINED: Final = re.compile(rf"\s*(?P<function>[\w.$]+){_SOURCE}( \[\w+\])?\s*")
@@ -28,14 +28,14 @@ _COUNTER: Final = re.compile(
     r"\s*(RIP: 0010:(\[<[0-9a-f]+>\] +\[<[0-9a-f]+>\] )?|pc : |epc : |PC is at |NIP \[[0-9a-f]+\] |--- interrupt: \w+ at )"
     r"(?P<place>.*)"
 )
-# What names a place before the stack, and remains where a log ends early: mm/kasan/report.c, arch/x86/mm/fault.c,
+# Lines that name an address before the stack, and remain where a log ends early: mm/kasan/report.c, arch/x86/mm/fault.c,
 # kernel/panic.c, kernel/locking/lockdep.c.
 _HEADLINE: Final = re.compile(
     r"\s*(BUG: K\w+: [\w-]+ in |(BUG: unable to handle .* )?IP: (\[<[0-9a-f]+>\] )?|WARNING: .* at \S+:\d+ "
     r"|.*stack is corrupted in: | ?\(.*\)(\{.*\})?, at: (\[<[0-9a-f]+>\] )?)(?P<place>.*)"
 )
 _TRACE: Final = re.compile(r"\s*(Call [Tt]race|[Bb]acktrace( \(crc \w+\))?):")
-# What follows a stack. Its lines may have others in between: registers of an interrupt, messages of other CPUs.
+# Lines after a stack. Its lines may have others in between: registers of an interrupt, messages of other CPUs.
 _END: Final = re.compile(
     r"\s*(---\[ end|RIP: 00[23]3:|Modules linked in|(BUG|INFO|WARNING|KASAN|UBSAN): |Kernel panic|Kernel Offset|Rebooting|rcu: "
     r"|(Allocated|Freed)(:| by )|The buggy address|Memory state|(Last|Second to last) potentially|Uninit was |Local variable"

@@ -77,9 +77,9 @@ class Crash(NamedTuple):
     """A program for syz-execprog."""
     c_reproducer: Path | None = None
     tag: str | None = None
-    """What the configuration calls the kernel's build."""
+    """The name of the kernel's build in the configuration."""
     machine: Path | None = None
-    """What the manager found out about the machine."""
+    """The manager's record of the machine."""
 
     @property
     def report(self) -> Path | None:

@@ -132,7 +132,7 @@ class Part(Flag):
     DEVICE_USE = auto()
     """The sessions and free areas of such devices, which take little reading."""
     TEXT = auto()
-    """Where the kernel's text lies. Looking up its symbols loads the symbol table, which takes as much memory as the tasks."""
+    """The range of the kernel's text. The look-up loads the symbol table, which takes as much memory as the tasks."""
 
 
 class Source(str, Enum):

@@ -183,7 +183,7 @@ class Activity:
     started: float = 0.0
     looks: int = 0
     steps: Mapping[BufferKey, BufferStep] = field(default_factory=dict, repr=False)
-    """What changed in each buffer since the look before, records of sections that did not fit included."""
+    """Changes of each buffer since the look before, records of sections that did not fit included."""
     objects: Mapping[int, ObjectSample] = field(default_factory=dict)
     """As the latest look that searched for them found them."""
     came: int = 0

@@ -191,4 +191,4 @@ class PlaybackSource:
 
 
 MonitorSource: TypeAlias = LiveSource | PlaybackSource
-"""What a monitor shows."""
+"""A source of a monitor's looks."""

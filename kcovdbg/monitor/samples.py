@@ -83,7 +83,7 @@ class ObjectSample(NamedTuple):
     pid: int | None
     comm: str | None
     handles: tuple[int, ...] = ()
-    """Those that are registered for it."""
+    """Its registered handles."""
 
 
 class RecordShare(NamedTuple):

@@ -97,7 +97,7 @@ class MonitorScreen:
         try:
             while True:
                 pause = state.source.pause if state.is_advancing else _IDLE
-                # What is typed meanwhile is answered at once.
+                # Keys typed meanwhile are answered at once.
                 rest = _IDLE if pause is None else min(pause, _IDLE)
                 if state.source.is_stepped:
                     # The machine runs on while the screen is frozen.
@@ -249,7 +249,7 @@ class MonitorScreen:
 
 
 _MOVING: Final = "↑ ↓ PgUp PgDn g G"
-# Those that htop has do the same.
+# Keys of htop do the same.
 KEYS: Final[tuple[_Key, ...]] = (
     _Key(("f1", "?", "h"), "F1 ?", "show this help", lambda screen: screen.toggle_help(), "Help"),
     _Key(

@@ -13,7 +13,7 @@ from kcovdbg.model.buffer import Buffer
 
 
 class CallKind(str, Enum):
-    """Which part of a call is in the buffer."""
+    """The part of a call that is in the buffer."""
 
     CALL = "call"
     """All of it, from entry to exit."""

@@ -70,7 +70,7 @@ def select_records(buffer: Buffer, indices: Sequence[int]) -> Buffer:
     for index in indices:
         starts.append(len(words))
         words.extend(record.record_words(buffer.words, index, buffer.encoding))
-    # Where a record of some formats ends is known by the next one only.
+    # In some formats only the next record shows the end of one.
     encoding = buffer.encoding if buffer.encoding.starts is None else replace(buffer.encoding, starts=starts)
     return replace(buffer, encoding=encoding, words=words, count=len(indices), gaps=())
 

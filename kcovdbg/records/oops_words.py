@@ -33,7 +33,7 @@ _OFFSET: Final = r"\+(?P<offset>0x[0-9a-fA-F]{1,16}|\d{1,10})(?![0-9a-fA-F])(?:/
 # scripts/decode_stacktrace.sh: a build ID may follow the module's name.
 _MODULE: Final = r"(?:\s+\[(?P<module>[\w-]+)(?:\s[0-9a-f]+)?\])?"
 _PLACE: Final = re.compile(_NAME + _OFFSET + _MODULE)
-# What comes before the address of an instruction: show_ip() and show_regs() of arch/*/kernel, __warn() of kernel/panic.c.
+# Text before the address of an instruction: show_ip() and show_regs() of arch/*/kernel, __warn() of kernel/panic.c.
 _EXACT: Final = re.compile(r"(?:\b(?:[RE]?IP|NIP|[Pp][Cc]|epc)\b[^+]*|WARNING: .* at \S+ )$")
 _WORD: Final = re.compile(
     r"[\s,?()]*(?:(?:[RE]?IP|NIP|[Pp][Cc]|epc|lr)\s*:\s*)?(?:[0-9a-f]{4}:)?\s*(?:"

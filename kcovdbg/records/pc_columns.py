@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where many PCs are, as columns: numbers of frames, functions and files instead of a location for each.
+"""Locations of many PCs as columns: numbers of frames, functions and files instead of a location for each.
 
 Locations are made only for what is shown. What the table lacks, such as PCs in modules, is located one by one and added.
 """

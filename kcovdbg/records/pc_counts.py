@@ -221,7 +221,7 @@ def find_occurrences(runs: RunCounts) -> list[Occurrence]:
 
 
 class DiffSide(str, Enum):
-    """Which side of a comparison has a PC or a record."""
+    """The sides of a comparison that have a PC or a record."""
 
     LEFT = "left"
     """Every run on the left has it, none on the right."""

@@ -64,7 +64,7 @@ class ModuleBase(NamedTuple):
     name: str
     """File name without directory: ``vmlinux``, ``ext4.ko``."""
     base: int | None
-    """Where the file says that it starts, None where it does not."""
+    """Its start by the file; None where the file has none."""
 
 
 class PcFile(NamedTuple):
@@ -170,10 +170,10 @@ _OTHER_BINARIES: Final = (
 _ORDERS: Final[tuple[Literal["little", "big"], ...]] = ("little", "big")
 _SANCOV: Final = {0xC0BFFFFFFFFFFF64: 8, 0xC0BFFFFFFFFFFF32: 4}
 
-# What a text file may have besides printable ASCII; ESC is in consoles' logs.
+# Bytes of text files besides printable ASCII; ESC is in consoles' logs.
 _TEXT_BYTES: Final = bytes((*b"\t\n\v\f\r\x1b", *range(0x20, 0x7F)))
 _START: Final = 4096
-# What lists of numbers consist of.
+# Bytes of lists of numbers.
 _PLAIN: Final = b"0123456789abcdefABCDEFxX \t\r\n,;"
 _BLANK_MARKS: Final = bytes.maketrans(b",;", b"  ")
 # A number may be a constant of C.
@@ -183,7 +183,7 @@ _COMMENT: Final = re.compile(rb"\s*(#|//|;|\Z)")
 _TOKEN: Final = re.compile(
     rb"(?<![\w+/.-])(0[xX][0-9a-fA-F]{8,16}|[0-9a-fA-F]{16}|1844[0-9]{16}|-[0-9]{9,19})[uUlL]{0,3}(?![\w.])"
 )
-# Where the words of a line are in memory, as GDB and crash print it.
+# Address of the words of a line, as GDB and crash print it.
 _PLACE: Final = re.compile(rb"\s*(0[xX])?[0-9a-fA-F]{8,16}( <[^>]*>)?:\s+(?=0[xX][0-9a-fA-F]{8}|[0-9a-fA-F]{16}\b)")
 _OFFSET: Final = re.compile(rb"\s*([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?")
 _JSON_PC: Final = re.compile(

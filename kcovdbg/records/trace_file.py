@@ -150,11 +150,11 @@ class TraceHeader:
     """Number of records."""
     captured_at: str | None = None
     modules: tuple[LoadedModule, ...] | None = None
-    """Where the modules were loaded that records are in."""
+    """The loaded modules that records are in."""
 
     @property
     def recorded_modules(self) -> tuple[LoadedModule, ...]:
-        """Where the modules were, with addresses as KCOV records them; none where that is unknown."""
+        """The loaded modules, with addresses as KCOV records them; none where that is unknown."""
         return tuple(place.shift(-self.kaslr_offset) for place in self.modules or () if self.kaslr_offset is not None)
 
 

@@ -327,7 +327,7 @@ def _changes(traces: Sequence[_Trace]) -> Iterator[str]:
     if found.left_out:
         notes.append(f"{found.left_out} more files differ, of which neither trace executed anything")
     room = MAX_LINES
-    # Those in which something was executed first.
+    # Executed files first.
     changes.sort(key=lambda change: (-change.counts.covered_before - change.counts.covered_after, change.file))
     for number, change in enumerate(changes):
         room -= sum(map(len, change.hunks))

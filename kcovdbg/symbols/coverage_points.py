@@ -260,7 +260,7 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     thunks = {symbol.address for symbol in named if symbol.name.startswith(THUNKS)}
     sections = sorted(elf.text_sections(), key=lambda section: section.address)
     code = _Code([(section.address, elf.map_section(section)) for section in sections], machine)
-    # Where all indirect branches lead to thunks, what looks like another one is something else.
+    # If all indirect branches lead to thunks, bytes that look like another one are something else.
     has_thunks = any(symbol.name == _X86_THUNKS and symbol.size for symbol in named)
     found = _points_of(code, callbacks)
     functions = Functions(symbols)

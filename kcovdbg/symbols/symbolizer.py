@@ -131,7 +131,7 @@ class Symbolizer:
         find_progress: Callable[[], Progress | None] = no_progress,
     ) -> None:
         self.note = note
-        """Where the table is built, for the user, if that is not the cache."""
+        """The folder of the table, for the user, if that is not the cache."""
         self.table_problem = table_problem
         """Why there will be no table unless another process builds it; None while it is being built, and when it is there."""
         self._offset = kaslr_offset

@@ -57,7 +57,7 @@ class _Part(NamedTuple):
     units: Sequence[int]
     """Numbers of units, for the reader of DWARF."""
     ends: Sequence[int]
-    """Where the addresses of each unit end."""
+    """The end of each unit's addresses."""
     addresses: array[int]
 
 
@@ -239,7 +239,7 @@ def _locate_rows(
 
 def _source_name(unit: CompileUnit) -> str:
     """Return the source file of a unit, relative to the build root where it is below it."""
-    # What rustc appends is the part of the crate: lib.rs/@/kernel.4df2…-cgu.0.
+    # rustc appends the part of the crate: lib.rs/@/kernel.4df2…-cgu.0.
     name = unit.name.partition("/@/")[0]
     if unit.directory is not None and name.startswith("/"):
         name = name.removeprefix(f"{unit.directory.rstrip('/')}/")
@@ -322,7 +322,7 @@ def make_table(
 def _only_builder(path: Path) -> Iterator[int | None]:
     """Yield the descriptor of the file that the only process that builds a table locks; None in any other process."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # What a link leads to stays as it is.
+    # The file that a link leads to stays as it is.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(lock_path(path), flags, 0o600), "rb") as lock:
         try:

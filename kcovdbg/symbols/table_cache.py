@@ -39,7 +39,7 @@ _MAX_RESTARTS: Final = 3
 
 
 class UsableCache(NamedTuple):
-    """Where tables can be written."""
+    """A folder that tables can be written to."""
 
     folder: Path | None
     """None where no directory can be used."""

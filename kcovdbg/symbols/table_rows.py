@@ -31,7 +31,7 @@ class LocationArrays(NamedTuple):
     frames: array[int]
     """Function, file, line and column of each frame; the first two are strings; 0 for none."""
     chain_ends: array[int]
-    """Where the frames of each location end."""
+    """Index after the last frame of each location."""
     chain_frames: array[int]
     """Numbers of frames, innermost first."""
 

@@ -15,7 +15,7 @@ from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.errors import ReadError
 from kcovdbg.target.stub_kernel import CheckImage, MismatchError, NotBootedError, ReadMemory, read_vmcoreinfo
 
-# What TTBR1 has in the kernel, in user space with page-table isolation, and between two tables.
+# Values of TTBR1 in the kernel, in user space with page-table isolation, and between two tables.
 _TABLES: Final = ("swapper_pg_dir", "tramp_pg_dir", "reserved_pg_dir")
 # Addresses minus physical addresses in the image; since Linux kernel commit a7f8de168ace ("arm64: allow kernel Image to be
 # loaded anywhere in physical memory") (in v4.6).

@@ -44,7 +44,7 @@ _REFUSED: Final = ((b"BZh", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"))
 _CHUNK: Final = 1 << 20
 # Memory of a machine that has just booted is mostly zeros, which compress to nothing.
 _RATIO: Final = 100
-# What identify_start() looks at: e_ident and e_type of an ELF header.
+# Bytes that identify_start() looks at: e_ident and e_type of an ELF header.
 _MAGIC_SIZE: Final = 18
 # How far behind text a dump may start, in bytes: warnings and the banner that ssh prints.
 _MAX_TEXT: Final = 64 << 10

@@ -19,7 +19,7 @@ from typing import Final, ParamSpec, TypeVar
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# Those that end a process and can be handled; the processor's faults end kcovdbg itself.
+# Signals that end a process and can be handled; the processor's faults end kcovdbg itself.
 _SIGNALS: Final = (
     signal.SIGHUP,
     signal.SIGQUIT,
@@ -30,8 +30,8 @@ _SIGNALS: Final = (
     signal.SIGUSR2,
     signal.SIGXCPU,
 )
-# What these call may lose exceptions, as may C code that imports a module, which drgn does to log. argparse restores what it
-# has not saved yet, and fails.
+# Their callees may lose exceptions, as may C code that imports a module, which drgn does to log. argparse restores a value that
+# it has not saved yet, and fails.
 _FOREIGN_MODULES: Final = frozenset({"_drgn_util.plugins", "argparse", "logging", "importlib._bootstrap", "_frozen_importlib"})
 # Seconds after which a signal that had to wait is sent again.
 _WAIT: Final = 0.005

@@ -226,7 +226,7 @@ class Reassembled(NamedTuple):
     size: int
     """Of the dump, in bytes."""
     problem: str | None
-    """Where the stream was cut; None for a whole one."""
+    """Position of the cut in the stream; None for a whole one."""
 
 
 def reassemble(source: BinaryIO, target: BinaryIO) -> Reassembled:

@@ -139,7 +139,7 @@ class RspClient(Stub):
         self._taken = take_signals()
         previous = read_record(self.address)
         is_left = previous is not None and (previous.reason != "" or not previous.is_running)
-        # What a killed run left stopped is already recorded, and this client does not let it go on.
+        # A machine that a killed run left stopped is already recorded, and this client does not let it go on.
         self.was_running = not is_left
         try:
             if not is_left:

@@ -137,7 +137,7 @@ _ADDRESS: Final = 0x000F_FFFF_FFFF_F000
 # PTI_PGTABLE_SWITCH_BIT: the page table of user space is the page after that of the kernel.
 _PTI_SWITCH: Final = 0x1000
 _CR4_LA57: Final = 1 << 12
-# What is found by symbols of the vmlinux.
+# Data found by symbols of the vmlinux.
 _NAMES: Final = ("early_idt_handler_array", "init_top_pgt", "linux_banner", "vmcoreinfo_data", "vmcoreinfo_size")
 SYMBOLS: Final = (*DIVIDE_ERROR, *_NAMES)
 _MAX_VMCOREINFO: Final = 1 << 16

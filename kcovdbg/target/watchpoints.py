@@ -175,7 +175,7 @@ class StubWatchpoints(Watchpoints):
         with contextlib.suppress(CapabilityError):
             for thread in range(1, _MAX_CPUS + 1):
                 reply = self._stub.step(thread, _STEP_SECONDS)
-                # What stops before the write has now either written or not.
+                # An instruction that stops before the write has now either written or not.
                 if reply.watch is not None and not self._registers.stops_before_write:
                     stop = reply._replace(thread=thread)
         self._note_stop(stop)

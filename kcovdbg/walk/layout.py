@@ -143,7 +143,7 @@ class Layout:
     late_task: BlockLayout | None = None
     """``flags``, ``cpu`` and ``on_cpu``, in this order."""
     stack_cpu: tuple[int, int] | None = None
-    """Where tasks have no member for their CPU: offsets of the stack, and of the CPU in the thread_info at its base."""
+    """For tasks without a member for their CPU: offsets of the stack, and of the CPU in the thread_info at its base."""
 
     def mode_name(self, word: int) -> str:
         """Return the name of the mode in a task's mode word, or a saved one, without flags."""

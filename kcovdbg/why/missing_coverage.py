@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where expected coverage is: answers from KCOV's state, each with its evidence."""
+"""Answers on missing coverage from KCOV's state, each with its evidence."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _INTERRUPT: Final = re.compile(
 )
 # The entries of interrupts in assembly: an interrupt may come directly on top of another one's frame.
 _INTERRUPT_ENTRY: Final = re.compile(r"(asm_\w+|el[01][ht]_\d+_(irq|fiq)\w*)$")
-# What the entry code calls when an interrupt has been handled, in the context that was interrupted: rescheduling, and work
-# before the return to user space.
+# Functions that the entry code calls after an interrupt, in the context that was interrupted: rescheduling, and work before the
+# return to user space.
 _INTERRUPT_EXIT: Final = re.compile(
     r"(irqentry_exit\w*|raw_irqentry_exit_cond_resched|(arm64_)?preempt_schedule_irq|exit_to_kernel_mode\w*|exit_to_user_mode\w*"
     r"|(prepare_)?exit_to_usermode\w*|do_notify_resume)$"

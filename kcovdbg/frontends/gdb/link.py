@@ -106,7 +106,7 @@ class Link:
         """
         with self.interrupts.delayed():
             self._count += 1
-            # What `answer` asks for meanwhile has numbers of its own.
+            # Requests of `answer` meanwhile have numbers of their own.
             number = self._count
             self.send(op=op, n=number, **fields)
             while True:

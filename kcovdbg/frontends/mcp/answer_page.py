@@ -29,7 +29,7 @@ class AnswerPage(NamedTuple):
     total: int | None
     """Number of rows of the whole answer; None where it is unknown without reading all of them."""
     remarks: tuple[str, ...]
-    """What is missing from the answer, or was cut."""
+    """Lines on missing and cut parts of the answer."""
 
 
 class PagedAnswer:

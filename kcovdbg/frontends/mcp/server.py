@@ -224,7 +224,7 @@ def serve_stdio(workspace: Workspace, confinement: FileConfinement) -> None:
         raise CapabilityError("mcp: standard input is a terminal", hint="a client starts this: docs/mcp.md")
     box = ToolBox(workspace, confinement)
     calls = CallQueue()
-    # What anything else writes to standard output must not mix with replies.
+    # Other output must not mix with replies.
     replies = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
 

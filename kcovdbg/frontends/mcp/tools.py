@@ -144,7 +144,7 @@ class ToolAnswer(NamedTuple):
 
     text: str
     content: Mapping[str, Any] | None = None
-    """What the text says, as data; None for an error."""
+    """The text as data; None for an error."""
     is_error: bool = False
 
 

@@ -133,7 +133,7 @@ def record_stack(target: Target, task: int) -> None:
         if is_kernel_pointer(target, stack):
             target.read(stack, _find_stack_size(target))
     with contextlib.suppress(KcovdbgError):
-        # What is interrupted on arm64 goes on there; drgn reads it by physical addresses.
+        # Interrupted code on arm64 goes on there; drgn reads it by physical addresses.
         for cpu in target.cpus():
             stack = read_pointer(target, target.per_cpu("irq_stack_ptr", cpu))
             if is_kernel_pointer(target, stack):
@@ -204,7 +204,7 @@ def _find_mappings(target: RecordingTarget) -> tuple[int | None, tuple[PageRun, 
     runs = list(_find_image(target))
     image = [(run.vaddr, run.vaddr + run.size) for run in runs]
     pages = []
-    # What was read is in the slice now; a copy, as translating reads page tables.
+    # The pages read so far; a copy, as translating reads page tables.
     for page in sorted(target.virtual_pages):
         if any(start <= page < end for start, end in image):
             continue

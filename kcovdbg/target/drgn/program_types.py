@@ -174,7 +174,7 @@ class _SymbolTable:
         self._all: list[tuple[int, int, str]] = sorted(
             (symbol.address, symbol.size, symbol.name) for symbol in prog.symbols() if symbol.name
         )
-        # Those without a size are labels, most of them inside of functions in assembly.
+        # Symbols without a size are labels, most of them inside of functions in assembly.
         self._sized = [symbol for symbol in self._all if symbol[1]]
         self._addresses = [symbol[0] for symbol in self._sized]
         self._by_name: dict[str, Symbol] | None = None

@@ -213,7 +213,7 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _D
     """
     notes = [*dumpfile.parse_dump_notes(path)]
     info = find_vmcoreinfo(notes)
-    # That of every kernel with KCOV for x86-64 has it; without, drgn would take the offset to be 0.
+    # Every x86-64 kernel with KCOV has it there; without, drgn would take the offset to be 0.
     lack = "VMCOREINFO" if not info else "KERNELOFFSET in its VMCOREINFO" if "KERNELOFFSET" not in info else None
     if lack is None:
         return None

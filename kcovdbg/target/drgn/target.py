@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kcovdbg.target.mappings import MappingWalk, VmallocWalk
     from kcovdbg.target.slab_memory import SlabWalk
 
-# What drgn raises for the memory or the QMP connection of a QEMU that has ended.
+# drgn raises these for the memory or the QMP connection of a QEMU that has ended.
 _GONE_ERRORS: Final = (ProcessLookupError, ConnectionError)
 
 
@@ -171,7 +171,7 @@ class DrgnTarget(ProgramTypes):
         return self._cpus
 
     def assume_cpus(self) -> str | None:
-        """Where the mask of possible CPUs is missing, assume those whose registers the dump has, and return a line on it."""
+        """If the mask of possible CPUs is missing, assume those whose registers the dump has, and return a line on it."""
         try:
             self.cpus()
         except ReadError:
