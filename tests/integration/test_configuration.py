@@ -75,6 +75,6 @@ class TestDrgn:
             screen.wait(self.at_prompt, seconds=60)
             screen.type("%kcov tasks\r")
             # The line is wrapped somewhere: paths differ in length.
-            screen.wait(lambda screen: f"{path}:2: unknown setting" in screen.text.replace("\n", ""))
+            screen.wait(lambda screen: f"{path}:2:unknownsetting" in "".join(screen.text.split()))
             screen.wait(self.at_prompt)
             assert "Traceback" not in screen.text

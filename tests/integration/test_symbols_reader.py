@@ -105,7 +105,7 @@ def test_progress_of_a_build(image, tmp_path, monkeypatch):
 
     monkeypatch.setattr(table_builder, "write_progress", write)
     build_table(image, folder=tmp_path)
-    assert seen == [(0, (1, 2)), (8, (2, 2))]
+    assert seen == [(8, (0, 0)), (8, (1, 2)), (8, (2, 2))]
 
 
 @pytest.mark.parametrize("content", [b"", b"\1", bytes(8), b"\2\0\0\0\1\0\0\0", bytes(9)])
