@@ -114,7 +114,7 @@ class _Limited:
         """Yield that there are more, after they were read."""
         if self._has_more:
             total = f" of {len(self._rows)}" if isinstance(self._rows, Sized) else ""
-            yield f"only the first {self._most}{total} {self._noun} are shown"
+            yield f"{self._noun} shown: the first {self._most}{total}"
 
 
 class _LimitedDrawing:
@@ -132,7 +132,7 @@ class _LimitedDrawing:
     def remarks(self) -> Iterator[str]:
         """Yield how many there are, if the lines were read."""
         if self._is_drawn and self._drawing.count > self._most:
-            yield f"only the first {self._most} of {self._drawing.count} rows are shown"
+            yield f"rows shown: the first {self._most} of {self._drawing.count}"
 
 
 def _pick(known: Mapping[str, Column | None], names: Iterable[str], noun: str, origin: str | None = None) -> list[Column]:
