@@ -51,7 +51,7 @@ def find_descriptor(path: str | os.PathLike[str]) -> int | None:
     return None
 
 
-class _Place(NamedTuple):
+class _Destination(NamedTuple):
     """An output, found without following links of others. While its folder is open, nobody can lead it elsewhere."""
 
     folder: int
@@ -106,32 +106,32 @@ def _refuse(path: str | os.PathLike[str], number: int, problem: str | None = Non
 
 
 @contextlib.contextmanager
-def _find_place(path: str | os.PathLike[str]) -> Iterator[_Place]:
-    """Yield the place of an output.
+def _find_destination(path: str | os.PathLike[str]) -> Iterator[_Destination]:
+    """Yield the destination of an output.
 
     :raises OSError: when there is no such directory, or a link of another user leads there; its ``filename`` is the path.
     """
     try:
-        place = _walk(os.fspath(Path(path).expanduser()))
+        destination = _walk(os.fspath(Path(path).expanduser()))
     except OSError as error:
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from None
     try:
-        yield place
+        yield destination
     finally:
-        os.close(place.folder)
+        os.close(destination.folder)
 
 
-def _walk(path: str) -> _Place:
-    """Return the place of an output; the caller closes its folder."""
+def _walk(path: str) -> _Destination:
+    """Return the destination of an output; the caller closes its folder."""
     names = path.split("/")[::-1]
     folder = os.open("/" if path.startswith("/") else ".", _FOLDER_FLAGS)
     links = 0
-    place = _Place(folder, ".", os.fstat(folder))
+    destination = _Destination(folder, ".", os.fstat(folder))
     try:
         while names:
             name = names.pop() or "."
-            place = _look_up(folder, name)
-            status = place.status
+            destination = _look_up(folder, name)
+            status = destination.status
             if status is None:
                 if names:
                     _refuse(path, errno.ENOENT)
@@ -139,15 +139,15 @@ def _walk(path: str) -> _Place:
                 entered = os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
                 os.close(folder)
                 folder = entered
-                place = _Place(folder, ".", status)
-            elif place.target is not None:
+                destination = _Destination(folder, ".", status)
+            elif destination.target is not None:
                 links += 1
                 if links > _MAX_LINKS:
                     _refuse(path, errno.ELOOP)
                 if not _is_trusted(status):
                     _refuse(path, errno.EACCES, f"'{name}' is a link of another user")
-                names += place.target.split("/")[::-1]
-                if place.target.startswith("/"):
+                names += destination.target.split("/")[::-1]
+                if destination.target.startswith("/"):
                     os.close(folder)
                     folder = os.open("/", _FOLDER_FLAGS)
             elif names:
@@ -155,23 +155,27 @@ def _walk(path: str) -> _Place:
     except BaseException:
         os.close(folder)
         raise
-    return place
+    return destination
 
 
-def _look_up(folder: int, name: str) -> _Place:
+def _look_up(folder: int, name: str) -> _Destination:
     """Return an entry of a directory, links not followed."""
     try:
         entry = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
-        return _Place(folder, name, None)
+        return _Destination(folder, name, None)
     try:
         status = os.fstat(entry)
         target = os.readlink("", dir_fd=entry) if stat.S_ISLNK(status.st_mode) else None
     finally:
         os.close(entry)
-    place = _Place(folder, name, status, target)
+    destination = _Destination(folder, name, status, target)
     # The file of another process's descriptor may have no path.
-    return place._replace(target=None) if target is not None and _DESCRIPTOR.fullmatch(str(place.path)) else place
+    return (
+        destination._replace(target=None)
+        if target is not None and _DESCRIPTOR.fullmatch(str(destination.path))
+        else destination
+    )
 
 
 def stat_output(path: str | os.PathLike[str]) -> os.stat_result | None:
@@ -182,9 +186,9 @@ def stat_output(path: str | os.PathLike[str]) -> os.stat_result | None:
     descriptor = find_descriptor(Path(path).expanduser())
     if descriptor is not None:
         return os.fstat(descriptor)
-    with _find_place(path) as place:
-        is_link = place.status is not None and stat.S_ISLNK(place.status.st_mode)
-        return place.path.stat() if is_link else place.status
+    with _find_destination(path) as destination:
+        is_link = destination.status is not None and stat.S_ISLNK(destination.status.st_mode)
+        return destination.path.stat() if is_link else destination.status
 
 
 def find_folder(path: str | os.PathLike[str]) -> Path:
@@ -192,8 +196,8 @@ def find_folder(path: str | os.PathLike[str]) -> Path:
 
     :raises OSError: when it cannot be looked up.
     """
-    with _find_place(path) as place:
-        return place.path.parent
+    with _find_destination(path) as destination:
+        return destination.path.parent
 
 
 def is_replaceable(path: str | os.PathLike[str]) -> bool:
@@ -203,8 +207,8 @@ def is_replaceable(path: str | os.PathLike[str]) -> bool:
     """
     if find_descriptor(Path(path).expanduser()) is not None:
         return False
-    with _find_place(path) as place:
-        return place.is_replaceable
+    with _find_destination(path) as destination:
+        return destination.is_replaceable
 
 
 @contextlib.contextmanager
@@ -224,30 +228,34 @@ def open_output(
         with os.fdopen(os.dup(descriptor), "wb") as through:
             yield through
         return
-    with _find_place(path) as place, _named(path, place):
-        if not place.is_replaceable:
-            with os.fdopen(place.open(0, mode), "wb") as device:
+    with _find_destination(path) as destination, _named(path, destination):
+        if not destination.is_replaceable:
+            with os.fdopen(destination.open(0, mode), "wb") as device:
                 yield device
         elif append:
-            with io.BufferedWriter(_CheckedFile(place, mode, check)) as appended:
+            with io.BufferedWriter(_CheckedFile(destination, mode, check)) as appended:
                 yield cast("BinaryIO", appended)
         else:
-            with _temporary_name(place) as name:
-                with _create(place, name, mode) as stream:
-                    if mode != PRIVATE and place.status is not None and place.status.st_uid == os.geteuid():
-                        os.fchmod(stream.fileno(), stat.S_IMODE(place.status.st_mode) & 0o777)
+            with _temporary_name(destination) as name:
+                with _create(destination, name, mode) as stream:
+                    if mode != PRIVATE and destination.status is not None and destination.status.st_uid == os.geteuid():
+                        os.fchmod(stream.fileno(), stat.S_IMODE(destination.status.st_mode) & 0o777)
                     yield stream
                 check()
-                os.replace(name, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
+                os.replace(name, destination.name, src_dir_fd=destination.folder, dst_dir_fd=destination.folder)
 
 
 @contextlib.contextmanager
-def _named(path: str | os.PathLike[str], place: _Place) -> Iterator[None]:
+def _named(path: str | os.PathLike[str], destination: _Destination) -> Iterator[None]:
     """Let errors with a file name the path that the user gave; errors of the caller with other files stay."""
     try:
         yield
     except OSError as error:
-        if error.filename is None or os.fsdecode(error.filename) in (place.name, str(place.path)) or _is_temporary(error):
+        if (
+            error.filename is None
+            or os.fsdecode(error.filename) in (destination.name, str(destination.path))
+            or _is_temporary(error)
+        ):
             raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from error
         raise
 
@@ -257,7 +265,7 @@ def _is_temporary(error: OSError) -> bool:
 
 
 @contextlib.contextmanager
-def _temporary_name(place: _Place) -> Iterator[str]:
+def _temporary_name(destination: _Destination) -> Iterator[str]:
     """Yield the name of a new file in an output's directory, which is removed unless it is renamed."""
     # Not made from the file's own name, which may be as long as names can be.
     name = f"{_TEMPORARY}{os.urandom(6).hex()}"
@@ -265,14 +273,14 @@ def _temporary_name(place: _Place) -> Iterator[str]:
         yield name
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=place.folder)
+            os.unlink(name, dir_fd=destination.folder)
 
 
 @contextlib.contextmanager
-def _create(place: _Place, name: str, mode: int) -> Iterator[BinaryIO]:
+def _create(destination: _Destination, name: str, mode: int) -> Iterator[BinaryIO]:
     # Exclusive: nobody has it open.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, mode, dir_fd=place.folder), "wb") as stream:
+    with os.fdopen(os.open(name, flags, mode, dir_fd=destination.folder), "wb") as stream:
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
@@ -281,8 +289,8 @@ def _create(place: _Place, name: str, mode: int) -> Iterator[BinaryIO]:
 class _CheckedFile(io.FileIO):
     """A file that is checked before the first byte is appended to it."""
 
-    def __init__(self, place: _Place, mode: int, check: Callable[[], None]) -> None:
-        super().__init__(place.open(os.O_APPEND | os.O_CREAT, mode), "a")
+    def __init__(self, destination: _Destination, mode: int, check: Callable[[], None]) -> None:
+        super().__init__(destination.open(os.O_APPEND | os.O_CREAT, mode), "a")
         self._check: Callable[[], None] | None = check
 
     def write(self, data: object) -> int:
@@ -304,19 +312,19 @@ def write_files(
     :param check: called before anything is renamed; raises to keep the old files.
     :raises OSError: when one cannot be written; its ``filename`` is the path.
     """
-    with _find_place(path) as main, contextlib.ExitStack() as stack:
+    with _find_destination(path) as main, contextlib.ExitStack() as stack:
         places = {}
         for suffix in contents:
-            place = places[suffix] = _look_up(main.folder, main.name + suffix)
-            stack.enter_context(_named(os.fspath(path) + suffix, place))
-            if not place.is_replaceable:
-                _refuse(place.name, errno.EINVAL, "not a regular file")
-        new = {suffix: stack.enter_context(_temporary_name(place)) for suffix, place in places.items()}
+            destination = places[suffix] = _look_up(main.folder, main.name + suffix)
+            stack.enter_context(_named(os.fspath(path) + suffix, destination))
+            if not destination.is_replaceable:
+                _refuse(destination.name, errno.EINVAL, "not a regular file")
+        new = {suffix: stack.enter_context(_temporary_name(destination)) for suffix, destination in places.items()}
         for suffix, content in contents.items():
             with _create(main, new[suffix], mode) as stream:
                 stream.write(content)
         check()
-        _rename_all(main.folder, [(new[suffix], place.name) for suffix, place in places.items()])
+        _rename_all(main.folder, [(new[suffix], destination.name) for suffix, destination in places.items()])
 
 
 def _rename_all(folder: int, names: Sequence[tuple[str, str]]) -> None:

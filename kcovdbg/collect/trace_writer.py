@@ -30,7 +30,7 @@ def find_loaded_modules(folder: str | Path = "/sys/module") -> tuple[LoadedModul
     except OSError:
         return None
     # Others read addresses as zeros (kernel/module/sysfs.c, module_sect_read()).
-    return found if all(address for place in found for _, address in place.sections) else None
+    return found if all(address for module in found for _, address in module.sections) else None
 
 
 def _read_modules(folder: Path) -> Iterator[LoadedModule]:
@@ -78,9 +78,9 @@ def make_header(
         modules = None
     elif modules is not None:
         pcs = record.pcs_of_words(set(record.pc_words(buffer.words, buffer.encoding)), buffer.encoding).values()
-        places = ModuleMap(place.shift(-kaslr_offset) for place in modules)
-        recorded = {found[0].name for pc in pcs if (found := places.find(pc)) is not None}
-        modules = tuple(place for place in modules if place.name in recorded)
+        module_map = ModuleMap(module.shift(-kaslr_offset) for module in modules)
+        recorded = {found[0].name for pc in pcs if (found := module_map.find(pc)) is not None}
+        modules = tuple(module for module in modules if module.name in recorded)
     return TraceHeader(
         mode=mode,
         word_size=buffer.encoding.word_size if buffer.encoding.record_words == 1 else 8,
@@ -125,8 +125,8 @@ def write_trace(path: Path | str, buffer: Buffer, header: TraceHeader, *, check:
         del content["modules"]
     else:
         content["modules"] = [
-            place._asdict() | {"sections": {name: f"{address:#x}" for name, address in place.sections}}
-            for place in header.modules
+            module._asdict() | {"sections": {name: f"{address:#x}" for name, address in module.sections}}
+            for module in header.modules
         ]
     side = json.dumps(content, indent=1) + "\n"
     with _explained():

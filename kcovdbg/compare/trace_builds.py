@@ -159,13 +159,13 @@ def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Itera
     """
     assert build.kernel is not None
     modules = TraceModules(headers, files)
-    if not modules.places:
+    if not modules.loaded:
         return build
     symbolizer = Symbolizer(table=build.find_table(), fallback=modules.frames_at, modules=modules)
     names = LocationCache(symbolizer.locate_all, build.find_table, modules)
     find_points = build.kernel.find_points
     kernel = build.kernel._replace(
-        find_modules=lambda: modules.places, find_points=lambda: (*(find_points() or ()), *modules.find_sets())
+        find_modules=lambda: modules.loaded, find_points=lambda: (*(find_points() or ()), *modules.find_sets())
     )
     remarks = build.remarks if modules.problem is None else (*build.remarks, modules.problem)
     return replace(build, names=names, kernel=kernel, remarks=remarks, find_module_points=modules.find_points)

@@ -22,7 +22,7 @@ from kcovdbg.console.text import escape
 from kcovdbg.errors import UsageError
 
 
-class CursorPlace(Enum):
+class CursorContext(Enum):
     """The kind of word that the cursor is in."""
 
     WORD = "word"
@@ -39,7 +39,7 @@ class CursorPlace(Enum):
 class Cursor:
     """The word to complete."""
 
-    place: CursorPlace
+    context: CursorContext
     words: tuple[str, ...]
     """The words before it, unquoted."""
     prefix: str
@@ -51,25 +51,25 @@ class Cursor:
 def find_cursor(text: str) -> Cursor:
     """Return the word at the end of a text, which is the line up to the cursor."""
     words: list[str] = []
-    place = CursorPlace.WORD
+    context = CursorContext.WORD
     last: Piece | None = None
     for piece in split_pieces(text):
         if last is not None and last.kind == "word":
-            if place is CursorPlace.WORD:
+            if context is CursorContext.WORD:
                 words.append(unquote(last.text))
-            place = CursorPlace.WORD
+            context = CursorContext.WORD
         if piece.kind == "redirect" or (piece.text == "<" and not words):
-            place = CursorPlace.FILE
+            context = CursorContext.FILE
         elif piece.text == ";":
-            words, place = [], CursorPlace.WORD
+            words, context = [], CursorContext.WORD
         elif piece.kind in ("pipe", "shell"):
             return _find_in_shell(piece, tuple(words))
         elif piece.kind == "comment":
-            return Cursor(CursorPlace.COMMENT, tuple(words), "", len(text))
+            return Cursor(CursorContext.COMMENT, tuple(words), "", len(text))
         last = piece
     if last is not None and last.kind == "word":
-        return Cursor(place, tuple(words), unquote(last.text), last.column)
-    return Cursor(place, tuple(words), "", len(text))
+        return Cursor(context, tuple(words), unquote(last.text), last.column)
+    return Cursor(context, tuple(words), "", len(text))
 
 
 def _find_in_shell(piece: Piece, words: tuple[str, ...]) -> Cursor:
@@ -77,7 +77,7 @@ def _find_in_shell(piece: Piece, words: tuple[str, ...]) -> Cursor:
     typed = re.search(r"[^\s|!;&]*$", piece.text)
     assert typed is not None
     is_first = piece.text[: typed.start()].rstrip().endswith(("|", "!", ";", "&"))
-    return Cursor(CursorPlace.PROGRAM if is_first else CursorPlace.SHELL, words, typed[0], piece.column + typed.start())
+    return Cursor(CursorContext.PROGRAM if is_first else CursorContext.SHELL, words, typed[0], piece.column + typed.start())
 
 
 _BUFFER_PREFIXES: Final = (
@@ -98,13 +98,13 @@ def find_candidates(
 
     :param aliases: the user's: the words that each stands for.
     """
-    if cursor.place is CursorPlace.FILE:
+    if cursor.context is CursorContext.FILE:
         return _limit(_files(cursor.prefix))
-    if cursor.place is CursorPlace.SHELL:
+    if cursor.context is CursorContext.SHELL:
         return _limit(_files(cursor.prefix)) if cursor.prefix else []
-    if cursor.place is CursorPlace.PROGRAM:
+    if cursor.context is CursorContext.PROGRAM:
         return _limit(_files(cursor.prefix) if "/" in cursor.prefix else _programs(cursor.prefix)) if cursor.prefix else []
-    if cursor.place is CursorPlace.COMMENT:
+    if cursor.context is CursorContext.COMMENT:
         return []
     if cursor.words:
         first, *others = cursor.words
@@ -147,10 +147,10 @@ def _in_command(words: tuple[str, ...], prefix: str, commands: CommandTable, ind
     except UsageError:
         return
     options = {name: argument for argument in command.options if argument.is_option for name in argument.names}
-    wanted, place, used, rest = _follow(command, options, words[1:])
+    wanted, preceding, used, rest = _follow(command, options, words[1:])
     if rest is not None:
         if rest.value is Value.COMMAND:
-            yield from _in_command(words[place:], prefix, commands, index)
+            yield from _in_command(words[preceding:], prefix, commands, index)
         elif prefix:
             yield from _files(prefix)
         return

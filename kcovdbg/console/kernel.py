@@ -120,7 +120,7 @@ class Kernel:
     def modules(self) -> tuple[LoadedModule, ...] | None:
         """The loaded modules, with addresses as KCOV records them; None where they are unknown."""
         lines = self.lines
-        return None if lines is None else tuple(place.shift(-self.kaslr_offset) for place in lines.module_places())
+        return None if lines is None else tuple(module.shift(-self.kaslr_offset) for module in lines.loaded_modules())
 
     @property
     def module_files(self) -> Mapping[str, str]:
@@ -193,9 +193,9 @@ class Kernel:
         :param name: of its file: ``vmlinux``, ``ext4.ko``.
         """
         stem = name.partition(".ko")[0].replace("-", "_")
-        for place in self.modules or ():
-            if place.name == stem:
-                return dict(place.sections).get(".text")
+        for module in self.modules or ():
+            if module.name == stem:
+                return dict(module.sections).get(".text")
         if name.lower().startswith(("vmlinux", "bzimage", "image")):
             for symbol in ("_text", "_stext"):
                 with contextlib.suppress(KcovdbgError):

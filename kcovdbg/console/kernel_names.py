@@ -17,7 +17,7 @@ from kcovdbg.model.location import Frame, LoadedModule, Location
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.pc_convention import PointSet, list_points
 from kcovdbg.records.pc_names import LocationCache, OtherCode
-from kcovdbg.symbols.coverage_points import find_place_points
+from kcovdbg.symbols.coverage_points import points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
@@ -40,7 +40,7 @@ class LineSource(Modules, Protocol):
     def module_files(self) -> Iterator[str]:
         """Yield the source files of loaded modules, some more than once."""
 
-    def module_places(self) -> tuple[LoadedModule, ...]:
+    def loaded_modules(self) -> tuple[LoadedModule, ...]:
         """Return where the code of loaded modules is."""
 
 
@@ -131,15 +131,15 @@ def make_source_tree(
     return SourceTree(folders, build_directory=directory, image=image, substitutions=substitutions)
 
 
-def find_module_sets(places: Iterable[LoadedModule], paths: Mapping[str, str]) -> Iterator[PointSet]:
+def find_module_sets(modules: Iterable[LoadedModule], paths: Mapping[str, str]) -> Iterator[PointSet]:
     """Iterate over the coverage points of modules whose files are at hand.
 
-    :param places: where modules are, with addresses as KCOV records them.
+    :param modules: with addresses as KCOV records them.
     :param paths: of their files, by build ID.
     """
-    for place in places:
-        path = paths.get(place.build_id or "")
-        if path is not None and place.sections:
+    for module in modules:
+        path = paths.get(module.build_id or "")
+        if path is not None and module.sections:
             # Points of a file that cannot be read are unknown.
             with contextlib.suppress(TargetError):
-                yield list_points(find_place_points(place, path), place.span, place.name)
+                yield list_points(points_of_loaded(module, path), module.span, module.name)

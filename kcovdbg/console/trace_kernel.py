@@ -25,7 +25,7 @@ from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
 from kcovdbg.records.pc_convention import PointSet
 from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
-from kcovdbg.symbols.coverage_points import PointKind, find_place_points
+from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Fallback
 from kcovdbg.symbols.table_cache import open_table
@@ -54,37 +54,37 @@ class TraceModules:
     image = None
 
     def __init__(self, headers: Iterable[TraceHeader], files: Iterable[ModuleFile]) -> None:
-        self.places = _choose_places(place for header in headers for place in header.recorded_modules)
+        self.loaded = _choose_modules(module for header in headers for module in header.recorded_modules)
         """With addresses as KCOV records them."""
-        self._map = ModuleMap(self.places)
+        self._map = ModuleMap(self.loaded)
         self.problem: str | None = None
         """Why modules have no source lines, None where they may have."""
         self._find_frames: Fallback = _no_frames
         self._paths = {file.build_id: file.path for file in files}
-        if any(place.build_id in self._paths for place in self.places):
+        if any(module.build_id in self._paths for module in self.loaded):
             try:
                 from kcovdbg.target.drgn.lines import ModuleLines
             except ImportError:
                 self.problem = "records in modules have no source lines: these need drgn"
             else:
-                self._find_frames = ModuleLines(self.places, self._paths).frames_at
+                self._find_frames = ModuleLines(self.loaded, self._paths).frames_at
 
     def find_points(self) -> Mapping[int, PointKind]:
         """Return the coverage points of the modules whose files are known, as KCOV records them."""
         points: dict[int, PointKind] = {}
-        for place in self.places:
-            path = self._paths.get(place.build_id or "")
+        for module in self.loaded:
+            path = self._paths.get(module.build_id or "")
             if path is not None:
-                points.update(find_place_points(place, path))
+                points.update(points_of_loaded(module, path))
         return points
 
     def find_sets(self) -> Sequence[PointSet]:
         """Return the same, by module."""
-        return tuple(find_module_sets(self.places, self._paths))
+        return tuple(find_module_sets(self.loaded, self._paths))
 
-    def module_places(self) -> tuple[LoadedModule, ...]:
+    def loaded_modules(self) -> tuple[LoadedModule, ...]:
         """Return where the code of the modules is."""
-        return self.places
+        return self.loaded
 
     def module_files(self) -> Iterator[str]:
         """Yield nothing: which files the modules are from is unknown."""
@@ -120,17 +120,17 @@ def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
     return ()
 
 
-def _choose_places(places: Iterable[LoadedModule]) -> tuple[LoadedModule, ...]:
-    """Return one place for each module, behind all others where another boot had another module there."""
+def _choose_modules(modules: Iterable[LoadedModule]) -> tuple[LoadedModule, ...]:
+    """Return each module once, behind all others where another boot had another module there."""
     found: dict[tuple[str, str | None], LoadedModule] = {}
-    for place in places:
-        if place.key in found or not place.sections:
+    for module in modules:
+        if module.key in found or not module.sections:
             continue
-        start, end = place.span
+        start, end = module.span
         spans = [other.span for other in found.values()]
         if any(start < other_end and other_start < end for other_start, other_end in spans):
-            place = place.shift(page_align(max(other_end for _, other_end in spans)) - page_align_down(start))
-        found[place.key] = place
+            module = module.shift(page_align(max(other_end for _, other_end in spans)) - page_align_down(start))
+        found[module.key] = module
     return tuple(found.values())
 
 
@@ -194,7 +194,7 @@ def _open_table_target(
         table,
         f"the cached table of build-id {build_id}",
         machine=None if own is None else own.machine,
-        lines=modules if modules.places else None,
+        lines=modules if modules.loaded else None,
     )
 
 

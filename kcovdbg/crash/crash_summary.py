@@ -100,17 +100,17 @@ def summarize_crash(context: Context) -> CrashSummary:
         return CrashSummary(errors=(f"crashed task unknown: {error}" if error else "no task crashed",))
     errors: list[str] = []
     fields = task.fields
-    place = _Place()
+    origin = _Origin()
     try:
         assert context.target.stacks is not None
         # The stack of an oops that kdump saved begins where it happened; so does that of a task that hangs or stalls.
         is_clean = crashed.reporter is not None or crashed.report.title is not None
-        found = _find_place(context.target.stacks.stack_trace(fields.address), is_clean=is_clean)
+        found = _find_origin(context.target.stacks.stack_trace(fields.address), is_clean=is_clean)
         if found is None:
             errors.append("the stack shows no crash")
         else:
-            place = found
-            if place.function is None:
+            origin = found
+            if origin.function is None:
                 errors.append("no debug info for the code in which the crash began")
     except KcovdbgError as problem:
         errors.append(str(problem))
@@ -122,15 +122,15 @@ def summarize_crash(context: Context) -> CrashSummary:
         fields.pid,
         fields.comm,
         None if task.role is None else task.role.value,
-        *place,
+        *origin,
         None if call is None else call.name or str(call.number),
         None if call is None else syscall_text(call),
         errors,
     )
 
 
-class _Place(NamedTuple):
-    """The function and place where a crash began."""
+class _Origin(NamedTuple):
+    """The function and the address where a crash began."""
 
     function: str | None = None
     """The function into which the code was compiled: the one that the kernel's own report names."""
@@ -138,11 +138,11 @@ class _Place(NamedTuple):
     line: int | None = None
 
 
-def _find_place(stack: Sequence[StackFrame], *, is_clean: bool) -> _Place | None:
+def _find_origin(stack: Sequence[StackFrame], *, is_clean: bool) -> _Origin | None:
     number = find_fault(stack)
     if number is None and is_clean:
         number = find_origin([frame.function for frame in stack])
     if number is None:
         return None
     compiled = next((frame for frame in stack[number:] if not frame.is_inline), stack[number])
-    return _Place(compiled.function, stack[number].file, stack[number].line)
+    return _Origin(compiled.function, stack[number].file, stack[number].line)

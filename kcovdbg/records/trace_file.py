@@ -155,7 +155,7 @@ class TraceHeader:
     @property
     def recorded_modules(self) -> tuple[LoadedModule, ...]:
         """The loaded modules, with addresses as KCOV records them; none where that is unknown."""
-        return tuple(place.shift(-self.kaslr_offset) for place in self.modules or () if self.kaslr_offset is not None)
+        return tuple(module.shift(-self.kaslr_offset) for module in self.modules or () if self.kaslr_offset is not None)
 
 
 def side_path(path: Path) -> Path:
@@ -303,11 +303,11 @@ def _parse_modules(content: Any) -> tuple[LoadedModule, ...] | None:
         try:
             build_id = module["build_id"]
             sections = tuple((str(name), int(address, 16)) for name, address in module["sections"].items())
-            place = LoadedModule(str(module["name"]), build_id and str(build_id).lower(), int(module["size"]), sections)
+            loaded = LoadedModule(str(module["name"]), build_id and str(build_id).lower(), int(module["size"]), sections)
         except (AttributeError, KeyError, TypeError, ValueError):
             continue
-        if is_word(place.size) and all(is_word(address) for _, address in sections):
-            found.append(place)
+        if is_word(loaded.size) and all(is_word(address) for _, address in sections):
+            found.append(loaded)
     return tuple(found)
 
 

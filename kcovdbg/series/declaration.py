@@ -65,7 +65,7 @@ class ModeFlag(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BufferPlace:
+class BufferFacts:
     """The facts about a buffer before it is read."""
 
     name: str
@@ -251,7 +251,7 @@ class Series:
     """More flag bits of a task's mode word; of a series that types do not show, they are masked in every kernel."""
     combined_modes: tuple[frozenset[str], ...] = ()
     """Enumerators, with prefix, that a mode combines, where modes are bits. Such a mode is named by all of them."""
-    encode: Callable[[Target, BufferPlace, Encoding], Encoded] | None = None
+    encode: Callable[[Target, BufferFacts, Encoding], Encoded] | None = None
     """Refine how a buffer is to be read by what the kernel's own members say. Raises ReadError and MissingTypeError."""
     layout_by_mode: bool = False
     """Whether the place of a buffer's count depends on the mode: then no format is guessed."""

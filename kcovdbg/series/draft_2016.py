@@ -10,7 +10,7 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.generations import KCOV, Era
 from kcovdbg.abi.record import Codec, Encoding, RecordKind, make_encoding
 from kcovdbg.errors import MissingSymbolError
-from kcovdbg.series.declaration import BufferPlace, Detection, Encoded, Series, SeriesMember, Variant
+from kcovdbg.series.declaration import BufferFacts, Detection, Encoded, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
 
@@ -42,9 +42,9 @@ def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
     return Detection(frozenset({WORDS_32, VMA_REFERENCES}), enumerators=() if enumerators else (_MODE,))
 
 
-def _encode(target: Target, place: BufferPlace, encoding: Encoding) -> Encoded:
+def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
     """Add the upper half of the text's addresses. The posting does not subtract the KASLR offset."""
-    del place
+    del facts
     try:
         upper = target.symbol("_stext").address >> 32 << 32
     except MissingSymbolError:

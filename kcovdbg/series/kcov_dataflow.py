@@ -23,7 +23,7 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov, name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.series.declaration import BufferPlace, Detection, Device, DeviceSections, Encoded, Series, SeriesMember, Variant
+from kcovdbg.series.declaration import BufferFacts, Detection, Device, DeviceSections, Encoded, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
 
@@ -502,9 +502,9 @@ def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
     return None if find_member(target, TASK, _OF_ALL) is None else Detection(early, IN_KCOV)
 
 
-def _encode(target: Target, place: BufferPlace, encoding: Encoding) -> Encoded:
+def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
     """Note that early postings do not subtract the KASLR offset."""
-    del place
+    del facts
     return Encoded(replace(encoding, base=-target.kaslr_offset) if encoding.codec == EARLY_CODEC else encoding)
 
 

@@ -17,7 +17,7 @@ from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Session
 from kcovdbg.series.declaration import (
     READ_PARTS,
-    BufferPlace,
+    BufferFacts,
     BufferReader,
     Detection,
     Encoded,
@@ -252,8 +252,8 @@ def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
     return Detection(frozenset({EXT_RECORDS}), VARIANT)
 
 
-def _encode(target: Target, place: BufferPlace, encoding: Encoding) -> Encoded:
-    if place.owner is None or not read_flag(target, *place.owner):
+def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
+    if facts.owner is None or not read_flag(target, *facts.owner):
         return Encoded(encoding)
     return Encoded(make_encoding(PC_EXT, target.word_size, target.big_endian))
 

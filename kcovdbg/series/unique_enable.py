@@ -28,7 +28,7 @@ from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import SavedState, Session
 from kcovdbg.series.declaration import (
     READ_PARTS,
-    BufferPlace,
+    BufferFacts,
     BufferReader,
     Detection,
     Encoded,
@@ -417,17 +417,17 @@ def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
     return Detection(frozenset({STATE_STRUCT}), STATE_ONLY)
 
 
-def _encode(target: Target, place: BufferPlace, encoding: Encoding) -> Encoded:
+def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
     """Find the bitmap: it is what lies before the trace."""
-    if place.owner is None:
+    if facts.owner is None:
         return Encoded(encoding)
-    state = read_kcov_state(target, *place.owner)
-    before = state.trace - place.address if state.trace else 0
+    state = read_kcov_state(target, *facts.owner)
+    before = state.trace - facts.address if state.trace else 0
     words = (before if state.bitmap_size is None else state.bitmap_size // 8) // target.word_size
     if words <= 0:
         return Encoded(encoding)
-    if place.size is not None and words >= place.size:
-        return Encoded(encoding, (f"bitmap of {words} words does not fit the buffer of {place.size} words; ignored",))
+    if facts.size is not None and words >= facts.size:
+        return Encoded(encoding, (f"bitmap of {words} words does not fit the buffer of {facts.size} words; ignored",))
     return Encoded(replace(encoding, prefix_words=words))
 
 

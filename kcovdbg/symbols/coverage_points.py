@@ -330,7 +330,7 @@ def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
     return found
 
 
-def find_place_points(place: LoadedModule, path: str) -> Mapping[int, PointKind]:
+def points_of_loaded(module: LoadedModule, path: str) -> Mapping[int, PointKind]:
     """Return the points of a module where it is loaded.
 
     :param path: of its file.
@@ -338,4 +338,4 @@ def find_place_points(place: LoadedModule, path: str) -> Mapping[int, PointKind]
     """
     with ElfFile(path) as elf:
         of_section = find_file_points(elf)
-    return {address + offset: kind for name, address in place.sections for offset, kind in of_section.get(name, {}).items()}
+    return {address + offset: kind for name, address in module.sections for offset, kind in of_section.get(name, {}).items()}

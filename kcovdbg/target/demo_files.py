@@ -29,9 +29,9 @@ def find_demo() -> Path:
     :raises TargetError: when this installation has none.
     """
     # An installed package has a copy of what a checkout keeps elsewhere.
-    for place in (_PACKAGE / "demo", _CHECKOUT / "examples" / "demo"):
-        if (place / _SLICE).exists():
-            return place
+    for folder in (_PACKAGE / "demo", _CHECKOUT / "examples" / "demo"):
+        if (folder / _SLICE).exists():
+            return folder
     raise TargetError("this installation has no demo", hint="open the running kernel: kcovdbg -k")
 
 
@@ -40,17 +40,17 @@ def list_demo_files() -> tuple[DemoFile, ...]:
 
     :raises TargetError: when this installation has none.
     """
-    place = find_demo()
-    calls = place / "calls"
+    folder = find_demo()
+    calls = folder / "calls"
     if not calls.exists():
         # A checkout has it among its tests.
-        calls = _CHECKOUT / (place / "calls.txt").read_text().splitlines()[-1]
+        calls = _CHECKOUT / (folder / "calls.txt").read_text().splitlines()[-1]
     files = (
         # In this order, since GDB warns of an image that is newer than its core.
-        DemoFile("vmlinux", "the kernel image with debug info", place / "vmlinux.zst"),
-        DemoFile("vmcore", "the guest of --demo, stopped in a softirq section", place / _SLICE),
-        DemoFile("kcovlab_keep.ko", "a module of the guest with debug info", place / "kcovlab_keep.ko.zst"),
-        DemoFile("kcovlab_damage.ko", "the module that damaged KCOV's state", place / "kcovlab_damage.ko.zst"),
+        DemoFile("vmlinux", "the kernel image with debug info", folder / "vmlinux.zst"),
+        DemoFile("vmcore", "the guest of --demo, stopped in a softirq section", folder / _SLICE),
+        DemoFile("kcovlab_keep.ko", "a module of the guest with debug info", folder / "kcovlab_keep.ko.zst"),
+        DemoFile("kcovlab_damage.ko", "the module that damaged KCOV's state", folder / "kcovlab_damage.ko.zst"),
         DemoFile("modules/kcovlab_keep.c", "the source of kcovlab_keep", find_demo_source() / "modules" / "kcovlab_keep.c"),
         DemoFile("calls/vmlinux", "another kernel image, with function names only", calls / "vmlinux.zst"),
         DemoFile("calls/vmcore", "its guest, whose kernel records entries and exits of functions", calls / "slice.zst"),
@@ -63,8 +63,8 @@ def find_demo_source() -> Path:
 
     :raises TargetError: when this installation has no demo.
     """
-    place = find_demo()
-    return place if (place / "modules").exists() else _CHECKOUT / "tests" / "lab"
+    folder = find_demo()
+    return folder if (folder / "modules").exists() else _CHECKOUT / "tests" / "lab"
 
 
 def open_arguments() -> tuple[str, tuple[str, ...]]:
@@ -72,5 +72,5 @@ def open_arguments() -> tuple[str, tuple[str, ...]]:
 
     :raises TargetError: when this installation has none.
     """
-    place = find_demo()
-    return str(place / _SLICE), tuple(str(path) for path in sorted((*place.glob("vmlinux*"), *place.glob("*.ko*"))))
+    folder = find_demo()
+    return str(folder / _SLICE), tuple(str(path) for path in sorted((*folder.glob("vmlinux*"), *folder.glob("*.ko*"))))

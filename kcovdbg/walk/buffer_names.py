@@ -15,7 +15,7 @@ from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.state import Part, StateSource
 from kcovdbg.model.task import Role, SavedState, Task, TaskFiles
 from kcovdbg.series import table
-from kcovdbg.series.declaration import BufferPlace, Device, SecondBuffer
+from kcovdbg.series.declaration import BufferFacts, Device, SecondBuffer
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
@@ -25,7 +25,7 @@ _FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tT
 _FREE_LIST_REMARK: Final = "on the free list: list pointers overlay the count, and records are left over from earlier use"
 
 
-def find_place(target: Target, layout: Layout, source: StateSource, name: str) -> BufferPlace:
+def find_buffer_facts(target: Target, layout: Layout, source: StateSource, name: str) -> BufferFacts:
     """Find the buffer with this name.
 
     :raises UsageError: if the name has no such form.
@@ -34,17 +34,17 @@ def find_place(target: Target, layout: Layout, source: StateSource, name: str) -
     check_name(name)
     kind, colon, rest = name.partition(":")
     if not colon:
-        return _with_edges(target, layout, _place_of_task(layout, source, name, _number(name, name, 10)))
+        return _with_edges(target, layout, _facts_of_task(layout, source, name, _number(name, name, 10)))
     if kind == "kcov":
-        return _place_of_object(target, layout, source, name, strip_tag(target, _number(rest, name)))
+        return _facts_of_object(target, layout, source, name, strip_tag(target, _number(rest, name)))
     if kind in table.device_names():
-        return _place_of_device(target, source, name, kind, rest)
+        return _facts_of_device(target, source, name, kind, rest)
     if kind == "area":
-        return _place_of_area(target, layout, source, name, strip_tag(target, _number(rest, name)))
+        return _facts_of_area(target, layout, source, name, strip_tag(target, _number(rest, name)))
     if kind == "fd":
         pid, _, fd = rest.partition("/")
-        return _place_of_descriptor(target, layout, source, name, _number(pid, name, 10), _number(fd, name, 10))
-    return _place_of_saved(layout, source, name, rest)
+        return _facts_of_descriptor(target, layout, source, name, _number(pid, name, 10), _number(fd, name, 10))
+    return _facts_of_saved(layout, source, name, rest)
 
 
 def check_name(name: str) -> None:
@@ -87,14 +87,14 @@ def _find_task(source: StateSource, tid: int) -> Task:
     return next((task for task in found if task.fields.kcov_area), found[0])
 
 
-def _place_of_task(layout: Layout, source: StateSource, name: str, tid: int) -> BufferPlace:
-    return _place_of_found(layout, source, name, _find_task(source, tid))
+def _facts_of_task(layout: Layout, source: StateSource, name: str, tid: int) -> BufferFacts:
+    return _facts_of_found(layout, source, name, _find_task(source, tid))
 
 
-def _place_of_found(layout: Layout, source: StateSource, name: str, task: Task) -> BufferPlace:
+def _facts_of_found(layout: Layout, source: StateSource, name: str, task: Task) -> BufferFacts:
     fields = task.fields
     if fields.kcov_area:
-        return BufferPlace(
+        return BufferFacts(
             name=name,
             address=fields.kcov_area,
             size=fields.kcov_size,
@@ -113,10 +113,10 @@ def _place_of_found(layout: Layout, source: StateSource, name: str, task: Task) 
             continue
         kcov = source.kcov(pointer)
         if kcov.area:
-            return _place_of_fields(layout, name, kcov, fields.pid, fields.comm)
+            return _facts_of_fields(layout, name, kcov, fields.pid, fields.comm)
     for session in _device_sessions(source):
         if session.task == fields.address and session.area:
-            return _place_of_device_session(source, name, session)
+            return _facts_of_device_session(source, name, session)
     problem = f"task {fields.pid} ({fields.comm}) has no coverage buffer"
     if task.errors:
         problem += f": {task.errors[0]}"
@@ -133,7 +133,7 @@ def _doubt_mode(layout: Layout, whose: str, word: int | None) -> str | None:
     return None if is_known(mode) else f"mode {mode} of the {whose} has no name in the debug info"
 
 
-def _place_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | None, comm: str | None) -> BufferPlace:
+def _facts_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | None, comm: str | None) -> BufferFacts:
     if not kcov.area:
         raise KcovdbgError(
             f"struct kcov at {kcov.address:#x} has no buffer",
@@ -141,7 +141,7 @@ def _place_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | Non
         )
     mode = None if kcov.mode is None else layout.object_mode_name(kcov.mode)
     doubt = _doubt_mode(layout, "object", kcov.mode)
-    return BufferPlace(
+    return BufferFacts(
         name=name, address=kcov.area, size=kcov.size, mode=mode, kcov=kcov.address, pid=pid, comm=comm, doubt=doubt
     )
 
@@ -151,12 +151,12 @@ def _owner(source: StateSource, kcov: KcovFields) -> tuple[int | None, str | Non
     return (None, None) if task is None else (task.pid, task.comm)
 
 
-def _place_of_object(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> BufferPlace:
+def _facts_of_object(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> BufferFacts:
     kcov = source.kcov(address)
-    return _with_edges(target, layout, _place_of_fields(layout, name, kcov, *_owner(source, kcov)))
+    return _with_edges(target, layout, _facts_of_fields(layout, name, kcov, *_owner(source, kcov)))
 
 
-def _with_edges(target: Target, layout: Layout, place: BufferPlace) -> BufferPlace:
+def _with_edges(target: Target, layout: Layout, facts: BufferFacts) -> BufferFacts:
     """Add the second buffer where it is written, and name the other one.
 
     A task's own fields only know the object's first buffer.
@@ -164,42 +164,42 @@ def _with_edges(target: Target, layout: Layout, place: BufferPlace) -> BufferPla
     :raises KcovdbgError: if only the second buffer is written and cannot be found: the first one would mislead.
     """
     second = layout.traits.second_buffer
-    if second is None or place.private:
-        return place
-    if place.mode not in second.alone | second.both:
-        return _with_left_edges(target, layout, second, place)
+    if second is None or facts.private:
+        return facts
+    if facts.mode not in second.alone | second.both:
+        return _with_left_edges(target, layout, second, facts)
     try:
-        if place.kcov is None:
+        if facts.kcov is None:
             raise MissingTypeError("the object is unknown")  # noqa: TRY301
-        edges = second.find(target, place.kcov)
+        edges = second.find(target, facts.kcov)
     except (MissingTypeError, ReadError) as error:
         problem = f"buffer of edges cannot be found: {error}"
-        if place.mode in second.alone:
-            raise KcovdbgError(problem, hint=f"the buffer of addresses is area:{place.address:#x}") from None
-        return replace(place, remarks=(*place.remarks, problem))
-    if place.mode in second.alone:
-        remark = f"edges, in area:{edges:#x}; the object's buffer of addresses is area:{place.address:#x}"
-        return replace(place, address=edges, remarks=(*place.remarks, remark))
-    remark = f"addresses, in area:{place.address:#x}; edges are in a buffer of their own: area:{edges:#x}"
-    return replace(place, remarks=(*place.remarks, remark), edges=edges)
+        if facts.mode in second.alone:
+            raise KcovdbgError(problem, hint=f"the buffer of addresses is area:{facts.address:#x}") from None
+        return replace(facts, remarks=(*facts.remarks, problem))
+    if facts.mode in second.alone:
+        remark = f"edges, in area:{edges:#x}; the object's buffer of addresses is area:{facts.address:#x}"
+        return replace(facts, address=edges, remarks=(*facts.remarks, remark))
+    remark = f"addresses, in area:{facts.address:#x}; edges are in a buffer of their own: area:{edges:#x}"
+    return replace(facts, remarks=(*facts.remarks, remark), edges=edges)
 
 
-def _with_left_edges(target: Target, layout: Layout, second: SecondBuffer, place: BufferPlace) -> BufferPlace:
+def _with_left_edges(target: Target, layout: Layout, second: SecondBuffer, facts: BufferFacts) -> BufferFacts:
     """Add the second buffer of an object that is not enabled, if it has records: the kernel does not keep its last mode."""
-    if place.kcov is None or place.mode is None or is_tracing(place.mode):
-        return place
+    if facts.kcov is None or facts.mode is None or is_tracing(facts.mode):
+        return facts
     try:
-        edges = second.find(target, place.kcov)
+        edges = second.find(target, facts.kcov)
         if not read_count(target, layout, edges, second.mode):
-            return place
+            return facts
     except (MissingTypeError, ReadError):
         # objects reports it.
-        return place
+        return facts
     remark = f"edges are left in the object's other buffer: area:{edges:#x}"
-    return replace(place, edges=edges, remarks=(*place.remarks, remark))
+    return replace(facts, edges=edges, remarks=(*facts.remarks, remark))
 
 
-def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, name: str, pid: int, fd: int) -> BufferPlace:
+def _facts_of_descriptor(target: Target, layout: Layout, source: StateSource, name: str, pid: int, fd: int) -> BufferFacts:
     # A thread has the table of its process, unless it has one for itself.
     tasks = source.read(Part.TASKS).task_fields
     task = next((task for task in tasks if task.pid == pid), None)
@@ -207,26 +207,26 @@ def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, na
     for address, kcov in source.read(Part.OBJECTS).objects.items():
         for reference in kcov.references:
             if reference.kind == "fd" and reference.fd == fd and reference.pid in sharers:
-                return _place_of_object(target, layout, source, name, address)
+                return _facts_of_object(target, layout, source, name, address)
     for device in source.read(Part.DEVICES).devices:
         for kcov in device.objects.values():
             if any(found.kind == "fd" and found.fd == fd and found.pid in sharers for found in kcov.references):
-                return _place_of_device_object(source, name, kcov)
+                return _facts_of_device_object(source, name, kcov)
     raise KcovdbgError(f"descriptor {fd} of task {pid} is not KCOV's", hint="objects lists those that are")
 
 
-def _place_of_device(target: Target, source: StateSource, name: str, device: str, rest: str) -> BufferPlace:
+def _facts_of_device(target: Target, source: StateSource, name: str, device: str, rest: str) -> BufferFacts:
     """Find a buffer of a device of a posted series: of a task, or of an object."""
     if rest.isdecimal():
         tid = int(rest)
         for session in _device_sessions(source):
             if session.device == device and session.pid == tid and session.area:
-                return _place_of_device_session(source, name, session)
+                return _facts_of_device_session(source, name, session)
         raise KcovdbgError(f"task {tid} has no session of {device}", hint="tasks lists sessions")
     address = strip_tag(target, _number(rest, name))
     for state in source.read(Part.DEVICES).devices:
         if state.name == device and address in state.objects:
-            return _place_of_device_object(source, name, state.objects[address])
+            return _facts_of_device_object(source, name, state.objects[address])
     raise KcovdbgError(f"no object of {device} is known at {address:#x}", hint="objects lists known objects")
 
 
@@ -238,12 +238,12 @@ def _device(source: StateSource, name: str | None) -> Device:
     return next(table.find_device(state.feature) for state in source.read(Part.DEVICES).devices if state.name == name)
 
 
-def _place_of_device_session(source: StateSource, name: str, session: DeviceSession) -> BufferPlace:
+def _facts_of_device_session(source: StateSource, name: str, session: DeviceSession) -> BufferFacts:
     fields = None
     if session.kcov:
         kcov = next((state.objects.get(session.kcov) for state in source.read(Part.DEVICES).devices), None)
         fields = None if kcov is None else kcov.fields
-    return BufferPlace(
+    return BufferFacts(
         name=name,
         address=session.area or 0,
         size=session.size,
@@ -254,13 +254,13 @@ def _place_of_device_session(source: StateSource, name: str, session: DeviceSess
     )
 
 
-def _place_of_device_object(source: StateSource, name: str, kcov: Kcov) -> BufferPlace:
+def _facts_of_device_object(source: StateSource, name: str, kcov: Kcov) -> BufferFacts:
     device, fields = _device(source, kcov.device), kcov.fields
     if fields is None or not fields.area:
         raise KcovdbgError(
             f"the object of {device.name} at {kcov.address or 0:#x} has no buffer", hint=f"it comes with {device.init_request}"
         )
-    return BufferPlace(
+    return BufferFacts(
         name=name,
         address=fields.area,
         size=fields.size,
@@ -270,24 +270,24 @@ def _place_of_device_object(source: StateSource, name: str, kcov: Kcov) -> Buffe
     )
 
 
-def _place_of_saved(layout: Layout, source: StateSource, name: str, which: str) -> BufferPlace:
+def _facts_of_saved(layout: Layout, source: StateSource, name: str, which: str) -> BufferFacts:
     by_task = which.startswith("t")
     number = _number(which.removeprefix("t"), name, 10)
     for saved in source.read(Part.SAVED).saved:
         if (saved.pid if by_task else saved.cpu) == number and saved.area:
-            return _place_of_session(layout, source, name, saved)
+            return _facts_of_session(layout, source, name, saved)
     whose = f"task {number}" if by_task else f"CPU {number}"
     raise KcovdbgError(f"{whose} has no saved session with a buffer", hint="saved lists saved sessions")
 
 
-def _place_of_session(layout: Layout, source: StateSource, name: str, saved: SavedState) -> BufferPlace:
+def _facts_of_session(layout: Layout, source: StateSource, name: str, saved: SavedState) -> BufferFacts:
     private = False
     if saved.kcov:
         try:
             private = source.kcov(saved.kcov).area != saved.area
         except (ReadError, MissingTypeError):
             private = False
-    return BufferPlace(
+    return BufferFacts(
         name=name,
         address=saved.area or 0,
         size=saved.size,
@@ -300,39 +300,39 @@ def _place_of_session(layout: Layout, source: StateSource, name: str, saved: Sav
     )
 
 
-def _place_of_area(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> BufferPlace:
+def _facts_of_area(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> BufferFacts:
     for task in source.read(Part.TASKS).tasks:
         if task.fields.kcov_area == address:
-            return _as_first(layout, replace(_place_of_found(layout, source, name, task), address=address))
+            return _as_first(layout, replace(_facts_of_found(layout, source, name, task), address=address))
         if task.saved is not None and task.saved.area == address:
-            return _place_of_session(layout, source, name, task.saved)
+            return _facts_of_session(layout, source, name, task.saved)
     for area in source.read(Part.AREAS).areas:
         if area.address == address:
             # Idle areas of CPUs are on no list: nothing overlays their count.
             cached = area.state == "cached" and area.cpu is None
             remarks = (_FREE_LIST_REMARK,) if cached else () if area.state == "in-use" else ("no section uses the area",)
-            return BufferPlace(
+            return BufferFacts(
                 name=name, address=address, size=area.size, mode=None, cached=cached, private=True, remarks=remarks
             )
     for kcov in source.read(Part.OBJECTS).objects.values():
         if kcov.fields is None:
             continue
         if kcov.fields.area == address:
-            return _as_first(layout, _place_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm))
+            return _as_first(layout, _facts_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm))
         second = layout.traits.second_buffer
         if second is not None and kcov.fields.area and _is_second(target, second, kcov.address, address):
-            place = _place_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm)
-            return replace(place, address=address, mode=second.mode, doubt=None)
+            facts = _facts_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm)
+            return replace(facts, address=address, mode=second.mode, doubt=None)
     for device in source.read(Part.DEVICES).devices:
         for session in device.sessions:
             if session.area == address and session.depth:
-                return _place_of_device_session(source, name, session)
+                return _facts_of_device_session(source, name, session)
         for found in device.objects.values():
             if found.fields is not None and found.fields.area == address:
-                return _place_of_device_object(source, name, found)
+                return _facts_of_device_object(source, name, found)
     size = _vmalloc_size(target, address)
     words = None if size is None else size // layout.buffer_word
-    return BufferPlace(name, address, words, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",))
+    return BufferFacts(name, address, words, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",))
 
 
 def _vmalloc_size(target: Target, address: int) -> int | None:
@@ -345,12 +345,12 @@ def _vmalloc_size(target: Target, address: int) -> int | None:
     return None
 
 
-def _as_first(layout: Layout, place: BufferPlace) -> BufferPlace:
+def _as_first(layout: Layout, facts: BufferFacts) -> BufferFacts:
     """Describe an object's first buffer, in which records of the second one never are."""
     second = layout.traits.second_buffer
-    if second is None or place.mode not in second.alone | second.both:
-        return place
-    return replace(place, mode=second.first_mode)
+    if second is None or facts.mode not in second.alone | second.both:
+        return facts
+    return replace(facts, mode=second.first_mode)
 
 
 def _is_second(target: Target, second: SecondBuffer, kcov: int | None, address: int) -> bool:

@@ -19,26 +19,26 @@ from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, R
 from kcovdbg.model.buffer import Buffer, Gap
 from kcovdbg.model.state import StateSource
 from kcovdbg.series import table
-from kcovdbg.series.declaration import BufferPlace
+from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import read_partly
-from kcovdbg.walk.buffer_names import find_place
+from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
 
 _REACH: Final = 1 << 31
 
 
-def find_encoding(target: Target, layout: Layout, place: BufferPlace) -> tuple[Encoding, tuple[str, ...]]:
+def find_encoding(target: Target, layout: Layout, facts: BufferFacts) -> tuple[Encoding, tuple[str, ...]]:
     """Return how to read a buffer, and what to say about it."""
-    codec = table.codec_of_mode(place.mode, layout.generation.features)
+    codec = table.codec_of_mode(facts.mode, layout.generation.features)
     encoding = record.make_encoding(codec, target.word_size, target.big_endian)
     remarks: list[str] = []
     for series in layout.traits.series:
         if series.encode is None:
             continue
         try:
-            encoding, said = series.encode(target, place, encoding)
+            encoding, said = series.encode(target, facts, encoding)
             remarks += said
         except (ReadError, MissingTypeError) as error:
             remarks.append(f"the buffer may have records of {series.name}: {error}")
@@ -46,19 +46,19 @@ def find_encoding(target: Target, layout: Layout, place: BufferPlace) -> tuple[E
 
 
 def guess_encoding(
-    target: Target, layout: Layout, place: BufferPlace, encoding: Encoding, stored: int, size: int
+    target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int, size: int
 ) -> Encoding | None:
     """Guess the format of a buffer that is not enabled: the kernel does not keep what it was used for last.
 
     :return: None if it is the one that is assumed anyway, or nothing fits.
     """
-    if encoding.codec != PC or encoding.prefix_words or place.mode == DISABLED or target.word_size != 8 or place.cached:
+    if encoding.codec != PC or encoding.prefix_words or facts.mode == DISABLED or target.word_size != 8 or facts.cached:
         return None
-    guessed = _guess(target, layout, place, encoding, stored, min(record.GUESS_WORDS, size - 1))
+    guessed = _guess(target, layout, facts, encoding, stored, min(record.GUESS_WORDS, size - 1))
     return None if guessed in (None, PC) else record.make_encoding(guessed or PC, target.word_size, target.big_endian)
 
 
-def guess_doubtful(target: Target, layout: Layout, place: BufferPlace, encoding: Encoding) -> Encoding:
+def guess_doubtful(target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding) -> Encoding:
     """Guess the format of a buffer whose mode should be known and is not, if its words leave one answer.
 
     :raises KcovdbgError: if they do not.
@@ -68,22 +68,22 @@ def guess_doubtful(target: Target, layout: Layout, place: BufferPlace, encoding:
         return encoding
     guessed = None
     if target.word_size == 8 and not layout.traits.is_laid_out_by_mode:
-        stored = read_stored_count(target, place.address, encoding)
+        stored = read_stored_count(target, facts.address, encoding)
         if stored:
-            guessed = _guess(target, layout, place, encoding, stored, record.GUESS_WORDS)
+            guessed = _guess(target, layout, facts, encoding, stored, record.GUESS_WORDS)
     if guessed is None:
         raise KcovdbgError(
-            f"format of {place.name} is unknown: {place.doubt}",
+            f"format of {facts.name} is unknown: {facts.doubt}",
             hint="info names what the debug info lacks; area:ADDRESS shows the words as they are",
         )
     return record.make_encoding(guessed, target.word_size, target.big_endian)
 
 
-def _guess(target: Target, layout: Layout, place: BufferPlace, encoding: Encoding, stored: int, words: int) -> Codec | None:
+def _guess(target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int, words: int) -> Codec | None:
     text = _text_range(target)
     if text is None:
         return None
-    data, missing = read_partly(target, place.address + 8, words * 8)
+    data, missing = read_partly(target, facts.address + 8, words * 8)
     if missing:
         return None
     codecs = table.guessable_codecs(layout.generation.features)
@@ -128,14 +128,14 @@ def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) 
     :raises KcovdbgError: if there is no such buffer.
     :raises ReadError: if nothing of it can be read.
     """
-    place = find_place(target, layout, source, name)
-    buffer = read_place(target, layout, place)
-    if place.edges is None:
+    facts = find_buffer_facts(target, layout, source, name)
+    buffer = read_found(target, layout, facts)
+    if facts.edges is None:
         return buffer
     second = layout.traits.second_buffer
-    part = replace(place, address=place.edges, mode=None if second is None else second.mode, edges=None, remarks=(), doubt=None)
+    part = replace(facts, address=facts.edges, mode=None if second is None else second.mode, edges=None, remarks=(), doubt=None)
     try:
-        return replace(buffer, edges=read_place(target, layout, part))
+        return replace(buffer, edges=read_found(target, layout, part))
     except ReadError as error:
         return replace(buffer, remarks=(*buffer.remarks, f"buffer of edges cannot be read: {error}"))
 
@@ -148,50 +148,50 @@ class _Bytes(NamedTuple):
     """Offset and size of the parts that could not be read."""
 
 
-def read_place(target: Target, layout: Layout, place: BufferPlace) -> Buffer:
-    """Read a buffer whose place is known.
+def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
+    """Read a buffer by its facts.
 
-    :raises ReadError: if nothing of it can be read, or the place is no kernel address.
+    :raises ReadError: if nothing of it can be read, or its address is none of the kernel.
     """
-    check_pointer(target, place.address, "buffer", layout.buffer_word)
-    place = _with_possible_size(layout, place)
-    encoding, said = find_encoding(target, layout, place)
-    remarks = [*place.remarks, *said]
-    if place.doubt is not None:
-        encoding = guess_doubtful(target, layout, place, encoding)
-        remarks.append(f"{place.doubt}: read as {encoding.codec.noun}, which is a guess")
-    stored = read_stored_count(target, place.address, encoding)
+    check_pointer(target, facts.address, "buffer", layout.buffer_word)
+    facts = _with_possible_size(layout, facts)
+    encoding, said = find_encoding(target, layout, facts)
+    remarks = [*facts.remarks, *said]
+    if facts.doubt is not None:
+        encoding = guess_doubtful(target, layout, facts, encoding)
+        remarks.append(f"{facts.doubt}: read as {encoding.codec.noun}, which is a guess")
+    stored = read_stored_count(target, facts.address, encoding)
     if stored is None:
         remarks.append("page with the count cannot be read: records may be left over from an earlier use")
-    size = _UNKNOWN_SIZE if place.size is None else place.size
+    size = _UNKNOWN_SIZE if facts.size is None else facts.size
     capacity = encoding.capacity(size, layout.buffer_word)
-    if stored and place.doubt is None and (place.mode is None or not is_tracing(place.mode)):
-        guessed = guess_encoding(target, layout, place, encoding, stored, size)
+    if stored and facts.doubt is None and (facts.mode is None or not is_tracing(facts.mode)):
+        guessed = guess_encoding(target, layout, facts, encoding, stored, size)
         if guessed is not None:
             encoding, capacity = guessed, guessed.capacity(size, layout.buffer_word)
             remarks.append(f"nothing collects into the buffer: read as {encoding.codec.noun}, which is a guess")
     bits_set = None
     if encoding.prefix_words:
-        bitmap, missing = read_partly(target, place.address, encoding.count_offset)
+        bitmap, missing = read_partly(target, facts.address, encoding.count_offset)
         bits_set = record.count_bits(bitmap)
         remarks += [f"{sum(size for _, size in missing)} bytes of the bitmap cannot be read"] if missing else []
-    used = 0 if place.cached else capacity if stored is None else min(stored, capacity)
-    if stored is not None and stored > capacity and not place.cached:
-        remarks.append(_clamp_remark(place, stored, capacity))
-        if layout.traits.has_prefix and not (place.mode and is_tracing(place.mode)):
+    used = 0 if facts.cached else capacity if stored is None else min(stored, capacity)
+    if stored is not None and stored > capacity and not facts.cached:
+        remarks.append(_clamp_remark(facts, stored, capacity))
+        if layout.traits.has_prefix and not (facts.mode and is_tracing(facts.mode)):
             # kcov_reset() of such kernels forgets the prefix (kcov-abi.md 6).
             remarks.append("or the buffer starts with a bitmap, whose size the kernel does not keep after a session")
-    read = _read_records(target, place.address, encoding, used)
+    read = _read_records(target, facts.address, encoding, used)
     if len(read.data) < used * encoding.record_size:
         remarks.append(f"count is {used}, but pages are missing from record {len(read.data) // encoding.record_size} on")
         used = len(read.data) // encoding.record_size
         read = read._replace(data=read.data[: used * encoding.record_size])
-    elif target.live and stored is not None and used and not place.cached:
-        stored, used, read, settled = _settle(target, place, encoding, capacity, stored, used, read)
+    elif target.live and stored is not None and used and not facts.cached:
+        stored, used, read, settled = _settle(target, facts, encoding, capacity, stored, used, read)
         remarks += settled
     words = record.decode_words(read.data, encoding)
     if encoding.codec.is_variable:
-        return _split(target, place, encoding, words, _Counted(stored, used, capacity), read.gaps, remarks)
+        return _split(target, facts, encoding, words, _Counted(stored, used, capacity), read.gaps, remarks)
     if stored is None:
         used = _last_written(words, encoding)
         del words[used * encoding.record_words :]
@@ -201,16 +201,16 @@ def read_place(target: Target, layout: Layout, place: BufferPlace) -> Buffer:
         remarks.append(f"{lost} of {used} records cannot be read: pages are missing from record {gaps[0].first} on")
     if used and not gaps and record.pc_words(words, encoding)[used - 1] == 0:
         remarks.append("last record is zero: the kernel raises the count before it writes the record")
-    if place.size is None:
+    if facts.size is None:
         remarks.append("size of the buffer is unknown: it may be full")
     elif stored is not None and used >= capacity > 0:
         remarks.append(full_remark(capacity))
     return replace(
-        _empty_buffer(target, place, encoding),
+        _empty_buffer(target, facts, encoding),
         words=words,
         count=used,
-        stored_count=None if place.cached else stored,
-        capacity=None if place.size is None else capacity,
+        stored_count=None if facts.cached else stored,
+        capacity=None if facts.size is None else capacity,
         bits_set=bits_set,
         gaps=gaps,
         remarks=tuple(remarks),
@@ -227,7 +227,7 @@ class _Counted(NamedTuple):
 
 def _split(
     target: Target,
-    place: BufferPlace,
+    facts: BufferFacts,
     encoding: Encoding,
     words: array[int],
     counted: _Counted,
@@ -244,14 +244,14 @@ def _split(
     elif lost:
         remarks.append(f"the last {lost} of {counted.used} words are no whole record: being written, or overwritten")
     buffer = replace(
-        _empty_buffer(target, place, split),
+        _empty_buffer(target, facts, split),
         words=words,
         count=record.count_records(words, split),
-        stored_count=None if place.cached else counted.stored,
-        capacity=None if place.size is None else counted.capacity,
+        stored_count=None if facts.cached else counted.stored,
+        capacity=None if facts.size is None else counted.capacity,
         remarks=tuple(remarks),
     )
-    if place.size is None:
+    if facts.size is None:
         return replace(buffer, remarks=(*remarks, "size of the buffer is unknown: it may be full"))
     return replace(buffer, remarks=(*remarks, full_words_remark(counted.capacity))) if buffer.full else buffer
 
@@ -261,31 +261,31 @@ def full_words_remark(capacity: int) -> str:
     return f"full: no record fits into the rest of {capacity} words; later ones may be missing"
 
 
-def _empty_buffer(target: Target, place: BufferPlace, encoding: Encoding) -> Buffer:
+def _empty_buffer(target: Target, facts: BufferFacts, encoding: Encoding) -> Buffer:
     """Return a buffer without records, with all that is known before it is read."""
     return Buffer(
-        name=place.name,
+        name=facts.name,
         encoding=encoding,
         words=array("Q"),
         count=0,
-        address=place.address,
-        size=place.size,
-        mode=place.mode,
-        pid=place.pid,
-        comm=place.comm,
-        kcov=place.kcov,
+        address=facts.address,
+        size=facts.size,
+        mode=facts.mode,
+        pid=facts.pid,
+        comm=facts.comm,
+        kcov=facts.kcov,
         kaslr_offset=target.kaslr_offset,
         live=target.live,
-        private=place.private,
+        private=facts.private,
     )
 
 
-def _with_possible_size(layout: Layout, place: BufferPlace) -> BufferPlace:
+def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
     """Treat a size that is larger than any kernel allows as unknown (kcov-abi.md K3)."""
-    if place.size is None or place.size <= _INT_MAX // layout.buffer_word:
-        return place
-    remark = f"size of {place.size} words is corrupt: no buffer is that large; treated as unknown"
-    return replace(place, size=None, remarks=(*place.remarks, remark))
+    if facts.size is None or facts.size <= _INT_MAX // layout.buffer_word:
+        return facts
+    remark = f"size of {facts.size} words is corrupt: no buffer is that large; treated as unknown"
+    return replace(facts, size=None, remarks=(*facts.remarks, remark))
 
 
 def full_remark(capacity: int) -> str:
@@ -293,8 +293,8 @@ def full_remark(capacity: int) -> str:
     return f"full: all {capacity} records are used; later ones may be missing"
 
 
-def _clamp_remark(place: BufferPlace, stored: int, capacity: int) -> str:
-    if place.private:
+def _clamp_remark(facts: BufferFacts, stored: int, capacity: int) -> str:
+    if facts.private:
         return f"count is {stored:#x} but {capacity} records fit: corrupt, as user space cannot write it"
     return f"count is {stored:#x} but {capacity} records fit: written by user space, or corrupt; clamped"
 
@@ -309,7 +309,7 @@ def _read_records(target: Target, address: int, encoding: Encoding, count: int) 
 
 
 def _settle(
-    target: Target, place: BufferPlace, encoding: Encoding, capacity: int, stored: int, used: int, read: _Bytes
+    target: Target, facts: BufferFacts, encoding: Encoding, capacity: int, stored: int, used: int, read: _Bytes
 ) -> tuple[int, int, _Bytes, list[str]]:
     """Read the end of a live buffer again: its last record may be incomplete, and its user may have reset it.
 
@@ -317,14 +317,14 @@ def _settle(
     """
     width = encoding.record_size
     for _ in range(_RETRIES):
-        now = read_stored_count(target, place.address, encoding)
+        now = read_stored_count(target, facts.address, encoding)
         if now is None:
             return stored, used, read, []
         if now >= stored:
             # All counted records are written by now, except the last one if its writer was interrupted.
             offset = (used - 1) * width
             try:
-                last = target.read(place.address + encoding.records_offset + offset, width)
+                last = target.read(facts.address + encoding.records_offset + offset, width)
             except ReadError:
                 return stored, used, read, []
             if last == read.data[offset:]:
@@ -332,7 +332,7 @@ def _settle(
             remark = f"record {used - 1} was written while the buffer was read"
             return stored, used, read._replace(data=read.data[:offset] + last), [remark]
         stored, used = now, min(now, capacity)
-        read = _read_records(target, place.address, encoding, used)
+        read = _read_records(target, facts.address, encoding, used)
         if not used:
             return stored, used, read, ["the buffer was reset while it was read"]
     return stored, used, read, ["the buffer was reset repeatedly while it was read: records of several rounds may be mixed"]
@@ -376,11 +376,11 @@ def read_window(target: Target, layout: Layout, source: StateSource, name: str, 
     :param most: how many to read.
     :raises KcovdbgError: when there is no such buffer, or they cannot be read.
     """
-    place = find_place(target, layout, source, name)
-    encoding, _ = find_encoding(target, layout, place)
-    if encoding.codec.is_variable or place.doubt is not None or most <= 0:
+    facts = find_buffer_facts(target, layout, source, name)
+    encoding, _ = find_encoding(target, layout, facts)
+    if encoding.codec.is_variable or facts.doubt is not None or most <= 0:
         return RecordWindow((), 0)
-    start = place.address + encoding.records_offset + first * encoding.record_size
+    start = facts.address + encoding.records_offset + first * encoding.record_size
     words = record.decode_words(target.read(start, most * encoding.record_size), encoding)
     addresses = record.pc_words(words, encoding)
     pcs = record.pcs_of_words(set(addresses), encoding)

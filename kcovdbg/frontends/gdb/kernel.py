@@ -169,7 +169,7 @@ class OpenKernel:
         self._read_at = key
         return is_same
 
-    def find_symbols_place(self) -> tuple[str, int] | None:
+    def find_symbol_file(self) -> tuple[str, int] | None:
         """Return the file of the kernel's symbols and the offset that they need, None where GDB has them there."""
         image = self.target.lines.image
         return None if image is None or self.has_symbols else (image, self.target.kaslr_offset)
@@ -189,9 +189,9 @@ class OpenKernel:
 
     def _note_symbols(self) -> None:
         self.target.notes = self._notes
-        place = self.find_symbols_place()
-        if place is not None:
-            command = describe_place(*place)
+        found = self.find_symbol_file()
+        if found is not None:
+            command = symbol_file_command(*found)
             self.target.notes += (f"GDB's symbols are not where the kernel is; kcov-show symbols --apply runs {command}",)
 
 
@@ -224,6 +224,6 @@ def _find_debug_files(names: Sequence[str]) -> list[str]:
     return sorted(found, key=lambda name: not found[name])
 
 
-def describe_place(image: str, offset: int) -> str:
+def symbol_file_command(image: str, offset: int) -> str:
     """Return the command that moves GDB's symbols."""
     return f"symbol-file {image} -o {offset:#x}"

@@ -21,7 +21,7 @@ from kcovdbg.console.terminal import Color, Painter, Terminal, wants_color
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
-from kcovdbg.frontends.gdb.kernel import OpenKernel, describe_place
+from kcovdbg.frontends.gdb.kernel import OpenKernel, symbol_file_command
 from kcovdbg.frontends.gdb.link import Fields, Link
 
 if TYPE_CHECKING:
@@ -180,15 +180,15 @@ class Server:
         painter = Painter.colored() if colored else Painter()
         terminal = Terminal(out, err, request["width"], painter, Painter(), workspace.color)
         workspace.find_terminal = lambda _color: terminal
-        places: list[tuple[str, int]] = []
+        moved: list[tuple[str, int]] = []
 
         def move_symbols() -> str:
             self._open(state)
-            place = None if self._kernel is None else self._kernel.find_symbols_place()
-            if place is None:
+            found = None if self._kernel is None else self._kernel.find_symbol_file()
+            if found is None:
                 raise KcovdbgError("GDB's symbols are where the kernel is")
-            places.append(place)
-            return describe_place(*place)
+            moved.append(found)
+            return symbol_file_command(*found)
 
         workspace.move_symbols = move_symbols
         try:
@@ -199,7 +199,7 @@ class Server:
         finally:
             out.flush()
             err.flush()
-        return {"status": status, "symbols": places[-1] if places else None}
+        return {"status": status, "symbols": moved[-1] if moved else None}
 
     def _complete(self, request: Fields) -> Fields:
         from kcovdbg.console.completion import complete_word

@@ -33,7 +33,7 @@ from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.column import NUMBER, Column
 from kcovdbg.console.command import Command, CommandTable, Example, Topic
 from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
-from kcovdbg.console.completion import CursorPlace, find_candidates, find_cursor
+from kcovdbg.console.completion import CursorContext, find_candidates, find_cursor
 from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import RowType
@@ -216,7 +216,7 @@ class LineCompleter(Completer):
         """Yield completions of the word before the cursor."""
         text = document.text_before_cursor
         cursor = find_cursor(text)
-        reads_folders = cursor.place in (CursorPlace.FILE, CursorPlace.SHELL, CursorPlace.PROGRAM)
+        reads_folders = cursor.context in (CursorContext.FILE, CursorContext.SHELL, CursorContext.PROGRAM)
         if reads_folders and not complete_event.completion_requested:
             # Reading a directory can be slow: only on request.
             return

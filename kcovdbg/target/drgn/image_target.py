@@ -27,11 +27,11 @@ _GAP: Final = 1 << 20
 _NAME: Final = b"name="
 
 
-class PlacedModule(NamedTuple):
+class ImageModule(NamedTuple):
     """A module's file, and where its code is taken to be."""
 
     path: str
-    place: LoadedModule
+    loaded: LoadedModule
 
 
 class LinkedCode(NamedTuple):
@@ -86,9 +86,9 @@ class ImageTarget(ProgramTypes):
             end = max((section.address + section.size for section in loaded), default=0)
             prog = open_program(path, start, end, platform_of(elf.header))
         super().__init__(prog)
-        self._modules = tuple(_place_modules(modules, page_align(end) + _GAP))
+        self._modules = tuple(_lay_out_modules(modules, page_align(end) + _GAP))
         for module in self._modules:
-            add_module(prog, module.place, module.path)
+            add_module(prog, module.loaded, module.path)
         self.lines = ImageLines(prog, lambda: self._code)
 
     @property
@@ -114,9 +114,9 @@ class ImageTarget(ProgramTypes):
         """The code of the modules, ascending."""
         return sorted(code for module in self._modules for code in self._link(module))
 
-    def _link(self, module: PlacedModule) -> Iterator[LinkedCode]:
+    def _link(self, module: ImageModule) -> Iterator[LinkedCode]:
         """Yield the sections with a module's code, whose calls lead to where the image and the module have what they call."""
-        starts = dict(module.place.sections)
+        starts = dict(module.loaded.sections)
         with ElfFile(module.path) as elf, open_image(self.image, self.code) as kernel:
 
             def find_address(number: int) -> int | None:
@@ -132,11 +132,11 @@ class ImageTarget(ProgramTypes):
                 start = starts.get(section.name)
                 if start is not None:
                     data = link_section(elf, section, start, find_address)
-                    yield LinkedCode(start, module.place.name, data.ljust(page_align(len(data)), b"\0"))
+                    yield LinkedCode(start, module.loaded.name, data.ljust(page_align(len(data)), b"\0"))
 
 
-def _place_modules(paths: Sequence[str], start: int) -> Iterator[PlacedModule]:
-    """Yield modules with the places that their code is taken to be at, each once.
+def _lay_out_modules(paths: Sequence[str], start: int) -> Iterator[ImageModule]:
+    """Yield modules with the addresses that their code is taken to have, each once.
 
     :param start: the first address that they may have.
     """
@@ -153,7 +153,7 @@ def _place_modules(paths: Sequence[str], start: int) -> Iterator[PlacedModule]:
                     if is_code_section(section.name):
                         texts.append((section.name, at))
                     at = page_align(at + section.size)
-            yield PlacedModule(path, LoadedModule(name, elf.build_id, at - start, tuple(texts)))
+            yield ImageModule(path, LoadedModule(name, elf.build_id, at - start, tuple(texts)))
             start = at
 
 

@@ -118,7 +118,7 @@ class DrgnLines:
                     found.append((module.name, start, end))
         return tuple(found)
 
-    def module_places(self) -> tuple[LoadedModule, ...]:
+    def loaded_modules(self) -> tuple[LoadedModule, ...]:
         """Return where the code of loaded modules is."""
         found: list[LoadedModule] = []
         for module in self._prog.modules():
@@ -166,36 +166,36 @@ class DrgnLines:
 
 
 class ModuleLines:
-    """Source lines of modules at the places where they were loaded.
+    """Source lines of loaded modules.
 
-    :param places: of the modules.
+    :param modules: those that are loaded.
     :param files: their files with debug info, by build ID.
     :raises TargetError: when drgn cannot use one.
     """
 
-    def __init__(self, places: Iterable[LoadedModule], files: Mapping[str, str]) -> None:
+    def __init__(self, modules: Iterable[LoadedModule], files: Mapping[str, str]) -> None:
         self._prog = drgn.Program()
-        for place in places:
-            path = files.get(place.build_id or "")
-            if path is not None and place.sections:
-                add_module(self._prog, place, path)
+        for module in modules:
+            path = files.get(module.build_id or "")
+            if path is not None and module.sections:
+                add_module(self._prog, module, path)
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
         """Return the source location of an instruction; empty where debug info does not cover it."""
         return frames_at(self._prog, address)
 
 
-def add_module(prog: drgn.Program, place: LoadedModule, path: str) -> None:
+def add_module(prog: drgn.Program, loaded: LoadedModule, path: str) -> None:
     """Add a module to a Program.
 
-    :param place: where it is, or is taken to be.
+    :param loaded: where it is, or is taken to be.
     :param path: of its file with debug info.
     :raises TargetError: when drgn cannot use it.
     """
-    module = prog.relocatable_module(place.name, place.span[0], create=True)
-    for name, address in place.sections:
+    module = prog.relocatable_module(loaded.name, loaded.span[0], create=True)
+    for name, address in loaded.sections:
         module.section_addresses[name] = address
-    module.address_range = place.span
+    module.address_range = loaded.span
     _use_file(module, path)
 
 

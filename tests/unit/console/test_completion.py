@@ -11,7 +11,7 @@ from kcovdbg.check.runner import list_rules
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console import completion_index as harvesting
 from kcovdbg.console.command_line import parse_line, quote, split_pieces, unquote
-from kcovdbg.console.completion import Cursor, CursorPlace, complete_word, find_candidates, find_cursor
+from kcovdbg.console.completion import Cursor, CursorContext, complete_word, find_candidates, find_cursor
 from kcovdbg.console.completion_index import LIMIT, Candidate, Choices, CodeIndex, Harvest, Index
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.location import Frame
@@ -207,21 +207,21 @@ def test_menus_are_short_and_in_order():
 @pytest.mark.parametrize(
     ("text", "cursor"),
     [
-        ("", Cursor(CursorPlace.WORD, (), "", 0)),
-        ("tasks", Cursor(CursorPlace.WORD, (), "tasks", 0)),
-        ("tasks ", Cursor(CursorPlace.WORD, ("tasks",), "", 6)),
-        ("tasks 'syz e", Cursor(CursorPlace.WORD, ("tasks",), "syz e", 6)),
-        ('tasks "a\\"b', Cursor(CursorPlace.WORD, ("tasks",), 'a"b', 6)),
-        ("tasks > out", Cursor(CursorPlace.FILE, ("tasks",), "out", 8)),
-        ("tasks >out -", Cursor(CursorPlace.WORD, ("tasks",), "-", 11)),
-        ("tasks | gr", Cursor(CursorPlace.PROGRAM, ("tasks",), "gr", 8)),
-        ("tasks | grep a |so", Cursor(CursorPlace.PROGRAM, ("tasks",), "so", 16)),
-        ("tasks | grep fi", Cursor(CursorPlace.SHELL, ("tasks",), "fi", 13)),
-        ("! ls x", Cursor(CursorPlace.SHELL, (), "x", 5)),
-        ("tasks -a; rem", Cursor(CursorPlace.WORD, (), "rem", 10)),
-        ("remote; tasks -", Cursor(CursorPlace.WORD, ("tasks",), "-", 14)),
-        ("< lo", Cursor(CursorPlace.FILE, (), "lo", 2)),
-        ("tasks # x", Cursor(CursorPlace.COMMENT, ("tasks",), "", 9)),
+        ("", Cursor(CursorContext.WORD, (), "", 0)),
+        ("tasks", Cursor(CursorContext.WORD, (), "tasks", 0)),
+        ("tasks ", Cursor(CursorContext.WORD, ("tasks",), "", 6)),
+        ("tasks 'syz e", Cursor(CursorContext.WORD, ("tasks",), "syz e", 6)),
+        ('tasks "a\\"b', Cursor(CursorContext.WORD, ("tasks",), 'a"b', 6)),
+        ("tasks > out", Cursor(CursorContext.FILE, ("tasks",), "out", 8)),
+        ("tasks >out -", Cursor(CursorContext.WORD, ("tasks",), "-", 11)),
+        ("tasks | gr", Cursor(CursorContext.PROGRAM, ("tasks",), "gr", 8)),
+        ("tasks | grep a |so", Cursor(CursorContext.PROGRAM, ("tasks",), "so", 16)),
+        ("tasks | grep fi", Cursor(CursorContext.SHELL, ("tasks",), "fi", 13)),
+        ("! ls x", Cursor(CursorContext.SHELL, (), "x", 5)),
+        ("tasks -a; rem", Cursor(CursorContext.WORD, (), "rem", 10)),
+        ("remote; tasks -", Cursor(CursorContext.WORD, ("tasks",), "-", 14)),
+        ("< lo", Cursor(CursorContext.FILE, (), "lo", 2)),
+        ("tasks # x", Cursor(CursorContext.COMMENT, ("tasks",), "", 9)),
     ],
 )
 def test_cursor(text, cursor):

@@ -5,7 +5,7 @@ import pytest
 
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part
-from kcovdbg.walk.buffer_names import find_place
+from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.asker import Asker
@@ -23,7 +23,7 @@ def holders(kernel, name, kind):
 
 def place(kernel, name):
     layout = detect_layout(kernel.target)
-    return find_place(kernel.target, layout, StateReader(kernel.target, layout), name).kcov
+    return find_buffer_facts(kernel.target, layout, StateReader(kernel.target, layout), name).kcov
 
 
 def own_table(kernel, tid, name):
