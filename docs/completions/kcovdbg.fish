@@ -490,7 +490,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l wide -d 'show all column
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -s n -x -d 'show at most N rows'
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using export; and test $_shtab_kcovdbg_npos -eq 0' -ka "hex rawcover rawcoverfiles funccover jsonl modoff drcov lcov cobertura folded speedscope chrome" -d 'the format'
+complete -c kcovdbg -n '_shtab_kcovdbg_using export; and test $_shtab_kcovdbg_npos -eq 0' -ka "hex rawcover rawcoverfiles funccover jsonl modoff drcov lcov cobertura" -d 'the format'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a report -d 'write an HTML page: what fills a buffer, source, records, state'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the file to write; - for standard output; required'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l format -xka "auto binary words sancov hex decimal text csv json modoff drcov" -d 'what a trace file without a side file is; default is to find out'

@@ -17,7 +17,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FileCoverage, PointPlace, find_lines
+from kcovdbg.records.coverage import FileCoverage, ModulePoint, find_lines
 from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.symbols.coverage_points import PointKind
 
@@ -125,10 +125,10 @@ class ModuleOffsets:
             at = max(at, last)
         yield from pcs[at:]
 
-    def find_place(self, pc: int, length: int) -> PointPlace:
+    def find_point(self, pc: int, length: int) -> ModulePoint:
         """Return the place of a recorded point, whose call has a length."""
         call = pc - length & WORD_MASK
-        return PointPlace(call, *self._find(call))
+        return ModulePoint(call, *self._find(call))
 
     def _find(self, call: int) -> tuple[str | None, int | None]:
         """Return the module, None for the image, and the offset from the start of its code, None where it is unknown.
@@ -162,23 +162,12 @@ def find_code_ends(context: Context) -> dict[str | None, int]:
     return ends
 
 
-def find_point_places(context: Context, pcs: Iterable[int], length: int, starts: Iterable[str]) -> Iterator[PointPlace]:
-    """Iterate over the places of recorded points.
-
-    :param length: of a call.
-    :param starts: as for :class:`ModuleOffsets`.
-    """
-    offsets = ModuleOffsets(context, starts)
-    for pc in pcs:
-        yield offsets.find_place(pc, length)
-
-
-def find_module_points(context: Context, pcs: array[int], length: int) -> dict[int, PointPlace]:
+def find_module_points(context: Context, pcs: array[int], length: int) -> dict[int, ModulePoint]:
     """Return the places of the points that were recorded in modules, by PC.
 
     :param pcs: ascending.
     :param length: of a call.
     """
     offsets = ModuleOffsets(context, ())
-    places = {pc: offsets.find_place(pc, length) for pc in offsets.outside_image(pcs, length)}
+    places = {pc: offsets.find_point(pc, length) for pc in offsets.outside_image(pcs, length)}
     return {pc: place for pc, place in places.items() if place.module is not None}

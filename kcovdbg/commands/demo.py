@@ -85,7 +85,7 @@ COMMAND: Final = Command(
     row_types=(RowType(_COLUMNS),),
     description=(
         "Writes the core and the kernel image that kcovdbg --demo opens, its modules, and the source of one; and a second "
-        "guest, whose kernel records entries and exits of functions: its task kc-ext is for tree and export speedscope. "
+        "guest, whose kernel records entries and exits of functions: its task kc-ext is for tree. "
         "No file is overwritten."
     ),
     arguments=(

@@ -7,17 +7,17 @@ from argparse import Namespace
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, compress, islice
+from itertools import compress, islice
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.buffers.trace_coverage import (
+    ModuleOffsets,
     find_call_length,
     find_code_ends,
     find_line_coverage,
     find_module_points,
-    find_point_places,
 )
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
@@ -33,7 +33,6 @@ from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import CapabilityError, UsageError
-from kcovdbg.export.call_formats import DEEPEST, Stacks, chrome_lines, folded_lines, speedscope_lines
 from kcovdbg.export.point_formats import (
     PointColumns,
     SourcePlace,
@@ -48,17 +47,13 @@ from kcovdbg.export.point_formats import (
 )
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
-from kcovdbg.records.call_tree import Call, build_calls, find_edges, find_events
-from kcovdbg.records.coverage import FileCoverage, FunctionPoints, PointPlace, count_functions, find_touched
+from kcovdbg.records.coverage import FileCoverage, FunctionPoints, ModulePoint, count_functions, find_touched
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, pc_sequence
-from kcovdbg.records.pc_names import UNKNOWN
-from kcovdbg.series.table import call_mode_hint
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 
 # Functions whose points are written together.
 _LOOKED_UP: Final = 4096
-_NOWHERE: Final = Frame(None, None, None, None)
 
 
 class ExportSource:
@@ -127,7 +122,7 @@ class ExportSource:
         return find_function_points(self.context, self.kinds, self.call_length)
 
     @cached_property
-    def modules(self) -> dict[int, PointPlace]:
+    def modules(self) -> dict[int, ModulePoint]:
         """The points that were recorded in modules and pass the filter, by PC."""
         return find_module_points(self.context, self.counts.pcs, self.call_length)
 
@@ -161,29 +156,6 @@ class ExportSource:
         listed = sum(recorded.count(1, group.first, group.end) for group in self.functions.functions)
         rest = len(self.counts) - listed - len(self.modules)
         return (f"{rest} of {len(self.counts)} PCs are no coverage points of .text, as after tail calls",) if rest else ()
-
-    def calls(self) -> tuple[Buffer, list[Call]]:
-        """Return the buffer and its calls.
-
-        :raises CapabilityError: when there are no entry and exit records.
-        :raises UsageError: when only some records are asked for.
-        """
-        buffer = self.buffer
-        if not buffer.encoding.codec.has_calls:
-            raise CapabilityError(
-                f"{self.what} has no entry and exit records, which {self.format} needs",
-                hint=f"{call_mode_hint()}; lcov, jsonl and modoff need none",
-            )
-        if not self.filter.passes_all:
-            raise UsageError(f"export: {self.format} takes no filters, because calls span records")
-        calls = build_calls(find_events(buffer))
-        self.names.prefetch(call.pc for call in calls)
-        return buffer, calls
-
-    def function(self, pc: int) -> Frame:
-        """Return the frame of the function that a PC was compiled into."""
-        frames = self.names[pc].frames
-        return frames[-1] if frames else _NOWHERE
 
 
 class _Export(NamedTuple):
@@ -224,14 +196,15 @@ def _funccover(source: ExportSource) -> _Export:
     return _Export(funccover_lines(wanted), source.unlisted())
 
 
-def _find_offsets(source: ExportSource) -> tuple[list[PointPlace], tuple[str, ...]]:
+def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, ...]]:
     """Return the recorded points with offsets from where a disassembler loads their file, and how many are outside of any."""
     if source.context.kernel.optional_target is None:
         problem = source.context.kernel.names_problem
         raise CapabilityError(f"{source.format} needs a kernel: {problem}", hint="export hex needs none")
     # Disassemblers load the image at _text; on arm64 _stext comes later.
-    starts = ("_text", "_stext")
-    points = list(find_point_places(source.context, source.counts, source.call_length, starts))
+    offsets = ModuleOffsets(source.context, ("_text", "_stext"))
+    length = source.call_length
+    points = [offsets.find_point(pc, length) for pc in source.counts]
     lost = sum(point.offset is None for point in points)
     if points and lost == len(points):
         raise CapabilityError(
@@ -297,30 +270,6 @@ def _cobertura(source: ExportSource) -> _Export:
     return _Export(cobertura_lines(files, place_of), remarks)
 
 
-def _folded(source: ExportSource) -> _Export:
-    buffer, calls = source.calls()
-    stacks = Stacks(calls, lambda pc: source.function(pc).function or f"{pc:#x}")
-    remarks: list[str] = []
-    if stacks.cut:
-        remarks.append(f"{stacks.cut} calls deeper than {DEEPEST} are counted as their callers at that depth")
-    outside = sum(1 for _ in find_events(buffer)) - stacks.records
-    if outside:
-        remarks.append(f"{outside} records outside of calls are counted as {UNKNOWN}")
-    unknown = [((UNKNOWN,), outside)] if outside else []
-    return _Export(folded_lines(chain(unknown, stacks)), remarks)
-
-
-def _speedscope(source: ExportSource) -> _Export:
-    buffer, calls = source.calls()
-    return _Export(speedscope_lines(source.what, find_edges(calls), buffer.count, source.function))
-
-
-def _chrome(source: ExportSource) -> _Export:
-    buffer, calls = source.calls()
-    lines = chrome_lines(source.what, find_edges(calls), source.function, pid=buffer.pid or 0, comm=buffer.comm)
-    return _Export(lines)
-
-
 class _Exporter(NamedTuple):
     """A format."""
 
@@ -340,9 +289,6 @@ EXPORTERS: Final[Mapping[str, _Exporter]] = {
     "drcov": _Exporter("DynamoRIO's log of blocks, for Lighthouse and Cartographer", _drcov),
     "lcov": _Exporter("lcov's .info, for genhtml and CI", _lcov),
     "cobertura": _Exporter("Cobertura's XML, for GitLab and editors", _cobertura),
-    "folded": _Exporter("folded stacks for flamegraph.pl (needs entry and exit records)", _folded),
-    "speedscope": _Exporter("speedscope's JSON (needs entry and exit records)", _speedscope),
-    "chrome": _Exporter("Chrome's trace events, for Perfetto (needs entry and exit records)", _chrome),
 }
 """Every format, in the order of help."""
 
@@ -410,8 +356,7 @@ COMMAND: Final = Command(
     description=(
         "Formats: "
         + "; ".join(f"{name}: {exporter.purpose}" for name, exporter in EXPORTERS.items())
-        + ".\n\nKCOV records no time: where a format has a time axis, it counts records. A file gets its name when it is "
-        "complete. Addresses are as in vmlinux, without the KASLR offset."
+        + ".\n\nA file gets its name when it is complete. Addresses are as in vmlinux, without the KASLR offset."
     ),
     arguments=(
         Argument(("format",), Value.CHOICE, "the format", choices=tuple(EXPORTERS), metavar="FORMAT"),
@@ -430,7 +375,6 @@ COMMAND: Final = Command(
     examples=(
         Example("export lcov 41 -o 41.info", "then, in the source tree: genhtml 41.info -o html"),
         Example("export rawcover file:boot.kcov | sort -u > known", "for tools that read syzkaller's rawcover"),
-        Example("export speedscope file:ext.kcov -o ext.json", "a flame chart of entry and exit records"),
     ),
     needs=frozenset(),
 )

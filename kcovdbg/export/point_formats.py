@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.text import escape
 from kcovdbg.model.location import FrameColumns
-from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, PointPlace
+from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, ModulePoint
 from kcovdbg.records.native_loops import flatten_chains
 from kcovdbg.symbols.table_rows import gather
 
@@ -166,14 +166,14 @@ def _rate(covered: int, valid: int) -> str:
     return f"{covered / valid:.4g}" if valid else "0"
 
 
-def modoff_lines(points: Iterable[PointPlace]) -> Iterator[str]:
+def modoff_lines(points: Iterable[ModulePoint]) -> Iterator[str]:
     """Iterate over ``vmlinux+1a2b3c`` and ``name.ko+40``; points without a known offset are left out."""
     for point in points:
         if point.offset is not None:
             yield f"{module_file(point.module)}+{point.offset:x}"
 
 
-def drcov_lines(points: Iterable[PointPlace], call_length: int, end_of: Callable[[str | None], int | None]) -> Iterator[str]:
+def drcov_lines(points: Iterable[ModulePoint], call_length: int, end_of: Callable[[str | None], int | None]) -> Iterator[str]:
     """Iterate over the log's lines; points without a known offset are left out.
 
     :param points: each once.
@@ -223,7 +223,7 @@ def jsonl_lines(groups: Iterable[PointColumns]) -> Iterator[str]:
 RAWCOVERFILES_HEADER: Final = ("PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine")
 
 
-def rawcoverfiles_lines(groups: Iterable[PointColumns], modules: Mapping[int, PointPlace]) -> Iterator[str]:
+def rawcoverfiles_lines(groups: Iterable[PointColumns], modules: Mapping[int, ModulePoint]) -> Iterator[str]:
     """Yield the lines of the table.
 
     :param modules: points in modules, by the addresses of their calls.
@@ -240,7 +240,7 @@ def rawcoverfiles_lines(groups: Iterable[PointColumns], modules: Mapping[int, Po
         yield f"{start},{quote_path(file)},{'false' if is_last else 'true'},{line},{line}"
 
 
-def _module_columns(place: PointPlace) -> str:
+def _module_columns(place: ModulePoint) -> str:
     return csv_line((hex(place.call), escape(place.module or ""), "" if place.offset is None else hex(place.offset)))
 
 

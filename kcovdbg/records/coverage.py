@@ -19,8 +19,8 @@ from kcovdbg.symbols.location_table import FunctionSymbol, TableColumns
 from kcovdbg.symbols.table_rows import gather
 
 
-class PointPlace(NamedTuple):
-    """The place of a coverage point in a file of code."""
+class ModulePoint(NamedTuple):
+    """A coverage point in the code of the image or of a module."""
 
     call: int
     """The address of the call that it returns from; the PC itself where the length of a call is unknown."""

@@ -413,7 +413,7 @@ class Files:
                 f"view --text file:{trace}",
                 f"points {random.choice(('first', 'src', 'src/second.c'))} file:{trace} --json",
                 f"report file:{trace} -o {output}",
-                *(f"export {name} file:{trace} -o {output}" for name in ("lcov", "jsonl", "folded", "modoff", "cobertura")),
+                *(f"export {name} file:{trace} -o {output}" for name in ("lcov", "jsonl", "modoff", "cobertura")),
             )
         )
         return ["\0commands", self._write("damaged.table", bytes(header + body)), line]

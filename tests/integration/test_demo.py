@@ -16,7 +16,6 @@ from elftools.elf.elffile import ELFFile
 
 from kcovdbg.target.demo_files import find_demo, list_demo_files
 from tests.lab.kcovdbg_run import run_kcovdbg
-from tests.support import speedscope_rules
 
 pytest.importorskip("drgn")
 needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="needs gdb")
@@ -140,16 +139,12 @@ def test_source_is_shown() -> None:
     assert {row["text"].strip(): row["hits"] for row in covered}["switch (n) {"] == 4
 
 
-def test_calls_are_for_tree_and_speedscope(unpacked: Path, tmp_path: Path) -> None:
-    target = (unpacked / "calls/vmlinux", unpacked / "calls/vmcore")
-    output = tmp_path / "calls.json"
-    done = run_kcovdbg(*target, "-e", "tree kc-ext --json", "-e", f"export speedscope kc-ext -o {output} --json")
-    rows, end = json.JSONDecoder().raw_decode(done.stdout)
+def test_calls_are_for_tree(unpacked: Path) -> None:
+    done = run_kcovdbg(unpacked / "calls/vmlinux", unpacked / "calls/vmcore", "-e", "tree kc-ext --json")
     assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
     assert "do_readlinkat" in {row["function"] for row in rows}
     assert max(row["depth"] for row in rows) > 5
-    assert end
-    speedscope_rules.check_file(json.loads(output.read_text()))
 
 
 @pytest.mark.skipif(shutil.which("objcopy") is None, reason="needs binutils")

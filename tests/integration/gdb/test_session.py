@@ -107,11 +107,11 @@ def test_completion(demo):
 
 
 def test_completion_without_target_is_silent():
-    asked = ("tasks 4", "tasks --cs", "check --explain T10", "export spe", "points vfs_re", "points fs/")
+    asked = ("tasks 4", "tasks --cs", "check --explain T10", "export cob", "points vfs_re", "points fs/")
     said = run_gdb(ask=[f"complete kcov-show {text}" for text in asked])
     assert said.answers[:2] == ["", "kcov-show tasks --csv"]
     assert said.answers[2] == "kcov-show check --explain T10"
-    assert said.answers[3:] == ["kcov-show export speedscope", "", ""]
+    assert said.answers[3:] == ["kcov-show export cobertura", "", ""]
     assert said.stderr == ""
 
 

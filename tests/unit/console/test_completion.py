@@ -155,8 +155,8 @@ def test_rules_and_formats():
     names = [rule.name for rule in list_rules()]
     for line in ("check ", "check --explain ", "check --explain="):
         assert {text.removeprefix("--explain=") for text in texts(f"{line}k")} == {name for name in names if name[0] == "K"}
-    assert texts("export spe") == ["speedscope"]
-    assert texts("exp spe") == ["speedscope"]
+    assert texts("export cob") == ["cobertura"]
+    assert texts("exp cob") == ["cobertura"]
 
 
 def test_files(tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ import csv
 import json
 import stat
 import struct
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -23,15 +22,10 @@ from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableW
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.protocol import Symbol
-from tests.support.speedscope_rules import check_file
 from tests.support.state import Streams, make_target, make_workspace
 from tests.support.stub import make_stub
 from tests.support.traces import BASE, locate, names, pc
-from tests.unit.export.test_export_formats import read_cobertura, read_drcov, read_folded, read_lcov
-
-TREES = ("folded", "speedscope", "chrome")
-LOW = (1 << 56) - 1
-EXIT = 1 << 60
+from tests.unit.export.test_export_formats import read_cobertura, read_drcov, read_lcov
 
 
 def find_symbol(name):
@@ -76,7 +70,6 @@ def ask(workspace, streams):
 
 
 WORDS = [pc(2, 0), pc(1, 1), pc(1, 2), *[pc(2, 0), pc(3, 0)] * 3, 0]
-CALLS = [pc(1) & LOW, pc(1, 1), pc(2) & LOW, pc(2, 1), pc(2, 2) & LOW | EXIT, pc(3) & LOW]
 
 
 def test_hex_keeps_order_and_rounds_trip(trace, ask, tmp_path):
@@ -252,48 +245,6 @@ def test_funccover(trace, ask, points):
 def test_funccover_needs_the_points(trace, workspace, streams):
     assert run_reporting(workspace, f"export funccover {trace('a.kcov', WORDS)}") == 2
     assert "coverage points" in streams.take()[1]
-
-
-def test_call_trees(trace, ask):
-    name = trace("t.kcov", CALLS, "TRACE_PC_EXT")
-    assert read_folded(ask(f"export folded {name}")[0]) == Counter({("fn_1",): 2, ("fn_1", "fn_2"): 3, ("fn_1", "fn_3"): 1})
-    content = json.loads("\n".join(ask(f"export speedscope {name}")[0]))
-    check_file(content)
-    assert [frame["name"] for frame in content["shared"]["frames"]] == ["fn_1", "fn_2", "fn_3"]
-    assert content["profiles"][0]["endValue"] == len(CALLS)
-    content = json.loads("\n".join(ask(f"export chrome {name}")[0]))
-    spans = [(event["ph"], event["ts"], event["name"]) for event in content["traceEvents"] if event["ph"] != "M"]
-    assert spans == [("B", 0, "fn_1"), ("B", 2, "fn_2"), ("E", 5, "fn_2"), ("B", 5, "fn_3"), ("E", 6, "fn_3"), ("E", 6, "fn_1")]
-
-
-def test_records_outside_calls_are_told(trace, ask):
-    lines, said = ask(f"export folded {trace('t.kcov', [pc(4), *CALLS], 'TRACE_PC_EXT')}")
-    assert read_folded(lines)["?",] == 1
-    assert "1 records" in said
-
-
-def test_names_that_the_format_splits_at(trace, ask, workspace, monkeypatch):
-    known = names()
-    locate = known._locate
-    known._locate = lambda pcs: [
-        location._replace(frames=tuple(frame._replace(function="a;b c\nd") for frame in location.frames))
-        for location in locate(pcs)
-    ]
-    workspace.kernel.names = known
-    lines, _ = ask(f"export folded {trace('t.kcov', CALLS[:1], 'TRACE_PC_EXT')}")
-    assert lines == ["a\\x3bb\\x20c\\x0ad 1"]
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_call_trees_need_entries_and_exits(name, trace, workspace, streams, tmp_path):
-    out = tmp_path / "out"
-    assert run_reporting(workspace, f"export {name} {trace('a.kcov', WORDS)} -o {out}") == 2
-    error, hint = streams.take()[1].splitlines()
-    assert "no entry and exit records" in error
-    assert "pc-ext" in hint
-    assert not out.exists()
-    with pytest.raises(UsageError, match=name):
-        run_line(workspace, f"export {name} {trace('t.kcov', CALLS, 'TRACE_PC_EXT')} --function fn_1")
 
 
 def test_only_some(trace, ask):

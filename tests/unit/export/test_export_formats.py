@@ -16,32 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.text import escape
-from kcovdbg.export import call_formats as chrome
-from kcovdbg.export import call_formats as folded
-from kcovdbg.export import call_formats as speedscope
-from kcovdbg.export import point_formats as cobertura
-from kcovdbg.export import point_formats as drcov
-from kcovdbg.export import point_formats as funccover
-from kcovdbg.export import point_formats as hexadecimal
-from kcovdbg.export import point_formats as jsonl
-from kcovdbg.export import point_formats as lcov
-from kcovdbg.export import point_formats as modoff
-from kcovdbg.export import point_formats as rawcoverfiles
-from kcovdbg.export.call_formats import DEEPEST, Stacks
+from kcovdbg.export import point_formats
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.call_tree import Event, build_calls, find_edges, own_records
-from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, PointPlace
+from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, ModulePoint
 from kcovdbg.records.pc_columns import locate_columns
-from tests.support.speedscope_rules import check_file
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
     ["a;b", "a b", "a\nb", "evil\x1b[2J", "</script>", '"quoted"', "a,b", "7", "x 7", "\udcff", "\u202e", "üñ", "\\x3b", "+"]
 )
 FRAMES = st.builds(Frame, NAMES | st.none(), NAMES | st.none(), st.integers(1, 9999) | st.none(), st.none())
 ADDRESSES = st.integers(0, 2**64 - 1)
-PLACES = st.lists(st.builds(PointPlace, ADDRESSES, NAMES | st.none(), st.integers(0, 2**40) | st.none()), max_size=8)
+PLACES = st.lists(st.builds(ModulePoint, ADDRESSES, NAMES | st.none(), st.integers(0, 2**40) | st.none()), max_size=8)
 
 
 class Point(NamedTuple):
@@ -59,11 +45,7 @@ POINTS = st.lists(
 def in_columns(points):
     calls, hits, frames, symbols = zip(*points, strict=True) if points else ((), (), (), ())
     located = locate_columns(array("Q", calls), None, lambda pcs: [Location(*row) for row in zip(pcs, frames, strict=True)])
-    return [jsonl.PointColumns(calls, hits, located.chains, located.frames, symbols)]
-
-
-KINDS = st.sampled_from([RecordKind.ENTRY, RecordKind.ENTRY, RecordKind.EXIT, RecordKind.PC])
-TRACES = st.lists(st.tuples(KINDS, st.integers(0, 5)), max_size=60)
+    return [point_formats.PointColumns(calls, hits, located.chains, located.frames, symbols)]
 
 
 def shown(point):
@@ -83,7 +65,7 @@ def one_line_each(lines):
 
 @given(st.lists(ADDRESSES))
 def test_hexadecimal(addresses):
-    lines = one_line_each(hexadecimal.hexadecimal_lines(addresses))
+    lines = one_line_each(point_formats.hexadecimal_lines(addresses))
     assert [int(line, 16) for line in lines] == addresses
     assert all(line.startswith("0x") for line in lines)
 
@@ -92,9 +74,9 @@ def test_hexadecimal(addresses):
 def test_rawcoverfiles(points, places):
     modules = {place.call: place for place in places}
     points += [Point(call, 0, (Frame("fn", "a.c", 1, None),), None) for call in modules]
-    rows = list(csv.DictReader(one_line_each(rawcoverfiles.rawcoverfiles_lines(in_columns(points), modules))))
+    rows = list(csv.DictReader(one_line_each(point_formats.rawcoverfiles_lines(in_columns(points), modules))))
     for row in rows:
-        place = modules.get(int(row["PC"], 16), PointPlace(0, None, int(row["PC"], 16)))
+        place = modules.get(int(row["PC"], 16), ModulePoint(0, None, int(row["PC"], 16)))
         assert bool(row["Module"]) == bool(place.module)
         assert row["Offset"] == ("" if place.offset is None else hex(place.offset))
     assert [int(row["PC"], 16) for row in rows] == sorted(point.call for point in points for _ in shown(point))
@@ -105,7 +87,7 @@ def test_rawcoverfiles(points, places):
 
 @given(st.lists(st.builds(FunctionCoverage, NAMES, NAMES, st.integers(0, 99), st.integers(0, 99)), max_size=8))
 def test_funccover(functions):
-    rows = list(csv.DictReader(one_line_each(funccover.funccover_lines(functions))))
+    rows = list(csv.DictReader(one_line_each(point_formats.funccover_lines(functions))))
     assert sorted((int(row["Covered PCs"]), int(row["Total PCs"])) for row in rows) == sorted(
         (function.covered, function.points) for function in functions
     )
@@ -114,7 +96,7 @@ def test_funccover(functions):
 
 @given(POINTS)
 def test_jsonl(points):
-    rows = [json.loads(line) for line in one_line_each(jsonl.jsonl_lines(in_columns(points)))]
+    rows = [json.loads(line) for line in one_line_each(point_formats.jsonl_lines(in_columns(points)))]
     assert [(row["pc"], row["hit_count"]) for row in rows] == [
         (point.call, point.hits) for point in points for _ in shown(point)
     ]
@@ -131,7 +113,7 @@ def test_jsonl(points):
 def test_modoff(points):
     # Lighthouse: split at the last plus sign, base 16; comments begin with ; or #.
     read = []
-    for line in one_line_each(modoff.modoff_lines(points)):
+    for line in one_line_each(point_formats.modoff_lines(points)):
         name, offset = line.rsplit("+", 1)
         read.append((name, int(offset, 16)))
     known = [point for point in points if point.offset is not None]
@@ -181,7 +163,7 @@ def make_coverage(lines):
 
 @given(NAMES, LINES)
 def test_lcov(name, lines):
-    read = read_lcov(one_line_each(lcov.lcov_lines(name, make_coverage(lines), lambda file: f"/src/{file}")))
+    read = read_lcov(one_line_each(point_formats.lcov_lines(name, make_coverage(lines), lambda file: f"/src/{file}")))
     assert {(file, line): hits for file, found in read.items() for line, hits in found.items()} == {
         ("/src/" + file.replace("\n", "\\x0a"), line): hits for (file, line), hits in lines.items()
     }
@@ -226,15 +208,20 @@ def read_cobertura(lines):
 @given(LINES)
 def test_cobertura(lines):
     def place_of(file):
-        return cobertura.SourcePlace(None if file[0] == "a" else "/src<&>", file)
+        return point_formats.SourcePlace(None if file[0] == "a" else "/src<&>", file)
 
-    written = one_line_each(cobertura.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), place_of))
+    written = one_line_each(point_formats.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), place_of))
     sources, read = read_cobertura(written)
     assert sources == ["/src<&>"]
     assert read.pop("x/<\"&'>.h") == {7: 1}
     assert {(file, line): hits for file, found in read.items() for line, hits in found.items()} == {
         (file.replace("\n", "\\x0a"), line): hits for (file, line), hits in lines.items()
     }
+
+
+def test_csv_lines_are_rfc4180():
+    line = point_formats.csv_line(("a,b", 'c"d', 7))
+    assert next(csv.reader(io.StringIO(line))) == ["a,b", 'c"d', "7"]
 
 
 def read_drcov(lines):
@@ -266,157 +253,9 @@ def read_drcov(lines):
 def test_drcov(points):
     # A block is in its module.
     points = [point._replace(call=point.call + (point.offset or 0)) for point in points]
-    read = read_drcov(one_line_each(drcov.drcov_lines(points, 5, {None: 7}.get)))
+    read = read_drcov(one_line_each(point_formats.drcov_lines(points, 5, {None: 7}.get)))
     known = [point for point in points if point.offset is not None]
     assert [(start, size) for _, start, size in read] == [(point.offset, 5) for point in known]
     for ((name, base, end), start, size), point in zip(read, known, strict=True):
         assert name == "vmlinux" if point.module is None else name.endswith(".ko")
         assert base + start + size <= end or base != point.call - point.offset
-
-
-def make_calls(trace):
-    return build_calls(Event(index, kind, function) for index, (kind, function) in enumerate(trace))
-
-
-def run_stack(trace):
-    """Yield the stack that each record is of, by bracket matching alone: a second way to the same."""
-    unmatched, depth = [], 0
-    for kind, function in trace:
-        if kind is RecordKind.ENTRY:
-            depth += 1
-        elif kind is RecordKind.EXIT:
-            if depth:
-                depth -= 1
-            else:
-                unmatched.append(function)
-    # What was running before the first record; the last of these exits is the outermost function's.
-    stack = list(reversed(unmatched))
-    for kind, function in trace:
-        if kind is RecordKind.ENTRY:
-            stack.append(function)
-        yield tuple(stack)
-        if kind is RecordKind.EXIT:
-            stack.pop()
-
-
-def read_folded(lines):
-    """As flamegraph.pl: what follows the last blank is the count, stacks are split at semicolons."""
-    found = Counter()
-    for line in lines:
-        stack, count = re.fullmatch(r"(.*) (\d+)", line).groups()
-        found[tuple(stack.split(";"))] += int(count)
-    return found
-
-
-@given(TRACES)
-def test_folded_sums(trace):
-    stacks = Stacks(make_calls(trace), "fn_{}".format)
-    read = read_folded(one_line_each(folded.folded_lines(stacks)))
-    expected = Counter(tuple(f"fn_{function}" for function in stack) for stack in run_stack(trace) if stack)
-    assert read == expected
-    assert sum(read.values()) == stacks.records == sum(map(own_records, make_calls(trace)))
-    # Inclusive, as the width of a function in the picture.
-    for name in {name for stack in expected for name in stack}:
-        width = sum(count for stack, count in read.items() if name in stack)
-        assert width == sum(f"fn_{function}" == name for stack in run_stack(trace) for function in set(stack))
-
-
-@given(st.lists(NAMES, min_size=1, max_size=5))
-def test_folded_names(names):
-    (line,) = one_line_each(folded.folded_lines([(names, 7)]))
-    ((stack, count),) = read_folded([line]).items()
-    assert (len(stack), count) == (len(names), 7)
-    # Readers that split at blanks see two words.
-    assert len(line.split(" ")) == 2
-
-
-def test_endless_nesting_takes_linear_space():
-    calls = make_calls([(RecordKind.ENTRY, 0)] * 20000)
-    stacks = Stacks(calls, str)
-    found = dict(stacks)
-    assert max(map(len, found)) == DEEPEST
-    assert sum(found.values()) == 20000
-    assert stacks.cut == 20000 - DEEPEST
-
-
-def check_stacks(trace, opened):
-    """Compare spans with the stack of each record.
-
-    :param opened: (at, is_open, name), in order.
-    """
-    stack, events, expected = [], list(opened), list(run_stack(trace))
-    for index in range(len(trace)):
-        while events and events[0][0] <= index:
-            _, is_open, name = events.pop(0)
-            if is_open:
-                stack.append(name)
-            else:
-                assert stack.pop() == name
-        # Each record takes one unit of the axis, in which its stack is open.
-        assert stack == [f"fn_{function}" for function in expected[index]]
-    for _, is_open, name in events:
-        assert not is_open
-        assert stack.pop() == name
-    assert not stack
-
-
-def frame_of(function):
-    return Frame(f"fn_{function}", "dir/file.c", 7, None)
-
-
-@given(TRACES)
-def test_speedscope(trace):
-    content = json.loads(
-        "\n".join(one_line_each(speedscope.speedscope_lines("41", find_edges(make_calls(trace)), len(trace), frame_of)))
-    )
-    check_file(content)
-    (profile,) = content["profiles"]
-    assert profile["unit"] == "none"
-    names = [frame["name"] for frame in content["shared"]["frames"]]
-    assert len(set(names)) == len(names)
-    check_stacks(trace, [(event["at"], event["type"] == "O", names[event["frame"]]) for event in profile["events"]])
-
-
-@given(NAMES, FRAMES)
-def test_speedscope_names(name, frame):
-    calls = make_calls([(RecordKind.ENTRY, 1), (RecordKind.EXIT, 2)])
-    check_file(json.loads("\n".join(one_line_each(speedscope.speedscope_lines(name, find_edges(calls), 2, lambda _: frame)))))
-
-
-@given(TRACES)
-def test_chrome(trace):
-    lines = one_line_each(chrome.chrome_lines("41", find_edges(make_calls(trace)), frame_of, pid=41, comm="a\nb"))
-    content = json.loads("\n".join(lines))
-    assert content["otherData"]["ts"] == "ordinals of records, not time: KCOV has no clock"
-    events = [event for event in content["traceEvents"] if event["ph"] != "M"]
-    assert {event["ph"] for event in events} <= {"B", "E"}
-    assert sorted(event["ts"] for event in events) == [event["ts"] for event in events]
-    check_stacks(trace, [(event["ts"], event["ph"] == "B", event["name"]) for event in events])
-    assert all(event["pid"] == event["tid"] == 41 for event in content["traceEvents"])
-    named = {event["name"]: event["args"]["name"] for event in content["traceEvents"] if event["name"].endswith("_name")}
-    assert named["process_name"] == "a\\x0ab"
-    assert "not time" in named["thread_name"]
-
-
-def test_the_rules_for_speedscope_see_what_they_forbid():
-    good = json.loads(
-        "".join(speedscope.speedscope_lines("x", find_edges(make_calls([(RecordKind.ENTRY, 1)] * 3)), 3, frame_of))
-    )
-    check_file(good)
-    for break_it in (
-        lambda content: content.pop("shared"),
-        lambda content: content["profiles"][0].update(unit="records"),
-        lambda content: content["profiles"][0]["events"].pop(),
-        lambda content: content["profiles"][0]["events"][1].update(at=-1),
-        lambda content: content["profiles"][0]["events"][1].update(frame=1),
-        lambda content: content["shared"]["frames"][0].pop("name"),
-    ):
-        content = json.loads(json.dumps(good))
-        break_it(content)
-        with pytest.raises(AssertionError):
-            check_file(content)
-
-
-def test_csv_lines_are_rfc4180():
-    line = rawcoverfiles.csv_line(("a,b", 'c"d', 7))
-    assert next(csv.reader(io.StringIO(line))) == ["a,b", 'c"d', "7"]

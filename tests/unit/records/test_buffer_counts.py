@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.abi.record import CMP, PC, RecordKind
+from kcovdbg.buffers.tree_command import CallKind, Event, build_calls, find_events
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.alignment import align, align_by_index
-from kcovdbg.records.call_tree import CallKind, Event, build_calls, find_events
 from kcovdbg.records.compact_buffer import keep, restore
 from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.loop_folding import find_runs, fold_runs, round_length
