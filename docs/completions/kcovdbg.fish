@@ -310,7 +310,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using source' -l wide -d 'show all column
 complete -c kcovdbg -n '_shtab_kcovdbg_using source' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using source' -s n -x -d 'show at most N rows'
 complete -c kcovdbg -n '_shtab_kcovdbg_using source' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a sym -d 'show the source locations of recorded PCs, or of the places in an oops'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a sym -d 'show the source locations of recorded PCs, or of the code in an oops'
 complete -c kcovdbg -n '_shtab_kcovdbg_using sym' -l address -d 'take addresses in the running kernel, KASLR offset included'
 complete -c kcovdbg -n '_shtab_kcovdbg_using sym' -l exact -d 'take func+0x15 as an instruction'"'"'s address, not as a return address'
 complete -c kcovdbg -n '_shtab_kcovdbg_using sym' -l json -d 'write one JSON array'

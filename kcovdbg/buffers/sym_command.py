@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``sym``: the source locations of recorded PCs, and of the places in an oops."""
+"""``sym``: the source locations of recorded PCs, and of the code locations in an oops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kcovdbg.elf.header import SHF_EXECINSTR
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.model.location import Location
-from kcovdbg.records.oops_words import CodeWord, find_places, parse_words
+from kcovdbg.records.oops_words import CodeWord, find_code_words, parse_words
 from kcovdbg.symbols.symbolizer import demangle_location
 
 
@@ -112,7 +112,7 @@ class WrittenLocations:
     def _explain_missing(self, word: CodeWord) -> str:
         if word.module is None:
             return f"this kernel has no function {word.function}"
-        known = {place.name for place in self._kernel.modules or ()}
+        known = {loaded.name for loaded in self._kernel.modules or ()}
         if _module_name(word.module) in known:
             return f"module {word.module} has no function {word.function}, or its debug info is missing: -s {word.module}.ko"
         return f"module {word.module} is unknown: -s {word.module}.ko"
@@ -145,11 +145,11 @@ class WrittenLocations:
 
     def _of_modules(self, name: str, module: str | None) -> Iterator[FunctionStart]:
         files = self._kernel.module_files
-        for place in self._kernel.modules or ():
-            path = files.get(place.build_id or "")
-            if path is None or module not in (None, place.name):
+        for loaded in self._kernel.modules or ():
+            path = files.get(loaded.build_id or "")
+            if path is None or module not in (None, loaded.name):
                 continue
-            starts = dict(place.sections)
+            starts = dict(loaded.sections)
             try:
                 with ElfFile(path) as elf:
                     names = [section.name for section in elf.sections]
@@ -193,56 +193,56 @@ def _functions_of(elf: ElfFile, name: str, locate: Callable[[int, int], int | No
 _STDIN: Final = "-"
 
 
-def _details(place: WrittenLocation) -> Iterator[Line]:
+def _details(row: WrittenLocation) -> Iterator[Line]:
     """Yield the functions that the innermost one was inlined into."""
-    for frame in place.location.frames[1:]:
+    for frame in row.location.frames[1:]:
         yield (("", "    inlined into "), ("symbol", frame.function or "?"), ("", "  "), ("path", place_text(frame)))
 
 
-def _function(place: WrittenLocation) -> str | None:
+def _function(row: WrittenLocation) -> str | None:
     # The functions that it was inlined into follow on lines of their own.
-    location = place.location
-    return function_text(location._replace(frames=location.frames[:1])) if place.pc is not None else None
+    location = row.location
+    return function_text(location._replace(frames=location.frames[:1])) if row.pc is not None else None
 
 
 _COLUMNS: Final = (
     Column("pc", WORD, meaning="address without the KASLR offset, as KCOV records it", null="this kernel has no such function"),
     Column("address", ADDRESS, meaning="`pc` plus the KASLR offset", null="this kernel has no such function"),
-    Column("symbol", SYMBOL, title="FUNCTION", value=lambda place: place.location.symbol, text=_function),
+    Column("symbol", SYMBOL, title="FUNCTION", value=lambda row: row.location.symbol, text=_function),
     Column(
         "where",
         PATH,
-        text=lambda place: place_text(place.location.frames[0]) if place.location.frames else None,
+        text=lambda row: place_text(row.location.frames[0]) if row.location.frames else None,
         text_only=True,
     ),
-    frames_column(lambda place: place.location.frames),
-    Column("input", TEXT, value=lambda place: place.word.text, json_only=True, meaning="the place as it was given"),
+    frames_column(lambda row: row.location.frames),
+    Column("input", TEXT, value=lambda row: row.word.text, json_only=True, meaning="the location as it was given"),
 )
 
 
-def _doubts(context: Context, place: WrittenLocation) -> Iterator[str]:
-    """Yield why the place may be another one than meant, or the address none that KCOV recorded."""
-    yield from place.errors
-    if place.pc is None or place.word.function is not None:
+def _doubts(context: Context, row: WrittenLocation) -> Iterator[str]:
+    """Yield why the location may be another one than meant, or the address none that KCOV recorded."""
+    yield from row.errors
+    if row.pc is None or row.word.function is not None:
         return
     kernel, offset = context.kernel, context.target.kaslr_offset
-    start = None if kernel.symbolizer is None else kernel.symbolizer.function_starting_at(place.pc)
-    if start is not None and place.location.remark is not None:
+    start = None if kernel.symbolizer is None else kernel.symbolizer.function_starting_at(row.pc)
+    if start is not None and row.location.remark is not None:
         yield f"start of {start}(), which is not a return address"
-    elif offset and not place.location.frames and kernel.names[pc_of(place.pc, offset)].frames:
-        yield f"its KASLR offset is included: sym --address {place.pc:#x}"
-    elif place.location.remark is not None and not place.word.is_oops:
-        yield place.location.remark
+    elif offset and not row.location.frames and kernel.names[pc_of(row.pc, offset)].frames:
+        yield f"its KASLR offset is included: sym --address {row.pc:#x}"
+    elif row.location.remark is not None and not row.word.is_oops:
+        yield row.location.remark
 
 
 def _run(context: Context, args: Namespace) -> Table | Lines:
-    places = WrittenLocations(context, is_running=args.address)
+    written = WrittenLocations(context, is_running=args.address)
     if args.pcs == [_STDIN]:
-        return _annotate(context, places, _read_lines(context))
+        return _annotate(context, written, _read_lines(context))
     try:
         words = list(parse_words(" ".join(args.pcs)))
     except ValueError as error:
-        words = find_places(" ".join(args.pcs))
+        words = find_code_words(" ".join(args.pcs))
         if not words:
             wrong = str(error)
             raise WordError(f"'{wrong}' is neither an address nor a function", _find_word(args.pcs, wrong)) from None
@@ -253,7 +253,7 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
         for word in words
         if word.address is not None
     )
-    rows = [place for word in words for place in places.find(word)]
+    rows = [found for word in words for found in written.find(word)]
     if all(row.pc is None for row in rows):
         raise KcovdbgError(rows[0].errors[0])
     return _make_table(context, rows)
@@ -263,8 +263,8 @@ def _make_table(context: Context, rows: Sequence[WrittenLocation]) -> Table:
     return Table(
         _COLUMNS,
         rows,
-        errors=lambda place: tuple(_doubts(context, place)),
-        label=lambda place: place.word.text if place.word.function or place.pc is None else f"{place.pc:#x}",
+        errors=lambda row: tuple(_doubts(context, row)),
+        label=lambda row: row.word.text if row.word.function or row.pc is None else f"{row.pc:#x}",
         details=_details,
     )
 
@@ -275,7 +275,7 @@ def _find_word(words: Sequence[str], part: str) -> str:
 
 def _read_lines(context: Context) -> list[str]:
     if context.workspace.confinement is not None:
-        raise CapabilityError("sym: standard input belongs to another program", hint="name the places: sym func+0x15/0x40")
+        raise CapabilityError("sym: standard input belongs to another program", hint="name the locations: sym func+0x15/0x40")
     limit = find_limit(TEXT_SIZE)
     data = sys.stdin.buffer.read(limit + 1)
     if len(data) > limit:
@@ -283,13 +283,13 @@ def _read_lines(context: Context) -> list[str]:
     return data.decode("utf-8", "backslashreplace").splitlines()
 
 
-def _annotate(context: Context, places: WrittenLocations, lines: Sequence[str]) -> Lines:
+def _annotate(context: Context, written: WrittenLocations, lines: Sequence[str]) -> Lines:
     """Return the lines of a log with source lines for the functions in them."""
-    found = [[(word, list(places.find(word))) for word in find_places(line)] for line in lines]
-    rows = [place for line in found for _, choices in line for place in choices]
+    found = [[(word, list(written.find(word))) for word in find_code_words(line)] for line in lines]
+    rows = [row for line in found for _, choices in line for row in choices]
     remarks = []
-    wrong = [place for place in rows if place.is_other_build]
-    missing = [place for place in rows if place.pc is None]
+    wrong = [row for row in rows if row.is_other_build]
+    missing = [row for row in rows if row.pc is None]
     for group in (wrong, missing):
         if group:
             more = f", and of {len(group) - 1} more" if len(group) > 1 else ""
@@ -306,9 +306,9 @@ def _annotate_line(line: str, words: Sequence[tuple[CodeWord, Sequence[WrittenLo
     """Return a line as scripts/decode_stacktrace.sh shows it: lines of inlined functions first, unknown functions unchanged."""
     pieces, at = [], 0
     for word, choices in words:
-        place = choices[0]
-        where = " ".join(filter(None, map(place_text, place.location.frames)))
-        if not where or place.is_other_build:
+        row = choices[0]
+        where = " ".join(filter(None, map(place_text, row.location.frames)))
+        if not where or row.is_other_build:
             continue
         start, end = word.span
         name = word.function or line[start:end].strip()
@@ -319,7 +319,7 @@ def _annotate_line(line: str, words: Sequence[tuple[CodeWord, Sequence[WrittenLo
 
 COMMAND: Final = Command(
     name="sym",
-    summary="show the source locations of recorded PCs, or of the places in an oops",
+    summary="show the source locations of recorded PCs, or of the code in an oops",
     topic=Topic.BUFFERS,
     run=_run,
     row_types=(RowType(_COLUMNS, errors=True),),

@@ -121,30 +121,30 @@ class BuildFunctions:
         """PC -> chain, of what was recorded and of the points that are looked at beside it."""
         self.recorded = {pc: chain for pc, chain in self.chain_of.items() if pc not in unrecorded}
         self._read_text = read_text
-        places, strings = columns.places, columns.frames.strings
-        files = [strings[number] or "" for number in places.file]
+        groups, strings = columns.groups, columns.frames.strings
+        files = [strings[number] or "" for number in groups.file]
         normal = {file: posixpath.normpath(file) if file else "" for file in {*files}}
         self.functions: list[Function] = [
             (strip_clone_suffix(strings[number] or ""), normal[file])
-            for number, file in zip(places.function, files, strict=True)
+            for number, file in zip(groups.function, files, strict=True)
         ]
-        """The function of each place."""
+        """The function of each group of frames."""
         self._files = dict(zip(self.functions, files, strict=True))
-        self.places: dict[Function, list[int]] = {}
-        """The places of each function; a clone has one of its own."""
-        for place, function in enumerate(self.functions):
-            self.places.setdefault(function, []).append(place)
-        self._place_lines = Numbering().number(pair_words(places.of_frame, columns.frames.line))
+        self.groups: dict[Function, list[int]] = {}
+        """The groups of frames of each function; a clone has one of its own."""
+        for group, function in enumerate(self.functions):
+            self.groups.setdefault(function, []).append(group)
+        self._group_lines = Numbering().number(pair_words(groups.of_frame, columns.frames.line))
         self._lines: dict[Function, Sequence[int]] = {}
 
     def lines(self, function: Function) -> Sequence[int]:
         """Return the lines of a function that frames of points are on, ascending."""
         if function not in self._lines:
-            words = self._place_lines
+            words = self._group_lines
             found: set[int] = set()
-            for place in self.places[function]:
+            for group in self.groups[function]:
                 # A frame without a line has the line 0.
-                span = bisect_left(words, place << 32 | 1), bisect_left(words, place + 1 << 32)
+                span = bisect_left(words, group << 32 | 1), bisect_left(words, group + 1 << 32)
                 found.update(word & NO_ID for word in words[slice(*span)])
             self._lines[function] = sorted(found)
         return self._lines[function]
@@ -155,18 +155,18 @@ class BuildFunctions:
 
     def function(self, frame: int) -> Function:
         """Return the function of a frame."""
-        return self.functions[self.columns.places.of_frame[frame]]
+        return self.functions[self.columns.groups.of_frame[frame]]
 
     def find_executed(self) -> set[Function]:
         """Return the functions into which the code of the recorded points was compiled."""
-        outermost = self.columns.outermost_places(array("Q", {*self.recorded.values()}))
-        return {self.functions[place] for place in {*outermost} - {NO_ID}}
+        outermost = self.columns.outermost_groups(array("Q", {*self.recorded.values()}))
+        return {self.functions[group] for group in {*outermost} - {NO_ID}}
 
     def find_named(self) -> set[Function]:
         """Return the functions of all frames of the recorded points."""
         _, frames = self.columns.flatten(array("Q", {*self.recorded.values()}))
-        places = gather(frames, self.columns.places.of_frame, NO_ID)
-        return {self.functions[place] for place in {*places} - {NO_ID}}
+        groups = gather(frames, self.columns.groups.of_frame, NO_ID)
+        return {self.functions[group] for group in {*groups} - {NO_ID}}
 
     def find_kinds(self) -> set[int]:
         """Return the kinds of the recorded points."""
@@ -174,16 +174,16 @@ class BuildFunctions:
         return {_KINDS[kind] for kind in PointKind if any(kind_flags(chains, (kind,)))}
 
     def select(
-        self, row_places: array[int], functions: Collection[Function], kinds: Collection[int]
+        self, row_groups: array[int], functions: Collection[Function], kinds: Collection[int]
     ) -> Iterator[tuple[int, int]]:
         """Yield PC and chain of the rows of the table that are in some functions, ascending.
 
-        :param row_places: the place of each row that decides.
+        :param row_groups: the group of each row that decides.
         :param kinds: of points.
         """
         wanted = array("I", (function in functions for function in self.functions))
         is_kind = kind_flags(self.rows, (kind for kind in PointKind if _KINDS[kind] in kinds))
-        chosen = bytes(map(operator.and_, gather(row_places, wanted, 0), is_kind))
+        chosen = bytes(map(operator.and_, gather(row_groups, wanted, 0), is_kind))
         table = self.table.columns
         return zip(map(table.base.__add__, compress(table.offset, chosen)), compress(self.rows, chosen), strict=True)
 
@@ -214,7 +214,7 @@ class BuildFunctions:
 
 def _pair_functions(left: BuildFunctions, right: BuildFunctions) -> dict[Function, Function]:
     """Return the functions of the right build that the left one has, as there."""
-    sides = left.places.keys(), right.places.keys()
+    sides = left.groups.keys(), right.groups.keys()
     pairs = {function: function for function in sides[1] & sides[0] if function[0]}
     alone: list[dict[str, list[Function]]] = [defaultdict(list), defaultdict(list)]
     for side, (own, other) in enumerate((sides, sides[::-1])):
@@ -297,8 +297,8 @@ class _Matcher:
         executed = self._as_left(0, self._builds[0].find_executed()) | self._as_left(1, self._builds[1].find_executed())
         for side, build in enumerate(self._builds):
             # All points of the functions that were executed in either build: the order counts.
-            functions = {one for one in build.places if self._function(side, one) in executed}
-            build.chain_of.update(build.select(build.columns.outermost_places(build.rows), functions, self._kinds))
+            functions = {one for one in build.groups if self._function(side, one) in executed}
+            build.chain_of.update(build.select(build.columns.outermost_groups(build.rows), functions, self._kinds))
         groups = [self._group(side) for side in (0, 1)]
         for function in dict.fromkeys((*groups[0], *groups[1])):
             self._match_function(groups[0].get(function, []), groups[1].get(function, []))
@@ -434,9 +434,9 @@ class _Matcher:
     def _find_copies(self, side: int, functions: Collection[Function]) -> list[tuple[int, int]]:
         """Return the lowest PC of each chain whose innermost frame is of some functions, ascending, and the chain."""
         build = self._builds[side]
-        wanted = {one for one in build.places if self._function(side, one) in functions}
-        places = gather(find_innermost(build.columns.frames, build.rows), build.columns.places.of_frame, NO_ID)
-        found = dict(build.select(places, wanted, self._kinds)) if wanted else {}
+        wanted = {one for one in build.groups if self._function(side, one) in functions}
+        groups = gather(find_innermost(build.columns.frames, build.rows), build.columns.groups.of_frame, NO_ID)
+        found = dict(build.select(groups, wanted, self._kinds)) if wanted else {}
         # Points of modules are not in the table.
         for pc, chain in build.chain_of.items() if wanted else ():
             if chain >> KIND_BITS & MAX_DEPTH and build.function(build.frames(chain)[0]) in wanted:

@@ -160,9 +160,9 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
             stack = context.target.stacks.stack_trace(task.fields.address)
         except KcovdbgError as error:
             remarks.append(_Remark(f"{label}: {error}"))
-    places = _buffer_names(task)
+    buffer_names = _buffer_names(task)
     parts: list[_BufferPart] = []
-    for name in places:
+    for name in buffer_names:
         try:
             buffer = read_buffer(context.target, context.layout, context.reader, name)
         except KcovdbgError as error:
@@ -177,7 +177,7 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
         part = _BufferPart(name, buffer, pcs, ending)
         parts.append(part)
         remarks += _part_remarks(part, label)
-    if not places:
+    if not buffer_names:
         remarks.append(_Remark(f"{label} had no coverage: {_explain_nothing(task)}", is_warning=True))
     return _LastSteps(task, is_stuck, stack, parts, remarks)
 
@@ -194,12 +194,12 @@ def _explain_nothing(task: Task) -> str:
 
 def _buffer_names(task: Task) -> list[str]:
     """Return the names of the buffers with a task's last steps; that of a saved state comes before a softirq section's."""
-    places: list[str] = []
+    names: list[str] = []
     if task.saved is not None and task.saved.area:
-        places.append(f"saved:t{task.fields.pid}" if task.saved.where == "task" else f"saved:{task.saved.cpu}")
+        names.append(f"saved:t{task.fields.pid}" if task.saved.where == "task" else f"saved:{task.saved.cpu}")
     if task.fields.kcov_area and task.role in (Role.LOCAL, Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION, None):
-        places.append(f"area:{task.fields.kcov_area:#x}" if task.role is Role.SOFTIRQ_SECTION else str(task.fields.pid))
-    return places
+        names.append(f"area:{task.fields.kcov_area:#x}" if task.role is Role.SOFTIRQ_SECTION else str(task.fields.pid))
+    return names
 
 
 def _part_remarks(part: _BufferPart, label: str) -> Iterator[_Remark]:

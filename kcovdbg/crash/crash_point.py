@@ -146,15 +146,15 @@ def _cut(names: Sequence[str | None], stack: Sequence[StackFrame], fault: int) -
 
     for number in range(fault, len(stack)):
         wanted = plain(stack[number].function)
-        places = [index for index, name in enumerate(names) if name == wanted]
-        if not places:
+        indices = [index for index, name in enumerate(names) if name == wanted]
+        if not indices:
             # Not instrumented: try its caller.
             continue
         # Crash handling may call the function again: prefer its last record that is directly followed by crash handling.
-        adjacent = [index for index in places if index + 1 < len(names) and is_handling(names[index + 1])]
+        adjacent = [index for index in indices if index + 1 < len(names) and is_handling(names[index + 1])]
         if number == fault:
-            return (adjacent[-1] if adjacent else places[-1]) + 1, True
-        following = (index for index in range(places[-1] + 1, len(names)) if is_handling(names[index]))
+            return (adjacent[-1] if adjacent else indices[-1]) + 1, True
+        following = (index for index in range(indices[-1] + 1, len(names)) if is_handling(names[index]))
         return next(following, len(names)), False
     return len(names), False
 

@@ -35,7 +35,7 @@ from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.export.point_formats import (
     PointColumns,
-    SourcePlace,
+    SourcePath,
     cobertura_lines,
     drcov_lines,
     funccover_lines,
@@ -94,7 +94,7 @@ class ExportSource:
 
     @cached_property
     def all_counts(self) -> PcCounts:
-        """How often each PC was recorded, filtered out or not: a line belongs to more places than one."""
+        """How often each PC was recorded, filtered out or not: a line has more points than one."""
         return as_counts(count_pcs(self.buffer))
 
     @cached_property
@@ -143,7 +143,7 @@ class ExportSource:
                 symbols = list(compress(symbols, wanted))
             yield PointColumns([pc - length for pc in pcs], self.all_counts.records_of(pcs), chains, table.frames, symbols)
         others = self.names.columns(array("Q", self.modules))
-        calls = [place.call for place in self.modules.values()]
+        calls = [point.call for point in self.modules.values()]
         yield PointColumns(calls, self.all_counts.records_of(others.pcs), others.chains, others.frames, [None] * len(others))
 
     def seen(self, counts: PcCounts) -> bytearray:
@@ -186,7 +186,7 @@ def _jsonl(source: ExportSource) -> _Export:
 def _rawcoverfiles(source: ExportSource) -> _Export:
     length = source.call_length
     touched = find_touched(source.functions.functions, (pc - length & WORD_MASK for pc in source.all_counts))
-    modules = {place.call: place for place in source.modules.values()}
+    modules = {point.call: point for point in source.modules.values()}
     return _Export(rawcoverfiles_lines(source.points_of(touched), modules), source.unlisted())
 
 
@@ -258,16 +258,16 @@ def _lcov(source: ExportSource) -> _Export:
 def _cobertura(source: ExportSource) -> _Export:
     tree = source.context.kernel.source
 
-    def place_of(file: str) -> SourcePlace:
+    def path_of(file: str) -> SourcePath:
         name = file.removeprefix("./")
         path = tree.find(file)
         if path is None:
-            return SourcePlace(None, name)
+            return SourcePath(None, name)
         root = str(path).removesuffix(f"/{name}")
-        return SourcePlace(None, str(path)) if root == str(path) else SourcePlace(root, name)
+        return SourcePath(None, str(path)) if root == str(path) else SourcePath(root, name)
 
     files, remarks = _find_lines(source)
-    return _Export(cobertura_lines(files, place_of), remarks)
+    return _Export(cobertura_lines(files, path_of), remarks)
 
 
 class _Exporter(NamedTuple):

@@ -96,7 +96,7 @@ def _syzkaller_path(file: str) -> str:
 _NO_BRANCHES = 'branch-rate="0" complexity="0"'
 
 
-class SourcePlace(NamedTuple):
+class SourcePath(NamedTuple):
     """The path of a source file's text."""
 
     root: str | None
@@ -104,14 +104,14 @@ class SourcePlace(NamedTuple):
     name: str
 
 
-def cobertura_lines(coverage: Iterable[FileCoverage], place_of: Callable[[str], SourcePlace]) -> Iterator[str]:
+def cobertura_lines(coverage: Iterable[FileCoverage], path_of: Callable[[str], SourcePath]) -> Iterator[str]:
     """Iterate over the lines of the document.
 
     :param coverage: ordered by line within a file.
-    :param place_of: from a file's name in debug info to where its text is.
+    :param path_of: from a file's name in debug info to where its text is.
     """
-    placed = [(place_of(file.file), file) for file in coverage]
-    files = sorted(((place.name, file) for place, file in placed), key=lambda item: (dirname(item[0]), item[0]))
+    located = [(path_of(file.file), file) for file in coverage]
+    files = sorted(((path.name, file) for path, file in located), key=lambda item: (dirname(item[0]), item[0]))
     valid, covered = _sums(file for _, file in files)
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield '<!DOCTYPE coverage SYSTEM "http://cobertura.sourceforge.net/xml/coverage-04.dtd">'
@@ -121,7 +121,7 @@ def cobertura_lines(coverage: Iterable[FileCoverage], place_of: Callable[[str], 
         'branches-covered="0" branches-valid="0" complexity="0" version="0" timestamp="0">'
     )
     yield " <sources>"
-    for root in dict.fromkeys(place.root for place, _ in placed):
+    for root in dict.fromkeys(path.root for path, _ in located):
         if root is not None:
             yield f"  <source>{html.escape(escape(root))}</source>"
     yield " </sources>"
@@ -235,13 +235,13 @@ def rawcoverfiles_lines(groups: Iterable[PointColumns], modules: Mapping[int, Mo
     rows.reverse()
     rows.sort(key=itemgetter(0))
     for call, is_last, _, file, line in rows:
-        place = modules.get(call)
-        start = f"{call:#x},,{call:#x}" if place is None else _module_columns(place)
+        point = modules.get(call)
+        start = f"{call:#x},,{call:#x}" if point is None else _module_columns(point)
         yield f"{start},{quote_path(file)},{'false' if is_last else 'true'},{line},{line}"
 
 
-def _module_columns(place: ModulePoint) -> str:
-    return csv_line((hex(place.call), escape(place.module or ""), "" if place.offset is None else hex(place.offset)))
+def _module_columns(point: ModulePoint) -> str:
+    return csv_line((hex(point.call), escape(point.module or ""), "" if point.offset is None else hex(point.offset)))
 
 
 def csv_line(values: Iterable[object]) -> str:

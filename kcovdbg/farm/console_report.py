@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.crash.crash_point import find_origin
 from kcovdbg.crash.crash_summary import CrashSummary
-from kcovdbg.records.oops_words import find_places
+from kcovdbg.records.oops_words import find_code_words
 
 # Of printk() with CONFIG_PRINTK_CALLER, and of a console that shows levels.
 _PREFIX: Final = re.compile(r"(<\d+>)?\[ *\d+\.\d+\](\[ *[CT]\d+\])? ?")
@@ -82,7 +82,7 @@ def summarize_report(text: str) -> CrashSummary:
         return CrashSummary(summary.pid, summary.comm, None, *stack[origin], next(calls, None))
     problem = "the report's stacks do not show where it began" if seen else "the report has no stack"
     places = (match["place"] for line in lines if (match := _COUNTER.match(line) or _HEADLINE.match(line)) is not None)
-    named = (find_places(place)[:1] for place in places)
+    named = (find_code_words(place)[:1] for place in places)
     names = [place.function for found in named for place in found if place.function is not None]
     name = next((name for name in names if find_origin([name]) is not None), None)
     return CrashSummary(summary.pid, summary.comm, None, name, errors=(problem,))
@@ -121,7 +121,7 @@ def _read_frame(line: str) -> list[_Frame] | None:
     if "+0x" not in line:
         inlined = _INLINED.fullmatch(line)
         return None if inlined is None else [_Frame(inlined["function"], inlined["file"], int(inlined["line"]))]
-    place = next((place for place in find_places(line) if place.function is not None), None)
+    place = next((place for place in find_code_words(line) if place.function is not None), None)
     if place is None:
         return None
     before, after = _BEFORE.fullmatch(line, 0, place.span[0]), _AFTER.fullmatch(line, place.span[1])

@@ -28,9 +28,9 @@ from kcovdbg.monitor.summary import (
     advice_lines,
     buffer_table,
     heading_lines,
-    place_table,
     seconds_text,
     section_table,
+    share_table,
     summarize,
 )
 from kcovdbg.target.end_signals import signals_as_exit
@@ -171,9 +171,9 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
         yield section_table(summary.sections)
         yield Lines(((),))
     if summary.functions:
-        for by, places in (("function", summary.functions), ("file", summary.files), ("directory", summary.directories)):
+        for by, shares in (("function", summary.functions), ("file", summary.files), ("directory", summary.directories)):
             yield Lines((_heading(f"records by {by}, estimated from samples"),))
-            yield place_table(places, by=by)
+            yield share_table(shares, by=by)
             yield Lines(((),))
     yield Lines((_heading(f"objects: {summary.came} came, {summary.went} went"),), remarks=summary.errors)
     if args.output is not None:

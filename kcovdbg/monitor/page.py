@@ -14,8 +14,8 @@ from kcovdbg.monitor.summary import (
     advice_lines,
     buffer_table,
     heading_lines,
-    place_table,
     section_table,
+    share_table,
     short_number,
 )
 
@@ -94,7 +94,7 @@ def nice_ceiling(value: float) -> float:
     return next((factor * power for factor in (1, 2, 5, 10) if factor * power >= value * (1 - 1e-9)), 10 * power)
 
 
-_PLACES = 25
+_SHARES = 25
 _FOOTER = "Made by kcovdbg. KCOV records no time: rates come from looks at a kernel that runs, and counts are lower bounds."
 
 
@@ -105,7 +105,7 @@ def recording_page(summary: Summary) -> Iterator[str]:
         PageSection("summary", "Summary", _overview(summary)),
         PageSection("time", "Over time", _plots(summary.points)),
         PageSection("buffers", "Buffers", table_markup(buffer_table(summary), "Buffers and areas")),
-        PageSection("where", "Where records went", _places(summary)),
+        PageSection("where", "Where records went", _share_tables(summary)),
         PageSection("sections", "Remote sections", table_markup(section_table(summary.sections), "Sections by handle")),
     ]
     return page_lines("KCOV over time", kernel, sections, footer=_FOOTER)
@@ -147,7 +147,7 @@ def _count_plot(title: str, times: list[float], counts: list[int]) -> Plot:
     return Plot(title, times, [float(count) for count in counts], lambda value: f"{value:g}", float(top), is_stepped=True)
 
 
-def _places(summary: Summary) -> Iterator[str]:
-    yield "<p>Estimated from some of the records in each look. A line in the named Makefile excludes the place from KCOV.</p>"
-    for by, places in (("function", summary.functions), ("file", summary.files), ("directory", summary.directories)):
-        yield from table_markup(place_table(places, by=by, limit=_PLACES), f"By {by}")
+def _share_tables(summary: Summary) -> Iterator[str]:
+    yield "<p>Estimated from some of the records in each look. A line in the named Makefile excludes it from KCOV.</p>"
+    for by, shares in (("function", summary.functions), ("file", summary.files), ("directory", summary.directories)):
+        yield from table_markup(share_table(shares, by=by, limit=_SHARES), f"By {by}")

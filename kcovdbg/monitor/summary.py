@@ -114,7 +114,7 @@ class BufferUse:
         return max(_PAGE_WORDS, 1 << (words - 1).bit_length())
 
 
-class PlacedShare(NamedTuple):
+class LocatedShare(NamedTuple):
     """The share of records that one function, file or directory takes."""
 
     function: str | None
@@ -154,9 +154,9 @@ class Summary(NamedTuple):
     """The median time from look to look."""
     buffers: tuple[BufferUse, ...]
     sections: tuple[SectionActivity, ...]
-    functions: tuple[PlacedShare, ...]
-    files: tuple[PlacedShare, ...]
-    directories: tuple[PlacedShare, ...]
+    functions: tuple[LocatedShare, ...]
+    files: tuple[LocatedShare, ...]
+    directories: tuple[LocatedShare, ...]
     came: int
     went: int
     overflows: int
@@ -210,7 +210,7 @@ def summarize(samples: Iterable[Sample]) -> Summary:
         interval=sorted(gaps)[len(gaps) // 2] if gaps else None,
         buffers=tuple(sorted(usage.end(), key=_buffer_order)),
         sections=activity.sections,
-        functions=_rank((*place, records) for place, records in shares.items()),
+        functions=_rank((*located, records) for located, records in shares.items()),
         files=_rank((None, file, records) for (_, file), records in shares.items()),
         directories=_rank((None, _directory_of(file), records) for (_, file), records in shares.items()),
         came=activity.came,
@@ -300,7 +300,7 @@ def _directory_of(file: str | None) -> str | None:
     return None if file is None else f"{path.parent}/"
 
 
-def _rank(shares: Iterable[tuple[str | None, str | None, float]]) -> tuple[PlacedShare, ...]:
+def _rank(shares: Iterable[tuple[str | None, str | None, float]]) -> tuple[LocatedShare, ...]:
     """Add up the records of each function and file; the largest first."""
     sums: dict[tuple[str | None, str | None], float] = {}
     total = 0.0
@@ -308,7 +308,7 @@ def _rank(shares: Iterable[tuple[str | None, str | None, float]]) -> tuple[Place
         total += records
         sums[function, file] = sums.get((function, file), 0.0) + records
     ordered = sorted(sums.items(), key=lambda item: (-item[1], str(item[0])))
-    return tuple(PlacedShare(*place, records, records / total if total else 0.0) for place, records in ordered)
+    return tuple(LocatedShare(*located, records, records / total if total else 0.0) for located, records in ordered)
 
 
 def exclusion(file: str | None) -> tuple[str | None, str | None]:
@@ -468,7 +468,7 @@ _SECTION_COLUMNS: Final = (
     Column("begun", NUMBER, title="BEGUN", meaning="sections that began, at least", unit="sections"),
 )
 _NO_MAKEFILE: Final = "it is a header or not in the kernel's tree"
-_PLACE_COLUMNS: Final = (
+_SHARE_COLUMNS: Final = (
     Column(
         "records",
         NUMBER,
@@ -523,9 +523,9 @@ SUMMARY_COLUMNS: Final = (
     Column("overflows", NUMBER, meaning="how often any buffer became full, at least"),
     Column("buffers", items=_BUFFER_COLUMNS, meaning="the buffers and areas, those that overflowed most often first"),
     Column("sections", items=_SECTION_COLUMNS, meaning="remote and softirq sections by handle"),
-    Column("functions", items=_PLACE_COLUMNS, meaning=_RANKED),
-    Column("files", items=_PLACE_COLUMNS, meaning=_RANKED),
-    Column("directories", items=_PLACE_COLUMNS, meaning=_RANKED),
+    Column("functions", items=_SHARE_COLUMNS, meaning=_RANKED),
+    Column("files", items=_SHARE_COLUMNS, meaning=_RANKED),
+    Column("directories", items=_SHARE_COLUMNS, meaning=_RANKED),
     Column("came", NUMBER, meaning="objects that appeared after the first look", unit="objects"),
     Column("went", NUMBER, meaning="objects that disappeared", unit="objects"),
     Column("cpu_share", SHARE, meaning="share of one core's time that looking took"),
@@ -584,8 +584,8 @@ def section_table(sections: Sequence[SectionActivity]) -> Table:
     return Table(_SECTION_COLUMNS, sections, empty="no section was seen")
 
 
-def place_table(places: Sequence[PlacedShare], *, by: str, limit: int = 15) -> Table:
-    """Return the table of places that records went to.
+def share_table(shares: Sequence[LocatedShare], *, by: str, limit: int = 15) -> Table:
+    """Return the table of the shares of functions, files or directories.
 
     :param by: ``function``, ``file`` or ``directory``.
     """
@@ -594,7 +594,7 @@ def place_table(places: Sequence[PlacedShare], *, by: str, limit: int = 15) -> T
         show += ["makefile", "line"]
     elif by == "file":
         show += ["line"]
-    remarks = [f"{len(places) - limit} more; --json has them"] if len(places) > limit else []
+    remarks = [f"{len(shares) - limit} more; --json has them"] if len(shares) > limit else []
     return Table(
-        _PLACE_COLUMNS, places[:limit], show=show, empty="no records were sampled", remarks=remarks, piped_width=PIPED_WIDTH
+        _SHARE_COLUMNS, shares[:limit], show=show, empty="no records were sampled", remarks=remarks, piped_width=PIPED_WIDTH
     )

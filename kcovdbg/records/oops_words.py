@@ -65,7 +65,7 @@ def parse_words(text: str) -> Iterator[CodeWord]:
         at = match.end()
         shown = match[0].strip(" ,()?\t")
         if match["function"]:
-            yield _make_place(match, is_exact=match["offset"] is None or bool(_EXACT.search(text[: match.start("function")])))
+            yield _make_word(match, is_exact=match["offset"] is None or bool(_EXACT.search(text[: match.start("function")])))
             continue
         kind = match.lastgroup or ""
         value = int(match[kind], 10 if kind in ("signed", "decimal") else 16)
@@ -76,10 +76,10 @@ def parse_words(text: str) -> Iterator[CodeWord]:
         yield CodeWord(shown, (start, match.end(kind) + 2 * is_oops), address=value & _WORD_MASK, is_oops=is_oops)
 
 
-def find_places(line: str) -> list[CodeWord]:
+def find_code_words(line: str) -> list[CodeWord]:
     """Return the functions with offsets in a line of a log, or the addresses of a line that has nothing else."""
     found = [
-        _make_place(match, is_exact=bool(_EXACT.search(line[max(0, match.start() - _BEFORE) : match.start()])))
+        _make_word(match, is_exact=bool(_EXACT.search(line[max(0, match.start() - _BEFORE) : match.start()])))
         for match in _PLACE.finditer(line)
     ]
     words = list(filter(None, _SEPARATOR.split(line)))
@@ -91,7 +91,7 @@ def find_places(line: str) -> list[CodeWord]:
         return []
 
 
-def _make_place(match: re.Match[str], *, is_exact: bool) -> CodeWord:
+def _make_word(match: re.Match[str], *, is_exact: bool) -> CodeWord:
     text = match["offset"] or "0"
     offset = int(text, 16 if text.startswith("0x") else 10)
     size = None if match["size"] is None else int(match["size"], 16)

@@ -60,8 +60,8 @@ def kind_flags(chains: Sequence[int], kinds: Iterable[PointKind]) -> bytes:
     return low_bytes(chains).translate(bytes(byte & KIND_MASK in wanted for byte in range(256)))
 
 
-class FramePlaces:
-    """The functions and files of frames; frames of one function in one file share a place.
+class FrameGroups:
+    """The functions and files of frames; frames of one function in one file share a group.
 
     :param frames: any columns.
     """
@@ -72,18 +72,18 @@ class FramePlaces:
         numbering = Numbering()
         distinct = numbering.number(words)
         self.of_frame: array[int] = numbering.ids(words)
-        """The number of each frame's place."""
+        """The number of each frame's group."""
         self.file: array[int] = low_halves(distinct)
-        """The number of each place's file, 0 where it is unknown."""
+        """The number of each group's file, 0 where it is unknown."""
         self.function: array[int] = array("I", [word >> 32 for word in distinct])
-        """The number of each place's function, 0 where it is unknown."""
+        """The number of each group's function, 0 where it is unknown."""
 
     def __len__(self) -> int:
-        """Return the number of places."""
+        """Return the number of groups."""
         return len(self.file)
 
     def frames(self) -> Iterable[Frame]:
-        """Iterate over the places as frames without a line."""
+        """Iterate over the groups as frames without a line."""
         strings = self._strings
         for function, file in zip(self.function, self.file, strict=True):
             yield Frame(strings[function], strings[file], None, None)
@@ -113,9 +113,9 @@ class PcColumns:
         return len(self.pcs)
 
     @cached_property
-    def places(self) -> FramePlaces:
+    def groups(self) -> FrameGroups:
         """The functions and files of all frames."""
-        return FramePlaces(self.frames)
+        return FrameGroups(self.frames)
 
     @cached_property
     def approximate(self) -> bytes:
@@ -151,25 +151,25 @@ class PcColumns:
         """Return the number of the name of the file of each PC's innermost frame, 0 where it is unknown."""
         return gather(find_innermost(self.frames, self.chains), self.frames.file, 0)
 
-    def innermost_places(self) -> array[int]:
-        """Return the place of each PC's innermost frame, :data:`NO_ID` where it has none."""
-        return gather(find_innermost(self.frames, self.chains), self.places.of_frame, NO_ID)
+    def innermost_groups(self) -> array[int]:
+        """Return the group of each PC's innermost frame, :data:`NO_ID` where it has none."""
+        return gather(find_innermost(self.frames, self.chains), self.groups.of_frame, NO_ID)
 
-    def outermost_places(self, chains: array[int] | None = None) -> array[int]:
-        """Return the place of each PC's outermost frame, :data:`NO_ID` where it has none.
+    def outermost_groups(self, chains: array[int] | None = None) -> array[int]:
+        """Return the group of each PC's outermost frame, :data:`NO_ID` where it has none.
 
         :param chains: others than those of the PCs.
         """
         chains = self.chains if chains is None else chains
-        return gather(find_outermost(self.frames, chains), self.places.of_frame, NO_ID)
+        return gather(find_outermost(self.frames, chains), self.groups.of_frame, NO_ID)
 
-    def place_flags(self, flags_of: Callable[[Frame], int]) -> bytes:
-        """Return what a function returns for each place, 0 to 255."""
-        return bytes(map(flags_of, self.places.frames()))
+    def group_flags(self, flags_of: Callable[[Frame], int]) -> bytes:
+        """Return what a function returns for each group, 0 to 255."""
+        return bytes(map(flags_of, self.groups.frames()))
 
-    def combine_flags(self, place_flags: bytes) -> bytes:
-        """Return the flags of the places of all frames of each PC, combined by "or"."""
-        flags = bytes(map(place_flags.__getitem__, self.places.of_frame))
+    def combine_flags(self, group_flags: bytes) -> bytes:
+        """Return the flags of the groups of all frames of each PC, combined by "or"."""
+        flags = bytes(map(group_flags.__getitem__, self.groups.of_frame))
         return combine_flags(self.frames, self.chains, flags)
 
 

@@ -75,13 +75,13 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
     if by == "file":
         return columns.files()
     # Static functions in different files may share a name. What a tail call recorded is in a callee of the function.
-    places = columns.places
-    named = array("I", [place if function else NO_ID for place, function in enumerate(places.function)])
-    groups = gather(columns.innermost_places(), named, NO_ID)
+    frames = columns.groups
+    named = array("I", [number if function else NO_ID for number, function in enumerate(frames.function)])
+    groups = gather(columns.innermost_groups(), named, NO_ID)
     for index in _find_ones(columns.approximate):
         if groups[index] != NO_ID:
-            groups[index] += len(places)
-    free = count(2 * len(places))
+            groups[index] += len(frames)
+    free = count(2 * len(frames))
     return array("I", [next(free) if group == NO_ID else group for group in groups]) if NO_ID in groups else groups
 
 

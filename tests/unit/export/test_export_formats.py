@@ -207,10 +207,10 @@ def read_cobertura(lines):
 
 @given(LINES)
 def test_cobertura(lines):
-    def place_of(file):
-        return point_formats.SourcePlace(None if file[0] == "a" else "/src<&>", file)
+    def path_of(file):
+        return point_formats.SourcePath(None if file[0] == "a" else "/src<&>", file)
 
-    written = one_line_each(point_formats.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), place_of))
+    written = one_line_each(point_formats.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), path_of))
     sources, read = read_cobertura(written)
     assert sources == ["/src<&>"]
     assert read.pop("x/<\"&'>.h") == {7: 1}

@@ -4,7 +4,7 @@
 import pytest
 
 from kcovdbg.console.command_line import parse_line
-from kcovdbg.records.oops_words import find_places, parse_words
+from kcovdbg.records.oops_words import find_code_words, parse_words
 
 PC = 0xFFFFFFFF8108CB35
 
@@ -90,7 +90,7 @@ def test_what_is_no_place(text):
     ],
 )
 def test_lines(line, found):
-    places = find_places(line)
+    places = find_code_words(line)
     assert [(word.text, word.is_exact) for word in places] == found
     assert all(line[slice(*word.span)] in word.text for word in places)
 
