@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.buffer_arguments import TAIL, make_filters
 from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, Column
@@ -22,6 +21,7 @@ from kcovdbg.console.wording import NO_ADDRESS, buffer_title, span_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
 from kcovdbg.records.loop_folding import Fold, FunctionRun, find_runs, fold_runs, round_length
+from kcovdbg.records.pc_counts import pc_sequence
 from kcovdbg.records.pc_names import LocationCache
 
 
@@ -73,7 +73,10 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
             remarks.append(f"{len(indices) - len(shown)} {'earlier' if args.tail else 'more'} records")
         lines = table_lines(Table(columns, rows, remarks=remarks, empty="no records"), context.width)
     else:
-        folded = _FoldedRecords(_sequence(buffer, indices), indices, names, limit, tail=args.tail)
+        pcs = pc_sequence(buffer)
+        if len(indices) < buffer.count:
+            pcs = array("Q", map(pcs.__getitem__, indices))
+        folded = _FoldedRecords(pcs, indices, names, limit, tail=args.tail)
         empty = None if indices else "no records"
         table = Table(_COLUMNS, folded, remarks=chain(remarks, folded.remarks()), empty=empty)
         lines = table_lines(table, context.width)
@@ -97,15 +100,6 @@ def _limit(indices: Sequence[int], limit: int | None, *, tail: bool) -> Sequence
     if limit is None or len(indices) <= limit:
         return indices
     return indices[len(indices) - limit :] if tail else indices[:limit]
-
-
-def _sequence(buffer: Buffer, indices: Sequence[int]) -> Sequence[int]:
-    """Return the PC of each of these records, 0 where it has none."""
-    words = record.pc_words(buffer.words, buffer.encoding)
-    pcs = record.pcs_of_words(set(words), buffer.encoding)
-    if len(indices) < buffer.count:
-        return array("Q", (pcs.get(words[index], 0) for index in indices))
-    return array("Q", (pcs.get(word, 0) for word in words))
 
 
 class _FoldedRecords:

@@ -8,6 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
@@ -17,7 +18,6 @@ from kcovdbg.compare.trace_builds import (
     build_remarks,
     compare_builds,
     find_builds,
-    find_offset,
 )
 from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
@@ -222,7 +222,7 @@ def _unordered(
     remarks = [*build_remarks(builds), *left.remarks, *right.remarks, *comparison.remarks()]
     remarks = list(dict.fromkeys(remarks))
     difference = compare_runs(left.runs, right.runs)
-    rows = _find_rows(context, args, builds, comparison, difference)
+    rows = _find_rows(args, builds, comparison, difference)
     real = any(row.differing.side is not DiffSide.FLICKER for row in rows)
     context.status = 1 if real else 0
     if real and not _is_of_several(difference):
@@ -236,11 +236,10 @@ def _unordered(
 
 
 def _find_rows(
-    context: Context, args: Namespace, builds: Sequence[TraceBuild], comparison: BuildComparison, difference: RunDifference
+    args: Namespace, builds: Sequence[TraceBuild], comparison: BuildComparison, difference: RunDifference
 ) -> list[_DiffRow]:
     """Return the differing PCs that pass the filters."""
     filters = make_filters(args, *comparison.names)
-    offsets = [find_offset(context, build) for build in builds]
     placed: list[tuple[DifferingPc, int, int]] = []
     for one in difference.differences:
         # For a point of both builds, the left one's PC stands for it, unless only the right side recorded it.
@@ -256,7 +255,7 @@ def _find_rows(
             side,
             pc,
             comparison.names[side][pc],
-            address_of(pc, offsets[side]),
+            address_of(pc, builds[side].kaslr_offset),
             None if comparison.match is None else comparison.pc(one.pc, 1 - side),
             comparison.missing(pc, side),
         )
@@ -346,6 +345,7 @@ class _Change(NamedTuple):
     missing: str | None
 
 
+_SIDES: Final = (DiffSide.LEFT, DiffSide.RIGHT)
 _CHANGE_COLUMNS: Final = (
     Column("side", TEXT),
     Column("index", NUMBER, value=lambda change: change.number),
@@ -372,29 +372,26 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
             names.prefetch(pc for pc in set(sides[side]) if pc)
             numbers[side] = find_indices(buffer, wanted)
             sides[side] = array("Q", map(sides[side].__getitem__, numbers[side]))
-    alignment = align(*(comparison.translate(side, pcs) for side, pcs in enumerate(sides)))
+    alignment = align(*(comparison.number_records(side, pcs) for side, pcs in enumerate(sides)))
     if alignment.is_coarse:
         remarks.append(f"{COARSE}: parts with records in common may be shown as different")
     context.status = 1 if alignment.common < max(alignment.left, alignment.right) else 0
     offsets = [buffer.kaslr_offset for buffer in buffers]
 
     def changes() -> Iterator[_Change]:
-        for span in _find_spans(alignment):
-            if span.side is None:
-                continue
-            place, records = span.place, span.records
-            names = comparison.names[place]
-            names.prefetch(pc for pc in sides[place][records.start : records.stop] if pc)
+        for side, records in chain.from_iterable(part.find_differing() for part in alignment.parts()):
+            names = comparison.names[side]
+            names.prefetch(pc for pc in sides[side][records.start : records.stop] if pc)
             for index in records:
-                pc = sides[place][index]
+                pc = sides[side][index]
                 yield _Change(
-                    span.side,
-                    numbers[place][index],
+                    _SIDES[side],
+                    numbers[side][index],
                     pc,
                     names[pc],
-                    address_of(pc, offsets[place]),
-                    comparison.counterpart(pc, place),
-                    comparison.missing(pc, place),
+                    address_of(pc, offsets[side]),
+                    comparison.counterpart(pc, side),
+                    comparison.missing(pc, side),
                 )
 
     columns = _CHANGE_COLUMNS if comparison.match is None else (*_CHANGE_COLUMNS, *_BUILD_COLUMNS)
@@ -408,54 +405,23 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     )
 
 
-class _Span(NamedTuple):
-    """Consecutive records of one side, or of both."""
-
-    side: DiffSide | None
-    """None for both."""
-    starts: tuple[int, int]
-    """The first record on the left and on the right, or where it would be."""
-    length: int
-
-    @property
-    def place(self) -> int:
-        return 1 if self.side is DiffSide.RIGHT else 0
-
-    @property
-    def records(self) -> range:
-        return range(self.starts[self.place], self.starts[self.place] + self.length)
-
-
-def _find_spans(alignment: Alignment) -> Iterator[_Span]:
-    i = j = 0
-    for left, right, length in (*alignment.blocks, (alignment.left, alignment.right, 0)):
-        spans = (
-            _Span(DiffSide.LEFT, (i, j), left - i),
-            _Span(DiffSide.RIGHT, (left, j), right - j),
-            _Span(None, (left, right), length),
-        )
-        yield from (span for span in spans if span.length)
-        i, j = left + length, right + length
-
-
 def _ordered_lines(
     alignment: Alignment, sides: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]], names_of: Sequence[LocationCache]
 ) -> Iterator[Line]:
-    for span in _find_spans(alignment):
-        if span.side is None:
-            left, right = (its[start] for its, start in zip(numbers, span.starts, strict=True))
-            yield (("remark", f"  {span.length} equal records from {left} and {right} on"),)
-            continue
-        sign = "<>"[span.place]
-        names, pcs, records = names_of[span.place], sides[span.place], span.records
-        names.prefetch(pc for pc in pcs[records.start : records.stop] if pc)
-        for run in find_runs(pcs, partial(_run_name, names), records.start, records.stop):
-            where = place_text(names.frame(pcs[run.first]))
-            number, times = numbers[span.place][run.first], f"×{run.length}" if run.length > 1 else ""
-            yield (
-                (span.side.value, f"{sign} {number:>8}  {times:>6}  {run.group}"),
-                ("path", f"  {where}" if where else ""),
-            )
+    for part in alignment.parts():
+        if part.is_common:
+            left, right = numbers[0][part.left.start], numbers[1][part.right.start]
+            yield (("remark", f"  {len(part.left)} equal records from {left} and {right} on"),)
+        for side, records in part.find_differing():
+            names, pcs = names_of[side], sides[side]
+            names.prefetch(pc for pc in pcs[records.start : records.stop] if pc)
+            for run in find_runs(pcs, partial(_run_name, names), records.start, records.stop):
+                where = place_text(names.frame(pcs[run.first]))
+                number, times = numbers[side][run.first], f"×{run.length}" if run.length > 1 else ""
+                yield (
+                    (_SIDES[side].value, f"{'<>'[side]} {number:>8}  {times:>6}  {run.group}"),
+                    ("path", f"  {where}" if where else ""),
+                )
 
 
 def _run_name(names: LocationCache, pc: int) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import count
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -28,7 +27,7 @@ from kcovdbg.console.wording import APPROXIMATE, buffer_title, place_text, value
 from kcovdbg.console.writer import Format
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.alignment import align
+from kcovdbg.records.alignment import align, number_values
 from kcovdbg.records.function_trace import (
     CLASSES,
     OUTERMOST,
@@ -209,19 +208,18 @@ def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
 
 def _align(stories: Sequence[_Story], comparison: BuildComparison) -> Iterator[_Row]:
     """Yield the functions of both traces in order, those in both once."""
-    numbers: defaultdict[object, int] = defaultdict(count(1).__next__)
     rows = [[_make_row(step, story) for step in story.steps] for story in stories]
-    sides = [array("Q", [numbers[_find_key(comparison, row, side)] for row in its]) for side, its in enumerate(rows)]
-    i = j = 0
-    for left, right, length in (*align(*sides).blocks, (len(sides[0]), len(sides[1]), 0)):
-        yield from (row._replace(side=_AGAINST) for row in rows[0][i:left])
-        yield from rows[1][j:right]
-        for at in range(length):
-            yield rows[1][right + at]._replace(side=_BOTH, against=rows[0][left + at].step.records)
-        i, j = left + length, right + length
+    sides = number_values(*([_find_key(comparison, row, side) for row in its] for side, its in enumerate(rows)))
+    for part in align(*sides).parts():
+        if part.is_common:
+            for at, other in zip(part.left, part.right, strict=True):
+                yield rows[1][other]._replace(side=_BOTH, against=rows[0][at].step.records)
+        else:
+            yield from (rows[0][at]._replace(side=_AGAINST) for at in part.left)
+            yield from (rows[1][at] for at in part.right)
 
 
-def _find_key(comparison: BuildComparison, row: _Row, side: int) -> object:
+def _find_key(comparison: BuildComparison, row: _Row, side: int) -> Hashable:
     """Return what rows of one function have in common, on both sides."""
     if row.frame.function:
         return comparison.function(row.frame, side)

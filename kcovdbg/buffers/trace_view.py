@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -35,11 +34,10 @@ from kcovdbg.console.wording import (
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
-from kcovdbg.records.alignment import align, align_by_index
+from kcovdbg.records.alignment import Mark, ViewRow, ViewRows, align, align_by_index
 from kcovdbg.records.located_records import PcFilter, find_indices, locate_record, select_records
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.records.view_rows import Mark, ViewRow, ViewRows
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.target.local_kernel import is_this_machine
 
@@ -66,7 +64,7 @@ class TracePane:
             self.title += f", {len(self._numbers)} shown"
             buffer = select_records(buffer, self._numbers)
         self.buffer = buffer
-        self._missing = [range(gap.first, gap.first + gap.length) for gap in buffer.gaps]
+        self._missing = buffer.missing
 
     def __len__(self) -> int:
         return self.buffer.count
@@ -95,7 +93,7 @@ class TracePane:
 
     def is_missing(self, index: int) -> bool:
         """Return whether the record could not be read."""
-        return any(index in span for span in self._missing)
+        return index in self._missing
 
     def line(self, index: int, width: int, rounds: int = 1, *, fill: bool = False) -> list[Fragment]:
         """Return a record in so many columns.
@@ -158,7 +156,7 @@ class TraceView:
         sides: tuple[Sequence[int], Sequence[int]] = pcs
         width = 1
         if comparison is not None:
-            sides = comparison.translate(0, pcs[0]), comparison.translate(1, pcs[1])
+            sides = comparison.number_records(0, pcs[0]), comparison.number_records(1, pcs[1])
         elif by_index:
             encodings = left.buffer.encoding, right.buffer.encoding
             if encodings[0].record_words == encodings[1].record_words and not encodings[0].codec.is_variable:
@@ -240,13 +238,11 @@ class TraceView:
             return self.rows.fold_equal()
         pcs = pc_sequence(self.left.buffer)
         self.left.names.prefetch(pc for pc in set(pcs) if pc)
-        numbers: dict[object, int] = {}
-        groups: dict[int, int] = {}
+        groups: dict[int, object] = {}
         for pc in set(pcs):
             frames = self.left.names[pc].frames if pc else ()
-            key: object = (frames[-1].function, frames[-1].file) if frames else pc
-            groups[pc] = numbers.setdefault(key, len(numbers))
-        return self.rows.fold_groups(array("I", map(groups.__getitem__, pcs)))
+            groups[pc] = (frames[-1].function, frames[-1].file) if frames else pc
+        return self.rows.fold_groups(map(groups.__getitem__, pcs))
 
     def matching(self, wanted: Callable[[Location, int], bool]) -> tuple[Callable[[int], bool], Callable[[int], bool]]:
         """Return functions from an index on the left and on the right to whether its record is wanted.

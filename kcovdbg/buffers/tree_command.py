@@ -66,7 +66,7 @@ class Event(NamedTuple):
 def find_events(buffer: Buffer) -> Iterator[Event]:
     """Iterate over the readable records that have an address."""
     encoding = buffer.encoding
-    missing = {index for gap in buffer.gaps for index in range(gap.first, gap.first + gap.length)}
+    missing = buffer.missing
     decoded: dict[int, tuple[RecordKind, int | None]] = {}
     for index, word in enumerate(record.pc_words(buffer.words, encoding)):
         found = decoded.get(word)

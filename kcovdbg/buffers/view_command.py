@@ -20,7 +20,7 @@ from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Location
-from kcovdbg.records.view_rows import Mark
+from kcovdbg.records.alignment import Mark
 
 # Without a terminal: enough for two functions with their places.
 _WIDTH: Final = 160

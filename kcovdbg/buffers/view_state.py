@@ -12,7 +12,7 @@ from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.wording import place_text
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Location
-from kcovdbg.records.view_rows import Mark, ViewRow, ViewRows
+from kcovdbg.records.alignment import Mark, ViewRow, ViewRows
 
 _SMALLEST = 1
 # Limit for the differences that are counted.

@@ -147,7 +147,7 @@ def _check_addresses(state: State) -> Iterator[Violation]:
             words = [word - _WORD if word >> 63 else word for word in words]
         if not buffer.encoding.codec.has_plain_pcs or not words or (min(words) >= low and max(words) <= high):
             continue
-        missing = contents.missing
+        missing = contents.buffer.missing
         wrong = [number for number, word in enumerate(words) if not low <= word <= high and number not in missing]
         if wrong:
             shown = ", ".join(f"{number}: {contents.written[number]:#x}" for number in wrong[:_SHOWN])
@@ -164,7 +164,7 @@ def _comparisons(state: State) -> Iterator[tuple[BufferContents, int, record.Com
         buffer = contents.buffer
         if not buffer.encoding.codec.has_operands:
             continue
-        missing = contents.missing
+        missing = contents.buffer.missing
         for number in range(max(buffer.count - 1, 0)):
             decoded = record.decode_record(buffer.words, number, buffer.encoding).comparison
             if decoded is not None and number not in missing:

@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.compare.build_match import number_lines
 from kcovdbg.compare.trace_builds import TraceBuild
-from kcovdbg.records.alignment import align
+from kcovdbg.records.alignment import align, number_values
 from kcovdbg.records.coverage import FileCoverage, LineCoverage, find_lines
 from kcovdbg.records.pc_counts import PcCounts
 from kcovdbg.symbols.coverage_points import PointKind
@@ -49,12 +48,12 @@ def find_changes(left: Sequence[str], right: Sequence[str]) -> Iterator[list[Cha
 
 
 def _diff(left: Sequence[str], right: Sequence[str]) -> Iterator[ChangedLine]:
-    i = j = 0
-    for start, other, length in (*align(*number_lines(left, right)).blocks, (len(left), len(right), 0)):
-        yield from (ChangedLine(at + 1, None, left[at]) for at in range(i, start))
-        yield from (ChangedLine(None, at + 1, right[at]) for at in range(j, other))
-        yield from (ChangedLine(start + at + 1, other + at + 1, right[other + at]) for at in range(length))
-        i, j = start + length, other + length
+    for part in align(*number_values(left, right)).parts():
+        if part.is_common:
+            yield from (ChangedLine(i + 1, j + 1, right[j]) for i, j in zip(part.left, part.right, strict=True))
+        else:
+            yield from (ChangedLine(i + 1, None, left[i]) for i in part.left)
+            yield from (ChangedLine(None, j + 1, right[j]) for j in part.right)
 
 
 # Beyond so many files it is not a patch but another release: those that were not executed are left out.

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame
-from kcovdbg.records.alignment import align
+from kcovdbg.records.alignment import align, number_values
 from kcovdbg.records.native_loops import NO_ID, Numbering, find_innermost
 from kcovdbg.records.pc_columns import PcColumns, kind_flags, pair_words
 from kcovdbg.records.pc_counts import make_numbering
@@ -237,19 +237,13 @@ def _may_be_same(left: BuildFunctions, function: Function, right: BuildFunctions
     return not all(files) or sizes[0] >= _MOVED_LINES * sizes[1]
 
 
-def number_lines(*texts: Sequence[str]) -> list[array[int]]:
-    """Return texts as numbers, equal for equal lines."""
-    numbers: dict[str, int] = {}
-    return [array("Q", [numbers.setdefault(line, len(numbers) + 1) for line in text]) for text in texts]
-
-
 def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]) -> dict[int, int]:
     """Pair lines on the right with those on the left that a diff of both texts leaves equal."""
     first, other = lines[0][0], lines[1][0]
     left = {*lines[0]}
     of_text = {
         other + block.right + at: first + block.left + at
-        for block in align(*number_lines(*texts)).blocks
+        for block in align(*number_values(*texts)).blocks
         for at in range(block.length)
     }
     return {line: of_text[line] for line in lines[1] if of_text.get(line) in left}
@@ -435,12 +429,16 @@ class _Matcher:
         """Return the lowest PC of each chain whose innermost frame is of some functions, ascending, and the chain."""
         build = self._builds[side]
         wanted = {one for one in build.groups if self._function(side, one) in functions}
+        if not wanted:
+            return []
         groups = gather(find_innermost(build.columns.frames, build.rows), build.columns.groups.of_frame, NO_ID)
-        found = dict(build.select(groups, wanted, self._kinds)) if wanted else {}
+        found = dict(build.select(groups, wanted, self._kinds))
         # Points of modules are not in the table.
-        for pc, chain in build.chain_of.items() if wanted else ():
-            if chain >> KIND_BITS & MAX_DEPTH and build.function(build.frames(chain)[0]) in wanted:
-                found[pc] = chain
+        found |= {
+            pc: chain
+            for pc, chain in build.chain_of.items()
+            if chain >> KIND_BITS & MAX_DEPTH and build.function(build.frames(chain)[0]) in wanted
+        }
         first = {found[pc]: pc for pc in sorted(found, reverse=True)}
         return sorted((pc, chain) for chain, pc in first.items())
 
@@ -472,12 +470,10 @@ class _Matcher:
         return found
 
 
-def _pair_in_order(left: Sequence[object], right: Sequence[object]) -> Mapping[int, int]:
+def _pair_in_order(left: Sequence[_Point], right: Sequence[_Point]) -> Mapping[int, int]:
     """Return the index on the right of points on the left, of those that are in the same order on both sides."""
-    numbers: dict[object, int] = {}
-    # The alignment knows no zero.
-    sides = [array("Q", [numbers.setdefault(point, len(numbers) + 1) for point in side]) for side in (left, right)]
-    return {block.left + at: block.right + at for block in align(*sides).blocks for at in range(block.length)}
+    blocks = align(*number_values(left, right)).blocks
+    return {block.left + at: block.right + at for block in blocks for at in range(block.length)}
 
 
 def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
@@ -509,7 +505,7 @@ class BuildComparison:
             found[self.match.numbers[side][pc]] += records
         return dict(found)
 
-    def translate(self, side: int, pcs: array[int]) -> array[int]:
+    def number_records(self, side: int, pcs: array[int]) -> array[int]:
         """Return the number of each record's point; 0 for a record without a PC.
 
         :param pcs: of records. Type code Q.

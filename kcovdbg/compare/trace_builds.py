@@ -55,6 +55,8 @@ class TraceBuild:
     """Returns the table of its points; may raise CapabilityError."""
     kernel: TraceKernel | None = None
     """The kernel that its traces are read for; None for the workspace's."""
+    kaslr_offset: int = 0
+    """0 for a build that is known by its vmlinux alone."""
     remarks: tuple[str, ...] = ()
     """Why PCs have no names, or may have wrong ones: what was assumed of its traces."""
     find_module_points: Callable[[], Mapping[int, PointKind]] = dict
@@ -198,6 +200,7 @@ def _make_own(context: Context) -> TraceBuild:
         kernel.image,
         bool(kernel.source_folders),
         lambda: find_point_table(context),
+        kaslr_offset=kernel.kaslr_offset,
         remarks=kernel.name_remarks,
     )
 
@@ -243,11 +246,6 @@ def _make_foreign(context: Context, table: LocationTable, image: str | None, sou
     points = table_points(table)
     kernel = TraceKernel(table.build_id, 0, machine, lambda: None if points is None else (points,))
     return TraceBuild(table.build_id, names, lambda: tree, image, source is not None, lambda: table, kernel)
-
-
-def find_offset(context: Context, build: TraceBuild) -> int:
-    """Return the KASLR offset of a build: 0 for one that is known by its vmlinux alone."""
-    return context.kernel.kaslr_offset if build.kernel is None else build.kernel.kaslr_offset
 
 
 def build_remarks(builds: Iterable[TraceBuild]) -> tuple[str, ...]:

@@ -104,3 +104,8 @@ class Buffer:
         if self.encoding.codec.is_variable:
             return len(self.words) + self.encoding.codec.least_words > self.capacity
         return self.count >= self.capacity
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """The indexes of the records that could not be read."""
+        return frozenset(index for gap in self.gaps for index in range(gap.first, gap.first + gap.length))

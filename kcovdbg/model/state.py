@@ -252,11 +252,6 @@ class BufferContents:
         """The words with the addresses of the records, without the last one: the count is raised before it is written."""
         return pc_words(self.buffer.words, self.buffer.encoding)[: max(self.buffer.count - 1, 0)]
 
-    @property
-    def missing(self) -> Collection[int]:
-        """The numbers of the records that are unreadable."""
-        return {number for gap in self.buffer.gaps for number in range(gap.first, gap.first + gap.length)}
-
 
 @dataclass(frozen=True, slots=True)
 class WrongRecords:

@@ -56,7 +56,7 @@ def find_indices(buffer: Buffer, wanted: PcFilter) -> Sequence[int]:
     words = _wanted_words(buffer, wanted)
     if words is None and not buffer.gaps:
         return range(buffer.count)
-    missing = {index for gap in buffer.gaps for index in range(gap.first, gap.first + gap.length)}
+    missing = buffer.missing
     every = record.pc_words(buffer.words, buffer.encoding)
     return array("Q", (i for i, word in enumerate(every) if (words is None or word in words) and i not in missing))
 

@@ -247,19 +247,17 @@ def _records(traces: Sequence[_Trace], comparison: BuildComparison | None) -> It
     numbered, points = _number_records(traces)
     segments: list[RowSpan] = []
     if comparison is not None:
-        left, right = (comparison.translate(side, pc_sequence(buffer)[:MAX_RECORDS]) for side, buffer in enumerate(buffers))
+        left, right = (
+            comparison.number_records(side, pc_sequence(buffer)[:MAX_RECORDS]) for side, buffer in enumerate(buffers)
+        )
         notes += comparison.remarks()
         alignment = align(left, right)
         if alignment.is_coarse:
             notes.append(COARSE)
-        i = j = 0
-        for block in (*alignment.blocks, (len(left), len(right), 0)):
-            start, other, length = block
-            if i < start or j < other:
-                segments.append(RowSpan(i, start - i, j, other - j, False))
-            if length:
-                segments.append(RowSpan(start, length, other, length, True))
-            i, j = start + length, other + length
+        segments = [
+            RowSpan(part.left.start, len(part.left), part.right.start, len(part.right), part.is_common)
+            for part in alignment.parts()
+        ]
     yield from notes_markup(notes)
     yield from trace_markup(TraceData([buffer_title(buffer) for buffer in buffers], points, numbered, segments))
 

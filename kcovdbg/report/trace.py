@@ -36,7 +36,7 @@ class RecordPoints:
         encoding, width = buffer.encoding, buffer.encoding.record_words
         count = min(buffer.count, limit)
         known: dict[object, int] = {}
-        missing = {index for gap in buffer.gaps for index in range(gap.first, min(gap.first + gap.length, count))}
+        missing = buffer.missing
         numbers = array("I", bytes(4 * count))
         words = buffer.words
         for index in range(count):

@@ -229,7 +229,7 @@ def _check_types(state: State) -> Iterator[Violation]:
     for contents in state.buffers:
         if contents.buffer.encoding.codec != PC_EXT:
             continue
-        missing = contents.missing
+        missing = contents.buffer.missing
         wrong = [
             (number, word)
             for number, word in enumerate(contents.written)

@@ -392,7 +392,7 @@ def _check_records(state: State) -> Iterator[Violation]:
         buffer = found.buffer
         if buffer is None or found.entries is None:
             continue
-        missing = {number for gap in buffer.gaps for number in range(gap.first, gap.first + gap.length)}
+        missing = buffer.missing
         codec = buffer.encoding.codec
         known = {(*entry.comparison, entry.ent) if codec.has_operands else (entry.ent,) for entry in found.entries.entries}
         # The count is raised before the last record is written.

@@ -60,7 +60,7 @@ class WrongRecordWalk:
         self.unjudged += len(verdict.unjudged)
         if not verdict.wrong:
             return None
-        missing = contents.missing
+        missing = contents.buffer.missing
         numbers = [number for number, word in enumerate(words) if word in verdict.wrong and number not in missing]
         if not numbers or (is_reused and any(not words[number] or words[number] in verdict.comparisons for number in numbers)):
             return None

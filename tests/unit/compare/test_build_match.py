@@ -236,7 +236,7 @@ def test_unknown_pcs_stay_apart(sides):
     found = match_builds(left.functions([wild, *left.all()]), right.functions([wild, *right.all()]))
     assert not same(found, wild, wild)
     assert found.unmatched[0] == found.unmatched[1] == {wild: Unmatched.LOCATION}
-    assert list(BuildComparison((None, None), found).translate(0, array("Q", [0, wild]))) == [0, found.numbers[0][wild]]
+    assert list(BuildComparison((None, None), found).number_records(0, array("Q", [0, wild]))) == [0, found.numbers[0][wild]]
     assert BuildComparison((None, None), found).count(0, {wild: 3}) == {found.numbers[0][wild]: 3}
 
 
