@@ -19,8 +19,8 @@ from kcovdbg.console.record_columns import record_columns, record_errors
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table
 from kcovdbg.console.wording import NO_ADDRESS, buffer_title, span_text
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.function_trace import Fold, FunctionRun, find_runs, fold_runs, round_length
 from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
-from kcovdbg.records.loop_folding import Fold, FunctionRun, find_runs, fold_runs, round_length
 from kcovdbg.records.pc_counts import pc_sequence
 from kcovdbg.records.pc_names import LocationCache
 

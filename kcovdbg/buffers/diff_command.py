@@ -38,8 +38,8 @@ from kcovdbg.console.trace_paths import FILE, find_trace_files
 from kcovdbg.console.wording import COARSE, function_text, place_text, span_text
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align
+from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.located_records import find_indices
-from kcovdbg.records.loop_folding import find_runs
 from kcovdbg.records.pc_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs, count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import TraceKernel

@@ -15,7 +15,7 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Table
-from kcovdbg.records.compact_buffer import Kept, keep
+from kcovdbg.records.trace_file import Kept, keep
 
 _COLUMNS: Final = (
     Column("name", TEXT, value=lambda row: row[0], meaning="name under which it is kept"),

@@ -34,12 +34,12 @@ from kcovdbg.records.function_trace import (
     TraceStep,
     chain_functions,
     find_class,
+    find_runs,
     group_by_function,
     list_functions,
     select_largest,
 )
 from kcovdbg.records.located_records import PcFilter, find_indices
-from kcovdbg.records.loop_folding import find_runs
 from kcovdbg.records.pc_counts import pc_sequence
 from kcovdbg.records.pc_names import LocationCache
 

@@ -23,7 +23,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Line, Lines
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, CollectError, KcovdbgError
-from kcovdbg.records.compact_buffer import keep
+from kcovdbg.records.trace_file import keep
 
 # The collector waits 3 s for its command to exit, and then writes traces.
 _PATIENCE: Final = 20.0

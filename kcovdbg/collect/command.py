@@ -36,8 +36,8 @@ from kcovdbg.errors import CollectError, KcovdbgError, UsageError
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part
 from kcovdbg.output_file import is_replaceable
-from kcovdbg.records.compact_buffer import keep
 from kcovdbg.records.pc_counts import RunCounts
+from kcovdbg.records.trace_file import keep
 from kcovdbg.target.local_kernel import is_this_machine, running_build_id, running_kaslr_offset, running_release
 
 if TYPE_CHECKING:

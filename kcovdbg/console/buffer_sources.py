@@ -23,13 +23,12 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, TaskFields
-from kcovdbg.records.compact_buffer import Kept, restore
 from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_names import LocationCache, is_pattern
-from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, merge_buffers, read_trace
+from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, Kept, merge_buffers, read_trace, restore
 from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.target.local_kernel import is_this_machine

@@ -20,7 +20,7 @@ from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.remote import Area
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Task, TaskFields
-from kcovdbg.records.compact_buffer import Kept
+from kcovdbg.records.trace_file import Kept
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.walk.state import StateReader
 

@@ -17,7 +17,7 @@ from kcovdbg.console.writer import Format
 
 if TYPE_CHECKING:
     from kcovdbg.console.trace_paths import FileConfinement
-    from kcovdbg.records.compact_buffer import Kept
+    from kcovdbg.records.trace_file import Kept
     from kcovdbg.symbols.symbolizer import Symbolizer
     from kcovdbg.walk.state import StateReader
 

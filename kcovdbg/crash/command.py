@@ -31,8 +31,8 @@ from kcovdbg.model.location import LocatedRecord
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import Role, Task
+from kcovdbg.records.function_trace import FunctionRun, find_runs
 from kcovdbg.records.located_records import locate_records
-from kcovdbg.records.loop_folding import FunctionRun, find_runs
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.walk.buffers import read_buffer
 

@@ -91,17 +91,6 @@ class LineSums(NamedTuple):
     covered: array[int]
 
 
-class GroupSums(NamedTuple):
-    """Counts for each group of PCs, by its number."""
-
-    records: array[int]
-    points: array[int]
-    """Number of PCs."""
-    hottest: array[int]
-    """Index of the first of the PCs with the most records."""
-    repeats: array[int]
-
-
 def find_chains(pcs: array[int], table: TableColumns) -> FoundChains:
     """Find the chains of PCs in a table.
 
@@ -180,46 +169,4 @@ def add_lines(
         )
         if failed:
             raise MemoryError
-    return sums
-
-
-def count_repeats(ids: array[int], groups: array[int]) -> array[int]:
-    """Count the records that repeat a PC of the same run of a group, mostly in loops.
-
-    A run is consecutive records whose PCs have the same group.
-
-    :param ids: the number of each record's PC.
-    :param groups: of each PC.
-    :return: repeated records of each PC. Type code Q.
-    """
-    repeats = zeros("Q", len(groups))
-    _, lib = load_native()
-    failed = lib.kcovdbg_count_repeats(
-        column("I", ids), len(ids), column("I", groups), len(groups), column("Q", repeats, len(groups))
-    )
-    if failed:
-        raise MemoryError
-    return repeats
-
-
-def sum_groups(groups: array[int], counts: array[int], repeats: array[int], group_count: int) -> GroupSums:
-    """Sum up the records of groups of PCs.
-
-    :param groups: of each PC.
-    :param counts: records of each PC. Type code Q.
-    :param repeats: repeated records of each PC. Type code Q.
-    """
-    sums = GroupSums(zeros("Q", group_count), zeros("I", group_count), zeros("I", group_count), zeros("Q", group_count))
-    _, lib = load_native()
-    lib.kcovdbg_sum_groups(
-        column("I", groups),
-        column("Q", counts, len(groups)),
-        column("Q", repeats, len(groups)),
-        len(groups),
-        group_count,
-        column("Q", sums.records, group_count),
-        column("I", sums.points, group_count),
-        column("I", sums.hottest, group_count),
-        column("Q", sums.repeats, group_count),
-    )
     return sums

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import compress, count
 from typing import NamedTuple
 
-from kcovdbg.records import native_loops
+from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_columns import PcColumns
 from kcovdbg.records.pc_counts import make_numbering
@@ -42,6 +42,17 @@ class Ranking(list[Share]):
         self.repeats = repeats
 
 
+class _GroupSums(NamedTuple):
+    """Counts for each group of PCs, by its number."""
+
+    records: array[int]
+    points: array[int]
+    """Number of PCs."""
+    hottest: array[int]
+    """Index of the first of the PCs with the most records."""
+    repeats: array[int]
+
+
 def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, wanted: bytes | None = None) -> Ranking:
     """Group PCs and sort the groups, the largest first.
 
@@ -54,20 +65,43 @@ def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, w
     pcs = columns.pcs
     groups = None if by == "pc" else _groups(columns, by)
     if wanted is not None:
-        pcs, counts, repeats = (array("Q", compress(column, wanted)) for column in (pcs, counts, repeats))
+        pcs, counts, repeats = (array("Q", compress(values, wanted)) for values in (pcs, counts, repeats))
         groups = None if groups is None else array("I", compress(groups, wanted))
     if groups is None:
-        sums = native_loops.GroupSums(counts, array("I", [1]) * len(pcs), array("I", range(len(pcs))), repeats)
+        sums = _GroupSums(counts, array("I", [1]) * len(pcs), array("I", range(len(pcs))), repeats)
     else:
-        sums = native_loops.sum_groups(groups, counts, repeats, max(groups, default=-1) + 1)
+        sums = _sum_groups(groups, counts, repeats, max(groups, default=-1) + 1)
     order = sorted(compress(range(len(sums.points)), sums.points), key=sums.hottest.__getitem__)
     order.sort(key=sums.records.__getitem__, reverse=True)
     records = sum(sums.records)
     shares = (
         Share(count, count / records, points, pcs[hottest], repeated)
-        for count, points, hottest, repeated in ([column[group] for column in sums] for group in order)
+        for count, points, hottest, repeated in ([values[group] for values in sums] for group in order)
     )
     return Ranking(shares, records, sum(sums.repeats))
+
+
+def _sum_groups(groups: array[int], counts: array[int], repeats: array[int], group_count: int) -> _GroupSums:
+    """Sum up the records of groups of PCs.
+
+    :param groups: of each PC.
+    :param counts: records of each PC. Type code Q.
+    :param repeats: repeated records of each PC. Type code Q.
+    """
+    sums = _GroupSums(zeros("Q", group_count), zeros("I", group_count), zeros("I", group_count), zeros("Q", group_count))
+    _, lib = load_native()
+    lib.kcovdbg_sum_groups(
+        column("I", groups),
+        column("Q", counts, len(groups)),
+        column("Q", repeats, len(groups)),
+        len(groups),
+        group_count,
+        column("Q", sums.records, group_count),
+        column("I", sums.points, group_count),
+        column("I", sums.hottest, group_count),
+        column("Q", sums.repeats, group_count),
+    )
+    return sums
 
 
 def _groups(columns: PcColumns, by: str) -> array[int]:
@@ -106,4 +140,9 @@ def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:
     if first:
         # Records without a PC are in no function, not even the unknown one.
         symbols.insert(0, NO_ID)
-    return native_loops.count_repeats(numbering.ids(sequence), symbols)[first:]
+    repeats = zeros("Q", len(symbols))
+    ids = numbering.ids(sequence)
+    _, lib = load_native()
+    if lib.kcovdbg_count_repeats(column("I", ids), len(ids), column("I", symbols), len(symbols), column("Q", repeats)):
+        raise MemoryError
+    return repeats[first:]

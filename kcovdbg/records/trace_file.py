@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Trace files: a buffer as the kernel laid it out, with a side file that describes it; and files of other tools.
+Buffers that are kept in memory, compressed.
 
 The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg.records.pc_file` finds out what a file is.
 """
@@ -10,6 +11,7 @@ import os
 import platform
 import re
 import stat
+import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +28,7 @@ from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.packings import unpack_data
+from kcovdbg.records.pc_counts import distinct_words
 from kcovdbg.records.pc_file import PcFile, PcFormat
 from kcovdbg.records.pc_list import (
     ReadingOptions,
@@ -435,3 +438,38 @@ def _read_binary(name: str, data: bytes, header: TraceHeader) -> Buffer:
         return buffer
     remark = f"the side file has {header.count} records, the count word {buffer.stored_count}"
     return replace(buffer, remarks=(*buffer.remarks, remark))
+
+
+# The fastest: traces repeat themselves, so that higher levels save little.
+_COMPRESSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A buffer in compressed form."""
+
+    shell: Buffer
+    """The buffer without its words."""
+    source: str
+    """Name of the buffer that was kept."""
+    distinct: int
+    """Number of distinct address words."""
+    data: bytes
+    """The words, compressed."""
+
+
+def keep(buffer: Buffer, name: str, source: str) -> Kept:
+    """Return the compressed form of a buffer.
+
+    :param name: ``@name``.
+    :param source: the name of the buffer that is kept.
+    """
+    shell = replace(buffer, name=name, words=array(buffer.words.typecode), live=False)
+    return Kept(shell, source, len(distinct_words(buffer)), zlib.compress(buffer.words, _COMPRESSION))
+
+
+def restore(kept: Kept) -> Buffer:
+    """Return the buffer as it was kept."""
+    words = array(kept.shell.words.typecode)
+    words.frombytes(zlib.decompress(kept.data))
+    return replace(kept.shell, words=words)

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from kcovdbg.model.location import Frame
-from kcovdbg.records.function_trace import group_by_function, list_functions
-from kcovdbg.records.loop_folding import find_runs
+from kcovdbg.records.function_trace import find_runs, group_by_function, list_functions
 
 
 def frame(function: str | None, file: str | None) -> Frame:
