@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import textwrap
 import time
 from collections.abc import Callable
@@ -22,7 +21,6 @@ from prompt_toolkit.layout import ConditionalContainer, Float, FloatContainer, H
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl, UIContent, UIControl
 from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.layout.processors import BeforeInput
-from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
 from prompt_toolkit.output import Output
 
 from kcovdbg.buffers.trace_view import TraceView
@@ -67,8 +65,6 @@ KEYS: Final = (
     ViewKey(("s",), "s", "source", "show the source of the current record", "source"),
     ViewKey(("d",), "d", "detail", "show all frames and operands of the current record", "frames"),
     ViewKey(("i",), "i", "notes", "show all notes"),
-    ViewKey(("y",), "y", "copy", "copy the current record to the terminal's clipboard"),
-    ViewKey(("m",), "m", "mouse", "switch between mouse use here and in the terminal"),
     ViewKey(("c-l",), "C-l", "redraw", "redraw the screen"),
     ViewKey(("c-z",), "C-z", "suspend", "return to the shell, whose fg continues"),
     ViewKey(("?", "f1"), "? F1", "help", "show this help", "help"),
@@ -88,7 +84,6 @@ def help_lines() -> list[tuple[str, str]]:
 
 # Terminals send an escape sequence at once: a key that follows Escape later is another key.
 _ESCAPE_WAIT: Final = 0.05
-_WHEEL: Final = 3
 # Seconds between two reads of a live buffer, and the least ratio of that pause to the time of a read.
 _RENEW_WAIT: Final = 1.0
 _RENEW_SHARE: Final = 4
@@ -128,19 +123,6 @@ class RowControl(UIControl):
 
         cursor = Point(0, min(max(state.row - state.top, 0), max(count - 1, 0)))
         return UIContent(get_line, line_count=max(count, 1), cursor_position=cursor, show_cursor=False)
-
-    def mouse_handler(self, mouse_event: MouseEvent) -> object:
-        """Scroll with the wheel, and move the cursor to where the button was released."""
-        state = self._state
-        if mouse_event.event_type is MouseEventType.SCROLL_DOWN:
-            state.scroll(_WHEEL)
-        elif mouse_event.event_type is MouseEventType.SCROLL_UP:
-            state.scroll(-_WHEEL)
-        elif mouse_event.event_type is MouseEventType.MOUSE_UP:
-            state.go_to(state.top + mouse_event.position.y)
-        else:
-            return NotImplemented
-        return None
 
 
 class SourceControl(UIControl):
@@ -220,7 +202,6 @@ class ViewScreen:
             key_bindings=self._make_bindings(),
             style=make_style(),
             full_screen=True,
-            mouse_support=Condition(lambda: self.state.follows_mouse),
             input=terminal_input,
             output=terminal_output,
         )
@@ -384,8 +365,6 @@ class ViewScreen:
             "fold": state.toggle_fold,
             "source": self._toggle("shows_source"),
             "detail": self._toggle("shows_detail"),
-            "copy": self._copy,
-            "mouse": self._toggle("follows_mouse"),
             "redraw": lambda: self.application.renderer.clear(),
             "suspend": lambda: self.application.suspend_to_background(),
             "help": self._toggle("shows_help"),
@@ -414,13 +393,6 @@ class ViewScreen:
     def _stop_asking(self) -> None:
         self._asked = None
         self.application.layout.focus(self._rows)
-
-    def _copy(self) -> None:
-        # OSC 52: terminals put it into the clipboard, over ssh as well.
-        text = base64.b64encode(self.state.text_to_copy().encode()).decode()
-        self.application.output.write_raw(f"\x1b]52;c;{text}\x07")
-        self.application.output.flush()
-        self.state.message = "copied, if the terminal allows it"
 
 
 def show_view(view: TraceView) -> None:

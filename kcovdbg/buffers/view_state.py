@@ -39,7 +39,6 @@ class ViewState:
         self.shows_detail = False
         self.shows_help = False
         self.shows_notes = False
-        self.follows_mouse = True
         self.is_folded = False
         self.filter = ""
         self.looks = 1
@@ -72,13 +71,6 @@ class ViewState:
     def move(self, rows: int) -> None:
         """Move the cursor by so many rows."""
         self.go_to(self.row + rows)
-
-    def scroll(self, rows: int) -> None:
-        """Scroll by so many rows, and keep the cursor on the screen."""
-        last = max(len(self.rows) - self.height, 0)
-        self.top = min(max(self.top + rows, 0), last)
-        self.row = min(max(self.row, self.top), self.top + self.height - 1)
-        self._clamp()
 
     def page(self, pages: float) -> None:
         """Move by so many screens."""
@@ -131,12 +123,6 @@ class ViewState:
     def line(self, number: int, width: int) -> list[Fragment]:
         """Return a row of the screen."""
         return self.view.line(self.rows.row(number), width, fill=number == self.row)
-
-    def text_to_copy(self) -> str:
-        """Return everything about the current row, as text."""
-        row = self.current()
-        lines = [] if row is None else self.view.detail(row)
-        return "\n".join("".join(text for _, text in line) for line in lines)
 
     def position(self) -> str:
         """Return the position of the cursor, in words."""

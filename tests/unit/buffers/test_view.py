@@ -294,12 +294,6 @@ def test_detail_help_and_unknown_keys():
     assert "? lists the keys" in text(frames[4])
 
 
-def test_copy_asks_the_terminal():
-    terminal = Terminal(single())
-    terminal.run("y")
-    assert "\x1b]52;c;" in terminal.sink.raw
-
-
 def test_resize():
     terminal = Terminal(single())
     frames = terminal.run("G", lambda t: t.resize(60, 12), lambda t: t.resize(120, 40))
@@ -308,14 +302,6 @@ def test_resize():
         assert len(frame[0]) == columns
         assert frame[rows - 3].split()[0] == "999"
         assert frame[rows - 1].strip()
-
-
-def test_mouse():
-    terminal = Terminal(single())
-    terminal.run("\x1b[<65;5;5M", "\x1b[<0;5;6M\x1b[<0;5;6m", "m")
-    assert terminal.shown.state.top == 3
-    assert terminal.shown.state.row == 3 + 4
-    assert not terminal.shown.state.follows_mouse
 
 
 @pytest.mark.parametrize("leave", ["q", "\x1b", "\x03"])
