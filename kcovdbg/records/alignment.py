@@ -38,7 +38,7 @@ class Block(NamedTuple):
     length: int
 
 
-class Part(NamedTuple):
+class AlignedPart(NamedTuple):
     """Records in common, or those between: of either side, or of one alone."""
 
     left: range
@@ -69,15 +69,15 @@ class Alignment(NamedTuple):
         """Number of records that both sides have."""
         return _count_records(self.blocks)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[AlignedPart]:
         """Iterate over all records of both sides, in order."""
         i = j = 0
         for left, right, length in (*self.blocks, (self.left, self.right, 0)):
             if i < left or j < right:
-                yield Part(range(i, left), range(j, right), False)
+                yield AlignedPart(range(i, left), range(j, right), False)
             i, j = left + length, right + length
             if length:
-                yield Part(range(left, i), range(right, j), True)
+                yield AlignedPart(range(left, i), range(right, j), True)
 
 
 def find_blocks(
