@@ -189,15 +189,18 @@ class JsonKey(NamedTuple):
 _ERRORS_SCHEMA: Final = {"type": "array", "items": {"type": "string"}}
 
 
-def schema_of(name: str, row_types: Sequence[RowType], *, closed: bool = False) -> dict[str, object]:
+def schema_of(name: str, row_types: Sequence[RowType], *, closed: bool = False, partial: bool = False) -> dict[str, object]:
     """Return the JSON Schema of the array that a command writes.
 
     :param closed: refuse keys that are not declared; by default they are accepted, because later versions add keys.
+    :param partial: accept rows without some of the keys.
     """
     rows = [_object_schema(row_type.keys, closed=closed) for row_type in row_types]
     for row, row_type in zip(rows, row_types, strict=True):
         if row_type.when:
             row["description"] = row_type.when
+        if partial:
+            del row["required"]
     return {
         "$schema": DIALECT,
         "title": f"kcovdbg {name} --json",

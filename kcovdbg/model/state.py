@@ -38,9 +38,6 @@ class PointProof(Protocol):
     def problem(self) -> str | None:
         """Return why nothing can be judged, None when it can."""
 
-    def prepare(self) -> None:
-        """Compute in advance what the first judgment needs, for a process that judges more than once."""
-
     def judge(self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]) -> Verdict:
         """Judge PCs.
 

@@ -259,11 +259,6 @@ class CodeProof:
         """Return why nothing can be judged, None when it can."""
         return self._opened if isinstance(self._opened, str) else None
 
-    def prepare(self) -> None:
-        """Compute in advance what the first judgment needs, for a process that judges more than once."""
-        if not isinstance(self._opened, str):
-            self._opened.name_of(self._opened.low)
-
     def judge(self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]) -> Verdict:
         """Judge PCs.
 

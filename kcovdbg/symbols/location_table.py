@@ -318,10 +318,6 @@ class LocationTable:
         """Return the frames that have one of some strings in a column."""
         return set(compress(count(), map(strings.__contains__, self._parts[column])))
 
-    def prepare(self) -> None:
-        """Compute in advance what the first search needs, for a process that searches more than once."""
-        _ = self._strings
-
     def _string_ids(self, texts: set[str]) -> set[int]:
         return {index for index, text in enumerate(self._strings) if text in texts}
 

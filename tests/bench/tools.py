@@ -3,7 +3,7 @@
 
 python -m tests.bench.tools [--rounds N] [--demo]
 
-A new call reads the kernel's state again; the same call again, or the next page of its answer, does not on a dump.
+Each call runs its command again, on a target that is open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any, Final
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from kcovdbg.commands import COMMANDS
 from tests.bench.measure import Result, at_most, format_result
 from tests.lab import kernel as kernels
 from tests.lab.initramfs import make_userland
@@ -66,22 +65,14 @@ async def measure(target: Sequence[str], rounds: int) -> list[Result]:
     results: list[Result] = []
     async with Client(server) as client:
         for name, given, line in CALLS:
-            keys = [key.name for key in COMMANDS.find(name).row_types[0].keys]
             processes: list[float] = []
-            new: list[float] = []
-            again: list[float] = []
-            for number in range(rounds + 1):
+            calls: list[float] = []
+            for _ in range(rounds + 1):
                 processes.append(run(program, line, environment))
-                # Another order of the keys makes it another call.
-                fields = keys[number % len(keys) :] + keys[: number % len(keys)]
-                new.append(await call(client, name, {**given, "fields": fields}))
-                again.append(await call(client, name, {**given, "fields": fields}))
+                calls.append(await call(client, name, given))
             # The first round warms up.
-            process = min(processes[1:])
-            results.append(at_most(f"{line}, new", min(new[1:]), process, "process", SHARE))
-            results.append(at_most(f"{line}, again", min(again[1:]), process, "process", SHARE))
-            for result in results[-2:]:
-                print(format_result(result), flush=True)
+            results.append(at_most(line, min(calls[1:]), min(processes[1:]), "process", SHARE))
+            print(format_result(results[-1]), flush=True)
     return results
 
 

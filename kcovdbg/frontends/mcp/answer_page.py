@@ -7,9 +7,8 @@ Text is escaped as for a terminal, so that a name from the kernel's memory canno
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, find_data
 from kcovdbg.console.text import escape
@@ -17,137 +16,64 @@ from kcovdbg.console.writer import row_encoder
 
 MAX_TEXT: Final = 1000
 """Limit for the characters of one text; source lines of generated files have no other."""
-_MAX_REMARKS: Final = 50
 
 
-class AnswerPage(NamedTuple):
-    """Some rows of an answer."""
-
-    rows: list[dict[str, Any]]
-    next: int | None
-    """Index of the first row that is left out at the end; None where none is."""
-    total: int | None
-    """Number of rows of the whole answer; None where it is unknown without reading all of them."""
-    remarks: tuple[str, ...]
-    """Lines on missing and cut parts of the answer."""
-
-
-class PagedAnswer:
-    """A command's answer, of which pages can be read in any order. Rows are made when a page needs them, and kept.
+class AnswerPage:
+    """Some rows of a command's answer, as JSON objects. Rows before them are not encoded, and those behind them not made.
 
     :param answer: what the command returned.
+    :param first: index of the first row.
+    :param limit: number of rows at most.
+    :param max_bytes: size of the rows as JSON at most; a longer row is cut, and a remark says so.
     """
 
-    def __init__(self, answer: Iterable[Renderable]) -> None:
-        self._answer = iter(answer)
-        self._parts: list[_Part] = []
-        self._remarks: dict[str, None] = {}
-
-    @property
-    def kept_rows(self) -> int:
-        """The number of rows in memory."""
-        return sum(part.kept for part in self._parts)
-
-    def read(self, *, first: int, limit: int, max_bytes: int) -> AnswerPage:
-        """Return a page.
-
-        :param first: index of the first row.
-        :param limit: number of rows at most.
-        :param max_bytes: size of the rows as JSON at most; a longer row is cut, and a remark says so.
-        """
-        page = _Page(first, limit, max_bytes)
-        for part in self._each_part():
-            page.add(part)
-            # They are read after the rows.
-            self._remark(part.take_remarks())
-        remarks = [*self._remarks, *page.remarks]
-        if len(remarks) > _MAX_REMARKS:
-            remarks[_MAX_REMARKS:] = [f"{len(remarks) - _MAX_REMARKS} more remarks"]
-        return AnswerPage(page.rows, page.next, page.end, tuple(remarks))
-
-    def _each_part(self) -> Iterator[_Part]:
-        yield from tuple(self._parts)
-        for renderable in self._answer:
-            part = _Part(find_data(renderable), renderable.remarks if isinstance(renderable, Lines) else ())
-            self._parts.append(part)
-            yield part
-
-    def _remark(self, remarks: Iterable[str]) -> None:
-        self._remarks.update(dict.fromkeys(map(clean_text, remarks)))
-
-
-class _Part:
-    """The rows and remarks of one part of an answer."""
-
-    def __init__(self, data: Table | Fields | None, remarks: Iterable[str]) -> None:
-        self._data = data
-        self._unread_remarks = remarks
-        self._kept: Sequence[Any] = ()
-        self._rest: Iterator[Any] = iter(())
-        if isinstance(data, Fields):
-            self._kept = (data.row,)
-        elif data is not None and isinstance(data.rows, Sequence):
-            self._kept = data.rows
-        elif data is not None:
-            self._kept, self._rest = [], iter(data.rows)
-        self.count = None if isinstance(self._kept, list) and data is not None else len(self._kept)
-        """The number of rows, once it is known."""
-        self.encode: Callable[[Any], dict[str, object]] = (lambda _row: {}) if data is None else row_encoder(data)
-
-    @property
-    def kept(self) -> int:
-        """The number of rows in memory."""
-        return len(self._kept)
-
-    def start_at(self, index: int) -> Iterator[Any]:
-        """Iterate over the rows from one on."""
-        yield from islice(self._kept, index, None)
-        for row in self._rest:
-            assert isinstance(self._kept, list)
-            self._kept.append(row)
-            if len(self._kept) > index:
-                yield row
-        self.count = len(self._kept)
-
-    def take_remarks(self) -> Iterator[str]:
-        """Yield the remarks that were not taken before."""
-        remarks, self._unread_remarks = self._unread_remarks, ()
-        if self._data is not None:
-            yield from self._data.remarks
-            if isinstance(self._data, Table) and self._data.empty is not None and self.count == 0:
-                yield self._data.empty
-        self._data = None
-        yield from remarks
-
-
-class _Page:
-    """A page while it is read."""
-
-    def __init__(self, first: int, limit: int, max_bytes: int) -> None:
+    def __init__(self, answer: Iterable[Renderable], *, first: int, limit: int, max_bytes: int) -> None:
         self._first = first
         self._limit = limit
         self._max_bytes = max_bytes
         self._bytes = 0
+        self._index = 0
+        self._cut_rows: list[str] = []
         self.rows: list[dict[str, Any]] = []
         self.next: int | None = None
-        self.end: int | None = 0
-        """Index after the last row of the parts so far; None where it is unknown."""
-        self.remarks: list[str] = []
+        """Index of the first row that is left out at the end; None where none is."""
+        self.total: int | None = 0
+        """Number of rows of the whole answer; None where it is unknown without reading all of them."""
+        remarks: list[str] = []
+        for part in answer:
+            data = find_data(part)
+            if data is not None:
+                count = self._add(data)
+                # They are read after the rows.
+                remarks += data.remarks
+                if isinstance(data, Table) and data.empty is not None and count == 0:
+                    remarks.append(data.empty)
+            if isinstance(part, Lines):
+                remarks += part.remarks
+        self.remarks: list[str] = [*map(clean_text, remarks), *self._cut_rows]
+        """Lines on missing and cut parts of the answer."""
 
-    def add(self, part: _Part) -> None:
-        """Add the rows of a part that belong to the page."""
-        if self.end is None:
-            # The page ended in a part before.
-            return
-        skipped = max(0, self._first - self.end)
-        if self.next is None and (part.count is None or skipped < part.count):
-            for index, row in enumerate(part.start_at(skipped), self.end + skipped):
-                if not self._take(part.encode, row, index):
-                    self.next = index
+    def _add(self, data: Table | Fields) -> int | None:
+        """Add the rows of a part of the answer that belong to the page.
+
+        :return: the number of rows of the part, None where it is unknown.
+        """
+        rows = (data.row,) if isinstance(data, Fields) else data.rows
+        count = len(rows) if isinstance(rows, Sequence) else None
+        if self.next is None:
+            encode = row_encoder(data)
+            start = self._index
+            for row in rows:
+                if self._index >= self._first and not self._take(encode, row):
+                    self.next = self._index
                     break
-        self.end = None if part.count is None else self.end + part.count
+                self._index += 1
+            else:
+                count = self._index - start
+        self.total = None if count is None or self.total is None else self.total + count
+        return count
 
-    def _take(self, encode: Callable[[Any], dict[str, object]], row: Any, index: int) -> bool:
+    def _take(self, encode: Callable[[Any], dict[str, object]], row: Any) -> bool:
         """Add a row if it fits; the first row of a page is cut until it does."""
         if len(self.rows) >= self._limit:
             return False
@@ -159,7 +85,7 @@ class _Page:
             cleaned, size = _shrink(cleaned, self._max_bytes)
             is_cut = True
         if is_cut:
-            self.remarks.append(f"row {index} is cut: its text or its lists are longer than the limit")
+            self._cut_rows.append(f"row {self._index} is cut: its text or its lists are longer than the limit")
         self.rows.append(cleaned)
         self._bytes += size
         return True

@@ -13,7 +13,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Annotated, Any, Final, TextIO, TypeVar
 
@@ -32,13 +32,12 @@ from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.frontends.mcp.answer_page import clean_text
-from kcovdbg.frontends.mcp.tools import NOTICE, ToolBox, read_rows
+from kcovdbg.frontends.mcp.tools import NOTICE, WRITERS, ToolBox, input_schema, output_schema
 from kcovdbg.series.table import eras
 
 _T = TypeVar("_T")
 _STDOUT: Final = 1
 _STDERR: Final = 2
-_DONE: Final = object()
 
 _INSTRUCTIONS: Final = (
     "kcovdbg shows the Linux kernel's KCOV state of one target: a dump, a guest or a running kernel. Start with info, tasks "
@@ -80,7 +79,7 @@ class ToolServer(MCPServer[Any]):
         @self.resource("kcovdbg://rules", name="rules", mime_type=_JSON_TYPE)
         async def read_rules() -> object:
             """The rules of check, with the known bugs that violate them."""
-            return await call(lambda: read_rows(box, "check", {"list": True}))
+            return await call(box.read_rules)
 
     async def serve(self, replies: TextIO) -> None:
         """Serve a client on standard input.
@@ -95,18 +94,18 @@ class ToolServer(MCPServer[Any]):
         """Describe the commands as they declare themselves."""
         return [
             mcp_types.Tool(
-                name=tool.command.name,
-                description=tool.description,
-                input_schema=dict(tool.input_schema),
-                output_schema=dict(tool.output_schema),
+                name=name,
+                description=f"{command.summary[0].upper()}{command.summary[1:]}.\n\n{command.description}".strip(),
+                input_schema=input_schema(command),
+                output_schema=output_schema(command),
                 annotations=mcp_types.ToolAnnotations(
-                    read_only_hint=not tool.is_writer,
+                    read_only_hint=name not in WRITERS,
                     destructive_hint=False,
-                    idempotent_hint=not tool.is_writer,
+                    idempotent_hint=name not in WRITERS,
                     open_world_hint=False,
                 ),
             )
-            for tool in self._box.tools.values()
+            for name, command in self._box.tools.items()
         ]
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: object = None) -> mcp_types.CallToolResult:
@@ -177,12 +176,9 @@ class CallQueue:
         """Let :meth:`run` return after the calls so far."""
         self._calls.put(None)
 
-    def run(self, spare: Iterator[None]) -> None:
-        """Run calls until the end.
-
-        :param spare: work that no call waits for; a step is done whenever there is no call.
-        """
-        while (given := self._next(spare)) is not None:
+    def run(self) -> None:
+        """Run calls until the end."""
+        while (given := self._calls.get()) is not None:
             function, future = given
             # Of a request that the client cancelled, or that nobody waits for any more.
             if not future.set_running_or_notify_cancel():
@@ -193,11 +189,6 @@ class CallQueue:
                 future.set_exception(error)
             else:
                 future.set_result(result)
-
-    def _next(self, spare: Iterator[None]) -> tuple[Callable[[], Any], Future[Any]] | None:
-        while self._calls.empty() and next(spare, _DONE) is not _DONE:
-            pass
-        return self._calls.get()
 
 
 class _ReplyStream(io.TextIOWrapper):
@@ -244,4 +235,4 @@ def serve_stdio(workspace: Workspace, confinement: FileConfinement) -> None:
     except KcovdbgError as error:
         # Each call tries again: a guest may not be up yet.
         report(workspace, error)
-    calls.run(box.warm_up())
+    calls.run()

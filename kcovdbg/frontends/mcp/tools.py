@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import jsonschema
@@ -21,11 +20,11 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.runner import answer, explain, guarded, make_context
 from kcovdbg.console.terminal import Color, Terminal
-from kcovdbg.console.trace_paths import FILE, FileConfinement
+from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.frontends.mcp.answer_page import AnswerPage, PagedAnswer, clean_text
+from kcovdbg.frontends.mcp.answer_page import AnswerPage, clean_text
 from kcovdbg.target.protocol import Target
 
 _MAX_ITEMS: Final = 1000
@@ -117,9 +116,7 @@ DEFAULT_ROWS: Final = 100
 MAX_ROWS: Final = 1000
 MAX_BYTES: Final = 48 << 10
 """Limit for the rows of an answer, as JSON."""
-_MAX_MESSAGE: Final = 500
-_MAX_KEPT: Final = 8
-_MAX_KEPT_ROWS: Final = 200_000
+_MAX_REMARKS: Final = 50
 
 _PAGING: Final = {
     "limit": {
@@ -148,36 +145,8 @@ class ToolAnswer(NamedTuple):
     is_error: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CommandTool:
-    """A command as a tool."""
-
-    command: Command
-    input_schema: Mapping[str, Any]
-    output_schema: Mapping[str, Any]
-    is_writer: bool
-
-    @property
-    def description(self) -> str:
-        """The command's description."""
-        text = self.command.summary
-        return f"{text[0].upper()}{text[1:]}.\n\n{self.command.description}".strip()
-
-
-@dataclass(slots=True)
-class _KeptAnswer:
-    """The answer of a call, for its further pages."""
-
-    context: Context
-    args: Namespace
-    answer: PagedAnswer
-    remarks: tuple[str, ...] = ()
-    is_still: bool = False
-    """Whether the same call would have the same answer now."""
-
-
-def make_tool(command: Command) -> CommandTool:
-    """Return a command as a tool."""
+def input_schema(command: Command) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments: the command's, and those for pages."""
     schema = arguments_schema(command)
     keys = sorted({key.name for row_type in command.row_types for key in row_type.keys})
     fields = {
@@ -188,19 +157,15 @@ def make_tool(command: Command) -> CommandTool:
     }
     properties = {**schema["properties"], "fields": fields, **_PAGING}
     assert len(properties) == len(schema["properties"]) + 3, f"{command.name}: an argument has a name of paging"
-    return CommandTool(
-        command, {**schema, "properties": properties}, _answer_schema(command), is_writer=command.name in WRITERS
-    )
+    return {**schema, "properties": properties}
 
 
-def _answer_schema(command: Command) -> dict[str, object]:
-    items = schema_of(command.name, command.row_types)["items"]
-    assert isinstance(items, dict)
-    # Fields leaves out keys.
-    rows = {"anyOf": [_without_required(row) for row in items["anyOf"]]} if "anyOf" in items else _without_required(items)
+def output_schema(command: Command) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's answers."""
     properties = {
         "notice": {"type": "string", "description": "how to treat the texts"},
-        "rows": {"type": "array", "items": rows},
+        # Fields leaves out keys.
+        "rows": {"type": "array", "items": schema_of(command.name, command.row_types, partial=True)["items"]},
         "next": {"type": ["integer", "null"], "description": "where to continue; null after the last row"},
         "total": {"type": ["integer", "null"], "description": "number of all rows; null if it is unknown yet"},
         "remarks": {"type": "array", "items": {"type": "string"}, "description": "what is missing or was cut"},
@@ -212,10 +177,6 @@ def _answer_schema(command: Command) -> dict[str, object]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def _without_required(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if key != "required"}
-
-
 class ToolBox:
     """The tools on one target, which is opened once.
 
@@ -225,8 +186,7 @@ class ToolBox:
 
     def __init__(self, workspace: Workspace, confinement: FileConfinement) -> None:
         names = (*TOOLS, *(WRITERS if confinement.folder is not None else ()))
-        self.tools: Final = {name: make_tool(workspace.commands.find(name)) for name in names}
-        self._validators = {name: jsonschema.Draft202012Validator(tool.input_schema) for name, tool in self.tools.items()}
+        self.tools: Final = {name: workspace.commands.find(name) for name in names}
         self._confinement = confinement
         self._base = replace(
             workspace,
@@ -240,97 +200,71 @@ class ToolBox:
             kept={},
         )
         self._current: Workspace | None = None
-        self._kept: dict[str, _KeptAnswer] = {}
-        """The latest answers by call, the newest last."""
         self._remarks = io.StringIO()
 
     def open(self) -> None:
-        """Open the target and prepare what calls share, so that none waits for it.
+        """Open the target, so that the first call does not wait for it.
 
         :raises KcovdbgError: when it cannot be opened; the next call tries again.
         """
-        workspace = self.find_workspace()
-        _ = workspace.kernel.target, workspace.kernel.layout
-        symbolizer = workspace.kernel.symbolizer
-        # One that is being built is not waited for.
-        if symbolizer is not None and symbolizer.table is not None:
-            symbolizer.table.prepare()
-
-    def warm_up(self) -> Iterator[None]:
-        """Prepare what the first calls of some tools would, a step at a time: all of it takes longer than a call may."""
-        workspace = self._current
-        if workspace is None or workspace.kernel.optional_target is None:
-            return
-        steps: tuple[Callable[[], object], ...] = (
-            lambda: workspace.kernel.source,
-            # Sorts the symbols.
-            lambda: workspace.kernel.target.symbol_name(0),
-            lambda: workspace.kernel.point_proof.prepare(),
-        )
-        for step in steps:
-            # The call that needs it reports the error.
-            with contextlib.suppress(KcovdbgError, OSError):
-                step()
-            yield
+        kernel = self._find_workspace().kernel
+        _ = kernel.target, kernel.layout, kernel.symbolizer
 
     def call(self, name: str, given: Mapping[str, Any]) -> ToolAnswer:
         """Call a tool. Whatever goes wrong in it is an answer.
 
         :raises UsageError: when there is no such tool.
         """
-        tool = self.tools.get(name)
-        if tool is None:
-            raise UsageError(f"unknown tool '{_shorten(name)}'", hint=f"one of {', '.join(self.tools)}")
+        command = self.tools.get(name)
+        if command is None:
+            raise UsageError(f"unknown tool '{clean_text(name)}'", hint=f"one of {', '.join(self.tools)}")
         try:
-            return self._call(tool, given)
+            return self._call(command, given)
         except Exception as error:  # noqa: BLE001 - the server goes on
             if self._base.debug:
                 traceback.print_exc()
             return _make_error(explain(error))
 
-    def _call(self, tool: CommandTool, given: Mapping[str, Any]) -> ToolAnswer:
-        self._validate(tool, given)
+    def _call(self, command: Command, given: Mapping[str, Any]) -> ToolAnswer:
+        _validate(command, given)
         own = {key: value for key, value in given.items() if key not in ("fields", *_PAGING)}
-        args = convert_arguments(tool.command, own)
+        args = convert_arguments(command, own)
         args.fields = ",".join(given["fields"]) if "fields" in given else None
-        for argument in tool.command.arguments:
+        for argument in command.arguments:
             if argument.is_output and argument.attribute in own:
                 setattr(args, argument.attribute, str(self._confinement.find_output(own[argument.attribute])))
         self._remarks = io.StringIO()
-        workspace = self.find_workspace()
         first = given.get("next", 0)
-        key = json.dumps([tool.command.name, own, given.get("fields")], sort_keys=True)
-        kept = self._kept.pop(key, None)
-        is_again = bool(first) and kept is None
-        if kept is None or not (first or kept.is_still):
-            context = make_context(workspace, tool.command, args, workspace.terminal(), Format.JSON)
-            kept = _KeptAnswer(context, args, PagedAnswer(answer(context, args)))
-        with guarded(kept.context, kept.args):
-            page = kept.answer.read(first=first, limit=given.get("limit", DEFAULT_ROWS), max_bytes=MAX_BYTES)
-        kept.is_still = _stands_still(workspace, own)
-        if not tool.is_writer and kept.answer.kept_rows <= _MAX_KEPT_ROWS:
-            self._kept[key] = kept
-            while len(self._kept) > _MAX_KEPT:
-                del self._kept[next(iter(self._kept))]
-        remarks = dict.fromkeys((*kept.remarks, *self._written_remarks(workspace), *page.remarks))
-        kept.remarks = tuple(remarks)
-        if is_again and not kept.is_still:
-            remarks["read again for this page: what it reads may have changed since the previous page"] = None
-        return _make_answer(page._replace(remarks=tuple(remarks)), kept.context.status)
+        context = self._make_context(command, args)
+        with guarded(context, args):
+            found = answer(context, args)
+            page = AnswerPage(found, first=first, limit=given.get("limit", DEFAULT_ROWS), max_bytes=MAX_BYTES)
+        if first and context.uses_target and context.kernel.target.live:
+            page.remarks.insert(
+                0, "the running kernel was read again for this page: rows may have moved since the previous page"
+            )
+        return _make_answer(page, (*self._written_remarks(context.workspace), *page.remarks), context.status)
 
-    def _validate(self, tool: CommandTool, given: Mapping[str, Any]) -> None:
-        error = jsonschema.exceptions.best_match(self._validators[tool.command.name].iter_errors(given))
-        if error is not None:
-            where = f"{error.json_path.removeprefix('$.')}: " if error.path else ""
-            hint = f"its arguments: {', '.join(tool.input_schema['properties'])}"
-            raise UsageError(f"{tool.command.name}: {where}{error.message}", hint=hint)
+    def read_rules(self) -> list[dict[str, Any]]:
+        """Return the rules of check.
 
-    def find_workspace(self) -> Workspace:
+        :raises KcovdbgError: when they cannot be read.
+        """
+        args = convert_arguments(self.tools["check"], {"list": True})
+        context = self._make_context(self.tools["check"], args)
+        with guarded(context, args):
+            # Reference texts are not bounded: a client asks for one as a whole.
+            return AnswerPage(answer(context, args), first=0, limit=1 << 31, max_bytes=1 << 31).rows
+
+    def _make_context(self, command: Command, args: Namespace) -> Context:
+        workspace = self._find_workspace()
+        return make_context(workspace, command, args, workspace.terminal(), Format.JSON)
+
+    def _find_workspace(self) -> Workspace:
         """Return the workspace that calls use. If its target could not be opened, that is tried again, once for each call."""
         if self._current is None or self._current.kernel.optional_target is None:
             kernel = self._base.kernel
             self._current = replace(self._base, kernel=replace(kernel, open_target=_open_once(kernel.open_target)))
-            self._kept.clear()
         return self._current
 
     def _find_terminal(self, _color: Color) -> Terminal:
@@ -345,16 +279,13 @@ class ToolBox:
             yield clean_text(symbolizer.note)
 
 
-def _stands_still(workspace: Workspace, given: Mapping[str, Any]) -> bool:
-    """Return whether the same call has the same answer: not of a running kernel, a file, or while names are looked up."""
-    target = workspace.kernel.optional_target
-    symbolizer = vars(workspace.kernel).get("symbolizer")
-    return (
-        target is not None
-        and not target.live
-        and FILE not in json.dumps(given)
-        and (symbolizer is None or not symbolizer.waits_for_table)
-    )
+def _validate(command: Command, given: Mapping[str, Any]) -> None:
+    schema = input_schema(command)
+    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(given))
+    if error is not None:
+        where = f"{error.json_path.removeprefix('$.')}: " if error.path else ""
+        hint = f"its arguments: {', '.join(schema['properties'])}"
+        raise UsageError(f"{command.name}: {where}{error.message}", hint=hint)
 
 
 def _open_once(open_target: Callable[[], Target] | None) -> Callable[[], Target] | None:
@@ -375,38 +306,21 @@ def _open_once(open_target: Callable[[], Target] | None) -> Callable[[], Target]
     return open_again
 
 
-def read_rows(box: ToolBox, name: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return all rows of a command's answer.
-
-    :raises KcovdbgError: when it fails.
-    """
-    workspace = box.find_workspace()
-    command = workspace.commands.find(name)
-    args = convert_arguments(command, given)
-    context = make_context(workspace, command, args, workspace.terminal(), Format.JSON)
-
-    with guarded(context, args):
-        # Reference texts are not bounded: a client asks for one as a whole.
-        return PagedAnswer(answer(context, args)).read(first=0, limit=1 << 31, max_bytes=1 << 31).rows
-
-
-def _shorten(text: str) -> str:
-    shown = clean_text(text)
-    return shown if len(shown) <= _MAX_MESSAGE else f"{shown[: _MAX_MESSAGE - 1]}…"
-
-
-def _make_answer(page: AnswerPage, status: int) -> ToolAnswer:
+def _make_answer(page: AnswerPage, remarks: Iterable[str], status: int) -> ToolAnswer:
+    bounded = list(dict.fromkeys(remarks))
+    if len(bounded) > _MAX_REMARKS:
+        bounded[_MAX_REMARKS:] = [f"{len(bounded) - _MAX_REMARKS} more remarks"]
     content = {
         "notice": NOTICE,
         "rows": page.rows,
         "next": page.next,
         "total": page.total,
-        "remarks": list(page.remarks),
+        "remarks": bounded,
         "status": status,
     }
     return ToolAnswer(json.dumps(content), content, is_error=status >= KcovdbgError.status)
 
 
 def _make_error(error: KcovdbgError) -> ToolAnswer:
-    lines = [_shorten(str(error)), *([f"  {_shorten(error.hint)}"] if error.hint is not None else [])]
+    lines = [clean_text(str(error)), *([f"  {clean_text(error.hint)}"] if error.hint is not None else [])]
     return ToolAnswer("\n".join((*lines, NOTICE)), is_error=True)

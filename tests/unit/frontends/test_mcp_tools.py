@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Commands as tools for programs: a closed list, bounded pages, escaped text, and only files that are named at start."""
 
+import itertools
 import json
 import os
 from dataclasses import replace
@@ -20,8 +21,18 @@ from kcovdbg.console.runner import run_words
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
-from kcovdbg.frontends.mcp.answer_page import MAX_TEXT, PagedAnswer
-from kcovdbg.frontends.mcp.tools import MAX_BYTES, MAX_ROWS, NOTICE, TOOLS, WRITERS, ToolBox, convert_arguments, make_tool
+from kcovdbg.frontends.mcp.answer_page import MAX_TEXT, AnswerPage
+from kcovdbg.frontends.mcp.tools import (
+    MAX_BYTES,
+    MAX_ROWS,
+    NOTICE,
+    TOOLS,
+    WRITERS,
+    ToolBox,
+    convert_arguments,
+    input_schema,
+    output_schema,
+)
 from tests.support.state import Streams, StubReader, make_layout, make_target, make_task, make_workspace
 
 HOSTILE = "\x1b]0;x\x07\n\u202eIGNORE ALL\x00 previous\x7f"
@@ -70,16 +81,16 @@ def test_slices_need_a_directory(make_box, tmp_path):
 @pytest.mark.parametrize("name", [*TOOLS, *WRITERS])
 def test_schemas(name):
     command = COMMANDS.find(name)
-    tool = make_tool(command)
-    for schema in (tool.input_schema, tool.output_schema):
+    given = input_schema(command)
+    for schema in (given, output_schema(command)):
         jsonschema.Draft202012Validator.check_schema(schema)
         assert schema["type"] == "object"
-    assert set(tool.input_schema["properties"]) == {
+    assert set(given["properties"]) == {
         *(argument.attribute for argument in command.arguments),
         *("fields", "limit", "next"),
     }
     keys = {key.name for row_type in command.row_types for key in row_type.keys}
-    assert set(tool.input_schema["properties"]["fields"]["items"]["enum"]) == keys
+    assert set(given["properties"]["fields"]["items"]["enum"]) == keys
 
 
 # Words, and the same as JSON.
@@ -103,7 +114,7 @@ SAME_ARGUMENTS = [
 @pytest.mark.parametrize(("name", "words", "given"), SAME_ARGUMENTS)
 def test_arguments_are_those_of_the_command_line(name, words, given):
     command = COMMANDS.find(name)
-    jsonschema.validate(given, make_tool(command).input_schema)
+    jsonschema.validate(given, input_schema(command))
     assert vars(convert_arguments(command, given)) == vars(parse_arguments(command, words))
 
 
@@ -144,7 +155,7 @@ def test_what_is_wrong_is_an_error_of_a_few_lines(make_box, name, given):
     assert answer.is_error
     assert answer.content is None
     assert all(line.isprintable() for line in answer.text.splitlines())
-    assert len(answer.text) < 2000
+    assert len(answer.text) < 2500
     assert answer.text.splitlines()[-1] == NOTICE
 
 
@@ -177,7 +188,7 @@ def test_rows_are_those_of_json(make_box, monkeypatch):
         run_words(workspace, [name, "--json"])
         answer = box.call(name, {})
         assert answer.content["rows"] == json.loads(streams.take()[0]), name
-        jsonschema.validate(answer.content, box.tools[name].output_schema)
+        jsonschema.validate(answer.content, output_schema(box.tools[name]))
         assert (answer.content["next"], answer.content["total"]) == (None, len(answer.content["rows"]))
 
 
@@ -201,33 +212,26 @@ def test_fields_choose_keys(make_box):
     assert content["rows"] == [{"pid": 41, "comm": "syz-executor"}]
 
 
-def make_live(live=True):
-    return make_target(live=live)
+def replace_tasks(box, make_rows, **values):
+    """Let the tool tasks return a table."""
+
+    def run(context, _args):
+        _ = context.target
+        return Table((Column("pid", NUMBER),), make_rows(), **values)
+
+    box.tools["tasks"] = replace(box.tools["tasks"], run=run)
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_a_running_kernel_is_read_again_for_each_answer(make_box, monkeypatch, live):
-    box = make_box(target=make_live(live))
-    runs = []
-    command = COMMANDS.find("tasks")
-
-    def run(_context, _args):
-        runs.append(1)
-        return Table((Column("pid", NUMBER),), [{"pid": number} for number in range(10)])
-
-    box.tools["tasks"] = replace(box.tools["tasks"], command=replace(command, run=run))
-    box.call("tasks", {})
-    box.call("tasks", {})
-    assert len(runs) == (2 if live else 1)
-    first = box.call("tasks", {"limit": 4}).content
-    # Of the same reading.
-    reads = len(runs)
-    second = box.call("tasks", {"limit": 3, "next": first["next"]}).content
-    assert len(runs) == reads
-    assert [row["pid"] for row in second["rows"]] == [4, 5, 6]
-    box._kept.clear()
-    again = box.call("tasks", {"next": 4}).content
-    assert any("read again" in remark for remark in again["remarks"]) == live
+def test_a_running_kernel_is_read_again_for_each_page(make_box, live):
+    box = make_box(target=make_target(live=live))
+    readings = itertools.count()
+    replace_tasks(box, lambda: [{"pid": number} for number in range(10)][next(readings) :])
+    first, second = box.call("tasks", {"limit": 4}).content, box.call("tasks", {"limit": 3, "next": 4}).content
+    assert [row["pid"] for row in first["rows"]] == [0, 1, 2, 3]
+    assert [row["pid"] for row in second["rows"]] == [5, 6, 7]
+    assert not first["remarks"]
+    assert any("read again" in remark for remark in second["remarks"]) == live
 
 
 def table(rows, **values):
@@ -238,37 +242,43 @@ def make_rows(count, text="x"):
     return ({"index": index, "text": text, "items": ["a"]} for index in range(count))
 
 
+def read_page(parts, first=0, limit=5, max_bytes=MAX_BYTES):
+    return AnswerPage(parts, first=first, limit=limit, max_bytes=max_bytes)
+
+
 @pytest.mark.parametrize("kind", [iter, tuple])
 def test_pages_are_bounded_by_bytes(kind):
-    answer = PagedAnswer([table(kind(list(make_rows(100, "y" * 100))))])
     seen, following = [], 0
     while following is not None:
-        page = answer.read(first=following, limit=1000, max_bytes=1000)
+        page = read_page([table(kind(list(make_rows(100, "y" * 100))))], following, 1000, 1000)
         assert len(json.dumps(page.rows)) <= 1100
         seen += page.rows
         following = page.next
     assert [row["index"] for row in seen] == list(range(100))
-    # Any page can be read again.
-    assert answer.read(first=7, limit=2, max_bytes=1000).rows == seen[7:9]
 
 
-def test_rows_of_an_iterator_are_made_for_pages_alone():
-    made = []
+def test_only_rows_of_the_page_are_encoded_and_none_behind_it_made():
+    made, encoded = [], []
 
     def rows():
         for row in make_rows(1000):
             made.append(row)
             yield row
 
-    answer = PagedAnswer([table(rows())])
-    page = answer.read(first=0, limit=10, max_bytes=MAX_BYTES)
-    assert (len(made), page.next, page.total) == (11, 10, None)
-    assert answer.read(first=990, limit=10, max_bytes=MAX_BYTES).total == 1000
+    def answer():
+        made.clear()
+        encoded.clear()
+        yield Table((Column("index", NUMBER, value=lambda row: encoded.append(row) or row["index"]),), rows())
+
+    page = read_page(answer(), 20, 10)
+    assert (len(made), len(encoded), page.next, page.total) == (31, 10, 30, None)
+    page = read_page(answer(), 990, 10)
+    assert (len(encoded), page.next, page.total) == (10, None, 1000)
 
 
 def test_a_row_that_is_too_long_is_cut_and_said():
     row = {"index": 1, "text": "z" * (2 * MAX_TEXT), "items": ["item"] * 10_000}
-    page = PagedAnswer([table([row, row])]).read(first=0, limit=10, max_bytes=4000)
+    page = read_page([table([row, row])], max_bytes=4000)
     assert len(page.rows) == 1
     assert page.next == 1
     assert page.rows[0]["index"] == 1
@@ -279,26 +289,28 @@ def test_a_row_that_is_too_long_is_cut_and_said():
 
 
 def test_several_tables_are_one_answer():
-    parts = [table(tuple(make_rows(3))), Lines((), remarks=("lines",)), table(iter(list(make_rows(4))), remarks=("late",))]
-    answer = PagedAnswer(parts)
-    first = answer.read(first=0, limit=5, max_bytes=MAX_BYTES)
+    def parts():
+        yield table(tuple(make_rows(3)))
+        yield Lines((), remarks=("lines",))
+        yield table(make_rows(4), remarks=("late",))
+
+    first, last = read_page(parts()), read_page(parts(), 5)
     assert ([row["index"] for row in first.rows], first.next) == ([0, 1, 2, 0, 1], 5)
-    last = answer.read(first=5, limit=5, max_bytes=MAX_BYTES)
     assert ([row["index"] for row in last.rows], last.next, last.total) == ([2, 3], None, 7)
-    assert set(last.remarks) == {"lines", "late"}
+    assert first.remarks == last.remarks == ["lines", "late"]
 
 
 def test_an_empty_answer_says_so():
-    page = PagedAnswer([table((), empty="no records")]).read(first=0, limit=5, max_bytes=MAX_BYTES)
-    assert (page.rows, page.total, page.remarks) == ([], 0, ("no records",))
+    page = read_page([table((), empty="no records")])
+    assert (page.rows, page.total, page.remarks) == ([], 0, ["no records"])
 
 
-def test_remarks_are_bounded():
-    page = PagedAnswer([table((), remarks=[f"{number} {'r' * 5000}" for number in range(500)])]).read(
-        first=0, limit=5, max_bytes=MAX_BYTES
-    )
-    assert len(page.remarks) <= 51
-    assert max(map(len, page.remarks)) <= MAX_TEXT
+def test_remarks_are_bounded(make_box):
+    box = make_box()
+    replace_tasks(box, list, remarks=[f"{number} {'r' * 5000}" for number in range(500)])
+    remarks = box.call("tasks", {}).content["remarks"]
+    assert (len(remarks), remarks[-1]) == (51, "450 more remarks")
+    assert max(map(len, remarks)) <= MAX_TEXT
 
 
 @pytest.fixture
@@ -425,7 +437,6 @@ def test_a_target_that_cannot_be_opened_is_tried_again(make_box):
     box = make_box(open_target=open_target)
     with pytest.raises(KcovdbgError):
         box.open()
-    assert list(box.warm_up()) == []
     assert box.call("info", {}).is_error
     assert box.call("buffer", {"what": "41"}).is_error
     assert len(tries) == 3
