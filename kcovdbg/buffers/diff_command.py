@@ -135,13 +135,6 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         yield from _unordered(context, args, (left, right), builds)
 
 
-class _SideRuns(NamedTuple):
-    """The data of one side."""
-
-    runs: RunCounts
-    remarks: Sequence[str]
-
-
 def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | None) -> Iterator[tuple[str, BufferCounts]]:
     """Yield the counts of each run of one side after the word that names it, one trace in memory at a time."""
     for word in words:
@@ -180,8 +173,10 @@ def _sum_counts(counted: Sequence[BufferCounts]) -> Counter[int]:
     return total
 
 
-def _count_side(context: Context, words: Sequence[str], build: TraceBuild, side: int, comparison: BuildComparison) -> _SideRuns:
-    """Count the runs of one side.
+def _count_side(
+    context: Context, words: Sequence[str], build: TraceBuild, side: int, comparison: BuildComparison
+) -> tuple[RunCounts, list[str]]:
+    """Count the runs of one side, and return remarks on them.
 
     :param build: of its traces.
     :param side: 0 for the left one.
@@ -197,7 +192,7 @@ def _count_side(context: Context, words: Sequence[str], build: TraceBuild, side:
     for word, its in remark_counts.items():
         summed = sum_up_remarks(its, traces[word], "traces")
         remarks += (f"{word}: {remark}" for remark in summed) if word.startswith(FILE) else its
-    return _SideRuns(runs, remarks)
+    return runs, remarks
 
 
 def _compare(context: Context, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]) -> BuildComparison:
@@ -215,13 +210,12 @@ def _unordered(
     context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]
 ) -> Iterator[Renderable]:
     comparison = _compare(context, sides, builds)
-    left, right = (
+    (left, left_remarks), (right, right_remarks) = (
         _count_side(context, words, build, side, comparison)
         for side, (words, build) in enumerate(zip(sides, builds, strict=True))
     )
-    remarks = [*build_remarks(builds), *left.remarks, *right.remarks, *comparison.remarks()]
-    remarks = list(dict.fromkeys(remarks))
-    difference = compare_runs(left.runs, right.runs)
+    remarks = list(dict.fromkeys((*build_remarks(builds), *left_remarks, *right_remarks, *comparison.remarks())))
+    difference = compare_runs(left, right)
     rows = _find_rows(args, builds, comparison, difference)
     real = any(row.differing.side is not DiffSide.FLICKER for row in rows)
     context.status = 1 if real else 0

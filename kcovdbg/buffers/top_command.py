@@ -19,7 +19,7 @@ from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.wording import APPROXIMATE, buffer_title
 from kcovdbg.console.writer import Format
 from kcovdbg.model.location import Location
-from kcovdbg.records.pc_counts import as_counts, count_pcs, pc_sequence
+from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.top import Share, count_repeats, rank
 
 _SHOWN: Final = 25
@@ -69,7 +69,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     remarks = [*context.kernel.name_remarks]
     buffer = find_buffer(context, args.what)
     remarks += buffer.remarks
-    known = as_counts(count_pcs(buffer))
+    known = count_pcs(buffer)
     columns = names.columns(known.pcs)
     (wanted,) = make_filters(args, names)
     repeats = count_repeats(columns, pc_sequence(buffer))

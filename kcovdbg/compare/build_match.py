@@ -23,9 +23,9 @@ from itertools import compress, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.elf.symbol_table import strip_clone_suffix
-from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame
+from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, frames_of_chain
 from kcovdbg.records.alignment import align, number_values
-from kcovdbg.records.native_loops import NO_ID, Numbering, find_innermost
+from kcovdbg.records.native_loops import NO_ID, Numbering, find_innermost, flatten_chains
 from kcovdbg.records.pc_columns import PcColumns, kind_flags, pair_words
 from kcovdbg.records.pc_counts import make_numbering
 from kcovdbg.records.pc_names import LocationCache
@@ -151,7 +151,7 @@ class BuildFunctions:
 
     def frames(self, chain: int) -> Sequence[int]:
         """Return the numbers of a chain's frames, innermost first."""
-        return self.columns.frames_of(chain)
+        return frames_of_chain(self.columns.frames, chain)
 
     def function(self, frame: int) -> Function:
         """Return the function of a frame."""
@@ -164,7 +164,7 @@ class BuildFunctions:
 
     def find_named(self) -> set[Function]:
         """Return the functions of all frames of the recorded points."""
-        _, frames = self.columns.flatten(array("Q", {*self.recorded.values()}))
+        _, frames = flatten_chains(self.columns.frames, array("Q", {*self.recorded.values()}))
         groups = gather(frames, self.columns.groups.of_frame, NO_ID)
         return {self.functions[group] for group in {*groups} - {NO_ID}}
 

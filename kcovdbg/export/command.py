@@ -49,7 +49,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.coverage import FileCoverage, FunctionPoints, ModulePoint, count_functions, find_touched
 from kcovdbg.records.native_loops import find_chains
-from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, pc_sequence
+from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 
 # Functions whose points are written together.
@@ -95,7 +95,7 @@ class ExportSource:
     @cached_property
     def all_counts(self) -> PcCounts:
         """How often each PC was recorded, filtered out or not: a line has more points than one."""
-        return as_counts(count_pcs(self.buffer))
+        return count_pcs(self.buffer)
 
     @cached_property
     def counts(self) -> PcCounts:

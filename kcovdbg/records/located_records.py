@@ -172,7 +172,7 @@ class PcFilter:
 
     def select(self, columns: PcColumns) -> bytes:
         """Return for each PC whether it passes, 0 or 1."""
-        flags = bytearray(columns.combine_flags(columns.group_flags(self._flags)))
+        flags = bytearray(columns.find_flags(self._flags))
         for code, flag in self._code:
             for at in range(bisect_right(columns.pcs, code.start), bisect_right(columns.pcs, code.stop)):
                 flags[at] |= flag

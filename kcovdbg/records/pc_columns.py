@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from kcovdbg.compiled_module import zeros
-from kcovdbg.model.location import KIND_MASK, Frame, FrameColumns, Location, chain_word, frames_of_chain
-from kcovdbg.records.native_loops import NO_ID, Numbering, find_chains, find_innermost, find_outermost, flatten_chains
+from kcovdbg.model.location import KIND_MASK, Frame, FrameColumns, Location, chain_word
+from kcovdbg.records.native_loops import NO_ID, Numbering, find_chains, find_innermost, find_outermost
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
 from kcovdbg.symbols.table_rows import combine_flags, gather
@@ -89,24 +90,20 @@ class FrameGroups:
             yield Frame(strings[function], strings[file], None, None)
 
 
+@dataclass(eq=False)
 class PcColumns:
-    """PCs and where they are.
+    """PCs and where they are."""
 
-    :param pcs: ascending; type code Q.
-    :param chains: of each PC. Type code Q. Kind TAIL stands for an approximate location.
-    :param frames: what the chains are of.
-    :param table: the location table; None where there is none.
-    :param seen: of each row of the table, whether it is that of one of the PCs: 0 or 1.
-    """
-
-    def __init__(
-        self, pcs: array[int], chains: array[int], frames: FrameColumns, table: LocationTable | None, seen: bytearray
-    ) -> None:
-        self.pcs = pcs
-        self.chains = chains
-        self.frames = frames
-        self.table = table
-        self.seen = seen
+    pcs: array[int]
+    """Ascending; type code Q."""
+    chains: array[int]
+    """Of each PC. Type code Q. Kind TAIL stands for an approximate location."""
+    frames: FrameColumns
+    """What the chains are of."""
+    table: LocationTable | None
+    """The location table; None where there is none."""
+    seen: bytearray
+    """Of each row of the table, whether it is that of one of the PCs: 0 or 1."""
 
     def __len__(self) -> int:
         """Return the number of PCs."""
@@ -129,20 +126,6 @@ class PcColumns:
         both = int.from_bytes(has_frames, "little") & ~int.from_bytes(self.approximate, "little")
         return both.to_bytes(len(has_frames), "little")
 
-    def frames_of(self, chain: int) -> Sequence[int]:
-        """Return the numbers of a chain's frames, innermost first."""
-        return frames_of_chain(self.frames, chain)
-
-    def flatten(self, chains: array[int]) -> tuple[array[int], array[int]]:
-        """Return the length of each chain, and the numbers of the frames of all of them, innermost first."""
-        return flatten_chains(self.frames, chains)
-
-    def frame(self, number: int) -> Frame:
-        """Return a frame by its number."""
-        frames = self.frames
-        function, file = frames.strings[frames.function[number]], frames.strings[frames.file[number]]
-        return Frame(function, file, frames.line[number] or None, frames.column[number] or None)
-
     def symbols(self) -> array[int]:
         """Return the number of the name of the function that each PC was compiled into, 0 where it is unknown."""
         return gather(find_outermost(self.frames, self.chains), self.frames.function, 0)
@@ -155,22 +138,14 @@ class PcColumns:
         """Return the group of each PC's innermost frame, :data:`NO_ID` where it has none."""
         return gather(find_innermost(self.frames, self.chains), self.groups.of_frame, NO_ID)
 
-    def outermost_groups(self, chains: array[int] | None = None) -> array[int]:
-        """Return the group of each PC's outermost frame, :data:`NO_ID` where it has none.
-
-        :param chains: others than those of the PCs.
-        """
-        chains = self.chains if chains is None else chains
+    def outermost_groups(self, chains: array[int]) -> array[int]:
+        """Return the group of each chain's outermost frame, :data:`NO_ID` where it has none."""
         return gather(find_outermost(self.frames, chains), self.groups.of_frame, NO_ID)
 
-    def group_flags(self, flags_of: Callable[[Frame], int]) -> bytes:
-        """Return what a function returns for each group, 0 to 255."""
-        return bytes(map(flags_of, self.groups.frames()))
-
-    def combine_flags(self, group_flags: bytes) -> bytes:
-        """Return the flags of the groups of all frames of each PC, combined by "or"."""
-        flags = bytes(map(group_flags.__getitem__, self.groups.of_frame))
-        return combine_flags(self.frames, self.chains, flags)
+    def find_flags(self, flags_of: Callable[[Frame], int]) -> bytes:
+        """Return for each PC what a function returns for its frames without their lines, 0 to 255, combined by "or"."""
+        of_groups = bytes(map(flags_of, self.groups.frames()))
+        return combine_flags(self.frames, self.chains, bytes(map(of_groups.__getitem__, self.groups.of_frame)))
 
 
 def locate_columns(
@@ -203,8 +178,16 @@ def _add_locations(
     for location in locations:
         if location.frames not in numbers:
             numbers[location.frames] = tuple(known.setdefault(frame, first + len(known)) for frame in location.frames)
-    strings = _Strings(frames.strings)
-    more = [(strings.number(frame.function), strings.number(frame.file), frame.line or 0, frame.column or 0) for frame in known]
+    strings = list(frames.strings)
+    string_numbers = {text: number for number, text in enumerate(strings) if text is not None} | {None: 0}
+
+    def number_string(text: str | None) -> int:
+        if text not in string_numbers:
+            string_numbers[text] = len(strings)
+            strings.append(text)
+        return string_numbers[text]
+
+    more = [(number_string(frame.function), number_string(frame.file), frame.line or 0, frame.column or 0) for frame in known]
     chain_frame = _copy(frames.chain_frame)[:]
     starts: dict[tuple[Frame, ...], int] = {}
     found = chains[:]
@@ -217,25 +200,4 @@ def _add_locations(
         found[index] = chain_word(kind, start, len(location.frames))
     columns = zip(frames[1:5], zip(*more, strict=True) if more else [()] * 4, strict=True)
     function, file, line, column = (_copy(old) + array("I", new) for old, new in columns)
-    return found, FrameColumns(chain_frame, function, file, line, column, strings.all)
-
-
-class _Strings:
-    """Numbers of strings.
-
-    :param strings: the known ones.
-    """
-
-    def __init__(self, strings: Sequence[str | None]) -> None:
-        self.all: list[str | None] = list(strings)
-        self._numbers = {text: number for number, text in enumerate(strings) if text is not None}
-
-    def number(self, text: str | None) -> int:
-        """Return the number of a string, new if it is not known; 0 for None."""
-        if text is None:
-            return 0
-        number = self._numbers.get(text)
-        if number is None:
-            number = self._numbers[text] = len(self.all)
-            self.all.append(text)
-        return number
+    return found, FrameColumns(chain_frame, function, file, line, column, strings)

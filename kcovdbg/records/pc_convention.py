@@ -264,10 +264,10 @@ class _Search:
 
     def run(self) -> PcReading:
         """Return the words as they are meant."""
-        found = self._choose(None, self.ways, 1)
-        found = found or self._choose(None, self._find_offsets(self.distinct), _OFFSETS)
+        found = self._choose(self.everything, self.ways, 1)
+        found = found or self._choose(self.everything, self._find_offsets(self.distinct), _OFFSETS)
         # As of another kernel: some are points by chance.
-        way, rest = found or (self._way(Convention.RAW, 0), self._missing(None, 0))
+        way, rest = found or (self._way(Convention.RAW, 0), self._missing(self.everything, 0))
         if not rest:
             return self._finish_one(way)
         chosen = [(way, _without(self.everything, rest))]
@@ -292,21 +292,17 @@ class _Search:
     def _pick(self, indexes: array[int]) -> array[int]:
         return array("Q", map(self.distinct.__getitem__, indexes))
 
-    def _missing(self, indexes: array[int] | None, correction: int) -> array[int]:
-        """Return those of some distinct words, of all for None, that are no points when a number is added to them."""
-        if indexes is None:
-            first, *others = self.points
-            return find_missing(self.distinct, first.find_missing(self.distinct, correction), others, correction)
+    def _missing(self, indexes: array[int], correction: int) -> array[int]:
+        """Return those of some distinct words that are no points when a number is added to them."""
         return find_missing(self.distinct, indexes, self.points, correction)
 
-    def _choose(self, rest: array[int] | None, ways: Sequence[_Way], tries: int) -> tuple[_Way, array[int]] | None:
+    def _choose(self, rest: array[int], ways: Sequence[_Way], tries: int) -> tuple[_Way, array[int]] | None:
         """Return the way that makes most words points, and the words that it leaves; None where chance would do as well.
 
-        :param rest: the words that are left; None for all.
+        :param rest: the words that are left.
         """
-        words = len(self.distinct) if rest is None else len(rest)
-        step = words // _SAMPLE + 1
-        sample = self.distinct[::step] if rest is None else self._pick(rest[::step])
+        words = len(rest)
+        sample = self._pick(rest[:: words // _SAMPLE + 1])
         everything = array("I", range(len(sample)))
         best: tuple[int, _Way] | None = None
         for way in ways:
@@ -321,7 +317,7 @@ class _Search:
         hits = words - len(left)
         is_certain = _is_certain(hits, words, self.density, tries * len(ways)) and hits >= _LEAST * words
         # An offset for which words voted suits some of them in any case.
-        is_likely = rest is None and tries == 1 and hits * 2 >= words
+        is_likely = words == len(self.distinct) and tries == 1 and hits * 2 >= words
         return (best[1], left) if is_certain or is_likely else None
 
     def _settle(self, chosen: list[tuple[_Way, array[int]]]) -> list[tuple[_Way, array[int]]]:

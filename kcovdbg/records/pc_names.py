@@ -121,15 +121,7 @@ class LocationCache:
         frames = self[pc].frames
         return frames[0] if frames else _NOWHERE
 
-    def function(self, pc: int) -> str:
-        """Return the innermost function, which may be inlined."""
-        return self.frame(pc).function or UNKNOWN
-
     def symbol(self, pc: int) -> str:
         """Return the function into which the code was compiled: the outermost frame's."""
         frames = self[pc].frames
         return (frames[-1].function if frames else None) or UNKNOWN
-
-    def file(self, pc: int) -> str | None:
-        """Return the innermost frame's file."""
-        return self.frame(pc).file

@@ -17,6 +17,7 @@ from kcovdbg.console.wording import UNREADABLE, inlined_text, line_text, place_t
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.located_records import locate_record
+from kcovdbg.records.native_loops import flatten_chains
 from kcovdbg.records.pc_names import UNKNOWN, LocationCache
 from kcovdbg.report.listing import chunk_lines
 from kcovdbg.symbols.table_rows import INVERTED, gather
@@ -97,7 +98,7 @@ class PlainPoints:
             chains = columns.chains[start : start + size]
             if in_words:
                 part, chains = (array("Q", compress(column, is_located)) for column in (part, chains))
-            lengths, numbers = columns.flatten(chains)
+            lengths, numbers = flatten_chains(columns.frames, chains)
             number_of = dict(zip(dict.fromkeys(numbers), count()))
             distinct, frames = array("I", number_of), columns.frames
             functions, files = (
