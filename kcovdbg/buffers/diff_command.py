@@ -51,12 +51,10 @@ _LINES: Final = 4
 """Limit for the lines of a function that are listed."""
 
 
-class _DiffRow(NamedTuple):
-    """A PC that not all runs have."""
+class _Row(NamedTuple):
+    """A PC that not all runs have, or with ``--ordered`` one record that only one side has."""
 
-    differing: DifferingPc
-    build: int
-    """The side whose build the PC is of: 0 for the left one."""
+    side: DiffSide
     pc: int
     location: Location
     address: int
@@ -64,15 +62,20 @@ class _DiffRow(NamedTuple):
     """The PC in the other build."""
     missing: str | None
     """The part that the other build lacks."""
+    records: int = 1
+    left_runs: int = 0
+    right_runs: int = 0
+    number: int = 0
+    """The index of the record."""
 
 
 _COLUMNS: Final = (
-    Column("side", TEXT, value=lambda row: row.differing.side),
+    Column("side", TEXT),
     Column("pc", WORD),
     Column("address", ADDRESS),
-    Column("count", NUMBER, value=lambda row: row.differing.records),
-    Column("left_runs", NUMBER, value=lambda row: row.differing.left_runs),
-    Column("right_runs", NUMBER, value=lambda row: row.differing.right_runs),
+    Column("count", NUMBER, value=lambda row: row.records),
+    Column("left_runs", NUMBER),
+    Column("right_runs", NUMBER),
     frames_column(lambda row: row.location.frames),
 )
 _BUILD_COLUMNS: Final = (
@@ -217,13 +220,13 @@ def _unordered(
     remarks = list(dict.fromkeys((*build_remarks(builds), *left_remarks, *right_remarks, *comparison.remarks())))
     difference = compare_runs(left, right)
     rows = _find_rows(args, builds, comparison, difference)
-    real = any(row.differing.side is not DiffSide.FLICKER for row in rows)
+    real = any(row.side is not DiffSide.FLICKER for row in rows)
     context.status = 1 if real else 0
     if real and not _is_of_several(difference):
         remarks.append(f"single runs vary; give several per side: {_SEVERAL}, or directories of trace files")
     columns = _COLUMNS if comparison.match is None else (*_COLUMNS, *_BUILD_COLUMNS)
     data = Table(columns, rows, errors=lambda row: approximate_errors(row.location))
-    parts = list(_find_parts(difference, rows, comparison))
+    parts = list(_find_parts(difference, rows))
     count = sum(len(part.groups) for part in parts)
     drawing = Drawing(count, partial(_lines, context, difference, parts))
     yield Lines(drawing.draw(count), data=data, remarks=remarks, drawing=drawing)
@@ -231,7 +234,7 @@ def _unordered(
 
 def _find_rows(
     args: Namespace, builds: Sequence[TraceBuild], comparison: BuildComparison, difference: RunDifference
-) -> list[_DiffRow]:
+) -> list[_Row]:
     """Return the differing PCs that pass the filters."""
     filters = make_filters(args, *comparison.names)
     placed: list[tuple[DifferingPc, int, int]] = []
@@ -244,14 +247,16 @@ def _find_rows(
     for side, names in enumerate(comparison.names):
         names.prefetch(pc for _, its, pc in placed if its == side)
     return [
-        _DiffRow(
-            one,
-            side,
+        _Row(
+            one.side,
             pc,
             comparison.names[side][pc],
             address_of(pc, builds[side].kaslr_offset),
             None if comparison.match is None else comparison.pc(one.pc, 1 - side),
             comparison.missing(pc, side),
+            one.records,
+            one.left_runs,
+            one.right_runs,
         )
         for one, side, pc in placed
         if filters[side](pc)
@@ -270,17 +275,17 @@ class _Part(NamedTuple):
     groups: Sequence[_Group]
 
 
-def _find_parts(difference: RunDifference, rows: Sequence[_DiffRow], comparison: BuildComparison) -> Iterator[_Part]:
+def _find_parts(difference: RunDifference, rows: Sequence[_Row]) -> Iterator[_Part]:
     several = _is_of_several(difference)
     for side, style, text in (
         (DiffSide.LEFT, "left", f"only left{', in every run' if several else ''}"),
         (DiffSide.RIGHT, "right", f"only right{', in every run' if several else ''}"),
         (DiffSide.FLICKER, "remark", "flicker: in some runs of a side only"),
     ):
-        chosen = [row for row in rows if row.differing.side is side]
+        chosen = [row for row in rows if row.side is side]
         if side is DiffSide.FLICKER and not several:
             continue
-        groups = _group(chosen, comparison.names, difference if side is DiffSide.FLICKER else None)
+        groups = _group(chosen, difference if side is DiffSide.FLICKER else None)
         missing = sum(row.missing is not None for row in chosen)
         heading = f"{text}: {len(chosen)} points" + (f" in {len(groups)} functions" if groups else "")
         heading += f", {missing} of them without a counterpart in the other build" if missing else ""
@@ -299,54 +304,40 @@ def _lines(context: Context, difference: RunDifference, parts: Sequence[_Part], 
             yield from table_lines(Table(_GROUP_COLUMNS, groups), context.width)
 
 
-def _group(rows: Sequence[_DiffRow], names: Sequence[LocationCache], difference: RunDifference | None) -> list[_Group]:
-    by_function: dict[object, list[_DiffRow]] = {}
+def _group(rows: Sequence[_Row], difference: RunDifference | None) -> list[_Group]:
+    by_function: dict[object, list[_Row]] = {}
     for row in rows:
-        frame = names[row.build].frame(row.pc)
+        frame = row.location.innermost
         # An inlined function is identified by its callers.
         key = (function_text(row.location), frame.file) if frame.function else row.pc
         by_function.setdefault(key, []).append(row)
     groups = []
     for members in by_function.values():
-        frame = names[members[0].build].frame(members[0].pc)
-        place = span_text((names[row.build].frame(row.pc) for row in members), _LINES)
+        first = members[0]
         runs = ""
         if difference is not None:
-            most = max(members, key=lambda row: row.differing.left_runs + row.differing.right_runs).differing
+            most = max(members, key=lambda row: row.left_runs + row.right_runs)
             runs = f"{most.left_runs}/{difference.left_runs}, {most.right_runs}/{difference.right_runs}"
         groups.append(
             _Group(
                 len(members),
-                sum(row.differing.records for row in members),
-                function_text(members[0].location) if frame.function else f"{members[0].pc:#x}",
-                place,
+                sum(row.records for row in members),
+                function_text(first.location) if first.location.innermost.function else f"{first.pc:#x}",
+                span_text((row.location.innermost for row in members), _LINES),
                 runs,
             )
         )
     return sorted(groups, key=lambda group: (-group.records, group.function))
 
 
-class _Change(NamedTuple):
-    """One record that only one side has."""
-
-    side: DiffSide
-    number: int
-    """Its index."""
-    pc: int
-    location: Location
-    address: int
-    counterpart: int | None
-    missing: str | None
-
-
 _SIDES: Final = (DiffSide.LEFT, DiffSide.RIGHT)
-_CHANGE_COLUMNS: Final = (
+_ORDERED_COLUMNS: Final = (
     Column("side", TEXT),
-    Column("index", NUMBER, value=lambda change: change.number),
+    Column("index", NUMBER, value=lambda row: row.number),
     Column("pc", WORD),
     Column("address", ADDRESS),
-    Column("count", NUMBER, value=lambda _change: 1),
-    frames_column(lambda change: change.location.frames),
+    Column("count", NUMBER, value=lambda row: row.records),
+    frames_column(lambda row: row.location.frames),
 )
 
 
@@ -372,29 +363,29 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     context.status = 1 if alignment.common < max(alignment.left, alignment.right) else 0
     offsets = [buffer.kaslr_offset for buffer in buffers]
 
-    def changes() -> Iterator[_Change]:
+    def changes() -> Iterator[_Row]:
         for side, records in chain.from_iterable(part.find_differing() for part in alignment.parts()):
             names = comparison.names[side]
             names.prefetch(pc for pc in sides[side][records.start : records.stop] if pc)
             for index in records:
                 pc = sides[side][index]
-                yield _Change(
+                yield _Row(
                     _SIDES[side],
-                    numbers[side][index],
                     pc,
                     names[pc],
                     address_of(pc, offsets[side]),
                     comparison.counterpart(pc, side),
                     comparison.missing(pc, side),
+                    number=numbers[side][index],
                 )
 
-    columns = _CHANGE_COLUMNS if comparison.match is None else (*_CHANGE_COLUMNS, *_BUILD_COLUMNS)
+    columns = _ORDERED_COLUMNS if comparison.match is None else (*_ORDERED_COLUMNS, *_BUILD_COLUMNS)
     left, right = alignment.left - alignment.common, alignment.right - alignment.common
     heading = f"{alignment.common} records in both, {left} only left, {right} only right"
     yield Lines(((("header", heading),),))
     yield Lines(
         _ordered_lines(alignment, sides, numbers, comparison.names),
-        data=Table(columns, changes(), errors=lambda change: approximate_errors(change.location)),
+        data=Table(columns, changes(), errors=lambda row: approximate_errors(row.location)),
         remarks=remarks,
     )
 
@@ -429,9 +420,9 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(
         RowType(_COLUMNS, _MEANINGS, errors=True, when="without options"),
-        RowType(_CHANGE_COLUMNS, _MEANINGS, errors=True, when="with `--ordered`"),
+        RowType(_ORDERED_COLUMNS, _MEANINGS, errors=True, when="with `--ordered`"),
         RowType((*_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds"),
-        RowType((*_CHANGE_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds with `--ordered`"),
+        RowType((*_ORDERED_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds with `--ordered`"),
     ),
     description=(
         "Compares sets of PCs, by function; with --ordered, the sequences of records. Two runs of one workload never cover "

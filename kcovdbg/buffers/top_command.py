@@ -32,16 +32,16 @@ class _Row(NamedTuple):
 
     @property
     def file(self) -> str | None:
-        return self.location.frames[0].file if self.location.frames else None
+        return self.location.innermost.file
 
     @property
     def function(self) -> str | None:
         # A file has many functions, of which its hottest PC has one.
-        return self.location.frames[0].function if self.location.frames and self.by != "file" else None
+        return self.location.innermost.function if self.by != "file" else None
 
     @property
     def line(self) -> int | None:
-        return self.location.frames[0].line if self.location.frames and self.by == "pc" else None
+        return self.location.innermost.line if self.by == "pc" else None
 
 
 def _function_text(row: _Row) -> str:

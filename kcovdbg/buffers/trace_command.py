@@ -76,11 +76,7 @@ class _Row(NamedTuple):
 
     @property
     def frame(self) -> Frame:
-        return _outer_frame(self.location)
-
-
-def _outer_frame(location: Location) -> Frame:
-    return location.frames[-1] if location.frames else Frame(None, None, None, None)
+        return self.location.outermost
 
 
 def _function_text(row: _Row) -> str:
@@ -250,7 +246,7 @@ def _leave_out(pcs: Sequence[int], names: LocationCache, included: frozenset[str
 
     Records without an address belong to no function and are left out as well.
     """
-    class_of = {pc: find_class(_outer_frame(names[pc])) for pc in set(pcs) if pc}
+    class_of = {pc: find_class(names[pc].outermost) for pc in set(pcs) if pc}
     left_out = Counter(name for pc in pcs if pc and (name := class_of[pc]) is not None and name not in included)
     if _ALL in included:
         left_out.clear()
@@ -258,7 +254,7 @@ def _leave_out(pcs: Sequence[int], names: LocationCache, included: frozenset[str
 
 
 def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> list[TraceStep]:
-    groups = group_by_function({pc: _outer_frame(names[pc]) for pc in set(pcs)})
+    groups = group_by_function({pc: names[pc].outermost for pc in set(pcs)})
     runs = find_runs(pcs, groups.__getitem__)
     if not in_chain:
         return list_functions(runs)
@@ -291,7 +287,7 @@ def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[
 
 def _make_row(step: TraceStep, story: _Story) -> _Row:
     location = story.names[story.pcs[step.first]]
-    return _Row(step, location, find_class(_outer_frame(location)), tuple(_step_values(step, story, _outer_frame(location))))
+    return _Row(step, location, find_class(location.outermost), tuple(_step_values(step, story, location.outermost)))
 
 
 def _step_values(step: TraceStep, story: _Story, frame: Frame) -> Iterator[str]:
@@ -300,7 +296,7 @@ def _step_values(step: TraceStep, story: _Story, frame: Frame) -> Iterator[str]:
     if not buffer.encoding.codec.is_variable:
         return
     for at in range(step.first, min(len(story.pcs), step.first + step.records)):
-        outer = _outer_frame(story.names[story.pcs[at]])
+        outer = story.names[story.pcs[at]].outermost
         if (outer.function, outer.file) != (frame.function, frame.file):
             return
         found = record.decode_record(buffer.words, story.numbers[at], buffer.encoding)

@@ -19,6 +19,9 @@ class Frame(NamedTuple):
     column: int | None
 
 
+_NOWHERE: Final = Frame(None, None, None, None)
+
+
 class Location(NamedTuple):
     """The code at an address."""
 
@@ -36,6 +39,16 @@ class Location(NamedTuple):
     def symbol(self) -> str | None:
         """The function that the code was compiled into, as the image names it: the outermost frame's."""
         return self.mangled or (self.frames[-1].function if self.frames else None)
+
+    @property
+    def innermost(self) -> Frame:
+        """The innermost frame; its members are None where there are no frames."""
+        return self.frames[0] if self.frames else _NOWHERE
+
+    @property
+    def outermost(self) -> Frame:
+        """The outermost frame, that of the function into which the code was compiled; None as for :attr:`innermost`."""
+        return self.frames[-1] if self.frames else _NOWHERE
 
 
 NO_CHAIN: Final = 0

@@ -23,7 +23,6 @@ Locate: TypeAlias = Callable[[Sequence[int]], Sequence[Location]]
 
 UNKNOWN: Final = "?"
 """The function of a PC that has no name."""
-_NOWHERE: Final = Frame(None, None, None, None)
 
 
 def is_pattern(text: str) -> bool:
@@ -118,10 +117,8 @@ class LocationCache:
 
     def frame(self, pc: int) -> Frame:
         """Return the innermost frame; its members are None if the location is unknown."""
-        frames = self[pc].frames
-        return frames[0] if frames else _NOWHERE
+        return self[pc].innermost
 
     def symbol(self, pc: int) -> str:
         """Return the function into which the code was compiled: the outermost frame's."""
-        frames = self[pc].frames
-        return (frames[-1].function if frames else None) or UNKNOWN
+        return self[pc].outermost.function or UNKNOWN
