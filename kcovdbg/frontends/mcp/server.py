@@ -32,7 +32,7 @@ from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.frontends.mcp.answer_page import clean_text
-from kcovdbg.frontends.mcp.tools import NOTICE, WRITERS, ToolBox, input_schema, output_schema
+from kcovdbg.frontends.mcp.tools import MAX_ROWS, NOTICE, WRITERS, ToolBox, input_schema, output_schema
 from kcovdbg.series.table import eras
 
 _T = TypeVar("_T")
@@ -79,7 +79,8 @@ class ToolServer(MCPServer[Any]):
         @self.resource("kcovdbg://rules", name="rules", mime_type=_JSON_TYPE)
         async def read_rules() -> object:
             """The rules of check, with the known bugs that violate them."""
-            return await call(box.read_rules)
+            # Reference texts are not bounded by bytes: a client asks for one as a whole.
+            return (await call(lambda: box.call("check", {"list": True, "limit": MAX_ROWS}, sys.maxsize))).content["rows"]
 
     async def serve(self, replies: TextIO) -> None:
         """Serve a client on standard input.
