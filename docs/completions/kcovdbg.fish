@@ -474,7 +474,6 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using demo' -s h -l help -d 'show help fo
 complete -c kcovdbg -n '_shtab_kcovdbg_using demo; and test $_shtab_kcovdbg_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'where to write, made if it does not exist'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a export -d 'write a trace in another tool'"'"'s format'
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the file to write; default, and -, is standard output'
-complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l calls -d 'with hex: write the addresses of calls instead of return addresses'
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l function -x -d 'only records in this function, inlined or not; may be a pattern: '"'"'tcp_*'"'"''
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l file -x -d 'only records in this file or directory; may be a pattern: '"'"'net/*'"'"''
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l not-function -x -d 'leave out records in this function, inlined or not; may be a pattern: '"'"'rcu_*'"'"''

@@ -169,11 +169,6 @@ def _hex(source: ExportSource) -> _Export:
     return _Export(hexadecimal_lines(source.sequence))
 
 
-def _calls(source: ExportSource) -> _Export:
-    length = source.call_length
-    return _Export(hexadecimal_lines(pc - length & WORD_MASK for pc in source.sequence))
-
-
 def _rawcover(source: ExportSource) -> _Export:
     length = source.call_length
     return _Export(hexadecimal_lines(pc - length & WORD_MASK for pc in source.counts))
@@ -307,8 +302,6 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Renderable:
-    if args.calls and args.format != "hex":
-        raise UsageError(f"export: --calls is for hex, not {args.format}", hint="rawcover always writes calls")
     is_stdout = args.output in (None, STDOUT)
     if is_stdout and context.format is not Format.TEXT:
         raise UsageError(
@@ -318,7 +311,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     exporter = EXPORTERS[args.format]
     if exporter.has_names:
         require_names(context, source.names, source.all_counts, f"export {args.format} {args.what}")
-    exported = _calls(source) if args.calls else exporter.export(source)
+    exported = exporter.export(source)
     remarks = (*source.remarks, *exported.remarks)
     if is_stdout:
         return Text(_stdout_parts(context, exported.lines, remarks))
@@ -368,7 +361,6 @@ COMMAND: Final = Command(
             metavar="FILE",
             is_output=True,
         ),
-        Argument(("--calls",), Value.FLAG, "with hex: write the addresses of calls instead of return addresses"),
         *FILTERS,
         *TRACE_OPTIONS,
     ),

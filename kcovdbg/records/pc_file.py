@@ -128,8 +128,6 @@ _OTHER_TEXTS: Final = (
     (re.compile(rb"Module,Filename,Function,Covered"), "syzkaller's funccover"),
     (re.compile(rb"#!"), "a script"),
     (re.compile(rb"\s*-:\s*0:Source:"), "a gcov file"),
-    (re.compile(rb'[{\[].*"https://www\.speedscope\.app', re.DOTALL), "speedscope's JSON"),
-    (re.compile(rb'[{\[].*"traceEvents"', re.DOTALL), "Chrome's trace events"),
     (re.compile(rb'[{\[].*"covered_blocks"', re.DOTALL), "syzkaller's JSON of covered lines"),
 )
 # Lines of files whose addresses are not what a run executed.
@@ -145,8 +143,6 @@ _LISTINGS: Final = (
     (re.compile(rb"\S+ \d+ -?\d+ \S+ (Live|Loading|Unloading) (0x)?[0-9a-f]+.*"), "a list of modules"),
     (re.compile(rb"\s*(0x)?[0-9a-fA-F]{8,16}-(0x)?[0-9a-fA-F]{8,16}\s.*"), "a list of address ranges"),
 )
-# The first line of folded stacks: names, and how often.
-_FOLDED: Final = re.compile(rb"[^\s;]+(;[^\s;]+)+ \d+\s*\Z")
 _OTHER_BINARIES: Final = (
     (b"KCOVSYM\0", "a location table of kcovdbg", "give it as --symbol-table"),
     (b"BZh", "compressed with bzip2", "decompress it first: bzip2 -d"),
@@ -314,8 +310,6 @@ class _Lines:
         :raises NotATraceError: when too few lines have an address.
         """
         if self.first is not None and self.lines - self.skipped < _LEAST * self.lines:
-            if _FOLDED.match(self.first.text.encode()):
-                raise NotATraceError(path, "folded stacks", hint="it has no PCs")
             detail = f"line {self.first.number} has no address: '{self.first.text}'"
             raise NotATraceError(path, "text", detail=detail, hint=_HEX_HINT)
         return PcFile(kind, data, self.words, skipped=self.skipped, first_skipped=self.first, **more)

@@ -102,7 +102,7 @@ def test_pycobertura_agrees_with_source(tree, ask, tmp_path):
 def test_our_own_reader_takes_text_back(demo, ask, tmp_path):
     """Without being told which of the two it is: the kernel's points decide."""
     recorded = [int(row["pc"], 16) for row in json.loads(ask("buffer kc-usb --json"))]
-    for line, expected in (("hex", recorded), ("hex --calls", recorded), ("rawcover", sorted(set(recorded)))):
+    for line, expected in (("hex", recorded), ("rawcover", sorted(set(recorded)))):
         ask(f"export {line} kc-usb -o {tmp_path}/pcs")
         assert [int(row["pc"], 16) for row in json.loads(ask(f"buffer file:{tmp_path}/pcs --json"))] == expected
 

@@ -15,7 +15,7 @@ from kcovdbg.buffers.trace_coverage import find_code_ends
 from kcovdbg.console.runner import find_command, make_context, run_line, run_reporting
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, UsageError
 from kcovdbg.export.command import EXPORTERS, _Export
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.records.pc_list import ReadingOptions
 from kcovdbg.records.trace_file import read_trace, side_path
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
@@ -78,8 +78,6 @@ def test_hex_keeps_order_and_rounds_trip(trace, ask, tmp_path):
     out = tmp_path / "a.txt"
     ask(f"export hex {tmp_path}/a.kcov -o {out}".replace("hex ", "hex file:"))
     assert list(read_trace(out, options=ReadingOptions(pc="raw")).words) == WORDS[:-1]
-    ask(f"export hex --calls file:{tmp_path}/a.kcov -o {out}")
-    assert list(read_trace(out, TraceKernel(machine="x86_64"), ReadingOptions(pc="call")).words) == WORDS[:-1]
 
 
 def test_rawcover_rounds_trip(trace, ask, tmp_path):
@@ -273,11 +271,6 @@ def test_standard_output_by_name(trace, ask):
 def test_standard_output_has_one_format(trace, workspace):
     with pytest.raises(UsageError, match="standard output"):
         run_line(workspace, f"export hex {trace('a.kcov', WORDS)} --json")
-
-
-def test_calls_are_hexs_alone(trace, workspace):
-    with pytest.raises(UsageError, match="--calls is for hex"):
-        run_line(workspace, f"export jsonl {trace('a.kcov', WORDS)} --calls")
 
 
 def test_unknown_format(workspace, trace):
