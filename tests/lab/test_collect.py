@@ -247,8 +247,8 @@ def test_user_space_sees_what_the_kernel_holds(lab: Lab, held: dict[str, Any], m
     assert [row["pc"] for row in rows[: user.count]] == [f"{word:#x}" for word in words]
     if mode == "cmp":
         assert [row["arg1"] for row in rows[: user.count]] == [f"{word:#x}" for word in user.words[1::4]]
-    # Disabling is recorded as well, after the records of the block.
-    assert len(rows) - user.count < 200
+    # Disabling is recorded as well, after the records of the block, and so is whatever else the task is made to run meanwhile.
+    assert len(rows) - user.count < 1000
     # The guest's trace file beside the guest's memory, read on the host.
     beside = run_kcovdbg(
         *("--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux, "view", "--text", "--by-index"),
