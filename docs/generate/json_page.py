@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from docs.generate.command_pages import escape
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.json_schema import DIALECT, JsonKey, RowType, schema_of
+from kcovdbg.console.column import RowType
+from kcovdbg.console.json_schema import DIALECT, JsonKey, keys_of, schema_of
 
 _INTRODUCTION = """\
 <!-- SPDX-License-Identifier: LGPL-2.1-or-later -->
@@ -60,7 +61,7 @@ def _row_type(row_type: RowType) -> Iterator[str]:
         yield ""
     yield "| key | type | unit | meaning | null | since |"
     yield "|---|---|---|---|---|---|"
-    for key in _flatten(row_type.keys):
+    for key in _flatten(keys_of(row_type)):
         meaning = key.meaning
         null = _escape(meaning.null or "never")
         yield f"| `{key.path}` | {_type_text(key)} | {meaning.unit} | {_escape(meaning.text)} | {null} | {meaning.since} |"

@@ -27,11 +27,10 @@ from kcovdbg.console.buffer_sources import (
     find_counts,
     require_points,
 )
-from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD, Column
+from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table
 from kcovdbg.console.trace_paths import FILE, find_trace_files

@@ -10,10 +10,9 @@ from typing import Final
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import find_buffer, find_kept
-from kcovdbg.console.column import NUMBER, TEXT, Column
+from kcovdbg.console.column import NUMBER, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Table
 from kcovdbg.records.trace_file import Kept, keep
 

@@ -12,11 +12,10 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, unknown_file, unknown_function
 from kcovdbg.console.buffer_sources import find_counts
-from kcovdbg.console.column import ADDRESS, NUMBER, SYMBOL, TEXT, WORD, Column
+from kcovdbg.console.column import ADDRESS, NUMBER, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import OwnPoint, find_module_points, find_own_points, find_point_table
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import function_text, place_text

@@ -13,10 +13,9 @@ from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, check_place
 from kcovdbg.console.buffer_sources import find_counts
-from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Drawing, Fragment, Line, Lines, Table
 from kcovdbg.console.source_text import find_hunks, highlight
 from kcovdbg.records.coverage import LineCoverage

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of, pc_of
 from kcovdbg.console.argument import Argument, Count, Value, WordError
-from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column
+from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.text import escape

@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import find_buffer
-from kcovdbg.console.column import NUMBER, PATH, SHARE, SYMBOL, WORD, Column
+from kcovdbg.console.column import NUMBER, PATH, SHARE, SYMBOL, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.wording import APPROXIMATE, buffer_title

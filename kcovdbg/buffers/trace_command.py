@@ -17,10 +17,9 @@ from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_buil
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import find_buffer, recorded_syscall_remarks, syscall_remarks
-from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column
+from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import approximate_errors, where_column
 from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.wording import APPROXIMATE, buffer_title, place_text, values_text

@@ -13,10 +13,9 @@ from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import find_buffer
-from kcovdbg.console.column import NUMBER, SYMBOL, TEXT, WORD, Column
+from kcovdbg.console.column import NUMBER, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.wording import buffer_title, place_text

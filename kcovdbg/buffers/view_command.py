@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 from kcovdbg.buffers.trace_view import TracePane, TraceView, make_view
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
-from kcovdbg.console.column import NUMBER, SYMBOL, WORD, Column
+from kcovdbg.console.column import NUMBER, SYMBOL, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.writer import Format

@@ -11,10 +11,24 @@ from kcovdbg.catch.write_catch import Catch, CaughtWrite, WatchedField, catch_wr
 from kcovdbg.check.runner import find_rule
 from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
 from kcovdbg.console.buffer_sources import find_tid, suggest_task
-from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, CPU, NUMBER, PATH, PID, SYMBOL, TEXT, WORD, Column
+from kcovdbg.console.column import (
+    ADDRESS,
+    ANY,
+    BOOL,
+    COMM,
+    CPU,
+    NUMBER,
+    PATH,
+    PID,
+    SYMBOL,
+    TEXT,
+    WORD,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Flush, Line, Lines, Renderable, Table
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import stack_frame_line

@@ -6,10 +6,9 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final, NamedTuple
 
-from kcovdbg.console.column import Column
+from kcovdbg.console.column import Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Fields
 from kcovdbg.target.connection import MachineState
 

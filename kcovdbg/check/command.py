@@ -11,10 +11,9 @@ from typing import Final
 from kcovdbg.check.known_bugs import describe, find_bugs
 from kcovdbg.check.runner import Report, check, find_rule, list_rules
 from kcovdbg.console.argument import Argument, Count, Value, WordError
-from kcovdbg.console.column import ANY, DETAIL, LIST, TEXT, Column
+from kcovdbg.console.column import ANY, DETAIL, LIST, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable, Table, suggest
 from kcovdbg.model.finding import Finding, Severity
 from kcovdbg.model.rule import Rule

@@ -7,7 +7,6 @@ import errno
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -16,9 +15,8 @@ from kcovdbg.abi.record import Record
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.collect.command_run import Collected, TracedSyscall
 from kcovdbg.console.buffer_arguments import make_filters
-from kcovdbg.console.column import BOOL, COMM, LIST, NUMBER, PID, SYMBOL, TEXT, WORD, Column
+from kcovdbg.console.column import BOOL, COMM, LIST, NUMBER, PID, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import RECORD_ROWS, frames_column, record_columns, record_errors, where_column
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import place_text
@@ -274,8 +272,7 @@ _PART_MEANINGS: Final = {
 }
 COLLECT_ROWS: Final = (
     *(
-        replace(
-            row_type,
+        row_type._replace(
             columns=_part_columns(row_type.columns),
             meanings={**row_type.meanings, **_PART_MEANINGS},
             when=f"without options, {row_type.when}",

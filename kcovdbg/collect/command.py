@@ -24,10 +24,9 @@ from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, text_
 from kcovdbg.compiled_module import load_native
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, LISTING
-from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, Column
+from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
 from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.terminal import write_remarks

@@ -17,10 +17,9 @@ from kcovdbg.collect.errno_messages import Step, explain
 from kcovdbg.collect.requests import DEVICE
 from kcovdbg.collect.thread_trace import Trace
 from kcovdbg.compiled_module import load_native
-from kcovdbg.console.column import BOOL, TEXT, Column
+from kcovdbg.console.column import BOOL, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Table
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError

@@ -9,10 +9,9 @@ from typing import Final
 
 from kcovdbg.collect.background_jobs import find_jobs
 from kcovdbg.console.argument import Argument, Count, Value, WordError
-from kcovdbg.console.column import LIST, NUMBER, PID, TEXT, Column
+from kcovdbg.console.column import LIST, NUMBER, PID, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.errors import CollectError
 

@@ -7,10 +7,9 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.console.column import ADDRESS, CPU, NUMBER, PID, Column
+from kcovdbg.console.column import ADDRESS, CPU, NUMBER, PID, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Table
 from kcovdbg.model.remote import Area
 from kcovdbg.model.state import Part, State

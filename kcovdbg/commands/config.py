@@ -9,10 +9,9 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.console.column import PATH, Column
+from kcovdbg.console.column import PATH, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.settings import DEFAULT, FILE
 from kcovdbg.console.workspace import Workspace

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.output_file import open_output

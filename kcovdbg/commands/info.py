@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kcovdbg.abi.generations import Generation
-from kcovdbg.console.column import BOOL, LIST, WORD, Column
+from kcovdbg.console.column import BOOL, LIST, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Fields, Lines, Renderable
 from kcovdbg.crash.crash_log import CrashReport, end_lines, find_report
 from kcovdbg.crash.crash_summary import LOG_RECORDS

@@ -7,10 +7,9 @@ from argparse import Namespace
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import NUMBER, SECONDS, TEXT, Column
+from kcovdbg.console.column import NUMBER, SECONDS, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.crash.crash_log import log_lines
 from kcovdbg.errors import KcovdbgError

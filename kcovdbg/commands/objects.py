@@ -10,9 +10,9 @@ from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
 from kcovdbg.console.buffer_sources import find_tids, is_address, suggest_task
+from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.console.state_columns import OBJECT_COLUMNS
 from kcovdbg.console.wording import reference_text

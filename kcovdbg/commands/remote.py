@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from kcovdbg.abi.handle import decode_handle, parse_handle
 from kcovdbg.console.argument import Argument, Count, Value, matches_name, select_rows
-from kcovdbg.console.column import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, WORD, Column
+from kcovdbg.console.column import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, UNKNOWN_TASK, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import UNKNOWN_TASK, Meaning, RowType
 from kcovdbg.console.renderable import Table
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.model.state import Part

@@ -7,10 +7,9 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Final
 
-from kcovdbg.console.column import ADDRESS, COMM, CPU, MODE, NUMBER, PID, WORD, Column
+from kcovdbg.console.column import ADDRESS, COMM, CPU, MODE, NUMBER, PID, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Table
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import SavedState

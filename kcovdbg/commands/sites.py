@@ -10,10 +10,22 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import decode_handle, name_subsystem
 from kcovdbg.console.argument import Argument, Count, Value, matches_name, select_rows
-from kcovdbg.console.column import ADDRESS, BOOL, COMM, DETAIL, HANDLE, NUMBER, PID, SYMBOL, Column
+from kcovdbg.console.column import (
+    ADDRESS,
+    BOOL,
+    COMM,
+    DETAIL,
+    HANDLE,
+    NUMBER,
+    PID,
+    SYMBOL,
+    UNKNOWN_TASK,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import UNKNOWN_TASK, Meaning, RowType
 from kcovdbg.console.remote_sites import RemoteSites, find_remote_sites
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.writer import Format

@@ -12,10 +12,9 @@ from typing import Final
 
 from kcovdbg.check.runner import check
 from kcovdbg.console.argument import Argument, Count, Value, WordError
-from kcovdbg.console.column import BOOL, LIST, NUMBER, PATH, Column
+from kcovdbg.console.column import BOOL, LIST, NUMBER, PATH, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
 from kcovdbg.console.remote_sites import find_remote_sites
 from kcovdbg.console.renderable import Fields, Lines, Renderable

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Count, Value, WordError
-from kcovdbg.console.column import NUMBER, PATH, Column
+from kcovdbg.console.column import NUMBER, PATH, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Lines, Table, text_lines
 from kcovdbg.console.table_progress import build_table
 from kcovdbg.elf.file import ElfFile

@@ -9,10 +9,9 @@ from typing import Final
 
 from kcovdbg.abi.mode import PREFIX
 from kcovdbg.console.argument import Argument, Count, Value, WordError, matches_name, select_rows
-from kcovdbg.console.column import ADDRESS, ANY, BOOL, NUMBER, SYSCALL, TEXT, Column
+from kcovdbg.console.column import ADDRESS, ANY, BOOL, NUMBER, SYSCALL, TEXT, UNREAD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import UNREAD, Meaning, RowType
 from kcovdbg.console.renderable import PIPED_WIDTH, Table, suggest
 from kcovdbg.console.state_columns import TASK_COLUMNS
 from kcovdbg.console.wording import device_session_text, syscall_text

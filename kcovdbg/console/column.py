@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.console.text import escape, escape_surrogates
-from kcovdbg.elf.symbol_table import demangle
 
 ABSENT: Final = "-"
 """The text of a value that this kernel lacks or that could not be read."""
@@ -47,6 +47,9 @@ def _string(value: object) -> str:
 
 
 def _symbol_text(value: object) -> str:
+    # Most tables have no symbols.
+    from kcovdbg.elf.symbol_table import demangle
+
     return demangle(_string(value))
 
 
@@ -143,6 +146,9 @@ SYSCALL: Final = ValueKind(
 ANY: Final = ValueKind("any", _any_text, to_json, is_safe=False, schema={})
 """Other values: as in JSON."""
 
+
+UNREAD: Final = "this kernel has no such member, or it could not be read"
+UNKNOWN_TASK: Final = "there is no such task, or it could not be read"
 
 KEEP = 0
 """The priority of a column that is never dropped."""
@@ -250,3 +256,27 @@ class Column:
 
             return encode_members
         return lambda row: None if (value := read(row)) is None else encode(value)
+
+
+class Meaning(NamedTuple):
+    """The meaning of a key."""
+
+    text: str
+    null: str | None = None
+    """When its value is null; None for never."""
+    unit: str = ""
+    since: str = "0.1.0"
+    """The version of kcovdbg that added it."""
+
+
+class RowType(NamedTuple):
+    """One kind of rows that a command writes."""
+
+    columns: Sequence[Column]
+    meanings: Mapping[str, Meaning] = MappingProxyType({})
+    """Of keys of shared columns that mean something else in these rows, by path, as in ``references[].kind``, and of those
+    whose column has no room for it on its line."""
+    errors: bool = False
+    """Whether rows have the key ``errors``."""
+    when: str = ""
+    """The options that ask for these rows, where the command has several kinds."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.json_schema import RowType
+from kcovdbg.console.column import RowType
 from kcovdbg.console.renderable import Renderable, suggest
 from kcovdbg.errors import UsageError
 

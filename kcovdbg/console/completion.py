@@ -266,7 +266,9 @@ def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candid
     before, comma, typed = prefix.rpartition(",")
     given = before.split(",")
     for row_type in command.row_types:
-        meanings = {key.name: key.meaning.text for key in row_type.keys}
+        from kcovdbg.console.json_schema import keys_of
+
+        meanings = {key.name: key.meaning.text for key in keys_of(row_type)}
         for column in row_type.columns:
             name = column.heading.lower() if in_text else column.key
             if name.startswith(typed) and name not in given and " " not in name and (in_text or not column.text_only):

@@ -11,9 +11,8 @@ from operator import attrgetter
 from typing import Final
 
 from kcovdbg.console.argument import EXPLANATIONS, Argument
-from kcovdbg.console.column import ANY, LIST, Column
+from kcovdbg.console.column import ANY, LIST, Column, Meaning, RowType
 from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Example
-from kcovdbg.console.json_schema import Meaning, RowType, schema_of
 from kcovdbg.console.renderable import Fields, Line, Lines, Table, text_lines
 from kcovdbg.errors import UsageError
 
@@ -98,6 +97,8 @@ def command_schema(command: Command) -> Lines:
     """
     if not command.row_types:
         raise UsageError(f"{command.name} has no JSON of its own")
+    from kcovdbg.console.json_schema import schema_of
+
     return text_lines(json.dumps(schema_of(command.name, command.row_types), indent=1))
 
 

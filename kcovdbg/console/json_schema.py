@@ -4,26 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kcovdbg.console.column import Column
+from kcovdbg.console.column import UNKNOWN_TASK, UNREAD, Column, Meaning, RowType
 
-
-class Meaning(NamedTuple):
-    """The meaning of a key."""
-
-    text: str
-    null: str | None = None
-    """When its value is null; None for never."""
-    unit: str = ""
-    since: str = "0.1.0"
-    """The version of kcovdbg that added it."""
-
-
-UNREAD: Final = "this kernel has no such member, or it could not be read"
 NO_DEBUG_INFO: Final = "the debug info does not say"
-UNKNOWN_TASK: Final = "there is no such task, or it could not be read"
 NO_TARGET: Final = "it is unknown"
 
 MEANINGS: Final[Mapping[str, Meaning]] = {
@@ -138,41 +123,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
-@dataclass(frozen=True, slots=True)
-class RowType:
-    """One kind of rows that a command writes."""
-
-    columns: Sequence[Column]
-    meanings: Mapping[str, Meaning] = field(default_factory=dict)
-    """Of keys of shared columns that mean something else in these rows, by path, as in ``references[].kind``, and of those
-    whose column has no room for it on its line."""
-    errors: bool = False
-    """Whether rows have the key ``errors``."""
-    when: str = ""
-    """The options that ask for these rows, where the command has several kinds."""
-
-    @property
-    def keys(self) -> tuple[JsonKey, ...]:
-        """The keys of a row, in order."""
-        keys = self._make_keys(self.columns, "")
-        return (*keys, JsonKey("errors", "errors", MEANINGS["errors"], _ERRORS_SCHEMA, ())) if self.errors else keys
-
-    def _make_keys(self, columns: Sequence[Column], prefix: str) -> tuple[JsonKey, ...]:
-        return tuple(self._make_key(column, prefix + column.key) for column in columns if not column.text_only)
-
-    def _make_key(self, column: Column, path: str) -> JsonKey:
-        own = Meaning(column.meaning, column.null, column.unit) if column.meaning else None
-        meaning = self.meanings.get(path) or own or MEANINGS.get(path) or MEANINGS[column.key]
-        if column.members is not None:
-            members = self._make_keys(column.members, f"{path}.")
-            # A member that is unknown is left out instead of being null.
-            known = tuple(member._replace(meaning=member.meaning._replace(null=None)) for member in members)
-            return JsonKey(column.key, path, meaning, {"type": "object"}, known)
-        if column.items is None:
-            return JsonKey(column.key, path, meaning, column.kind.schema, ())
-        return JsonKey(column.key, path, meaning, {"type": "array"}, self._make_keys(column.items, f"{path}[]."))
-
-
 class JsonKey(NamedTuple):
     """A key of a row."""
 
@@ -189,13 +139,36 @@ class JsonKey(NamedTuple):
 _ERRORS_SCHEMA: Final = {"type": "array", "items": {"type": "string"}}
 
 
+def keys_of(row_type: RowType) -> tuple[JsonKey, ...]:
+    """Return the keys of a row, in order."""
+    keys = _keys_of_columns(row_type, row_type.columns, "")
+    return (*keys, JsonKey("errors", "errors", MEANINGS["errors"], _ERRORS_SCHEMA, ())) if row_type.errors else keys
+
+
+def _keys_of_columns(row_type: RowType, columns: Sequence[Column], prefix: str) -> tuple[JsonKey, ...]:
+    return tuple(_key_of_column(row_type, column, prefix + column.key) for column in columns if not column.text_only)
+
+
+def _key_of_column(row_type: RowType, column: Column, path: str) -> JsonKey:
+    own = Meaning(column.meaning, column.null, column.unit) if column.meaning else None
+    meaning = row_type.meanings.get(path) or own or MEANINGS.get(path) or MEANINGS[column.key]
+    if column.members is not None:
+        members = _keys_of_columns(row_type, column.members, f"{path}.")
+        # A member that is unknown is left out instead of being null.
+        known = tuple(member._replace(meaning=member.meaning._replace(null=None)) for member in members)
+        return JsonKey(column.key, path, meaning, {"type": "object"}, known)
+    if column.items is None:
+        return JsonKey(column.key, path, meaning, column.kind.schema, ())
+    return JsonKey(column.key, path, meaning, {"type": "array"}, _keys_of_columns(row_type, column.items, f"{path}[]."))
+
+
 def schema_of(name: str, row_types: Sequence[RowType], *, closed: bool = False, partial: bool = False) -> dict[str, object]:
     """Return the JSON Schema of the array that a command writes.
 
     :param closed: refuse keys that are not declared; by default they are accepted, because later versions add keys.
     :param partial: accept rows without some of the keys.
     """
-    rows = [_object_schema(row_type.keys, closed=closed) for row_type in row_types]
+    rows = [_object_schema(keys_of(row_type), closed=closed) for row_type in row_types]
     for row, row_type in zip(rows, row_types, strict=True):
         if row_type.when:
             row["description"] = row_type.when

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kcovdbg.abi.record import RecordKind
-from kcovdbg.console.column import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD, WORDS, Column
-from kcovdbg.console.json_schema import Meaning, RowType
+from kcovdbg.console.column import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD, WORDS, Column, Meaning, RowType
 from kcovdbg.console.wording import operand_text, record_function, record_place, record_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location

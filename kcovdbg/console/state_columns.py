@@ -7,8 +7,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from kcovdbg.console.column import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, DETAIL, HANDLE, MODE, NUMBER, PID, TEXT, WORD, Column
-from kcovdbg.console.json_schema import UNREAD
+from kcovdbg.console.column import (
+    ABSENT,
+    ADDRESS,
+    ANY,
+    BOOL,
+    COMM,
+    CPU,
+    DETAIL,
+    HANDLE,
+    MODE,
+    NUMBER,
+    PID,
+    TEXT,
+    UNREAD,
+    WORD,
+    Column,
+)
 from kcovdbg.console.wording import count_text, reference_text, role_text
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.task import Task

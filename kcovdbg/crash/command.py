@@ -12,11 +12,10 @@ from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.buffer_sources import find_tids, syscall_lines
-from kcovdbg.console.column import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD, Column
+from kcovdbg.console.column import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table, wrap_line
 from kcovdbg.console.text import escape

@@ -48,13 +48,14 @@ from kcovdbg.elf.header import (
     segment_layout,
     string_at,
 )
-from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
+    from kcovdbg.elf.symbol_table import SymbolTable
 
 # The largest tables that are read. A vmlinux has some 60 sections, a dump of many terabytes some 100,000 segments.
 _MAX_HEADERS: Final = 64 << 20
@@ -332,6 +333,8 @@ class ElfFile:
     @cached_property
     def symbols(self) -> SymbolTable:
         """The symbol table; empty when the file is stripped."""
+        from kcovdbg.elf.symbol_table import SymbolTable
+
         header = self.header
         table = next((section for section in self.sections if section.type == SHT_SYMTAB), None)
         if table is None:

@@ -22,11 +22,10 @@ from kcovdbg.buffers.trace_coverage import (
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import find_buffer, require_names, require_points
-from kcovdbg.console.column import NUMBER, PATH, TEXT, Column
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import FunctionTable, find_function_points, find_point_table
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Renderable, Table, Text
 from kcovdbg.console.terminal import write_remarks

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.column import NUMBER, PATH, SECONDS, Column
+from kcovdbg.console.column import NUMBER, PATH, SECONDS, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.runner import find_command
 from kcovdbg.console.text import escape

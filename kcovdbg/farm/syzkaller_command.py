@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, SECONDS, SYMBOL, TEXT, Column
+from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, SECONDS, SYMBOL, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.command_line import quote
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.text import escape

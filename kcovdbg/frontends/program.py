@@ -13,7 +13,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcovdbg.child_process import find_install_command, python_command
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.grid import remark_line
@@ -107,6 +106,8 @@ def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
     try:
         server = import_module("kcovdbg.frontends.mcp.server")
     except ModuleNotFoundError as error:
+        from kcovdbg.child_process import find_install_command
+
         raise CapabilityError(f"mcp needs {error.name}, which is not installed", hint=find_install_command("mcp")) from error
     server.serve_stdio(workspace, confinement)
 
@@ -148,6 +149,9 @@ def _find_named_files(options: Options) -> tuple[str, ...]:
 def _background_program(options: Options) -> tuple[str, ...]:
     """Return the words that run kcovdbg in another process, on this machine's kernel with the symbols that the user named."""
     target = options.target
+    # Most runs start no other process.
+    from kcovdbg.child_process import python_command
+
     program = tuple(python_command("kcovdbg.frontends.background_process", str(os.getpid())))
     if target.core or target.qemu or target.gdb_remote or target.demo:
         # The symbols are those of another kernel.

@@ -12,9 +12,9 @@ from typing import Final
 
 from kcovdbg.buffers.trace_view import make_followed_view
 from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format

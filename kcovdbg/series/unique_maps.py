@@ -26,8 +26,7 @@ from kcovdbg.model.kcov import KcovFields, name_kcov, name_some
 from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import BufferReader, Detection, SecondBuffer, Series, SeriesMember, SeriesState, Variant
-from kcovdbg.target.lists import finish, follow_chain
-from kcovdbg.target.pointer import check_pointer, read_pointer, strip_tag
+from kcovdbg.target.pointer import check_pointer, finish, follow_chain, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member
 

@@ -24,23 +24,22 @@ from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, p
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.input_file import open_input
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
-from kcovdbg.output_file import open_output
 from kcovdbg.packings import MAGICS, find_packing
-from kcovdbg.target.kdump_file import (
-    DISKDUMP_MAGIC,
-    FLATTENED_MAGIC,
-    KDUMP_MAGIC,
-    FlattenedError,
-    KdumpFile,
-    MissingPages,
-    reassemble,
-)
 from kcovdbg.user_folder import find_user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kcovdbg.target.kdump_file import MissingPages
+
 _REFUSED: Final = ((b"BZh", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"))
+KDUMP_MAGIC: Final = b"KDUMP   "
+DISKDUMP_MAGIC: Final = b"DISKDUMP"
+FLATTENED_MAGIC: Final = b"makedumpfile\0\0\0\0"
+NOTE_NAME: Final = "KCOVDBG"
+"""The name of kcovdbg's own notes, which other tools ignore."""
+NOTE_SLICE: Final = 0
+NOTE_INCONSISTENT: Final = 1
 _CHUNK: Final = 1 << 20
 # Memory of a machine that has just booted is mostly zeros, which compress to nothing.
 _RATIO: Final = 100
@@ -249,6 +248,8 @@ def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
         file.seek(0)
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            from kcovdbg.output_file import open_output
+
             # It gets its name when it is complete.
             with open_output(place) as target:
                 _copy_decompressed(file, path, target)
@@ -270,6 +271,8 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
     with open_file(unpacked.path) as file:
         kind = identify_start(_find_start(file).data)
         if kind is FileKind.KDUMP:
+            from kcovdbg.target.kdump_file import KdumpFile
+
             pages = KdumpFile(file, str(path)).find_missing()
             if pages.missing == pages.total:
                 raise _truncated(path, f"none of its {pages.total:,} pages is whole")
@@ -356,6 +359,8 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
             cut = None
             with _temporary(path) as (target, current):
                 if kind is FileKind.FLATTENED:
+                    from kcovdbg.target.kdump_file import FlattenedError, reassemble
+
                     try:
                         cut = reassemble(file, target).problem  # type: ignore[arg-type]
                     except FlattenedError as error:
@@ -511,6 +516,8 @@ def read_notes(path: Path) -> bytes:
     """
     with open_file(path) as file:
         if identify_start(file.read(18)) is FileKind.KDUMP:
+            from kcovdbg.target.kdump_file import KdumpFile
+
             return KdumpFile(file, str(path)).read_notes()
     with ElfFile(path) as core:
         return core.read_notes()

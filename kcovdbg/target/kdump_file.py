@@ -24,9 +24,6 @@ from typing import BinaryIO, Final, NamedTuple
 from kcovdbg.elf.header import VMCOREINFO, make_note
 from kcovdbg.errors import ReadError, TargetError
 
-KDUMP_MAGIC: Final = b"KDUMP   "
-DISKDUMP_MAGIC: Final = b"DISKDUMP"
-
 _HEADER_SIZE: Final = 464
 _VERSION: Final = 8
 # After six strings of utsname, a timestamp and the status: block_size, sub_hdr_size, bitmap_blocks.
@@ -206,9 +203,9 @@ class KdumpFile:
         return b""
 
 
-FLATTENED_MAGIC: Final = b"makedumpfile\0\0\0\0"
 # struct makedumpfile_header: signature, type, version, padded to MAX_SIZE_MDF_HEADER; always big-endian.
 _HEADER: Final = 4096
+_SIGNATURE_SIZE: Final = 16
 _PIECE: Final = struct.Struct(">qq")
 _END: Final = -1
 _COPIED: Final = 1 << 20
@@ -232,17 +229,15 @@ class Reassembled(NamedTuple):
 def reassemble(source: BinaryIO, target: BinaryIO) -> Reassembled:
     """Reassemble a flattened dump.
 
-    :param source: at its start; need not be seekable.
+    :param source: at its start, with the format's signature; need not be seekable.
     :param target: an empty file. Pages of zeros, which the stream leaves out, become holes.
     :return: of a stream that ends before its end mark, its complete pieces.
     :raises FlattenedError: when the stream is damaged.
     """
     header = source.read(_HEADER)
-    if not header.startswith(FLATTENED_MAGIC):
-        raise FlattenedError("not in makedumpfile's flattened format")
     if len(header) < _HEADER:
         return Reassembled(0, _cut(len(header)))
-    kind, version = struct.unpack_from(">qq", header, len(FLATTENED_MAGIC))
+    kind, version = struct.unpack_from(">qq", header, _SIGNATURE_SIZE)
     if (kind, version) != (1, 1):
         raise FlattenedError(f"unknown type {kind} or version {version} of the flattened format")
     position = _HEADER

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import PAGE_SIZE, word_mask
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.target.lists import Links, follow_chain, follow_list, read_links
-from kcovdbg.target.pointer import check_pointer, read_pointer, strip_tag
+from kcovdbg.target.pointer import Links, check_pointer, follow_chain, follow_list, read_links, read_pointer, strip_tag
 from kcovdbg.target.protocol import Symbol, Target, Vma
 from kcovdbg.target.struct_layout import BlockLayout
 

@@ -12,7 +12,6 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_REL
 from kcovdbg.errors import CapabilityError, TargetError, UsageError
 from kcovdbg.target import dump_file as dumpfile
-from kcovdbg.target.connection import parse_address
 from kcovdbg.target.debug_files import list_debug_files
 from kcovdbg.target.demo_files import open_arguments
 
@@ -123,6 +122,8 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
             )
         arguments.append(str(path.absolute()))
     elif options.gdb_remote is not None:
+        from kcovdbg.target.connection import parse_address
+
         address = parse_address(options.gdb_remote)
         # GDB takes what begins with | for a command to run.
         host = f"[{address.host}]" if ":" in address.host else address.host

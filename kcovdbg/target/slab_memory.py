@@ -15,9 +15,18 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.target.lists import Links, follow_list, read_links
 from kcovdbg.target.page_array import PAGE, PageArray, PageBlock
-from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, read_word, strip_tag, tagged_pointers
+from kcovdbg.target.pointer import (
+    Links,
+    check_pointer,
+    follow_list,
+    is_kernel_pointer,
+    read_links,
+    read_pointer,
+    read_word,
+    strip_tag,
+    tagged_pointers,
+)
 from kcovdbg.target.protocol import SlabObject, Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member, read_partly
 

@@ -35,10 +35,6 @@ from kcovdbg.output_file import PRIVATE, accept, open_output
 _BIG_ENDIAN: Final = frozenset({EM_S390})
 _RWX: Final = 7
 _ZSTD_LEVEL: Final = 19
-# The name of kcovdbg's own notes, which other tools ignore.
-NOTE_NAME: Final = "KCOVDBG"
-NOTE_SLICE: Final = 0
-NOTE_INCONSISTENT: Final = 1
 
 
 class PageRun(NamedTuple):

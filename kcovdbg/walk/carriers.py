@@ -13,8 +13,7 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.remote import Carrier, CarrierKind
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.lists import Remarks
-from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer
+from kcovdbg.target.pointer import Remarks, check_pointer, is_kernel_pointer, read_pointer
 from kcovdbg.target.protocol import Member, Target
 from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.files import FileWalk, OpenFile

@@ -17,8 +17,17 @@ from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Device
-from kcovdbg.target.lists import Links, Remarks, finish, follow_chain, follow_list, read_links
-from kcovdbg.target.pointer import check_pointer, read_pointer, read_word
+from kcovdbg.target.pointer import (
+    Links,
+    Remarks,
+    check_pointer,
+    finish,
+    follow_chain,
+    follow_list,
+    read_links,
+    read_pointer,
+    read_word,
+)
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.remote import MAX_CHAIN

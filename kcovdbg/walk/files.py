@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.task import TaskFields, find_space_holders, find_table_holders
-from kcovdbg.target.lists import Remarks
-from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, strip_tag
+from kcovdbg.target.pointer import Remarks, check_pointer, is_kernel_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
 

@@ -15,8 +15,7 @@ from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, R
 from kcovdbg.model.memory import ListLink
 from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, CachedArea
 from kcovdbg.model.state import Reading, Source
-from kcovdbg.target.lists import Links, finish, follow_list, read_links
-from kcovdbg.target.pointer import check_pointer, read_pointer, strip_tag
+from kcovdbg.target.pointer import Links, check_pointer, finish, follow_list, read_links, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import AREA, REMOTE, Layout
 

@@ -16,7 +16,6 @@ from kcovdbg.model.task import CpuState, TaskFields
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_page_size
-from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_kcov
 from kcovdbg.walk.remote import RemoteMap, read_cached_areas, read_remote_map
@@ -83,6 +82,8 @@ class StructureCache:
     @cached_property
     def files(self) -> Reading[tuple[KcovFile, ...]]:
         """Descriptors and mappings of KCOV's files."""
+        from kcovdbg.walk.files import FileWalk
+
         walk = FileWalk(self.target)
         users = self.tasks.found
         found = (*walk.for_each_descriptor(users), *walk.for_each_mapping(users))

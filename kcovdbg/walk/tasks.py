@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.lists import Remarks
-from kcovdbg.target.pointer import check_pointer, read_pointer
+from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import TASK, TASK_FIELD_COUNT, Layout
 

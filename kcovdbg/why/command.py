@@ -30,10 +30,11 @@ from kcovdbg.console.column import (
     TEXT,
     WORD,
     Column,
+    Meaning,
+    RowType,
 )
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import Meaning, RowType
 from kcovdbg.console.remote_sites import find_remote_sites
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import escape

@@ -15,6 +15,7 @@ from kcovdbg.collect import command_run as running
 from kcovdbg.collect.collected_traces import COLLECT_ROWS, call_text, merge, own_records
 from kcovdbg.collect.command import parse_remote, parse_size
 from kcovdbg.console.argument import WordError
+from kcovdbg.console.json_schema import keys_of
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends.cli import main
 from kcovdbg.records.pc_counts import RunCounts, find_occurrences
@@ -98,7 +99,7 @@ def test_records_as_json(cli, monkeypatch, codec, words, documented):
     assert status == 0
     shown = [(row["pc"], row["symbol"], row["tid"], row["part"]) for row in rows]
     assert shown == [(hex(pc), None, 41, "task") for pc in PCS[:2]]
-    assert [set(row) for row in rows] == [{key.name for key in documented.keys}] * 2
+    assert [set(row) for row in rows] == [{key.name for key in keys_of(documented)}] * 2
 
 
 def test_files(cli, tmp_path):

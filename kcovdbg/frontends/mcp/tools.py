@@ -16,7 +16,7 @@ import jsonschema
 from kcovdbg.console.argument import EXPLANATIONS, LARGEST_NUMBER, SEPARATOR, Argument, Count, Value, convert
 from kcovdbg.console.argument_parser import common_defaults
 from kcovdbg.console.command import Command
-from kcovdbg.console.json_schema import schema_of
+from kcovdbg.console.json_schema import keys_of, schema_of
 from kcovdbg.console.runner import answer, explain, guarded, make_context
 from kcovdbg.console.terminal import Color, Terminal
 from kcovdbg.console.trace_paths import FileConfinement
@@ -148,7 +148,7 @@ class ToolAnswer(NamedTuple):
 def input_schema(command: Command) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments: the command's, and those for pages."""
     schema = arguments_schema(command)
-    keys = sorted({key.name for row_type in command.row_types for key in row_type.keys})
+    keys = sorted({key.name for row_type in command.row_types for key in keys_of(row_type)})
     fields = {
         "type": "array",
         "items": {"type": "string", "enum": keys},

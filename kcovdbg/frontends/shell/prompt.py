@@ -30,13 +30,12 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.column import NUMBER, Column
+from kcovdbg.console.column import NUMBER, Column, RowType
 from kcovdbg.console.command import Command, CommandTable, Example, Topic
 from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
 from kcovdbg.console.completion import CursorContext, find_candidates, find_cursor
 from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.context import Context
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.renderable import Line, Table
 from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width

@@ -21,9 +21,10 @@ from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, R
 from kcovdbg.output_file import accept
 from kcovdbg.target.drgn.program_memory import SLICE_MACHINES, copy_program, direct_map_start, translate
 from kcovdbg.target.drgn.target import DrgnTarget
+from kcovdbg.target.dump_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.pointer import is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE, PageRun, build_slice, merge_pages, write_file
+from kcovdbg.target.slice_file import PageRun, build_slice, merge_pages, write_file
 
 # The kernel's release, its command line, its CPUs, the layout of its memory.
 _BASICS: Final = (

@@ -31,7 +31,6 @@ from kcovdbg.target.drgn.drgn_messages import collect_warnings, walking
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.slice_file import PageRun, build_slice
 
 if TYPE_CHECKING:
     from kcovdbg.target.riscv_pages import PageTables
@@ -41,8 +40,9 @@ UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH
 """Architectures whose kernels are in the upper half of the address space."""
 PHYSICAL_SIZE: Final = 1 << 52
 """Size of physical address spaces, in bytes: 52 bits are the most that a supported machine has."""
-# Of the only page of an empty dump: no machine has these addresses.
-_NOWHERE: Final = PageRun(0x8000_0000_0000_0000, PHYSICAL_SIZE - PAGE_SIZE, PAGE_SIZE)
+# Addresses of the only page of an empty dump: no machine has these.
+_NOWHERE: Final = 0x8000_0000_0000_0000
+_NO_PAGE: Final = PHYSICAL_SIZE - PAGE_SIZE
 _ARCHITECTURES: Final = {
     EM_386: drgn.Architecture.I386,
     EM_PPC64: drgn.Architecture.PPC64,
@@ -106,7 +106,9 @@ def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = No
     :param notes: with VMCOREINFO.
     :param vmcoreinfo: used instead of the one among the notes.
     """
-    content = build_slice(machine, notes, {_NOWHERE.paddr: bytes(PAGE_SIZE)}, _NOWHERE.vaddr - _NOWHERE.paddr, ())
+    from kcovdbg.target.slice_file import build_slice
+
+    content = build_slice(machine, notes, {_NO_PAGE: bytes(PAGE_SIZE)}, _NOWHERE - _NO_PAGE, ())
     with tempfile.NamedTemporaryFile(prefix="kcovdbg-") as file:
         file.writelines(content)
         file.flush()

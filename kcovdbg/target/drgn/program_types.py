@@ -9,7 +9,6 @@ from typing import Final
 
 import drgn
 
-from kcovdbg.elf.symbol_table import demangle, is_mangled, strip_clone_suffix
 from kcovdbg.errors import MissingSymbolError, MissingTypeError
 from kcovdbg.target.drgn.drgn_messages import reading_debug_info
 from kcovdbg.target.protocol import Member, Symbol, Target
@@ -197,6 +196,8 @@ class _SymbolTable:
     def find(self, name: str) -> Symbol | None:
         """Find a symbol by its name, with or without a compiler's suffix; of Rust in either form."""
         if self._by_name is None:
+            from kcovdbg.elf.symbol_table import demangle, is_mangled, strip_clone_suffix
+
             table: dict[str, Symbol] = {}
             for address, size, full in self._all:
                 table[full] = Symbol(full, address, size)

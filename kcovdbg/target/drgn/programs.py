@@ -40,8 +40,7 @@ from kcovdbg.target.debug_files import (
 from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line, reading_debug_info
 from kcovdbg.target.drgn.program_memory import add_kernel_memory, add_memory, open_empty_program, physical_memory, platform_of
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
-from kcovdbg.target.kdump_file import KdumpFile
-from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
+from kcovdbg.target.dump_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 
 if TYPE_CHECKING:
     from kcovdbg.target.arm64_kernel import TranslationRegisters
@@ -326,6 +325,7 @@ def _add_memory_at_zero(prog: drgn.Program, path: Path, name: str) -> None:
     """
     if prog.platform is None or prog.platform.arch != drgn.Architecture.S390X:
         return
+
     # Open as long as the Program exists.
     core = ElfFile(path, name)
     segments = [segment for segment in core.segments if segment.type == PT_LOAD]
@@ -342,6 +342,8 @@ def _open_by_pages(path: Path, name: str, notes: bytes) -> drgn.Program:
     Its blocks are of 64 KiB whatever the page size is, and libkdumpfile then has no page size.
     """
     prog = open_empty_program(EM_AARCH64, notes)
+    from kcovdbg.target.kdump_file import KdumpFile
+
     # Open as long as the Program exists.
     add_memory(prog, KdumpFile(path.open("rb"), name).read_physical)
     return prog

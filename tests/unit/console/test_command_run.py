@@ -10,10 +10,9 @@ import pytest
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import EXPLANATIONS, Argument, Count, Value, WordError
 from kcovdbg.console.argument_parser import parse_arguments
-from kcovdbg.console.column import Column
+from kcovdbg.console.column import Column, RowType
 from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Example, Need
 from kcovdbg.console.help_text import command_help
-from kcovdbg.console.json_schema import RowType
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Lines, Table, text_lines
 from kcovdbg.console.runner import run_line, run_reporting, run_words

@@ -15,6 +15,7 @@ from kcovdbg.console.argument import Value
 from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.buffer_sources import find_buffer
 from kcovdbg.console.column import LIST, NUMBER, TEXT, Column
+from kcovdbg.console.json_schema import keys_of
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.console.runner import run_words
@@ -89,7 +90,7 @@ def test_schemas(name):
         *(argument.attribute for argument in command.arguments),
         *("fields", "limit", "next"),
     }
-    keys = {key.name for row_type in command.row_types for key in row_type.keys}
+    keys = {key.name for row_type in command.row_types for key in keys_of(row_type)}
     assert set(given["properties"]["fields"]["items"]["enum"]) == keys
 
 

@@ -30,7 +30,7 @@ from kcovdbg.target import debug_files, local_kernel
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices
 from kcovdbg.target.drgn import programs
-from kcovdbg.target.kdump_file import KDUMP_MAGIC
+from kcovdbg.target.dump_file import KDUMP_MAGIC
 from kcovdbg.target.opener import TargetOptions, find_gdb_arguments, open_target, sort_files
 from tests.unit.target.test_kdump_file import flat
 
