@@ -11,7 +11,7 @@ import signal
 import socket
 import struct
 import subprocess
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, Tuple
 
 import gdb
 
@@ -92,15 +92,14 @@ class Child:
         self._socket = ours
         self._buffer = bytearray()
         self.python = python
-        self.aliases: Optional[Dict[str, str]] = None
-        """The user's: the command that each stands for; None before the process has told them."""
+        self._serves = False
 
-    def greet(self) -> Dict[str, str]:
-        """Wait until the process serves; return the user's aliases.
+    def greet(self) -> None:
+        """Wait until the process serves.
 
         :raises gdb.GdbError: when it cannot be used.
         """
-        if self.aliases is None:
+        if not self._serves:
             try:
                 fields, _ = self.receive()
             except LostError:
@@ -109,8 +108,7 @@ class Child:
             if fields.get("version") != VERSION:
                 self.end()
                 raise gdb.GdbError("kcovdbg: '%s' has another version of kcovdbg than %s\n  %s" % (self.python, _HERE, _HINT))
-            self.aliases = fields["aliases"]
-        return self.aliases
+            self._serves = True
 
     def is_alive(self) -> bool:
         """Return whether the process runs."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -32,7 +31,7 @@ _COLUMNS: Final = (
     Column("setting", meaning="name of the setting"),
     Column("value", meaning="its value as text"),
     Column("origin", PATH, title="FROM", meaning="what decided it: a file, an option or the default"),
-    Column("problem", meaning="why a line of the file is not used", null="the setting is in force"),
+    Column("problem", meaning="why a setting of the file is not used", null="the setting is in force"),
 )
 
 
@@ -51,21 +50,21 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
         yield _Row("source-dirs", folder, settings.origin("source-dirs") if is_set else _COMMAND_LINE)
     for pair in workspace.kernel.substitutions:
         is_set = pair in settings.substitute_paths
-        origin = settings.origin(f"substitute-paths.{pair[0]}") if is_set else _COMMAND_LINE
+        origin = settings.origin("substitute-paths") if is_set else _COMMAND_LINE
         yield _Row(f"substitute-paths.{pair[0]}", pair[1], origin)
     for path in settings.symbol_tables:
         yield _Row("symbol-tables", path, settings.origin("symbol-tables"))
     for command, columns in settings.columns.items():
-        yield _Row(f"columns.{command}", ",".join(columns), settings.origin(f"columns.{command}"))
-    for alias, words in settings.aliases.items():
-        yield _Row(f"aliases.{alias}", shlex.join(words), settings.origin(f"aliases.{alias}"))
+        yield _Row(f"columns.{command}", ",".join(columns), settings.origin("columns"))
     for name, limit in LIMITS.items():
         value = find_limit(name)
-        is_set = value == settings.limits.get(name, limit.default)
-        yield _Row(f"limits.{name}", limit.format(value), settings.origin(f"limits.{name}") if is_set else _COMMAND_LINE)
+        from_file = settings.limits.get(name)
+        is_set = value == (limit.default if from_file is None else from_file)
+        origin = _COMMAND_LINE if not is_set else DEFAULT if from_file is None else settings.origin("limits")
+        yield _Row(f"limits.{name}", limit.format(value), origin)
     for problem in settings.problems:
         text = problem.text if problem.hint is None else f"{problem.text}; {problem.hint}"
-        yield _Row("not used", None, problem.place, text)
+        yield _Row("not used", None, str(settings.path), text)
 
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
@@ -83,9 +82,9 @@ COMMAND: Final = Command(
     row_types=(RowType(_COLUMNS),),
     description=(
         "Settings are read from $XDG_CONFIG_HOME/kcovdbg/config.toml, by default ~/.config/kcovdbg/config.toml: color, pager, "
-        "keys (auto, emacs, vi), source-dirs, symbol-tables, and the tables substitute-paths, columns, aliases and limits. "
-        "Options of the command line go before them. FROM is a file with its line, a variable of the environment, the command "
-        "line, or default. A line that is wrong is not used, and shown with its problem. Limits of one input: "
+        "keys (auto, emacs, vi), source-dirs, symbol-tables, and the tables substitute-paths, columns and limits. "
+        "Options of the command line go before them. FROM is the file, a variable of the environment, the command "
+        "line, or default. A setting that is wrong is not used, and shown with its problem. Limits of one input: "
         + "; ".join(f"{name}, {limit.meaning} ({limit.format(limit.default)})" for name, limit in LIMITS.items())
         + "."
     ),

@@ -6,12 +6,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value
@@ -88,16 +87,10 @@ _BUFFER_PREFIXES: Final = (
     Candidate("file:", "trace file"),
 )
 _DIRECTORY_SCAN: Final = 5000
-_NO_ALIASES: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
-def find_candidates(
-    cursor: Cursor, commands: CommandTable, index: Index, aliases: Mapping[str, Sequence[str]] = _NO_ALIASES
-) -> list[Candidate]:
-    """Return the candidates for the word at the cursor; each replaces the whole word.
-
-    :param aliases: the user's: the words that each stands for.
-    """
+def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> list[Candidate]:
+    """Return the candidates for the word at the cursor; each replaces the whole word."""
     if cursor.context is CursorContext.FILE:
         return _limit(_files(cursor.prefix))
     if cursor.context is CursorContext.SHELL:
@@ -107,15 +100,11 @@ def find_candidates(
     if cursor.context is CursorContext.COMMENT:
         return []
     if cursor.words:
-        first, *others = cursor.words
-        return _limit(_in_command((*aliases.get(first, (first,)), *others), cursor.prefix, commands, index))
-    named = (Candidate(name, " ".join(map(quote, words))) for name, words in aliases.items() if name.startswith(cursor.prefix))
-    return _limit(chain(_command_names(cursor.prefix, commands), named))
+        return _limit(_in_command(cursor.words, cursor.prefix, commands, index))
+    return _limit(_command_names(cursor.prefix, commands))
 
 
-def complete_word(
-    line: str, word: str, commands: CommandTable, index: Index, aliases: Mapping[str, Sequence[str]]
-) -> list[str]:
+def complete_word(line: str, word: str, commands: CommandTable, index: Index) -> list[str]:
     """Return what may take the place of the end of a line, for programs that replace only that.
 
     :param line: up to the cursor.
@@ -125,7 +114,7 @@ def complete_word(
     typed = line[cursor.column :]
     if not typed.endswith(word):
         return []
-    found = [entry.text for entry in find_candidates(cursor, commands, index, aliases)]
+    found = [entry.text for entry in find_candidates(cursor, commands, index)]
     head = len(typed) - len(word)
     # The program types what its words have in common: words that begin otherwise would shorten the line.
     first = [text for text in found if text.startswith(cursor.prefix)]

@@ -149,7 +149,6 @@ def find_command(workspace: Workspace, words: Sequence[str]) -> tuple[Command, N
 
     :raises UsageError: when they are wrong.
     """
-    words = workspace.settings.expand(words)
     command = workspace.commands.find(words[0])
     with _failing_as(command):
         # Errors and usage have the name that the user typed.
@@ -259,8 +258,9 @@ def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
         return
     for need in context.command.needs:
         context.require(need)
-    settings, name = context.workspace.settings, context.command.name
-    choice = read_choice(args, context.format, settings.columns.get(name, ()), settings.origin(f"columns.{name}"))
+    settings = context.workspace.settings
+    chosen = next((settings.columns[name] for name in context.command.names if name in settings.columns), ())
+    choice = read_choice(args, context.format, chosen, str(settings.path))
     yield from map(choice.apply, _flatten(context.command.run(context, args)))
 
 
@@ -271,7 +271,7 @@ def _flatten(result: CommandResult) -> Iterable[Renderable]:
 
 
 def _find_column(line: CommandLine, wrong: str | None) -> int:
-    """Return the column of the wrong word, of the alias that stands for it, or the end of the line for a missing one."""
+    """Return the column of the wrong word, or the end of the line for a missing one."""
     if wrong is None:
         return len(line.source.rstrip())
     for word in line.words[1:]:

@@ -106,7 +106,7 @@ class Workspace:
     def settings_problems(self) -> Sequence[Problem]:
         """Problems of the configuration file, reported at the first call."""
         problems = self.settings.problems
-        write_remarks(self.terminal(), [f"not used: {problem.place}: {problem.text}" for problem in problems])
+        write_remarks(self.terminal(), [f"not used: {self.settings.path}: {problem.text}" for problem in problems])
         return problems
 
     def announce(self) -> list[Line]:
