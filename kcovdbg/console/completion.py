@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command, CommandTable
 from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
-from kcovdbg.console.completion_index import LIMIT, Candidate, Choices, Index
+from kcovdbg.console.completion_index import Candidate, Index, find_matching
 from kcovdbg.console.text import escape
 from kcovdbg.errors import UsageError
 
@@ -26,16 +25,12 @@ class CursorContext(Enum):
 
     WORD = "word"
     FILE = "file"
-    """After ``>``."""
-    SHELL = "shell"
-    """In a shell command."""
-    PROGRAM = "program"
-    """The name of a program in a shell command."""
-    COMMENT = "comment"
+    """After ``>`` or in a shell command."""
+    NONE = "none"
+    """In a comment, or before a word of a shell command."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(NamedTuple):
     """The word to complete."""
 
     context: CursorContext
@@ -62,23 +57,18 @@ def find_cursor(text: str) -> Cursor:
         elif piece.text == ";":
             words, context = [], CursorContext.WORD
         elif piece.kind in ("pipe", "shell"):
-            return _find_in_shell(piece, tuple(words))
+            typed = re.split(r"[\s|!;&]", piece.text)[-1]
+            return Cursor(CursorContext.FILE if typed else CursorContext.NONE, tuple(words), typed, len(text) - len(typed))
         elif piece.kind == "comment":
-            return Cursor(CursorContext.COMMENT, tuple(words), "", len(text))
+            return Cursor(CursorContext.NONE, tuple(words), "", len(text))
         last = piece
     if last is not None and last.kind == "word":
         return Cursor(context, tuple(words), unquote(last.text), last.column)
     return Cursor(context, tuple(words), "", len(text))
 
 
-def _find_in_shell(piece: Piece, words: tuple[str, ...]) -> Cursor:
-    """Return the last word of a shell command."""
-    typed = re.search(r"[^\s|!;&]*$", piece.text)
-    assert typed is not None
-    is_first = piece.text[: typed.start()].rstrip().endswith(("|", "!", ";", "&"))
-    return Cursor(CursorContext.PROGRAM if is_first else CursorContext.SHELL, words, typed[0], piece.column + typed.start())
-
-
+LIMIT: Final = 200
+"""Limit for a menu: a longer one is not read, and slow to draw."""
 _BUFFER_PREFIXES: Final = (
     Candidate("kcov:", "buffer of an object, by its address"),
     Candidate("area:", "buffer by its address"),
@@ -91,17 +81,20 @@ _DIRECTORY_SCAN: Final = 5000
 
 def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> list[Candidate]:
     """Return the candidates for the word at the cursor; each replaces the whole word."""
-    if cursor.context is CursorContext.FILE:
-        return _limit(_files(cursor.prefix))
-    if cursor.context is CursorContext.SHELL:
-        return _limit(_files(cursor.prefix)) if cursor.prefix else []
-    if cursor.context is CursorContext.PROGRAM:
-        return _limit(_files(cursor.prefix) if "/" in cursor.prefix else _programs(cursor.prefix)) if cursor.prefix else []
-    if cursor.context is CursorContext.COMMENT:
+    if cursor.context is CursorContext.NONE:
         return []
-    if cursor.words:
-        return _limit(_in_command(cursor.words, cursor.prefix, commands, index))
-    return _limit(_command_names(cursor.prefix, commands))
+    if cursor.context is CursorContext.FILE:
+        found = _files(cursor.prefix)
+    elif cursor.words:
+        found = _in_command(cursor.words, cursor.prefix, commands, index)
+    else:
+        found = _command_names(cursor.prefix, commands)
+    unique: dict[str, Candidate] = {}
+    for entry in found:
+        unique.setdefault(entry.text, entry)
+        if len(unique) == LIMIT:
+            break
+    return list(unique.values())
 
 
 def complete_word(line: str, word: str, commands: CommandTable, index: Index) -> list[str]:
@@ -121,72 +114,53 @@ def complete_word(line: str, word: str, commands: CommandTable, index: Index) ->
     return [quote(text)[head:] for text in first] or (found if len(found) == 1 and not head else [])
 
 
-def _limit(entries: Iterable[Candidate]) -> list[Candidate]:
-    unique: dict[str, Candidate] = {}
-    for entry in entries:
-        unique.setdefault(entry.text, entry)
-        if len(unique) == LIMIT:
-            break
-    return list(unique.values())
-
-
 def _in_command(words: tuple[str, ...], prefix: str, commands: CommandTable, index: Index) -> Iterator[Candidate]:
     try:
         command = commands.find(words[0])
     except UsageError:
         return
     options = {name: argument for argument in command.options if argument.is_option for name in argument.names}
-    wanted, preceding, used, rest = _follow(command, options, words[1:])
-    if rest is not None:
-        if rest.value is Value.COMMAND:
-            yield from _in_command(words[preceding:], prefix, commands, index)
+    wanted, rest = _follow(command, options, words[1:])
+    if wanted is not None and rest:
+        if wanted.value is Value.COMMAND:
+            yield from _in_command(rest, prefix, commands, index)
         elif prefix:
             yield from _files(prefix)
         return
-    if wanted is not None and wanted.is_option:
+    if wanted is not None and (wanted.is_option or not prefix.startswith("-")):
         yield from _values(command, wanted, prefix, commands, index)
-        return
-    if prefix.startswith("-"):
-        yield from _options(command, prefix, options, used, commands, index)
-        return
-    if wanted is not None:
-        yield from _values(command, wanted, prefix, commands, index)
-        if wanted.count is Count.REST:
+        if wanted.is_option or wanted.count is Count.REST:
             return
-    if not prefix:
-        yield from _options(command, "-", options, used, commands, index)
+    if not prefix or prefix.startswith("-"):
+        yield from _options(command, prefix or "-", options, commands, index)
 
 
 def _follow(
     command: Command, options: Mapping[str, Argument], words: tuple[str, ...]
-) -> tuple[Argument | None, int, frozenset[str], Argument | None]:
+) -> tuple[Argument | None, tuple[str, ...]]:
     """Assign the words after a command's name to its arguments.
 
-    :return: the argument whose value comes next; how many words, the command's name included, precede the rest; the options
-        that were given; the argument that takes the rest of the line, if it has begun.
+    :return: the argument whose value comes next, and the words of the one that takes the rest of the line, if it has begun.
     """
     positional = [argument for argument in command.arguments if not argument.is_option]
     pending: Argument | None = None
-    used: set[str] = set()
     only_positional = False
     taken = 0
-    for number, word in enumerate(words, 1):
+    for number, word in enumerate(words):
+        name, equals, _ = word.partition("=")
         if pending is not None:
             pending = None
         elif word == "--" and not only_positional:
             only_positional = True
-        elif word.startswith("-") and not only_positional and word.split("=", 1)[0] in options:
-            argument = options[word.split("=", 1)[0]]
-            if argument.count is not Count.ANY:
-                used.update(argument.names)
-            if argument.value is not Value.FLAG and "=" not in word:
-                pending = argument
+        elif word.startswith("-") and not only_positional and name in options:
+            if options[name].value is not Value.FLAG and not equals:
+                pending = options[name]
         else:
             current = _positional(positional, taken)
             if current is not None and current.count is Count.REST:
-                return None, number, frozenset(used), current
+                return current, words[number:]
             taken += 1
-    return pending or _positional(positional, taken), len(words) + 1, frozenset(used), None
+    return pending or _positional(positional, taken), ()
 
 
 def _positional(arguments: list[Argument], index: int) -> Argument | None:
@@ -209,12 +183,7 @@ def _command_names(prefix: str, commands: CommandTable) -> Iterator[Candidate]:
 
 
 def _options(
-    command: Command,
-    prefix: str,
-    options: Mapping[str, Argument],
-    used: frozenset[str],
-    commands: CommandTable,
-    index: Index,
+    command: Command, prefix: str, options: Mapping[str, Argument], commands: CommandTable, index: Index
 ) -> Iterator[Candidate]:
     name, equals, value = prefix.partition("=")
     if equals:
@@ -225,7 +194,7 @@ def _options(
     for name, argument in options.items():
         # Offer --all instead of -a, unless the short name was typed.
         is_best = name == max(argument.names, key=len) or prefix == name
-        if name.startswith(prefix) and name not in used and is_best:
+        if name.startswith(prefix) and is_best:
             yield Candidate(name, argument.full_help)
 
 
@@ -240,14 +209,14 @@ def _values(command: Command, argument: Argument, prefix: str, commands: Command
     elif argument.value is Value.BUFFER:
         yield from _buffers(prefix, index)
     elif argument.value is Value.FUNCTION:
-        yield from _code(prefix, index)
+        yield from index.code.matching(prefix)
     elif argument.value is Value.FILE:
         yield from _files(prefix)
     elif argument.value in (Value.COLUMNS, Value.KEYS):
         yield from _columns(command, prefix, in_text=argument.value is Value.COLUMNS)
     else:
-        for choices in _SOURCES.get(argument.value, _nothing)(index):
-            yield from choices.matching(prefix)
+        for source in _SOURCES.get(argument.value, ()):
+            yield from find_matching(getattr(index, source), prefix)
 
 
 def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candidate]:
@@ -255,51 +224,35 @@ def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candid
     before, comma, typed = prefix.rpartition(",")
     given = before.split(",")
     for row_type in command.row_types:
-        from kcovdbg.console.json_schema import keys_of
-
-        meanings = {key.name: key.meaning.text for key in keys_of(row_type)}
         for column in row_type.columns:
             name = column.heading.lower() if in_text else column.key
             if name.startswith(typed) and name not in given and " " not in name and (in_text or not column.text_only):
-                yield Candidate(f"{before}{comma}{name}", meanings.get(column.key, ""))
+                yield Candidate(f"{before}{comma}{name}", column.meaning)
 
 
-def _nothing(_index: Index) -> tuple[Choices, ...]:
-    return ()
-
-
-_SOURCES: Final[Mapping[Value, Callable[[Index], tuple[Choices, ...]]]] = {
-    Value.TID: lambda index: (index.tids,),
-    Value.TASK: lambda index: (index.tids, index.comms),
-    Value.ADDRESS: lambda index: (index.objects,),
-    Value.OBJECT: lambda index: (index.objects, index.collecting, index.comms),
-    Value.REGISTERED: lambda index: (index.handles, index.collecting, index.comms),
-    Value.HANDLE: lambda index: (index.handles,),
-    Value.SUBJECT: lambda index: (index.collecting, index.handles, index.objects, index.tids),
-    Value.MODE: lambda index: (index.modes,),
-    Value.BUFFER_NAME: lambda index: (index.kept,),
+# The members of the index.
+_SOURCES: Final[Mapping[Value, Sequence[str]]] = {
+    Value.TID: ("tids",),
+    Value.TASK: ("tids", "comms"),
+    Value.ADDRESS: ("objects",),
+    Value.OBJECT: ("objects", "collecting", "comms"),
+    Value.REGISTERED: ("handles", "collecting", "comms"),
+    Value.HANDLE: ("handles",),
+    Value.SUBJECT: ("collecting", "handles", "objects", "tids"),
+    Value.MODE: ("modes",),
+    Value.BUFFER_NAME: ("kept",),
 }
 
 
 def _buffers(prefix: str, index: Index) -> Iterator[Candidate]:
     name, colon, rest = prefix.partition(":")
     if not colon:
-        yield from index.collecting.matching(prefix)
-        yield from index.kept.matching(prefix)
-        yield from (entry for entry in _BUFFER_PREFIXES if entry.text.startswith(prefix))
+        yield from find_matching((*index.collecting, *index.kept, *_BUFFER_PREFIXES), prefix)
         return
-    sources = {"kcov": index.objects, "area": index.areas, "fd": index.descriptors, "saved": index.saved}
-    found: Iterable[Candidate] = _files(rest) if name == "file" else sources[name].matching(rest) if name in sources else ()
+    found = _files(rest) if name == "file" else ()
+    if name in ("kcov", "fd"):
+        found = find_matching(index.objects if name == "kcov" else index.descriptors, rest)
     yield from (Candidate(f"{name}:{entry.text}", entry.meta) for entry in found)
-
-
-def _code(prefix: str, index: Index) -> Iterator[Candidate]:
-    """Iterate over functions and source files, those last whose name alone was typed."""
-    if "/" not in prefix:
-        yield from index.code.functions(prefix)
-    yield from index.code.files(prefix)
-    if prefix and "/" not in prefix:
-        yield from index.code.named_files(prefix)
 
 
 def _files(prefix: str) -> Iterator[Candidate]:
@@ -308,31 +261,12 @@ def _files(prefix: str) -> Iterator[Candidate]:
     head = prefix[: len(prefix) - len(start)]
     try:
         with os.scandir(Path(head).expanduser() if head else Path()) as scan:
-            found = sorted(
-                (entry.name, _is_directory(entry)) for entry in islice(scan, _DIRECTORY_SCAN) if entry.name.startswith(start)
-            )
+            entries = [entry for entry in islice(scan, _DIRECTORY_SCAN) if entry.name.startswith(start)]
     except (OSError, ValueError, RuntimeError):
         # No such directory, not readable, or no such user.
         return
-    hidden = start.startswith(".")
-    visible = (pair for pair in found if hidden or not pair[0].startswith("."))
-    for name, is_directory in visible:
+    for entry in sorted(entries, key=attrgetter("name")):
         # A name that cannot be typed cannot be completed.
-        if escape(name) == name:
-            yield Candidate(f"{head}{name}{'/' if is_directory else ''}", "directory" if is_directory else "")
-
-
-def _programs(prefix: str) -> Iterator[Candidate]:
-    """Iterate over the programs in PATH, for a shell's command."""
-    for folder in os.get_exec_path():
-        # The current directory is for those who type ./
-        for entry in _files(f"{folder}/{prefix}") if folder.startswith("/") else ():
-            if os.access(entry.text, os.X_OK) and not entry.text.endswith("/"):
-                yield Candidate(entry.text.rpartition("/")[2], folder)
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return stat.S_ISDIR(entry.stat().st_mode)
-    except OSError:
-        return False
+        if escape(entry.name) == entry.name and (start.startswith(".") or not entry.name.startswith(".")):
+            is_directory = os.path.isdir(entry)  # noqa: PTH112 - False where it cannot be read
+            yield Candidate(f"{head}{entry.name}{'/' if is_directory else ''}", "directory" if is_directory else "")
