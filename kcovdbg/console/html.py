@@ -53,8 +53,14 @@ def packed_text(value: object) -> str:
 
 def packed_numbers(numbers: Sequence[int]) -> dict[str, object]:
     """Return natural numbers for JSON as base64 of little-endian words, of as few bits as hold them: 16, 32 or 64."""
-    highest = max(numbers, default=0)
-    words = array("H" if highest < 1 << 16 else "I" if highest < 1 << 32 else "Q", numbers)
+    words = numbers if isinstance(numbers, array) else array("Q", numbers)
+    # Of each word the half that is lower, while all others are 0.
+    while words.itemsize > 2:
+        halves = memoryview(words).cast("B").cast("I" if words.itemsize == 8 else "H")
+        low, high = (halves[1::2], halves[::2]) if sys.byteorder == "big" else (halves[::2], halves[1::2])
+        if high.tobytes().strip(b"\0"):
+            break
+        words = array(halves.format, low.tobytes())
     if sys.byteorder == "big":
         words.byteswap()
     return {"bits": 8 * words.itemsize, "words": b64encode(words.tobytes()).decode("ascii")}

@@ -91,8 +91,9 @@ document.addEventListener("toggle", async ({target: file}) => {
     return Promise.resolve(chunks[chunk]);
   }
   // What PointChunk.points() in trace.py returns.
-  function chunkReader({base, offset, functions, places, words, ...packed}) {
-    const [pcs, lengths, frames] = [packed.pcs, packed.lengths, packed.frames].map(numbers);
+  function chunkReader({base, offset, strings, words, ...packed}) {
+    const [pcs, tailed, lengths, frames, functions, files, lines] = packed.numbers.map(numbers);
+    const tails = new Set(tailed);
     const size = pcs.length + Object.keys(words).length;
     // Of each point the index of its PC and that of its first frame.
     const plain = new Int32Array(size).fill(-1);
@@ -104,19 +105,21 @@ document.addEventListener("toggle", async ({target: file}) => {
       plain[index] = next;
       next += 1;
     }
+    const name = (frame) => strings[functions[frame]] || data.unknown;
+    const place = (frame) => strings[files[frame]] + (strings[files[frame]] && lines[frame] ? `:${lines[frame]}` : "");
     const hex = (value) => `0x${BigInt.asUintN(64, value).toString(16)}`;
     const read = (index) => {
       const at = plain[index];
       if (at < 0) return words[index];
       const pc = BigInt(base) + BigInt(pcs[at]);
       const chain = [...frames.subarray(starts[at], starts[at] + lengths[at])];
-      const inner = functions[chain[0]];
-      const outer = functions[chain.at(-1)];
+      const inner = name(chain[0]);
+      const outer = name(chain.at(-1));
       const head = BigInt(offset) ? `${hex(pc)} at ${hex(pc + BigInt(offset))}  ` : `${hex(pc)}  `;
       return [
-        inner === outer ? inner : inner + data.arrow + outer,
-        places[chain[0]],
-        head + chain.map((number) => `${functions[number]} ${places[number]}`).join(data.arrow),
+        (inner === outer ? inner : inner + data.arrow + outer) + (tails.has(at) ? ` ${data.approximate}` : ""),
+        place(chain[0]),
+        head + chain.map((number) => `${name(number)} ${place(number)}`).join(data.arrow),
       ];
     };
     read.size = size;

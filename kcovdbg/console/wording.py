@@ -76,14 +76,9 @@ def _argument_text(value: int) -> str:
 
 def place_text(frame: Frame) -> str:
     """Return a frame's place: ``fs/namei.c:2417``; empty where it is unknown."""
-    return line_text(frame.file, frame.line)
-
-
-def line_text(file: str | None, line: int | None) -> str:
-    """Return a line of source as the place of a frame."""
-    if file is None:
+    if frame.file is None:
         return ""
-    return f"{file}:{line}" if line else file
+    return f"{frame.file}:{frame.line}" if frame.line else frame.file
 
 
 def span_text(frames: Iterable[Frame], limit: int | None = None) -> str:

@@ -134,7 +134,7 @@ def _missed_points(columns: PcColumns, chains: array[int], kinds: Iterable[Point
     assert columns.table is not None
     frames, rows = columns.frames, columns.table.columns.chain
     flags = int.from_bytes(kind_flags(rows, kinds), "little") & ~int.from_bytes(columns.seen, "little")
-    if has_unexecuted:
+    if has_unexecuted or not flags:
         return _choose(rows, flags)
     recorded = array("I", set(find_outermost(frames, chains)) - {NO_ID})
     # First by name alone: few functions were executed, and few of the others share a name with them.
@@ -178,21 +178,22 @@ def _number_lines(
     used = Numbering((0, len(frames.line))).number(*(flatten_chains(frames, chains)[1] for chains in groups))
     # A damaged table has numbers beyond its frames.
     numbers = low_halves(used[: bisect_left(used, len(frames.line))])
-    of_file = gather(numbers, frames.file, 0)
-    files = sorted((strings[number] or "", number) for number in set(of_file) if number and strings[number])
-    ranks = {number: rank for rank, (_, number) in enumerate(files, 1)}
-    of_frames = array("I", [ranks.get(number, 0) for number in of_file])
+    files = sorted((strings[number] or "", number) for number in set(gather(numbers, frames.file, 0)) if strings[number])
+    ranks = zeros("I", len(strings))
+    for rank, (_, number) in enumerate(files, 1):
+        ranks[number] = rank
+    of_frames = gather(frames.file, ranks, 0)
     if wanted is not None:
         functions = _find_functions(frames, numbers)
         flags = {word: wanted(Frame(strings[word >> 32], strings[word & NO_ID], None, None)) for word in set(functions)}
-        of_frames = array("I", [rank if flags[word] else 0 for rank, word in zip(of_frames, functions, strict=True)])
-    words = pair_words(of_frames, gather(numbers, frames.line, 0))
+        for number, word in zip(numbers, functions, strict=True):
+            if not flags[word]:
+                of_frames[number] = 0
+    words = pair_words(of_frames, frames.line)
     numbering = Numbering()
-    lines = numbering.number(words)
-    of_frame = zeros("I", len(frames.line))
-    for number, line in zip(numbers, numbering.ids(words), strict=True):
-        of_frame[number] = line
-    return lines, of_frame, [name for name, _ in files]
+    lines = numbering.number(pair_words(gather(numbers, of_frames, 0), gather(numbers, frames.line, 0)))
+    # Frames of no chain may have none.
+    return lines, numbering.ids(words), [name for name, _ in files]
 
 
 class FunctionPoints(NamedTuple):

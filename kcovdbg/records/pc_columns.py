@@ -120,11 +120,9 @@ class PcColumns:
         return kind_flags(self.chains, (PointKind.TAIL,))
 
     @property
-    def exact(self) -> bytes:
-        """Whether each PC has frames, and not approximate ones: 0 or 1."""
-        has_frames = bytes(map(NO_ID.__ne__, find_innermost(self.frames, self.chains)))
-        both = int.from_bytes(has_frames, "little") & ~int.from_bytes(self.approximate, "little")
-        return both.to_bytes(len(has_frames), "little")
+    def located(self) -> bytes:
+        """Whether each PC has frames, approximate ones included: 0 or 1."""
+        return bytes(map(NO_ID.__ne__, find_innermost(self.frames, self.chains)))
 
     def symbols(self) -> array[int]:
         """Return the number of the name of the function that each PC was compiled into, 0 where it is unknown."""

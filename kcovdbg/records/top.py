@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import operator
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import compress, count
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.records.native_loops import NO_ID
@@ -29,19 +30,6 @@ class Share(NamedTuple):
     """Records of points that the same function run already had, mostly from loops."""
 
 
-class Ranking(list[Share]):
-    """Shares of groups of PCs, those with the most records first.
-
-    :param records: of all groups.
-    :param repeats: of all groups.
-    """
-
-    def __init__(self, shares: Iterable[Share], records: int, repeats: int) -> None:
-        super().__init__(shares)
-        self.records = records
-        self.repeats = repeats
-
-
 class _GroupSums(NamedTuple):
     """Counts for each group of PCs, by its number."""
 
@@ -51,6 +39,42 @@ class _GroupSums(NamedTuple):
     hottest: array[int]
     """Index of the first of the PCs with the most records."""
     repeats: array[int]
+
+
+class Ranking(Sequence[Share]):
+    """Shares of groups of PCs, those with the most records first, each made when it is asked for.
+
+    :param pcs: type code Q.
+    :param sums: of the groups.
+    :param order: of the groups.
+    """
+
+    def __init__(self, pcs: array[int], sums: _GroupSums, order: Sequence[int]) -> None:
+        self._pcs = pcs
+        self._sums = sums
+        self._order = order
+        self.records = sum(sums.records)
+        """Of all groups."""
+        self.repeats = sum(sums.repeats)
+        """Of all groups."""
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> Share: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Share]: ...
+    def __getitem__(self, index: int | slice) -> Share | list[Share]:
+        """Return the share of a rank, or those of some."""
+        if isinstance(index, slice):
+            return list(map(self._share, self._order[index]))
+        return self._share(self._order[index])
+
+    def _share(self, group: int) -> Share:
+        records, points, hottest, repeats = (values[group] for values in self._sums)
+        return Share(records, records / self.records, points, self._pcs[hottest], repeats)
 
 
 def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, wanted: bytes | None = None) -> Ranking:
@@ -73,12 +97,7 @@ def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, w
         sums = _sum_groups(groups, counts, repeats, max(groups, default=-1) + 1)
     order = sorted(compress(range(len(sums.points)), sums.points), key=sums.hottest.__getitem__)
     order.sort(key=sums.records.__getitem__, reverse=True)
-    records = sum(sums.records)
-    shares = (
-        Share(count, count / records, points, pcs[hottest], repeated)
-        for count, points, hottest, repeated in ([values[group] for values in sums] for group in order)
-    )
-    return Ranking(shares, records, sum(sums.repeats))
+    return Ranking(pcs, sums, order)
 
 
 def _sum_groups(groups: array[int], counts: array[int], repeats: array[int], group_count: int) -> _GroupSums:
@@ -110,7 +129,9 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
         return columns.files()
     # Static functions in different files may share a name. What a tail call recorded is in a callee of the function.
     frames = columns.groups
-    named = array("I", [number if function else NO_ID for number, function in enumerate(frames.function)])
+    named = array("I", range(len(frames)))
+    for number in _find_ones(bytes(map(operator.not_, frames.function))):
+        named[number] = NO_ID
     groups = gather(columns.innermost_groups(), named, NO_ID)
     for index in _find_ones(columns.approximate):
         if groups[index] != NO_ID:

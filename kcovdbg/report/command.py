@@ -148,7 +148,7 @@ class _File(NamedTuple):
     @property
     def total(self) -> int:
         """Number of lines with points."""
-        return len({line for coverage in self.coverage if coverage is not None for line in coverage.lines})
+        return len(set().union(*(coverage.lines for coverage in self.coverage if coverage is not None)))
 
     @property
     def covered(self) -> list[int]:
@@ -178,9 +178,9 @@ def _source(context: Context, traces: Sequence[_Trace], comparison: BuildCompari
             by_name.setdefault(coverage.file, [None] * len(traces))[number] = coverage
     files = sorted(map(_File, by_name, by_name.values()), key=lambda file: file.order)
     names = [trace.buffer.name for trace in traces]
-    absent = sum(not tree.has_text(file.file) for file in files)
+    absent = {file.file for file in files if not tree.has_text(file.file)}
     if absent:
-        remarks[f"the text of {absent} of {len(files)} files is missing: name a source tree with --source-dir"] = None
+        remarks[f"the text of {len(absent)} of {len(files)} files is missing: name a source tree with --source-dir"] = None
     yield from notes_markup(remarks)
     totals = [file.total for file in files]
     room = MAX_LINES
@@ -200,7 +200,8 @@ def _source(context: Context, traces: Sequence[_Trace], comparison: BuildCompari
         for number, file in enumerate(folded):
             yield folded_markup(number, file.file, file.covered, file.total, names)
         yield packed_words(names)
-        parts = (packed_lines(file.file, file.coverage, tree.read_once(file.file).lines) for file in folded)
+        texts = (() if file.file in absent else tree.read_once(file.file).lines for file in folded)
+        parts = (packed_lines(file.file, file.coverage, lines) for file, lines in zip(folded, texts, strict=True))
         yield from chunk_lines("source", parts)
     if not files:
         yield '<p class="none">no source lines</p>'

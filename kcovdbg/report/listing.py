@@ -92,7 +92,9 @@ def packed_lines(file: str, coverage: Sequence[FileCoverage | None], source: Seq
     one = coverage[0]
     if len(coverage) == 1 and one is not None:
         lines, hits = one.lines, [one.hits]
-        states = [_state_of_one(*counts) for counts in zip(one.covered, one.points, strict=True)]
+        states = [
+            2 - (covered > 0) * (1 + (covered == points)) for covered, points in zip(one.covered, one.points, strict=True)
+        ]
     else:
         lines = sorted({line for found in coverage if found is not None for line in found.lines})
         known = [{} if found is None else dict(zip(found.lines, found.hits, strict=True)) for found in coverage]

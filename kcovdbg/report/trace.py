@@ -13,11 +13,12 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
 from kcovdbg.console.html import json_text, packed_numbers, packed_text, text
 from kcovdbg.console.text import escape, escape_all
-from kcovdbg.console.wording import UNREADABLE, inlined_text, line_text, place_text, record_text
+from kcovdbg.console.wording import APPROXIMATE, UNREADABLE, inlined_text, place_text, record_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.located_records import locate_record
-from kcovdbg.records.native_loops import flatten_chains
+from kcovdbg.records.native_loops import Numbering, flatten_chains
+from kcovdbg.records.pc_columns import low_halves
 from kcovdbg.records.pc_names import UNKNOWN, LocationCache
 from kcovdbg.report.listing import chunk_lines
 from kcovdbg.symbols.table_rows import INVERTED, gather
@@ -84,33 +85,37 @@ class PlainPoints:
 
     def chunks(self, size: int) -> Iterator[PointChunk]:
         """Iterate over chunks of a size, of which the last may be smaller."""
-        buffer, words = self._buffer, self._words
-        columns = self._names.columns(words)
-        # A word without an address is no PC, even if something is there.
-        exact = bytes(1) + columns.exact[1:] if words and not words[0] else columns.exact
-        self._names.prefetch(filter(None, compress(words, exact.translate(INVERTED))))
+        buffer, words, frames = self._buffer, self._words, (columns := self._names.columns(self._words)).frames
+        has_frames = columns.located
+        if words and not words[0]:
+            # A word without an address is no PC, even if something is there.
+            has_frames = bytes(1) + has_frames[1:]
+        self._names.prefetch(filter(None, compress(words, has_frames.translate(INVERTED))))
+        numbering, naming = Numbering((0, len(frames.line))), Numbering((0, len(frames.strings)))
         for start in range(0, len(words), size):
-            part, is_located = words[start : start + size], exact[start : start + size]
+            part, chains = (column[start : start + size] for column in (words, columns.chains))
+            is_located, tails = (column[start : start + size] for column in (has_frames, columns.approximate))
             in_words = {
                 index: make_point(self._names, buffer, record.decode_record(part, index, buffer.encoding))
                 for index in compress(count(), is_located.translate(INVERTED))
             }
-            chains = columns.chains[start : start + size]
             if in_words:
                 part, chains = (array("Q", compress(column, is_located)) for column in (part, chains))
-            lengths, numbers = flatten_chains(columns.frames, chains)
-            number_of = dict(zip(dict.fromkeys(numbers), count()))
-            distinct, frames = array("I", number_of), columns.frames
-            functions, files = (
-                map(frames.strings.__getitem__, gather(distinct, column, 0)) for column in (frames.function, frames.file)
-            )
+                tails = bytes(compress(tails, is_located))
+            lengths, numbers = flatten_chains(frames, chains)
+            distinct = low_halves(numbering.number(numbers))
+            functions, files, lines = (gather(distinct, column, 0) for column in (frames.function, frames.file, frames.line))
+            strings = naming.number(functions, files)
             yield PointChunk(
                 part,
                 buffer.kaslr_offset,
+                list(compress(count(), tails)),
                 lengths,
-                list(map(number_of.__getitem__, numbers)),
-                [function or UNKNOWN for function in functions],
-                list(map(line_text, files, gather(distinct, frames.line, 0))),
+                numbering.ids(numbers),
+                [frames.strings[string] or "" for string in strings],
+                naming.ids(functions),
+                naming.ids(files),
+                lines,
                 in_words,
             )
 
@@ -167,14 +172,19 @@ class PointChunk(NamedTuple):
     """Of the points without words, ascending."""
     offset: int = 0
     """The KASLR offset."""
+    tails: Sequence[int] = ()
+    """The indexes of those whose location is approximate."""
     lengths: Sequence[int] = ()
     """Number of frames of each."""
     frames: Sequence[int] = ()
     """The numbers of their frames, innermost first."""
-    functions: Sequence[str] = ()
-    """Of each frame."""
-    places: Sequence[str] = ()
-    """Of each frame."""
+    strings: Sequence[str] = ()
+    """Names of functions and files, empty for an unknown one."""
+    functions: Sequence[int] = ()
+    """Of each frame, an index of the strings, as for its file."""
+    files: Sequence[int] = ()
+    lines: Sequence[int] = ()
+    """Of each frame; 0 for an unknown one."""
     words: Mapping[int, Point] = {}
     """Points in words, by their index in the chunk."""
 
@@ -185,30 +195,37 @@ class PointChunk(NamedTuple):
     def points(self) -> Iterator[Point]:
         """Iterate over the points."""
         frames = iter(self.frames)
-        columns = zip(self.pcs, self.lengths, strict=True)
+        tails = frozenset(self.tails)
+        located = enumerate(zip(self.pcs, self.lengths, strict=True))
         for index in range(len(self)):
             if index in self.words:
                 yield self.words[index]
                 continue
-            pc, length = next(columns)
-            chain = list(islice(frames, length))
-            functions = [self.functions[number] for number in chain]
-            texts = [f"{self.functions[number]} {self.places[number]}" for number in chain]
+            at, (pc, length) = next(located)
+            chain = [self._frame(number) for number in islice(frames, length)]
+            function = inlined_text(chain[0].function or UNKNOWN, chain[-1].function or UNKNOWN)
             head = f"{pc:#x} at {address_of(pc, self.offset):#x}  " if self.offset else f"{pc:#x}  "
-            yield Point(inlined_text(functions[0], functions[-1]), self.places[chain[0]], tuple(texts), head)
+            yield Point(
+                f"{function} {APPROXIMATE}" if at in tails else function,
+                place_text(chain[0]),
+                tuple(map(_frame_text, chain)),
+                head,
+            )
+
+    def _frame(self, number: int) -> Frame:
+        function, file = (self.strings[column[number]] or None for column in (self.functions, self.files))
+        return Frame(function, file, self.lines[number], None)
 
     def text(self) -> str:
         """Return the JSON that the page's script reads."""
         base = self.pcs[0] if self.pcs else 0
+        numbers = self.tails, self.lengths, self.frames, self.functions, self.files, self.lines
         return packed_text(
             {
                 "base": f"{base:#x}",
                 "offset": f"{self.offset:#x}",
-                "pcs": packed_numbers([pc - base for pc in self.pcs]),
-                "lengths": packed_numbers(self.lengths),
-                "frames": packed_numbers(self.frames),
-                "functions": escape_all(self.functions),
-                "places": escape_all(self.places),
+                "strings": escape_all(self.strings),
+                "numbers": list(map(packed_numbers, ([pc - base for pc in self.pcs], *numbers))),
                 "words": {index: _shown(point) for index, point in self.words.items()},
             }
         )
@@ -287,7 +304,7 @@ def trace_markup(data: TraceData) -> Iterator[str]:
         content["points"] = [_shown(point) for chunk in _parts(data.points) for point in chunk.points()]
     else:
         yield from chunk_lines("points", (part.text() for part in _parts(data.points)))
-        content |= {"chunk": _IN_CHUNK, "arrow": _ARROW}
+        content |= {"chunk": _IN_CHUNK, "arrow": _ARROW, "approximate": APPROXIMATE, "unknown": UNKNOWN}
     yield f'<script type="application/json" id="trace">{json_text(content)}'
     yield "</script>"
 

@@ -99,8 +99,8 @@ class SourceTree:
     def _find(self, file: str) -> tuple[Path, Path] | None:
         """Return the path of a file, and the root that it is below."""
         if file not in self._places:
-            inside = ((path, self._root_of(path)) for path in self._candidates(file))
-            self._places[file] = next(((path, root) for path, root in inside if root is not None and path.is_file()), None)
+            inside = ((path, self._root_of(path)) for path in self._candidates(file) if path.is_file())
+            self._places[file] = next(((path, root) for path, root in inside if root is not None), None)
         return self._places[file]
 
     def _root_of(self, path: Path) -> Path | None:
