@@ -99,7 +99,7 @@ class ModuleOffsets:
     def __init__(self, context: Context, starts: Iterable[str]) -> None:
         target = context.kernel.optional_target
         self._offset = 0 if target is None else target.kaslr_offset
-        self._find_module = getattr(getattr(target, "lines", None), "code_at", None)
+        self._find_module = None if target is None or target.lines is None else target.lines.code_at
         self._start: int | None = None
         for name in starts:
             # Without any of them offsets are left out, which the command says.
@@ -155,9 +155,8 @@ def find_code_ends(context: Context) -> dict[str | None, int]:
     ends: dict[str | None, int] = {}
     if table is not None:
         ends[None] = max((text.end for text in table.text_ranges()), default=0)
-    ranges = getattr(getattr(target, "lines", None), "code_ranges", None)
-    if target is not None and ranges is not None:
-        for name, _, end in ranges():
+    if target is not None and target.lines is not None:
+        for name, _, end in target.lines.code_ranges():
             ends[name] = max(ends.get(name, 0), pc_of(end, target.kaslr_offset))
     return ends
 

@@ -83,7 +83,7 @@ _EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in M
 def _check_points(context: Context) -> Diagnosis:
     question = "are there instrumented points?"
     target = context.kernel.optional_target
-    lines = None if target is None or not is_this_machine(target) else getattr(target, "lines", None)
+    lines = None if target is None or not is_this_machine(target) else target.lines
     image = None if lines is None else lines.image
     if image is not None:
         found = find_calls(image)
@@ -253,8 +253,7 @@ def _check_symbols(context: Context) -> Diagnosis:
         return Diagnosis(question, False if is_readable else None, context.kernel.target_problem, fix)
     if not is_this_machine(target):
         return Diagnosis(question, None, f"no, {target.name} is another kernel", "kcovdbg -k -s VMLINUX doctor")
-    lines = getattr(target, "lines", None)
-    image = None if lines is None else lines.image
+    image = None if target.lines is None else target.lines.image
     if image is None:
         return Diagnosis(question, False, "no vmlinux found: no names and lines", "name the vmlinux of this kernel: -s VMLINUX")
     return Diagnosis(question, True, f"{image}, build-id {(target.build_id or build_id or '?')[:12]}…")

@@ -10,14 +10,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
 from kcovdbg.walk.layout import Layout, detect_layout
 
 if TYPE_CHECKING:
-    from kcovdbg.console.kernel_names import LineSource
     from kcovdbg.model.location import LoadedModule
     from kcovdbg.model.state import PointProof
     from kcovdbg.records.pc_convention import PointSet
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from kcovdbg.symbols.remote_calls import RemoteCalls
     from kcovdbg.symbols.source_tree import SourceTree
     from kcovdbg.symbols.symbolizer import Symbolizer
-    from kcovdbg.target.protocol import Target
+    from kcovdbg.target.protocol import SourceLines, Target
 
 
 @dataclass(eq=False)
@@ -102,9 +101,9 @@ class Kernel:
         return 0 if self.optional_target is None else self.optional_target.kaslr_offset
 
     @property
-    def lines(self) -> LineSource | None:
+    def lines(self) -> SourceLines | None:
         """Source lines by the target's debug info, None where it has none."""
-        return cast("LineSource | None", getattr(self.optional_target, "lines", None))
+        return None if self.optional_target is None else self.optional_target.lines
 
     @property
     def image(self) -> str | None:
@@ -114,7 +113,7 @@ class Kernel:
     @property
     def code(self) -> str | None:
         """Path of the stripped kernel image, None where :attr:`image` has the code."""
-        return cast("str | None", getattr(self.optional_target, "code", None))
+        return None if self.optional_target is None else self.optional_target.code
 
     @property
     def modules(self) -> tuple[LoadedModule, ...] | None:
@@ -125,8 +124,7 @@ class Kernel:
     @property
     def module_files(self) -> Mapping[str, str]:
         """The files of loaded modules that are at hand, by build ID."""
-        find = getattr(self.lines, "loaded_files", None)
-        return {} if find is None else find()
+        return {} if self.lines is None else self.lines.loaded_files()
 
     @cached_property
     def symbolizer(self) -> Symbolizer | None:

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from kcovdbg.abi.address import pc_of
 from kcovdbg.elf.compile_units import read_comp_dir
@@ -20,31 +19,11 @@ from kcovdbg.records.pc_names import LocationCache, OtherCode
 from kcovdbg.symbols.coverage_points import points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
-from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
-from kcovdbg.target.protocol import Target
+from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer
+from kcovdbg.target.protocol import SourceLines, Target
 
 
-class LineSource(Modules, Protocol):
-    """Source lines of a target: its attribute ``lines``, where it has one."""
-
-    @property
-    def image(self) -> str | None:
-        """Path of the kernel image with debug info."""
-
-    def frames_at(self, address: int) -> Sequence[Frame]:
-        """Return the frames at an address in the running kernel; empty where debug info lacks it."""
-
-    def has_function(self, name: str) -> bool:
-        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
-
-    def module_files(self) -> Iterator[str]:
-        """Yield the source files of loaded modules, some more than once."""
-
-    def loaded_modules(self) -> tuple[LoadedModule, ...]:
-        """Return where the code of loaded modules is."""
-
-
-def make_symbolizer(target: Target, lines: LineSource | None, code: str | None, table_file: str | None) -> Symbolizer:
+def make_symbolizer(target: Target, lines: SourceLines | None, code: str | None, table_file: str | None) -> Symbolizer:
     """Return the symbolizer of a kernel; where its build has no table yet, one is made in the background.
 
     :param code: path of its stripped image, None where that of ``lines`` has the code.
@@ -94,7 +73,7 @@ class TargetCode(OtherCode):
     :param lines: of its modules, None where it has no debug info.
     """
 
-    def __init__(self, target: Target, lines: LineSource | None) -> None:
+    def __init__(self, target: Target, lines: SourceLines | None) -> None:
         self._target = target
         self._lines = lines
 

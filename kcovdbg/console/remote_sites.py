@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from kcovdbg.abi.handle import START
 from kcovdbg.console.context import Context
-from kcovdbg.console.kernel_names import LineSource
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.symbols.remote_calls import CodeRange, RemoteCall
+from kcovdbg.target.protocol import SourceLines
 
 
 class RemoteSites(NamedTuple):
@@ -31,21 +31,18 @@ def find_remote_sites(context: Context) -> RemoteSites:
     target, calls = context.target, context.kernel.remote_calls
     found = [_locate(context.kernel.lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image]
     remarks: list[str] = []
-    code_ranges = getattr(context.kernel.lines, "code_ranges", None)
-    if code_ranges is None:
-        remarks.append("modules are not searched: this debugger does not know where their code is")
-    else:
-        for name, start, end in code_ranges():
-            in_module, missing = calls.of_module(CodeRange(name, start, end), target.read)
-            found += [_locate(context.kernel.lines, call, target.symbol_name(call.back - 1), name) for call in in_module]
-            if missing:
-                pages = "1 page" if missing == 1 else f"{missing} pages"
-                remarks.append(f"module {name}: {pages} of its code could not be read, and not searched")
+    lines = context.kernel.lines
+    for name, start, end in () if lines is None else lines.code_ranges():
+        in_module, missing = calls.of_module(CodeRange(name, start, end), target.read)
+        found += [_locate(lines, call, target.symbol_name(call.back - 1), name) for call in in_module]
+        if missing:
+            pages = "1 page" if missing == 1 else f"{missing} pages"
+            remarks.append(f"module {name}: {pages} of its code could not be read, and not searched")
     sites = [site for site in found if not site.function.startswith(START)]
     return RemoteSites(tuple(sorted(sites, key=lambda site: (site.file or "", site.line or 0, site.address))), tuple(remarks))
 
 
-def _locate(lines: LineSource | None, call: RemoteCall, symbol: str | None, module: str | None) -> RemoteSite:
+def _locate(lines: SourceLines | None, call: RemoteCall, symbol: str | None, module: str | None) -> RemoteSite:
     """Return the site of a call: the innermost function that is no wrapper."""
     frames = () if lines is None else tuple(lines.frames_at(call.back - 1))
     wrapper = call.name

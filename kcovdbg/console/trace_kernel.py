@@ -32,7 +32,7 @@ from kcovdbg.symbols.table_cache import open_table
 from kcovdbg.symbols.table_target import TableTarget
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.local_kernel import running_build_id
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.protocol import SourceLines, Target
 
 
 class ModuleFile(NamedTuple):
@@ -43,15 +43,13 @@ class ModuleFile(NamedTuple):
     """Of the file without compression."""
 
 
-class TraceModules:
+class TraceModules(SourceLines):
     """The modules of one build: where the first of its traces with records in each has it, which all are read for.
 
     :param headers: of the traces.
     :param files: of modules.
     :raises TargetError: when one of these cannot be used.
     """
-
-    image = None
 
     def __init__(self, headers: Iterable[TraceHeader], files: Iterable[ModuleFile]) -> None:
         self.loaded = _choose_modules(module for header in headers for module in header.recorded_modules)
@@ -85,10 +83,6 @@ class TraceModules:
     def loaded_modules(self) -> tuple[LoadedModule, ...]:
         """Return where the code of the modules is."""
         return self.loaded
-
-    def module_files(self) -> Iterator[str]:
-        """Yield nothing: which files the modules are from is unknown."""
-        yield from ()
 
     def name_at(self, address: int) -> str | None:
         """Return the name of the module that an instruction is in, None when it is in none."""

@@ -7,8 +7,7 @@ import platform
 
 from kcovdbg.errors import MissingSymbolError
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.symbolizer import Modules
-from kcovdbg.target.protocol import Symbol, Target
+from kcovdbg.target.protocol import SourceLines, Symbol, Target
 
 
 class TableTarget(Target):
@@ -23,13 +22,20 @@ class TableTarget(Target):
     big_endian = False
     release = "unknown"
 
-    def __init__(self, table: LocationTable, name: str, *, machine: str | None = None, lines: Modules | None = None) -> None:
+    def __init__(
+        self, table: LocationTable, name: str, *, machine: str | None = None, lines: SourceLines | None = None
+    ) -> None:
         self.name = name
         self.memory_problem = f"{name} is a location table"
         self.build_id = table.build_id
         self.machine = machine or platform.machine()
-        self.lines = lines
+        self._lines = lines
         self._table = table
+
+    @property
+    def lines(self) -> SourceLines | None:
+        """Modules that traces have records in, None where none is known."""
+        return self._lines
 
     def symbol(self, name: str) -> Symbol:
         """Find a function by name.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
 
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError
+from kcovdbg.model.location import Frame, LoadedModule
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.target.connection import Connection, MachineState
 
@@ -113,6 +114,53 @@ class StackSource(Protocol):
         """Return the ``struct task_struct *`` that crashed the kernel, None when none did."""
 
 
+class SourceLines:
+    """Source lines and modules of a kernel; these know none."""
+
+    @property
+    def image(self) -> str | None:
+        """The path of the kernel's image with debug info, None when there is none."""
+        return None
+
+    def frames_at(self, address: int) -> Sequence[Frame]:
+        """Return the source location of an instruction, innermost frame first; empty when debug info does not cover it."""
+        del address
+        return ()
+
+    def has_function(self, name: str) -> bool:
+        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
+        raise NotImplementedError
+
+    def name_at(self, address: int) -> str | None:
+        """Return the name of the loaded module that an address is in, None when it is in none."""
+        raise NotImplementedError
+
+    def may_hold(self, address: int) -> bool:
+        """Return whether a module could be at an address."""
+        raise NotImplementedError
+
+    def code_at(self, address: int) -> tuple[str, int] | None:
+        """Return the name and the address of ``.text`` of the loaded module that an address is in, None when it is in none."""
+        del address
+        return None
+
+    def code_ranges(self) -> tuple[tuple[str, int, int], ...]:
+        """Return the code of loaded modules: name, start and end of each range."""
+        return ()
+
+    def loaded_modules(self) -> tuple[LoadedModule, ...]:
+        """Return where the code of loaded modules is."""
+        raise NotImplementedError
+
+    def loaded_files(self) -> Mapping[str, str]:
+        """Return the files of loaded modules that are at hand, by build ID."""
+        return {}
+
+    def module_files(self) -> Iterator[str]:
+        """Yield the source files of loaded modules, some more than once."""
+        return iter(())
+
+
 class Target:
     """A kernel that can be read.
 
@@ -143,6 +191,8 @@ class Target:
     """Damage of a dump, a line each; the notes have these lines as well."""
     memory_problem: str | None = None
     """Description of a target without memory, as in "vmlinux is a kernel image"; None where it has memory."""
+    code: str | None = None
+    """Path of the stripped image that has the kernel's code, None where the image with debug info has it."""
     connection: Connection = Connection()
     watchpoints: Watchpoints | None = None
     """Hardware watchpoints."""
@@ -151,6 +201,11 @@ class Target:
     def pointer_tag(self) -> int:
         """The bits of a pointer in the kernel's memory that are a tag, set in addresses; 0 in kernels without tags."""
         return 0
+
+    @property
+    def lines(self) -> SourceLines | None:
+        """Source lines and modules by the debug info."""
+        return None
 
     @property
     def stacks(self) -> StackSource | None:

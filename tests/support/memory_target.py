@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.target.connection import MachineState
-from kcovdbg.target.protocol import Member, SlabObject, Symbol, Target, Vma
+from kcovdbg.target.protocol import Member, SlabObject, SourceLines, Symbol, Target, Vma
 from kcovdbg.target.watchpoints import Watchpoints
 
 
@@ -66,6 +66,7 @@ class MemoryTarget(Target):
     memory_problem: str | None = None
     notes: Sequence[str] = ()
     damage: Sequence[str] = ()
+    lines: SourceLines | None = None
     vmas: MemoryVmas | None = None
     vmalloc: MemoryVmalloc | None = None
     slab: MemorySlab | None = None

@@ -216,6 +216,8 @@ def make_target(**values):
         "connection": Connection(),
         "notes": (),
         "damage": (),
+        "lines": None,
+        "code": None,
         "word_size": 8,
         "big_endian": False,
         "symbol": no_symbol,

@@ -89,7 +89,6 @@ class ImageTarget(ProgramTypes):
         self._modules = tuple(_lay_out_modules(modules, page_align(end) + _GAP))
         for module in self._modules:
             add_module(prog, module.loaded, module.path)
-        self.lines = ImageLines(prog, lambda: self._code)
 
     @property
     def files(self) -> Iterator[str]:
@@ -108,6 +107,11 @@ class ImageTarget(ProgramTypes):
             if address + size <= start + len(data):
                 return data[address - start : address - start + size]
         return super().read(address, size)
+
+    @cached_property
+    def lines(self) -> ImageLines:
+        """Source lines and modules of the files."""
+        return ImageLines(self.prog, lambda: self._code)
 
     @cached_property
     def _code(self) -> Sequence[LinkedCode]:

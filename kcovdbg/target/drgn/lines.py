@@ -13,6 +13,7 @@ import drgn
 from kcovdbg.errors import TargetError
 from kcovdbg.model.location import Frame, LoadedModule, is_code_section
 from kcovdbg.target.dump_file import working_path
+from kcovdbg.target.protocol import SourceLines
 
 
 def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
@@ -62,7 +63,7 @@ def open_image(path: str | os.PathLike[str], start: int, end: int, platform: drg
 _MODULE_REACH: Final = 1 << 31
 
 
-class DrgnLines:
+class DrgnLines(SourceLines):
     """Source lines and modules of a Program.
 
     :param prog: with the kernel's debug info loaded.
@@ -73,7 +74,6 @@ class DrgnLines:
 
     @property
     def image(self) -> str | None:
-        """The path of the kernel's image with debug info, None when there is none."""
         kernel = self._kernel
         return None if kernel is None else working_path(kernel.debug_file_path or kernel.loaded_file_path)
 
@@ -86,7 +86,6 @@ class DrgnLines:
             return next((module for module in self._prog.modules() if isinstance(module, drgn.ExtraModule)), None)
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
-        """Return the source location of an instruction; empty when debug info does not cover it."""
         return frames_at(self._prog, address)
 
     def _module_at(self, address: int) -> drgn.RelocatableModule | None:
@@ -97,18 +96,15 @@ class DrgnLines:
         return module if isinstance(module, drgn.RelocatableModule) else None
 
     def name_at(self, address: int) -> str | None:
-        """Return the name of the loaded module that an address is in, None when it is in none."""
         module = self._module_at(address)
         return None if module is None else module.name
 
     def code_at(self, address: int) -> tuple[str, int] | None:
-        """Return the name and the address of ``.text`` of the loaded module that an address is in, None when it is in none."""
         module = self._module_at(address)
         sections = getattr(module, "section_addresses", {})
         return (module.name, int(sections[".text"])) if module is not None and ".text" in sections else None
 
     def code_ranges(self) -> tuple[tuple[str, int, int], ...]:
-        """Return the code of loaded modules: name, start and end of each range."""
         found: list[tuple[str, int, int]] = []
         for module in self._prog.modules():
             sections = getattr(module, "section_addresses", {})
@@ -119,7 +115,6 @@ class DrgnLines:
         return tuple(found)
 
     def loaded_modules(self) -> tuple[LoadedModule, ...]:
-        """Return where the code of loaded modules is."""
         found: list[LoadedModule] = []
         for module in self._prog.modules():
             sections = getattr(module, "section_addresses", {})
@@ -130,7 +125,6 @@ class DrgnLines:
         return tuple(found)
 
     def has_function(self, name: str) -> bool:
-        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
         try:
             self._prog.function(name)
         except LookupError:
@@ -138,14 +132,12 @@ class DrgnLines:
         return True
 
     def module_files(self) -> Iterator[str]:
-        """Yield the source files of loaded modules, some more than once."""
         ranges = [(start, end) for _, start, end in self.code_ranges()]
         for symbol in self._prog.symbols() if ranges else ():
             if any(start <= symbol.address < end for start, end in ranges):
                 yield from (frame.file for frame in self.frames_at(symbol.address) if frame.file is not None)
 
     def loaded_files(self) -> dict[str, str]:
-        """Return the files of loaded modules that are at hand, by build ID."""
         modules = [module for module in self._prog.modules() if not isinstance(module, drgn.MainModule) and module.build_id]
         paths = [working_path(module.debug_file_path or module.loaded_file_path) for module in modules]
         return {module.build_id.hex(): path for module, path in zip(modules, paths, strict=True) if path is not None}
