@@ -13,8 +13,7 @@ from kcovdbg.console.column import BOOL, LIST, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Fields, Lines, Renderable
-from kcovdbg.crash.crash_log import CrashReport, end_lines, find_report
-from kcovdbg.crash.crash_summary import LOG_RECORDS
+from kcovdbg.crash.crash_log import LOG_RECORDS, CrashReport, end_lines, find_report
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import KernelLog, LogRecord
 from kcovdbg.series import table

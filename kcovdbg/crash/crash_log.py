@@ -12,6 +12,8 @@ from kcovdbg.console.renderable import Line, wrap_line
 from kcovdbg.console.text import escape
 from kcovdbg.model.log_record import LogRecord
 
+LOG_RECORDS: Final = 4000
+"""How many of the newest records of the kernel's log are searched for a crash."""
 # The first lines of reports, by what prints them.
 _TITLE: Final = re.compile(
     # arch/x86/mm/fault.c, mm/kasan, mm/kmsan, kernel/kcsan, kernel/locking; kernel/watchdog.c; kernel/rcu/tree_stall.h

@@ -6,11 +6,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kcovdbg.console.context import Context
 from kcovdbg.console.wording import syscall_text
-from kcovdbg.crash.crash_log import CrashReport, find_report
+from kcovdbg.crash.crash_log import LOG_RECORDS, CrashReport, find_report
 from kcovdbg.crash.crash_point import find_fault, find_origin
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import LogRecord
@@ -20,9 +20,6 @@ from kcovdbg.model.task import Role, Task
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.printk_log import read_kernel_log
 from kcovdbg.walk.state import StateReader
-
-LOG_RECORDS: Final = 4000
-"""How many of the newest records of the kernel's log are searched for a crash."""
 
 
 class CrashedTask(NamedTuple):

@@ -29,9 +29,10 @@ from kcovdbg.target.drgn.program_memory import (
     open_empty_program,
     physical_memory,
     platform_of,
+    read_vmcoreinfo,
 )
 from kcovdbg.target.drgn.programs import VMCOREINFO_HINT, VMLINUX_HINT, find_image, load_symbols, make_target
-from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
+from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, Stub
 from kcovdbg.target.stub_kernel import MismatchError, NotBootedError, ReadMemory, find_offset

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import drgn
-from drgn.helpers.linux.mm import follow_phys, phys_to_virt
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.elf.file import ElfFile
@@ -27,7 +26,7 @@ from kcovdbg.elf.header import (
     parse_vmcoreinfo,
 )
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.target.drgn.drgn_messages import collect_warnings, walking
+from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, collect_warnings, walking
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.pointer import UPPER_HALF_START
@@ -156,6 +155,14 @@ def _refuse(address: int, size: int) -> bytes:
     raise ReadError("not a kernel address", address)
 
 
+def read_vmcoreinfo(prog: drgn.Program) -> dict[str, str]:
+    """Return the lines ``KEY=value`` of the kernel's VMCOREINFO; empty when it has none."""
+    try:
+        return parse_vmcoreinfo(prog["VMCOREINFO"].string_())
+    except WALK_ERRORS:
+        return {}
+
+
 def is_walked(prog: drgn.Program) -> bool:
     """Return whether kcovdbg walks the page tables, as drgn does not for this machine."""
     return prog.platform is not None and prog.platform.arch == drgn.Architecture.RISCV64
@@ -166,6 +173,8 @@ def translate(prog: drgn.Program, address: int) -> int | None:
     try:
         if is_walked(prog):
             return _page_tables(prog).translate(address)
+        from drgn.helpers.linux.mm import follow_phys
+
         return int(follow_phys(prog["init_mm"].address_of_(), address))
     except _ERRORS:
         return None
@@ -179,6 +188,8 @@ def direct_map_start(prog: drgn.Program) -> int | None:
         return find_direct_map(parse_vmcoreinfo(prog["VMCOREINFO"].string_()))
     try:
         with walking("the direct map"):
+            from drgn.helpers.linux.mm import phys_to_virt
+
             return int(phys_to_virt(prog, 0))
     except (ReadError, NotImplementedError):
         return None

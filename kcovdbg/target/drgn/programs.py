@@ -38,13 +38,20 @@ from kcovdbg.target.debug_files import (
     unpack_symbols,
 )
 from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line, reading_debug_info
-from kcovdbg.target.drgn.program_memory import add_kernel_memory, add_memory, open_empty_program, physical_memory, platform_of
-from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
+from kcovdbg.target.drgn.program_memory import (
+    add_kernel_memory,
+    add_memory,
+    open_empty_program,
+    physical_memory,
+    platform_of,
+    read_vmcoreinfo,
+)
 from kcovdbg.target.dump_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 
 if TYPE_CHECKING:
     from kcovdbg.target.arm64_kernel import TranslationRegisters
     from kcovdbg.target.drgn.image_target import ImageTarget
+    from kcovdbg.target.drgn.target import DrgnTarget
     from kcovdbg.target.stub_kernel import CpuRegisters, ReadMemory
 
 VMLINUX_HINT: Final = (
@@ -411,6 +418,8 @@ def make_target(
     :param dump: its path, as the user gave it.
     :raises TargetError: when its memory cannot be read.
     """
+    from kcovdbg.target.drgn.target import DrgnTarget
+
     given = [*filter(None, (dump,)), *(file.name for file in files)]
     try:
         return DrgnTarget(

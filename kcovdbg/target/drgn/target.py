@@ -15,11 +15,11 @@ from drgn.helpers.linux.percpu import per_cpu_ptr
 from drgn.helpers.linux.pid import find_task
 
 from kcovdbg.abi.address import word_mask
-from kcovdbg.elf.header import NT_PRSTATUS, parse_notes, parse_vmcoreinfo
+from kcovdbg.elf.header import NT_PRSTATUS, parse_notes
 from kcovdbg.errors import GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, walking
-from kcovdbg.target.drgn.program_memory import UPPER_HALF, exclude_per_cpu_data
+from kcovdbg.target.drgn.program_memory import UPPER_HALF, exclude_per_cpu_data, read_vmcoreinfo
 from kcovdbg.target.drgn.program_types import ProgramTypes
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.pointer import UPPER_HALF_START, find_pointer_tag
@@ -242,11 +242,3 @@ def _find_build_id(prog: drgn.Program) -> str | None:
     if build_id is not None:
         return bytes(build_id).hex()
     return read_vmcoreinfo(prog).get("BUILD-ID")
-
-
-def read_vmcoreinfo(prog: drgn.Program) -> dict[str, str]:
-    """Return the lines ``KEY=value`` of the kernel's VMCOREINFO; empty when it has none."""
-    try:
-        return parse_vmcoreinfo(prog["VMCOREINFO"].string_())
-    except WALK_ERRORS:
-        return {}
