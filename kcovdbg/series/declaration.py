@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from kcovdbg.abi.generations import KCOV, TASK, Era
 from kcovdbg.abi.mode import PREFIX, Mode
 from kcovdbg.abi.record import Codec, Encoding
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState
 from kcovdbg.model.remote import TASK_LIST, Area
@@ -197,6 +199,7 @@ class Device:
 BufferReader: TypeAlias = Callable[[str, int], "Buffer | None"]
 """Reads a buffer by its name, of so many words at most; None if it cannot be read, or is too long to be checked."""
 
+_T = TypeVar("_T")
 READ_PARTS: Final = Part.TASKS | Part.OBJECTS | Part.SAVED | Part.CURRENT
 """The parts of the State that a ``read`` hook is given."""
 
@@ -210,10 +213,15 @@ class SeriesState(NamedTuple):
     """Lines on unreadable data."""
 
 
-def no_detection(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
-    """Recognize nothing: the series leaves no trace in the kernel's types."""
-    del target, enumerators
-    return None
+def read_known(read: Callable[[int], _T | None], keys: Iterable[int]) -> Mapping[int, _T]:
+    """Return what can be read for each key."""
+    found: dict[int, _T] = {}
+    for key in keys:
+        with suppress(KcovdbgError):
+            value = read(key)
+            if value is not None:
+                found[key] = value
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +235,8 @@ class Series:
     features: tuple[str, ...] = ()
     """All features that it may bring."""
     variants: tuple[Variant, ...] = ()
-    detect: Callable[[Target, Mapping[str, int]], Detection | None] = no_detection
-    """Look for it in a kernel's types, by its members and the enumerators of ``enum kcov_mode``."""
+    detect: Callable[[Target, Mapping[str, int]], Detection | None] | None = None
+    """Look for it in a kernel's types, by members and enumerators of ``enum kcov_mode``; None if types do not show it."""
     era: Era | None = None
     """Its own row of the table of generations, if its kernels are none of mainline's."""
     era_row: Variant | None = None

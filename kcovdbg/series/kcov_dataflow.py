@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from kcovdbg.abi.address import WORD_MASK
@@ -20,7 +21,7 @@ from kcovdbg.abi.mode import DeviceRequests, EnableRequest, Ioctl, Mode
 from kcovdbg.abi.record import Codec, Comparison, Encoding, RecordKind, Values, decode_comparison, signed_value
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.kcov import Kcov, name_kcov, name_task
+from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.series.declaration import BufferFacts, Detection, Device, DeviceSections, Encoded, Series, SeriesMember, Variant
@@ -222,20 +223,21 @@ def _devices(state: State) -> Iterator[DeviceState]:
     return (device for device in state.devices if device.name == DATAFLOW)
 
 
-def _sessions(state: State, *, remote: bool) -> Iterator[tuple[DeviceSession, Kcov]]:
-    """Yield the sessions of one kind whose object can be read, with that object."""
+def _sessions(state: State, *, remote: bool) -> Iterator[tuple[DeviceSession, KcovFields]]:
+    """Yield the sessions of one kind whose object can be read, with that object's fields."""
     for device in _devices(state):
         for session in device.sessions:
             its = device.objects.get(session.kcov or 0)
             if session.depth is not None and bool(session.depth) is remote and its is not None and its.fields is not None:
-                yield session, its
+                yield session, its.fields
 
 
-def _objects(state: State) -> Iterator[tuple[DeviceState, int, Kcov]]:
+def _objects(state: State) -> Iterator[tuple[DeviceState, Kcov, KcovFields]]:
+    """Yield the objects that can be read."""
     for device in _devices(state):
-        for address, kcov in device.objects.items():
+        for kcov in device.objects.values():
             if kcov.fields is not None:
-                yield device, address, kcov
+                yield device, kcov, kcov.fields
 
 
 def _name_object(address: int) -> str:
@@ -251,197 +253,162 @@ def _shown(session: DeviceSession) -> tuple[tuple[str, str], ...]:
     )
 
 
-_SINCE: Final = "posted series of 2026 with kcov_dataflow in its own file"
+def _violation(
+    state: State, about: str, message: str, shown: tuple[tuple[str, str], ...], *tasks: int, anybody: bool = False
+) -> Violation:
+    """Return a violation as certain as what was read of the device."""
+    return Violation(about, message, shown, *state.doubt(Source.DEVICES), tasks=tasks, anybody=anybody)
 
 
-@Rule(
+_IN_FLIGHT: Final = "its file may be in flight between sockets"
+_rule = partial(Rule, since="posted series of 2026 with kcov_dataflow in its own file", features=(OBJECTS,))
+
+
+@_rule(
     "T14",
     Severity.ERROR,
     "the object that a task traces data flow for is enabled for the task, and has the task's area and size",
-    since=_SINCE,
     guaranteed_by="kcov_dataflow's ioctl",
     consequence="Data flow is recorded into another task's buffer, or past its end.",
     needs=Part.DEVICES | Part.TASKS,
-    features=(OBJECTS,),
     detail="Inside a remote section of that device the area is another one: rule D1.",
 )
 def _check_dataflow(state: State) -> Iterator[Violation]:
-    for mine, kcov in _sessions(state, remote=False):
-        its = kcov.fields
-        assert its is not None
-        about, tasks = name_task(mine), (mine.task,)
+    for mine, its in _sessions(state, remote=False):
         if its.task is not None and its.task != mine.task:
             message = f"its kcov_df {mine.kcov:#x} is enabled for {its.task:#x}"
-            yield Violation(about, message, (*_shown(mine), ("t", hex(its.task))), *state.doubt(Source.DEVICES), tasks=tasks)
+            yield _violation(state, name_task(mine), message, (*_shown(mine), ("t", hex(its.task))), mine.task)
             continue
         for name, one, other in (("area", mine.area, its.area), ("size", mine.size, its.size)):
             if one is not None and other is not None and one != other:
                 message = f"its kcov_df_{name} is {one:#x}, but kcov_df {mine.kcov:#x} has {other:#x}"
-                yield Violation(about, message, (*_shown(mine), (name, hex(other))), *state.doubt(Source.DEVICES), tasks=tasks)
+                yield _violation(state, name_task(mine), message, (*_shown(mine), (name, hex(other))), mine.task)
 
 
-@Rule(
+@_rule(
     "D1",
     Severity.ERROR,
     "a remote session records data flow into an area of its own, of 2^20 words",
-    since=_SINCE,
     guaranteed_by="kcov_df_remote_start()",
     consequence="Sections that run at once overwrite each other's records, or memory behind the area.",
     needs=Part.DEVICES | Part.TASKS,
-    features=(OBJECTS,),
 )
 def _check_remote_area(state: State) -> Iterator[Violation]:
     users: dict[int, DeviceSession] = {}
-    doubt = state.doubt(Source.DEVICES)
-    for mine, kcov in _sessions(state, remote=True):
-        assert kcov.fields is not None
-        about = name_task(mine)
-        if mine.area and mine.area == kcov.fields.area:
-            yield Violation(
-                about,
-                f"its kcov_df_area is the buffer of {_name_object(mine.kcov or 0)}",
-                _shown(mine),
-                *doubt,
-                tasks=(mine.task,),
-            )
+    for mine, its in _sessions(state, remote=True):
+        about, shown = name_task(mine), _shown(mine)
+        if mine.area and mine.area == its.area:
+            message = f"its kcov_df_area is the buffer of {_name_object(its.address)}"
+            yield _violation(state, about, message, shown, mine.task)
         elif mine.size != _SECTIONS.area_words:
-            yield Violation(
-                about, f"its kcov_df_size is {mine.size}, not {_SECTIONS.area_words}", _shown(mine), *doubt, tasks=(mine.task,)
-            )
+            message = f"its kcov_df_size is {mine.size}, not {_SECTIONS.area_words}"
+            yield _violation(state, about, message, shown, mine.task)
         other = users.setdefault(mine.area or 0, mine)
         if other is not mine:
-            yield Violation(
-                about, f"{name_task(other)} records into the same area", _shown(mine), *doubt, tasks=(mine.task, other.task)
-            )
+            message = f"{name_task(other)} records into the same area"
+            yield _violation(state, about, message, shown, mine.task, other.task)
 
 
-@Rule(
+@_rule(
     "D2",
     Severity.ERROR,
     "an object's reference count is its file, its task, and its remote sessions",
-    since=_SINCE,
     guaranteed_by="kcov_df_put()",
     consequence="The object leaks, or is freed while it is used.",
     needs=Part.DEVICES,
-    features=(OBJECTS,),
 )
 def _check_refcount(state: State) -> Iterator[Violation]:
-    for _, address, kcov in _objects(state):
-        assert kcov.fields is not None
-        refcount = kcov.fields.refcount
+    for _, kcov, fields in _objects(state):
+        refcount = fields.refcount
         if refcount is None or refcount == kcov.counted:
             continue
         shown = values(refcount=refcount, counted=kcov.counted)
-        hidden = refcount > kcov.counted and not any(reference.file for reference in kcov.references)
-        certainty, reason = state.doubt(Source.DEVICES)
-        if hidden:
-            certainty, reason = Certainty.UNSURE, "its file may be in flight between sockets"
         message = f"refcount is {refcount}, found {kcov.counted} references"
-        yield Violation(_name_object(address), message, shown, certainty, reason, anybody=True)
+        found = _violation(state, _name_object(fields.address), message, shown, anybody=True)
+        is_hidden = refcount > kcov.counted and not any(reference.file for reference in kcov.references)
+        yield replace(found, certainty=Certainty.UNSURE, reason=_IN_FLIGHT) if is_hidden else found
 
 
-@Rule(
+@_rule(
     "D3",
     Severity.ERROR,
     "an object with a remote handle is in the hash once, under that handle; one without is not in it",
-    since=_SINCE,
     guaranteed_by="kcov_df_remote_lock",
     consequence="Sections record for an object that was freed, or not at all.",
     needs=Part.DEVICES,
-    features=(OBJECTS,),
 )
 def _check_handles(state: State) -> Iterator[Violation]:
-    certainty, reason = state.doubt(Source.DEVICES)
-    for device, address, _ in _objects(state):
-        handle = device.published.get(address)
+    for device, _, fields in _objects(state):
+        handle = device.published.get(fields.address)
         if handle is None:
             continue
-        found = [entry.handle for entry in device.handles if entry.kcov == address]
+        found = [entry.handle for entry in device.handles if entry.kcov == fields.address]
         if found != ([handle] if handle else []):
             listed = ", ".join(hex(one or 0) for one in found) or "none"
             message = f"remote_handle is {handle:#x}, but the hash has {listed} for it"
-            yield Violation(_name_object(address), message, values(remote_handle=Hex(handle)), certainty, reason)
+            yield _violation(state, _name_object(fields.address), message, values(remote_handle=Hex(handle)))
 
 
-@Rule(
+@_rule(
     "D4",
     Severity.ERROR,
     "an object with a remote handle is not enabled for a task",
-    since=_SINCE,
     guaranteed_by="kcov_dataflow's ioctl",
     consequence="The task and remote sections write the buffer at once.",
     needs=Part.DEVICES,
-    features=(OBJECTS,),
 )
 def _check_one_writer(state: State) -> Iterator[Violation]:
-    for device, address, kcov in _objects(state):
-        assert kcov.fields is not None
-        handle, task = device.published.get(address), kcov.fields.task
+    for device, _, fields in _objects(state):
+        handle, task = device.published.get(fields.address), fields.task
         if handle and task:
-            shown = values(remote_handle=Hex(handle), t=Hex(task))
-            yield Violation(
-                _name_object(address),
-                f"it has handle {handle:#x} and is enabled for {task:#x}",
-                shown,
-                *state.doubt(Source.DEVICES),
-            )
+            message = f"it has handle {handle:#x} and is enabled for {task:#x}"
+            yield _violation(state, _name_object(fields.address), message, values(remote_handle=Hex(handle), t=Hex(task)))
 
 
-@Rule(
+@_rule(
     "D5",
     Severity.ERROR,
     "the number of free areas is the length of their list",
-    since=_SINCE,
     guaranteed_by="kcov_df_remote_lock",
     consequence="Areas leak, or the list is damaged.",
     needs=Part.DEVICES,
-    features=(OBJECTS,),
 )
 def _check_free_areas(state: State) -> Iterator[Violation]:
     for device in _devices(state):
         length = len(device.idle_areas)
         if device.idle_count is not None and device.idle_count != length:
             message = f"{_SECTIONS.idle_count} is {device.idle_count}, the list has {length}"
-            yield Violation(
-                _SECTIONS.idle_list, message, values(**{_SECTIONS.idle_count: device.idle_count}), *state.doubt(Source.DEVICES)
-            )
+            yield _violation(state, _SECTIONS.idle_list, message, values(**{_SECTIONS.idle_count: device.idle_count}))
 
 
-@Rule(
+@_rule(
     "D6",
     Severity.ERROR,
     "the task that an object is enabled for traces data flow for it",
-    since=_SINCE,
     guaranteed_by="kcov_dataflow's ioctl",
     consequence="Nothing is recorded, and nobody else can enable the object.",
     needs=Part.DEVICES | Part.TASKS,
-    features=(OBJECTS,),
 )
 def _check_enabled_task(state: State) -> Iterator[Violation]:
-    for device, address, kcov in _objects(state):
-        assert kcov.fields is not None
-        task = kcov.fields.task
-        if not task or any(session.task == task and session.kcov in (address, None) for session in device.sessions):
+    for device, _, fields in _objects(state):
+        task, about = fields.task, _name_object(fields.address)
+        if not task or any(session.task == task and session.kcov in (fields.address, None) for session in device.sessions):
             continue
-        fields = state.task_by_address.get(task)
-        if fields is None:
-            yield Violation(
-                _name_object(address), f"its t {task:#x} is on no task list", values(t=Hex(task)), *state.doubt(Source.DEVICES)
-            )
+        owner = state.task_by_address.get(task)
+        if owner is None:
+            yield _violation(state, about, f"its t {task:#x} is on no task list", values(t=Hex(task)))
             continue
-        message = f"it is enabled for {name_task(fields)}, which does not trace for it"
-        yield Violation(_name_object(address), message, values(t=Hex(task)), *state.doubt(Source.DEVICES), tasks=(task,))
+        message = f"it is enabled for {name_task(owner)}, which does not trace for it"
+        yield _violation(state, about, message, values(t=Hex(task)), task)
 
 
-@Rule(
+@_rule(
     "D7",
     Severity.ERROR,
     "every buffer and area that the device allocated belongs to an object, a section or the list of free areas",
-    since=_SINCE,
     guaranteed_by="kcov_df_put(), kcov_df_remote_stop()",
     consequence="The memory stays allocated until the next boot.",
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
-    features=(OBJECTS,),
 )
 def _check_leaks(state: State) -> Iterator[Violation]:
     certainty, reason = state.doubt(Source.DEVICES, Source.TASKS)
@@ -456,40 +423,36 @@ def _check_leaks(state: State) -> Iterator[Violation]:
             if buffer.start not in used:
                 message = f"{buffer.caller}() allocated it with {buffer.size} bytes, but no object refers to it"
                 shown = values(area=Hex(buffer.start), size=buffer.size)
-                in_flight = "its file may be in flight between sockets"
-                yield Violation(f"buffer {buffer.start:#x}", message, shown, Certainty.UNSURE, in_flight, anybody=True)
+                yield Violation(f"buffer {buffer.start:#x}", message, shown, Certainty.UNSURE, _IN_FLIGHT, anybody=True)
 
 
-@Rule(
+@_rule(
     "D8",
     Severity.ERROR,
     "a free area is a vmalloc area of 2^20 words, is listed once, and is not in use",
-    since=_SINCE,
     guaranteed_by="kcov_df_remote_lock",
     consequence="Two sections, or a section and another owner, write into the same memory.",
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
-    features=(OBJECTS,),
 )
 def _check_free_memory(state: State) -> Iterator[Violation]:
     allocated = None if state.vmalloc is None else {area.start: area for area in state.allocated_by(_SECTIONS.allocator)}
-    doubt = state.doubt(Source.DEVICES)
     for device in _devices(state):
         users = {session.area: session for session in device.sessions}
         for address, times in Counter(device.idle_areas).items():
             about, shown = f"area {address:#x}", values(area=Hex(address))
             user = users.get(address)
             if user is not None:
-                yield Violation(about, f"it is free, but {name_task(user)} uses it", shown, *doubt, tasks=(user.task,))
+                yield _violation(state, about, f"it is free, but {name_task(user)} uses it", shown, user.task)
             if times > 1:
-                yield Violation(about, f"it is listed {times} times", shown, *doubt)
+                yield _violation(state, about, f"it is listed {times} times", shown)
             if allocated is None:
                 continue
             found = allocated.get(address)
             if found is None:
-                yield Violation(about, f"it is free, but {_SECTIONS.allocator}() did not allocate it", shown, *doubt)
+                yield _violation(state, about, f"it is free, but {_SECTIONS.allocator}() did not allocate it", shown)
             elif found.size < 8 * _SECTIONS.area_words:
                 message = f"it is free, but has {found.size} bytes, not {8 * _SECTIONS.area_words}"
-                yield Violation(about, message, (*shown, ("size", str(found.size))), *doubt)
+                yield _violation(state, about, message, (*shown, ("size", str(found.size))))
 
 
 def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:

@@ -19,7 +19,7 @@ from kcovdbg.series import (
     unique_enable,
     unique_maps,
 )
-from kcovdbg.series.declaration import Detection, Device, ModeFlag, SecondBuffer, Series, no_detection
+from kcovdbg.series.declaration import Detection, Device, ModeFlag, SecondBuffer, Series
 from kcovdbg.target.protocol import Target
 
 SERIES: tuple[Series, ...] = (
@@ -37,7 +37,7 @@ def detect_series(target: Target, enumerators: Mapping[str, int]) -> tuple[tuple
 
     :param enumerators: ``enum kcov_mode``.
     """
-    found = ((series, series.detect(target, enumerators)) for series in SERIES)
+    found = ((series, series.detect(target, enumerators)) for series in SERIES if series.detect is not None)
     return tuple((series, detection) for series, detection in found if detection is not None)
 
 
@@ -184,7 +184,7 @@ class Traits:
     @property
     def flags(self) -> tuple[ModeFlag, ...]:
         """Flag bits of a task's mode word: of these series, and of those that types do not show."""
-        known = (series for series in SERIES if series in self.series or series.detect is no_detection)
+        known = (series for series in SERIES if series in self.series or series.detect is None)
         return tuple(flag for series in known for flag in series.flags)
 
     def size_limit(self, word_size: int) -> int:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import KCOV, PERCPU, TASK
 from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.abi.record import GUESS_WORDS, Codec, Encoding, RecordKind, make_encoding
-from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_kcov
 from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, session_violation, values
@@ -25,6 +25,7 @@ from kcovdbg.series.declaration import (
     SeriesMember,
     SeriesState,
     Variant,
+    read_known,
 )
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member
@@ -95,45 +96,29 @@ class ExtFlags(NamedTuple):
 
 def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
     del read_buffer
-
-    def read(type_name: str, address: int) -> int | None:
-        try:
-            return read_flag(target, type_name, address)
-        except KcovdbgError:
-            return None
-
-    def read_cpu(cpu: int) -> int | None:
-        try:
-            return read(PERCPU, target.per_cpu("kcov_percpu_data", cpu))
-        except KcovdbgError:
-            return None
-
-    def known(flags: Iterable[tuple[int, int | None]]) -> Mapping[int, int]:
-        return {key: flag for key, flag in flags if flag is not None}
-
     return SeriesState(
         ExtFlags(
-            tasks=known((task.fields.address, read(TASK, task.fields.address)) for task in state.tasks),
-            cpus=known((saved.cpu, read_cpu(saved.cpu)) for saved in state.cpu_states),
-            kcovs=known((address, read(KCOV, address)) for address in state.kcovs),
+            tasks=read_known(partial(read_flag, target, TASK), (task.fields.address for task in state.tasks)),
+            cpus=read_known(
+                lambda cpu: read_flag(target, PERCPU, target.per_cpu("kcov_percpu_data", cpu)),
+                (saved.cpu for saved in state.cpu_states),
+            ),
+            kcovs=read_known(partial(read_flag, target, KCOV), state.kcovs),
         )
     )
 
 
-_EXTENDED: Final = (EXT_RECORDS,)
-_SINCE: Final = "posted series of 2026 with KCOV_TRACE_PC_EXT"
+_rule = partial(Rule, since="posted series of 2026 with KCOV_TRACE_PC_EXT", features=(EXT_RECORDS,))
 _NEEDS: Final = Part.SERIES | READ_PARTS
 
 
-@Rule(
+@_rule(
     "F1",
     Severity.ERROR,
     "records have a type in mode TRACE_PC only",
-    since=_SINCE,
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE), kcov_start()",
     consequence="Readers decode records in the wrong format.",
     needs=_NEEDS,
-    features=_EXTENDED,
     detail="An object that is disabled keeps the flag, and so does a task whose section has ended.",
 )
 def _check_modes(state: State) -> Iterator[Violation]:
@@ -153,15 +138,13 @@ def _check_modes(state: State) -> Iterator[Violation]:
             yield session_violation(state, session, message, values(kcov_ext_format=1))
 
 
-@Rule(
+@_rule(
     "F2",
     Severity.ERROR,
     "a CPU's saved state has the flag for records with a type only while it holds a session",
-    since=_SINCE,
     guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
     consequence="After a softirq the session goes on in the wrong format.",
     needs=_NEEDS,
-    features=_EXTENDED,
 )
 def _check_saved(state: State) -> Iterator[Violation]:
     flags: ExtFlags = state.series[EXT_RECORDS]
@@ -176,15 +159,13 @@ def _check_saved(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_rule(
     "F3",
     Severity.ERROR,
     "the records of a session have a type exactly if its object's have one",
-    since=_SINCE,
     guaranteed_by="kcov_start()",
     consequence="Readers decode records in the wrong format.",
     needs=_NEEDS,
-    features=_EXTENDED,
     detail="A section of an earlier sequence has the format that its object had then.",
 )
 def _check_copies(state: State) -> Iterator[Violation]:
@@ -210,15 +191,13 @@ _TYPE_BYTES: Final = frozenset({0xFF, 0x00, 0x10})
 _REACH: Final = 1 << 31
 
 
-@Rule(
+@_rule(
     "B9",
     Severity.ERROR,
     "a record with a type is a block, an entry or an exit, and in code",
-    since=_SINCE,
     guaranteed_by="__sanitizer_cov_trace_pc(), __sanitizer_cov_trace_pc_entry(), __sanitizer_cov_trace_pc_exit()",
     consequence="Readers that balance entries and exits build a wrong call tree.",
     needs=Part.BUFFERS | Part.TEXT,
-    features=_EXTENDED,
     detail="An exit without an entry before it is legal: its function was entered before the count was reset.",
 )
 def _check_types(state: State) -> Iterator[Violation]:

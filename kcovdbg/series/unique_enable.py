@@ -12,8 +12,9 @@ import contextlib
 import errno
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -25,7 +26,7 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Violation, session_violation, values
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import SavedState, Session
+from kcovdbg.model.task import Session
 from kcovdbg.series.declaration import (
     READ_PARTS,
     BufferFacts,
@@ -36,6 +37,7 @@ from kcovdbg.series.declaration import (
     SeriesMember,
     SeriesState,
     Variant,
+    read_known,
 )
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member, read_partly
@@ -135,34 +137,20 @@ class UniqueState(NamedTuple):
 
 def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
     del read_buffer
-
-    def read(type_name: str, address: int) -> KcovState | None:
-        try:
-            return read_kcov_state(target, type_name, address)
-        except KcovdbgError:
-            return None
-
-    def read_saved(saved: SavedState) -> KcovState | None:
-        try:
-            return None if saved.cpu is None else read(PERCPU, target.per_cpu("kcov_percpu_data", saved.cpu))
-        except KcovdbgError:
-            return None
-
-    def known(states: Iterable[tuple[int, KcovState | None]]) -> dict[int, KcovState]:
-        return {key: found for key, found in states if found is not None}
-
-    kcovs = known((address, read(KCOV, address)) for address in state.kcovs)
-    bitmaps = ((address, _read_bitmap(target, state, found, address)) for address, found in kcovs.items())
+    cpus = {saved.task: saved.cpu for saved in state.saved if saved.task is not None and saved.cpu is not None}
+    kcovs = read_known(partial(read_kcov_state, target, KCOV), state.kcovs)
     guards = highest = None
     with contextlib.suppress(KcovdbgError):
         highest = read_highest_guard(target)
         guards = read_guards(target)
     return SeriesState(
         UniqueState(
-            tasks=known((fields.address, read(TASK, fields.address)) for fields in state.task_fields),
-            saved=known((saved.task, read_saved(saved)) for saved in state.saved if saved.task is not None),
+            tasks=read_known(partial(read_kcov_state, target, TASK), (fields.address for fields in state.task_fields)),
+            saved=read_known(
+                lambda task: read_kcov_state(target, PERCPU, target.per_cpu("kcov_percpu_data", cpus[task])), cpus
+            ),
             kcovs=kcovs,
-            bitmaps={address: bits for address, bits in bitmaps if bits is not None},
+            bitmaps=read_known(lambda address: _read_bitmap(target, state, kcovs[address], address), kcovs),
             guards=guards,
             highest=highest,
         )
@@ -221,20 +209,20 @@ def _states(state: State) -> Iterator[_Found]:
             yield _Found(about, session.mode, read, (session.kcov,), (fields.address,))
 
 
-_UNIQUE: Final = (UNIQUE_BITMAP,)
-_RULES_SINCE: Final = "posted series of 2025 with KCOV_UNIQUE_ENABLE"
-_NEEDS: Final = Part.SERIES | READ_PARTS
+_rule = partial(
+    Rule,
+    since="posted series of 2025 with KCOV_UNIQUE_ENABLE",
+    needs=Part.SERIES | READ_PARTS,
+    features=(UNIQUE_BITMAP,),
+)
 
 
-@Rule(
+@_rule(
     "U1",
     Severity.ERROR,
     "the unique mode has a bitmap, at the start of the buffer, and no other mode has one",
-    since=_RULES_SINCE,
     guaranteed_by="kcov_ioctl() (KCOV_UNIQUE_ENABLE), kcov_reset()",
     consequence="Edges are marked outside of the bitmap, or not at all.",
-    needs=_NEEDS,
-    features=_UNIQUE,
 )
 def _check_bitmap(state: State) -> Iterator[Violation]:
     for found in _states(state):
@@ -247,15 +235,12 @@ def _check_bitmap(state: State) -> Iterator[Violation]:
             yield found.violation(f"its bitmap is at {bitmap:#x}, but its buffer starts at {area:#x}")
 
 
-@Rule(
+@_rule(
     "U2",
     Severity.ERROR,
     "bitmap and trace share the whole buffer: the trace begins where the bitmap ends",
-    since=_RULES_SINCE,
     guaranteed_by="kcov_ioctl() (KCOV_UNIQUE_ENABLE), kcov_reset()",
     consequence="Bitmap and records overwrite each other, or room is wasted.",
-    needs=_NEEDS,
-    features=_UNIQUE,
     detail="Without a bitmap the trace is the buffer.",
 )
 def _check_split(state: State) -> Iterator[Violation]:
@@ -274,15 +259,12 @@ def _check_split(state: State) -> Iterator[Violation]:
             yield found.violation(f"its trace is at {trace:#x}, but its bitmap ends at {expected:#x}")
 
 
-@Rule(
+@_rule(
     "U3",
     Severity.ERROR,
     "a local session has its object's trace and bitmap, and a task without an object has neither",
-    since=_RULES_SINCE,
     guaranteed_by="kcov_start(), kcov_stop()",
     consequence="The task marks edges in another buffer, or past the end of its own.",
-    needs=_NEEDS,
-    features=_UNIQUE,
 )
 def _check_copies(state: State) -> Iterator[Violation]:
     found = _unique(state)
@@ -312,15 +294,12 @@ def _check_copies(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_rule(
     "U4",
     Severity.WARNING,
     "a bitmap marks edges that have a number: from 1 to kcov_guard_max_index",
-    since=_RULES_SINCE,
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
     consequence="Marks name no edge: the coverage is wrong.",
-    needs=_NEEDS,
-    features=_UNIQUE,
 )
 def _check_marks(state: State) -> Iterator[Violation]:
     found = _unique(state)
@@ -341,15 +320,12 @@ def _check_marks(state: State) -> Iterator[Violation]:
         )
 
 
-@Rule(
+@_rule(
     "U5",
     Severity.ADVICE,
     "for each edge that a bitmap marks there is a record",
-    since=_RULES_SINCE,
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
     consequence="Coverage in the bitmap has no place in the order of records.",
-    needs=_NEEDS,
-    features=_UNIQUE,
     detail=(
         "There are more records than marks if numbers are beyond the bitmap. There are fewer if user space reset the count and "
         "not the bitmap: legal, but those edges are never recorded again. KCOV_RESET_TRACE resets both."
@@ -368,15 +344,12 @@ def _check_recorded(state: State) -> Iterator[Violation]:
         )
 
 
-@Rule(
+@_rule(
     "U6",
     Severity.ERROR,
     "each edge has a number of its own, at most kcov_guard_max_index",
-    since=_RULES_SINCE,
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
     consequence="Two edges share a mark: one of them is never recorded.",
-    needs=_NEEDS,
-    features=_UNIQUE,
     detail="The number of an edge that was not hit yet is 0. Only compilers that keep guards in a section of their own count.",
 )
 def _check_guards(state: State) -> Iterator[Violation]:

@@ -12,6 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -245,8 +246,7 @@ def _read_records(read: ReadMap, read_buffer: BufferReader) -> Buffer | None:
     return buffer if buffer is not None and buffer.address == read.map.area else None
 
 
-_MAPS: Final = (UNIQUE_MAPS,)
-_RULES_SINCE: Final = "posted series of January 2025"
+_rule = partial(Rule, since="posted series of January 2025", features=(UNIQUE_MAPS,))
 
 
 def _maps(state: State) -> tuple[ReadMap, ...]:
@@ -254,15 +254,13 @@ def _maps(state: State) -> tuple[ReadMap, ...]:
     return found
 
 
-@Rule(
+@_rule(
     "M1",
     Severity.ERROR,
     "an initialized object has both maps, with pool, memory and buffer, and the first one's buffer is the object's own",
-    since=_RULES_SINCE,
     guaranteed_by="kcov_map_init()",
     consequence="Recording faults, or writes into a buffer that user space does not read.",
     needs=Part.SERIES,
-    features=_MAPS,
 )
 def _check_whole(state: State) -> Iterator[Violation]:
     for found in _maps(state):
@@ -280,15 +278,13 @@ def _check_whole(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_rule(
     "M2",
     Severity.ERROR,
     "a map's buffer and memory are as long as the object's size requires",
-    since=_RULES_SINCE,
     guaranteed_by="kcov_map_init()",
     consequence="Entries or records are written past the end of their memory.",
     needs=Part.SERIES | Part.VMALLOC,
-    features=_MAPS,
 )
 def _check_room(state: State) -> Iterator[Violation]:
     if state.vmalloc is None:
@@ -307,15 +303,13 @@ def _check_room(state: State) -> Iterator[Violation]:
                 )
 
 
-@Rule(
+@_rule(
     "M3",
     Severity.ERROR,
     "a map's entries lie in its memory, each at the start of a piece of it",
-    since=_RULES_SINCE,
     guaranteed_by="kcov_map_add()",
     consequence="Looking up a PC reads memory that is no entry: the PC is recorded again, or never.",
     needs=Part.SERIES,
-    features=_MAPS,
     detail="Maps of objects that were never in a unique mode are not read: they are large, and empty.",
 )
 def _check_entries(state: State) -> Iterator[Violation]:
@@ -327,15 +321,13 @@ def _check_entries(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_rule(
     "M4",
     Severity.ERROR,
     "every piece of its memory that a map's pool gave out is an entry of the map",
-    since=_RULES_SINCE,
     guaranteed_by="kcov_map_add()",
     consequence="The PC of the lost piece is recorded again, and the memory is used up early.",
     needs=Part.SERIES | Part.TASKS | Part.CURRENT,
-    features=_MAPS,
     detail="The pool gives out the first free piece. A task that is recording may have one that is not in the map yet.",
 )
 def _check_pool(state: State) -> Iterator[Violation]:
@@ -354,15 +346,13 @@ def _check_pool(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_rule(
     "M5",
     Severity.WARNING,
     "a buffer of a unique mode has no more records than its map has entries",
-    since=_RULES_SINCE,
     guaranteed_by="kcov_map_add()",
     consequence="The buffer has records that the kernel did not write in this session.",
     needs=Part.SERIES,
-    features=_MAPS,
     detail="It may have fewer: entries stay when user space resets the count, and when the buffer is full.",
 )
 def _check_count(state: State) -> Iterator[Violation]:
@@ -373,15 +363,13 @@ def _check_count(state: State) -> Iterator[Violation]:
             yield found.violation(message, values(count=count, entries=entries), is_user=True)
 
 
-@Rule(
+@_rule(
     "M6",
     Severity.WARNING,
     "the records of a unique mode are entries of its map, and recorded once",
-    since=_RULES_SINCE,
     guaranteed_by="kcov_map_add()",
     consequence="Coverage is counted twice, or is not the kernel's.",
     needs=Part.SERIES,
-    features=_MAPS,
     detail="Only objects in their first session are checked: in a later one records of another mode may be left.",
 )
 def _check_records(state: State) -> Iterator[Violation]:
