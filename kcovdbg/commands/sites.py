@@ -26,7 +26,7 @@ from kcovdbg.console.column import (
 )
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.remote_sites import RemoteSites, find_remote_sites
+from kcovdbg.console.kernel_names import RemoteSites
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.writer import Format
 from kcovdbg.model.remote import RemoteHandle, RemoteSite
@@ -103,8 +103,8 @@ def _matches(row: _Row, word: str) -> bool:
 def _run(context: Context, args: Namespace) -> Table:
     if not context.layout.generation.has(Feature.REMOTE):
         return Table(_COLUMNS, (), empty="this kernel has no remote coverage", show=_SHOWN)
-    found = find_remote_sites(context)
     lack = context.target.memory_problem
+    found = context.kernel.find_remote_sites()
     problem = None if lack is None else f"which handles are registered is unknown: {lack}"
     handles = context.state(Part.REMOTE).handles if problem is None else ()
     notes = context.notes if problem is None else (problem,)

@@ -16,7 +16,6 @@ from kcovdbg.console.column import BOOL, LIST, NUMBER, PATH, Column, Meaning, Ro
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import STDOUT, binary_stdout, refuse_input
-from kcovdbg.console.remote_sites import find_remote_sites
 from kcovdbg.console.renderable import Fields, Lines, Renderable
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
@@ -159,7 +158,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     # The calls of modules are searched in memory, of which only those found are in the slice.
     sites: tuple[RemoteSite, ...] = ()
     with contextlib.suppress(KcovdbgError):
-        sites = tuple(site for site in find_remote_sites(context).sites if site.module is not None)
+        sites = tuple(site for site in context.kernel.find_remote_sites().sites if site.module is not None)
     recording, reading = record(target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites))
     if stream is not None:
         size = write_stream(stream, slice_content(recording), STDOUT)

@@ -17,12 +17,12 @@ from kcovdbg.model.location import Location
 from kcovdbg.walk.layout import Layout, detect_layout
 
 if TYPE_CHECKING:
+    from kcovdbg.console.kernel_names import RemoteSites
     from kcovdbg.model.location import LoadedModule
     from kcovdbg.model.state import PointProof
     from kcovdbg.records.pc_convention import PointSet
     from kcovdbg.records.pc_list import TraceKernel
     from kcovdbg.records.pc_names import LocationCache
-    from kcovdbg.symbols.remote_calls import RemoteCalls
     from kcovdbg.symbols.source_tree import SourceTree
     from kcovdbg.symbols.symbolizer import Symbolizer
     from kcovdbg.target.protocol import SourceLines, Target
@@ -67,7 +67,7 @@ class Kernel:
     @property
     def target_problem(self) -> str:
         """Why there is no :attr:`optional_target`."""
-        return "no kernel is given" if self._target_error is None else str(self._target_error)
+        return str(self._target_error)
 
     @property
     def names_problem(self) -> str:
@@ -162,12 +162,14 @@ class Kernel:
 
         return CodeProof(self.image, self.target.build_id, self.target.kaslr_offset, self.lines, code=self.code)
 
-    @cached_property
-    def remote_calls(self) -> RemoteCalls:
-        """The calls of the kernel that announce remote handles."""
-        from kcovdbg.symbols.remote_calls import RemoteCalls
+    def find_remote_sites(self) -> RemoteSites:
+        """Return the places in the kernel that announce remote handles.
 
-        return RemoteCalls(self.image, self.target.build_id, self.target.kaslr_offset, code=self.code)
+        :raises CapabilityError: when the kernel's image has no code that can be searched.
+        """
+        from kcovdbg.console.kernel_names import find_remote_sites
+
+        return find_remote_sites(self.target, self.lines, self.code)
 
     @cached_property
     def source(self) -> SourceTree:

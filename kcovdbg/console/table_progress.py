@@ -20,57 +20,12 @@ _TITLE: Final = "finding coverage points"
 _Found = TypeVar("_Found")
 
 
-class ProgressBar:
-    """A progress bar on a terminal; elsewhere a line that says what is waited for.
-
-    :param terminal: its standard error is written to.
-    :param is_quiet: whether to say nothing where that is not a terminal.
-    :param clock: returns the time in seconds.
-    """
-
-    def __init__(self, terminal: Terminal, *, is_quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = terminal.stderr
-        self._width = terminal.error_width
-        self._clock = clock
-        self._first: tuple[float, int] | None = None
-        self._shown = 0
-        if self._width is None and not is_quiet:
-            self._stream.write(f"kcovdbg: {_TITLE} of this build, once\n")
-            self._stream.flush()
-
-    def show(self, progress: Progress | None) -> None:
-        """Show how far the build is; None before its first part."""
-        if self._width is None:
-            return
-        text = self._text(progress)[: self._width - 1]
-        # Blanks work on every terminal, unlike escape sequences.
-        self._stream.write(f"\r{text}{' ' * (self._shown - len(text))}")
-        self._stream.flush()
-        self._shown = len(text)
-
-    def _text(self, progress: Progress | None) -> str:
-        if progress is None:
-            return f"{_TITLE} …"
-        now = self._clock()
-        if self._first is None:
-            # Parts that were there before are not of this build.
-            self._first = now, progress.done
-        start, before = self._first
-        filled = _BAR * progress.done // progress.total
-        text = f"{_TITLE} [{'#' * filled}{'-' * (_BAR - filled)}] {100 * progress.done // progress.total} %"
-        if progress.done == progress.total:
-            return f"{text}, writing the table"
-        if progress.done > before and now > start:
-            left = (now - start) / (progress.done - before) * (progress.total - progress.done)
-            text += f", {left:.0f} s left"
-        return text
-
-    def clear(self) -> None:
-        """Remove the bar."""
-        if self._shown:
-            self._stream.write(f"\r{' ' * self._shown}\r")
-            self._stream.flush()
-            self._shown = 0
+def _bar(progress: Progress | None) -> str:
+    if progress is None:
+        return f"{_TITLE} …"
+    filled = _BAR * progress.done // progress.total
+    text = f"{_TITLE} [{'#' * filled}{'-' * (_BAR - filled)}] {100 * progress.done // progress.total} %"
+    return f"{text}, writing the table" if progress.done == progress.total else text
 
 
 def _wait(
@@ -81,25 +36,34 @@ def _wait(
     *,
     is_quiet: bool = False,
 ) -> _Found | None:
-    """Wait until a table has been built.
+    """Wait until a table has been built, with a progress bar on the terminal's standard error.
 
     :param find: returns what is waited for, None while it is not there.
     :param patience: seconds.
-    :param is_quiet: as in :class:`ProgressBar`.
+    :param is_quiet: whether to say nothing where that is not a terminal.
     :return: None when it is not there in time.
     """
     found = find()
-    if found is not None:
-        return found
-    bar = ProgressBar(terminal, is_quiet=is_quiet)
+    stream, width = terminal.stderr, terminal.error_width
+    if found is None and width is None and not is_quiet:
+        stream.write(f"kcovdbg: {_TITLE} of this build, once\n")
+        stream.flush()
+    shown = 0
     end = time.monotonic() + patience
     try:
         while found is None and time.monotonic() < end:
-            bar.show(find_progress())
+            if width is not None:
+                text = _bar(find_progress())[: width - 1]
+                # Blanks work on every terminal, unlike escape sequences.
+                stream.write(f"\r{text}{' ' * (shown - len(text))}")
+                stream.flush()
+                shown = len(text)
             time.sleep(_STEP)
             found = find()
     finally:
-        bar.clear()
+        if shown:
+            stream.write(f"\r{' ' * shown}\r")
+            stream.flush()
     return found
 
 
@@ -109,7 +73,7 @@ def wait_for_table(
     """Wait until the table of a kernel has been built, or its build has failed.
 
     :param patience: seconds.
-    :param is_quiet: as in :class:`ProgressBar`.
+    :param is_quiet: whether to say nothing where standard error is not a terminal.
     :return: None where there is no table.
     """
 

@@ -35,7 +35,6 @@ from kcovdbg.console.column import (
 )
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.remote_sites import find_remote_sites
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import escape
 from kcovdbg.errors import CapabilityError, KcovdbgError
@@ -290,13 +289,13 @@ def _explain_work(context: Context, state: State, subject: str, question: str) -
     task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
     if task is not None:
         if is_background(task, state.stack(task.fields.address) or ()):
-            yield from explain_background(state, task, find_remote_sites(context).sites)
+            yield from explain_background(state, task, context.kernel.find_remote_sites().sites)
     elif question.endswith("()?"):
         state = context.state(NEEDS | Part.ALL_TASKS)
         # Threads of a process that do background work have no mark that all kernels share: their stacks decide.
         workers = [task.fields.address for task in state.all_tasks if task.fields.is_kernel_thread or task.fields.is_worker]
         state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
-        yield from explain_function_work(state, subject, find_remote_sites(context).sites)
+        yield from explain_function_work(state, subject, context.kernel.find_remote_sites().sites)
 
 
 def _find_subject(context: Context, text: str) -> str:

@@ -8,12 +8,13 @@ import multiprocessing
 import os
 import time
 from array import array
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.console.table_progress import ProgressBar
+from kcovdbg.console.table_progress import wait_for_table
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
@@ -218,30 +219,27 @@ def test_a_build_that_fails_says_so(tmp_path):
     assert str(symbolizer.table_problem) == str(caught.value)
 
 
-def test_the_progress_bar_tells_the_time_left():
-    times = iter((100.0, 102.0, 104.0))
+@pytest.mark.parametrize("width", [60, None])
+def test_a_build_is_waited_for_with_a_progress_bar(width):
     stream = io.StringIO()
-    bar = ProgressBar(Terminal(io.StringIO(), stream, error_width=100), clock=lambda: next(times))
-    for progress in (None, (8, 20), (10, 20), (14, 20)):
-        bar.show(progress and Progress(*progress))
-    shown = stream.getvalue().split("\r")[1:]
-    assert "left" not in shown[1]
-    # Two parts in two seconds, ten to go; then six in four.
-    assert "50 %" in shown[2]
-    assert "10 s left" in shown[2]
-    assert "70 %" in shown[3]
-    assert "4 s left" in shown[3]
-    bar.clear()
-    assert stream.getvalue().endswith("\r")
+    steps = iter((None, Progress(10, 20), Progress(20, 20)))
 
+    class Built(SimpleNamespace):
+        table = None
 
-def test_no_progress_bar_without_a_terminal():
-    stream = io.StringIO()
-    bar = ProgressBar(Terminal(io.StringIO(), stream))
-    bar.show(Progress(1, 2))
-    bar.clear()
-    assert "\r" not in stream.getvalue()
-    assert len(stream.getvalue().splitlines()) == 1
+        @property
+        def waits_for_table(self):
+            return not self.ended
+
+        def progress(self):
+            progress = next(steps)
+            self.ended = progress == Progress(20, 20)
+            return progress
+
+    built = Built(ended=width is None)
+    assert wait_for_table(Terminal(io.StringIO(), stream, error_width=width), built, 60) is None
+    shown = stream.getvalue().split("\r")
+    assert ["50 %" in text for text in shown] == ([False, False, True, False, False, False] if width else [False])
 
 
 def test_locations_are_numbered():
