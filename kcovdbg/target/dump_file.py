@@ -13,6 +13,8 @@ import errno
 import hashlib
 import mmap
 import os
+import re
+import shlex
 import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
@@ -41,10 +43,18 @@ NOTE_INCONSISTENT: Final = 1
 _CHUNK: Final = 1 << 20
 # Memory of a machine that has just booted is mostly zeros, which compress to nothing.
 _RATIO: Final = 100
-# More than any magic and white space that a failed copy leaves.
-_START_SIZE: Final = 4096
+# Bytes that identify_start() looks at: e_ident and e_type of an ELF header.
+_MAGIC_SIZE: Final = 18
+# How far behind text a dump may start, in bytes: warnings and the banner that ssh prints.
+_MAX_TEXT: Final = 64 << 10
+_DUMP_MAGIC: Final = re.compile(
+    b"|".join(re.escape(magic) for magic in (MAGIC, KDUMP_MAGIC, DISKDUMP_MAGIC, FLATTENED_MAGIC, *MAGICS))
+)
+# Control characters that no terminal shows.
+_NO_TEXT: Final = re.compile(rb"[\0-\x06\x0e-\x1a\x1c-\x1f]")
 _COPY: Final = "write it to a file first, and give that"
 _GET_AGAIN: Final = "copy it again, or take another dump"
+_MAX_LAYERS: Final = 4
 
 
 class FileKind(enum.Enum):
@@ -70,14 +80,40 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
     :raises TargetError: when it cannot be read, or is compressed in a format that is not read.
     """
     with open_file(path) as file, contextlib.suppress(EOFError):
-        start = file.read(_START_SIZE)
-        if start.startswith(MAGICS):
-            file.seek(0)
+        start = _find_start(file)
+        if start.data.startswith(MAGICS):
+            file.seek(start.offset)
             with _decompressor(file, path) as stream:
-                start = stream.read(_START_SIZE)
-        _refuse_compressed(start, path)
-        return identify_start(start)
+                start = _find_start(stream)
+        _refuse_compressed(start.data, path)
+        return identify_start(start.data)
     return FileKind.OTHER
+
+
+class _Start(NamedTuple):
+    """The start of a file, behind the text in front of a dump."""
+
+    offset: int
+    data: bytes
+    """Its first bytes; empty for a file of white space."""
+
+
+def _find_start(file: BinaryIO) -> _Start:
+    """Return where the contents of a file start: a dump that came over ssh may begin with its warnings.
+
+    :param file: at its start; read to an unknown position.
+    """
+    data = file.read(_MAGIC_SIZE)
+    if identify_start(data) is not FileKind.OTHER or data.startswith((*MAGICS, *(magic for magic, _ in _REFUSED))):
+        return _Start(0, data)
+    while len(data) < _MAX_TEXT and (more := file.read(_MAX_TEXT - len(data))):
+        data += more
+    for found in _DUMP_MAGIC.finditer(data):
+        start = data[found.start() : found.start() + _MAGIC_SIZE]
+        # A text may name a format; the header behind the name has zeros.
+        if (identify_start(start).is_dump and b"\0" in start[8:]) or start.startswith(MAGICS):
+            return _Start(found.start(), start) if _NO_TEXT.search(data, 0, found.start()) is None else _Start(0, data)
+    return _Start(0, data if data.strip() else b"")
 
 
 def _refuse_compressed(start: bytes, path: str | os.PathLike[str]) -> None:
@@ -90,7 +126,7 @@ def _refuse_compressed(start: bytes, path: str | os.PathLike[str]) -> None:
 
 
 def identify_start(start: bytes) -> FileKind:
-    """Return the kind of a file by its first bytes, at least 18, as they are."""
+    """Return the kind of a file by its first 18 bytes, as they are."""
     if start.startswith((KDUMP_MAGIC, DISKDUMP_MAGIC)):
         return FileKind.KDUMP
     if start.startswith(FLATTENED_MAGIC):
@@ -99,7 +135,14 @@ def identify_start(start: bytes) -> FileKind:
         # e_type, behind e_ident.
         kind = int.from_bytes(start[16:18], "big" if start[5] == 2 else "little")
         return FileKind.CORE if kind == ET_CORE else FileKind.ELF
-    return FileKind.OTHER if start.strip() else FileKind.EMPTY
+    return FileKind.OTHER if start else FileKind.EMPTY
+
+
+_NAMES: Final = {
+    FileKind.CORE: "an ELF core",
+    FileKind.KDUMP: "a kdump-compressed dump",
+    FileKind.FLATTENED: "a flattened dump",
+}
 
 
 @contextlib.contextmanager
@@ -116,9 +159,7 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except IsADirectoryError:
         raise TargetError(f"{path} is a directory", hint="give a file in it") from None
     except PermissionError:
-        raise TargetError(
-            f"{path}: no permission to read", hint="dumps are often readable by root only: run kcovdbg with sudo"
-        ) from None
+        raise TargetError(f"{path}: no permission to read", hint=_permission_hint(path)) from None
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) == errno.ESPIPE:
             raise TargetError(f"{path} is {getattr(error, 'strerror', '')}", hint=_COPY) from None
@@ -136,6 +177,10 @@ def path_hint(path: str | os.PathLike[str]) -> str:
         return "a relative path starts at the working directory"
     missing = [parent for parent in reversed(Path(path).parents) if not parent.exists()]
     return f"there is no directory {missing[0]}" if missing else f"ls {Path(path).parent} lists the files there"
+
+
+def _permission_hint(path: str | os.PathLike[str]) -> str:
+    return f"dumps are often readable by root only: sudo chown $USER {path}, or run kcovdbg by sudo"
 
 
 class _Temporary(NamedTuple):
@@ -184,7 +229,7 @@ def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
 def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
     """Return a compressed image or debug file unpacked in the cache; None for another file, or without a cache."""
     with open_file(path) as file:
-        if find_packing(file.read(_START_SIZE)) is None:
+        if find_packing(file.read(_MAGIC_SIZE)) is None:
             return None
         digest = hashlib.blake2b(digest_size=20)
         file.seek(0)
@@ -196,7 +241,7 @@ def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
         place = cache / "unpacked" / digest.hexdigest()
         file.seek(0)
         with contextlib.suppress(EOFError), _decompressor(file, path) as stream:
-            if identify_start(stream.read(_START_SIZE)) is not FileKind.ELF:
+            if identify_start(stream.read(_MAGIC_SIZE)) is not FileKind.ELF:
                 return None
         if place.is_file():
             return UnpackedFile(place)
@@ -224,7 +269,7 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
     """
     unpacked = _unpack(path)
     with open_file(unpacked.path) as file:
-        kind = identify_start(file.read(_START_SIZE))
+        kind = identify_start(_find_start(file).data)
         if kind is FileKind.KDUMP:
             from kcovdbg.target.kdump_file import KdumpFile
 
@@ -249,8 +294,11 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
             )
     if unpacked.problem is None:
         return unpacked
-    note = f"{path} is truncated: {unpacked.problem}"
-    return unpacked._replace(notes=(*unpacked.notes, note), damage=(note,))
+    return _add_damage(unpacked, f"{path} is truncated: {unpacked.problem}")
+
+
+def _add_damage(found: UnpackedFile, note: str) -> UnpackedFile:
+    return found._replace(notes=(*found.notes, note), damage=(*found.damage, note))
 
 
 def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> str | None:
@@ -258,14 +306,7 @@ def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> s
 
     :param name: what messages call it.
     """
-    with ElfFile(unpacked.path, name) as core:
-        memory = [segment for segment in core.segments if segment.type == PT_LOAD]
-        if not memory:
-            raise TargetError(f"{name} is truncated or damaged: it has no memory", hint=_GET_AGAIN)
-        # Without its notes nothing of the dump can be found.
-        core.read_notes()
-    first = min(segment.offset for segment in memory)
-    end = max(segment.offset + segment.filesz for segment in memory)
+    first, end = _find_memory(unpacked.path, name)
     # stat() has no size of a partition that a dump was written to.
     size = file.seek(0, os.SEEK_END)
     # Files in /proc are memory, and have any size.
@@ -289,8 +330,7 @@ def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> 
     libkdumpfile maps the file, and a read of a page behind its end would end the process. It refuses descriptors of zeros.
     """
     with _temporary(path) as (target, made):
-        while data := file.read(_CHUNK):
-            _write_sparse(target, data)
+        _copy_sparsely(file, target)
         target.truncate(max(target.tell(), pages.end))
         for offset, size in pages.runs:
             target.seek(offset)
@@ -300,25 +340,25 @@ def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> 
 
 def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
     found = UnpackedFile(Path(path))
-    # A compressed dump may be flattened.
-    for _ in range(2):
+    # Text may be in front of a compressed file, and in one, which may be flattened.
+    for _ in range(_MAX_LAYERS):
         with open_file(found.path) as file:
-            start = file.read(_START_SIZE)
-            file.seek(0)
-            _refuse_compressed(start, path)
-            is_packed = find_packing(start) is not None
-            if not is_packed and identify_start(start) is not FileKind.FLATTENED:
+            start = _find_start(file)
+            _refuse_compressed(start.data, path)
+            kind = identify_start(start.data)
+            is_packed = start.data.startswith(MAGICS)
+            if not (start.offset or is_packed or kind is FileKind.FLATTENED):
                 break
+            file.seek(start.offset)
+            if start.offset:
+                what = _NAMES.get(kind, "a compressed file")
+                text = f"{path} begins with text, {what} follows at byte {start.offset}"
+                if found.path == Path(path):
+                    text += f": tail -c +{start.offset + 1} {shlex.quote(str(path))} > FILE removes the text"
+                found = _add_damage(found, text)
             cut = None
             with _temporary(path) as (target, current):
-                if is_packed:
-                    try:
-                        _copy_decompressed(file, path, target)
-                    except EOFError:
-                        cut = "its compressed data ends early"
-                    note = f"{path} was decompressed to a temporary file of {target.tell():,} bytes"
-                    target.truncate()
-                else:
+                if kind is FileKind.FLATTENED:
                     from kcovdbg.target.kdump_file import FlattenedError, reassemble
 
                     try:
@@ -329,8 +369,24 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
                         f"{path} is in makedumpfile's flattened format and was reassembled in a temporary file; "
                         "makedumpfile -R does so permanently"
                     )
+                elif is_packed:
+                    try:
+                        _copy_decompressed(file, path, target)
+                    except EOFError:
+                        cut = "its compressed data ends early"
+                    note = f"{path} was decompressed to a temporary file of {target.tell():,} bytes"
+                    target.truncate()
+                else:
+                    _copy_sparsely(file, target)
+                    note = f"{path} was copied to a temporary file without the text"
+                    target.truncate()
             found = found._replace(path=current, notes=(*found.notes, note), problem=found.problem or cut)
     return found
+
+
+def _copy_sparsely(file: BinaryIO, target: IO[bytes]) -> None:
+    while data := file.read(_CHUNK):
+        _write_sparse(target, data)
 
 
 def _copy_decompressed(file: BinaryIO, path: str | os.PathLike[str], target: IO[bytes] | BinaryIO) -> None:
@@ -384,7 +440,7 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Bina
     :raises EOFError: when the data ends early.
     """
     start = file.tell()
-    packing = find_packing(file.read(_START_SIZE))
+    packing = find_packing(file.read(_MAGIC_SIZE))
     assert packing is not None
     file.seek(start)
     try:
@@ -442,13 +498,24 @@ class _WholeFrames:
         return bytes(taken)
 
 
+def _find_memory(path: Path, name: str) -> tuple[int, int]:
+    """Return where the memory of a core starts in the file, and where it ends."""
+    with ElfFile(path, name) as core:
+        memory = [segment for segment in core.segments if segment.type == PT_LOAD]
+        if not memory:
+            raise TargetError(f"{name} is truncated or damaged: it has no memory", hint=_GET_AGAIN)
+        # Without its notes nothing of the dump can be found.
+        core.read_notes()
+        return min(segment.offset for segment in memory), max(segment.offset + segment.filesz for segment in memory)
+
+
 def read_notes(path: Path) -> bytes:
     """Return the ELF notes of an unpacked dump as they are.
 
     :raises TargetError: when the dump is damaged.
     """
     with open_file(path) as file:
-        if identify_start(file.read(_START_SIZE)) is FileKind.KDUMP:
+        if identify_start(file.read(18)) is FileKind.KDUMP:
             from kcovdbg.target.kdump_file import KdumpFile
 
             return KdumpFile(file, str(path)).read_notes()

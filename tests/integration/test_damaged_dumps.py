@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Dumps as farms leave them, cut or empty: what remains is answered as from the whole dump, and the damage is told."""
+"""Dumps as farms leave them, cut or behind text: what remains is answered as from the whole dump, and the damage is told."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.integration.test_batch import DEMO, run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+WARNING = b"Warning: Permanently added '[localhost]:1569' (ED25519) to the list of known hosts.\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,15 @@ def test_a_cut_core_answers_as_far_as_it_goes(core: Path, whole: Answer, tmp_pat
     assert found.rows == whole.rows or len(found.said.splitlines()) > 1
     if share > 0.5:
         assert found.rows["tasks"]
+
+
+def test_behind_text_it_answers_the_same(core: Path, whole: Answer, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.write_bytes(WARNING + core.read_bytes())
+    found = ask(given, core.with_name("vmlinux"))
+    assert (found.status, found.rows) == (0, whole.rows)
+    assert f"tail -c +{len(WARNING) + 1} {given}" in found.said
+    assert given.read_bytes() == WARNING + core.read_bytes()
 
 
 def test_a_dump_that_was_not_extracted(core: Path, tmp_path: Path) -> None:

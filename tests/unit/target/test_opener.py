@@ -95,6 +95,46 @@ def test_files_are_told_apart(files, name, kind):
     assert dumpfile.identify(files / f"{name}.zst").value == kind
 
 
+WARNING = b"Warning: Permanently added '[localhost]:1569' (ED25519) to the list of known hosts.\r\n\x1b[0m\xc3\xbc\n"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("text", [WARNING, b"a banner names KDUMP   files and \x7fELF\n" * 1000])
+@pytest.mark.parametrize("name", ["core", "kdump", "flat"])
+def test_text_in_front_of_a_dump_is_skipped(files, name, text, packed):
+    """What ssh prints: before the dump, or before its compressed contents."""
+    whole = dumpfile.unpack_dump(files / name)
+    given = files / "given"
+    given.write_bytes(text + (files / name).read_bytes())
+    if packed:
+        slices.write_file(given.with_suffix(".zst"), [given.read_bytes()])
+        given = given.with_suffix(".zst")
+    assert dumpfile.identify(given) is dumpfile.identify(files / name)
+    dump = dumpfile.unpack_dump(given)
+    assert dump.path.read_bytes() == whole.path.read_bytes()
+    (said,) = dump.damage
+    assert f"at byte {len(text)}" in said
+    assert (f"tail -c +{len(text) + 1} " in said) is not packed
+    assert said in dump.notes
+    assert dump.problem is None
+    assert given.read_bytes() != dump.path.read_bytes()
+
+
+def test_text_in_front_of_a_cut_dump(files):
+    (files / "given").write_bytes(WARNING + CORE[:6000])
+    dump = dumpfile.unpack_dump(files / "given")
+    assert f"{len(CORE) - 6000:,} of {len(CORE):,} bytes" in dump.problem
+
+
+@pytest.mark.parametrize(
+    "front", [b"\0" + WARNING, b"x" * (65 << 10), b"\x1f\x8b\x08" + WARNING], ids=["binary", "long", "compressed"]
+)
+def test_what_is_in_front_is_no_text(files, front):
+    (files / "given").write_bytes(front + CORE)
+    with pytest.raises(TargetError):
+        dumpfile.unpack_dump(files / "given")
+
+
 @pytest.mark.parametrize("content", [b"", b"\r\n", b" \n" * 3000])
 def test_a_dump_that_was_not_extracted(files, content):
     """However it is named: as a dump, beside a vmlinux, or as what could be a script."""
