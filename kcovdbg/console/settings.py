@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +23,11 @@ DEFAULT: Final = "default"
 """The origin of a setting that has its default value."""
 KEYS: Final = ("auto", "emacs", "vi")
 """The key bindings of the shell; ``auto`` takes vi's if the user's editor is vi."""
+
+
+# Lines before that of an error, where its cause is looked for.
+_MAX_DISTANCE: Final = 100
+_TOML_LINE: Final = re.compile(r"(.*) \(at line (\d+), column \d+\)")
 
 
 class Problem(NamedTuple):
@@ -72,17 +79,42 @@ def read_settings(commands: CommandTable, environment: Mapping[str, str]) -> Set
         return Settings()
     except (OSError, UnicodeDecodeError) as error:
         return Settings(path, problems=(Problem(f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}"),))
+    parsed, problems = _parse_good_lines(text.splitlines())
+    return _read(path, parsed, problems, commands)
+
+
+def _parse_good_lines(lines: list[str]) -> tuple[Mapping[str, Any], list[Problem]]:
+    """Return what the lines of a file say without those that are wrong, and these."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
-    try:
-        return _read(path, tomllib.loads(text), commands)
-    except tomllib.TOMLDecodeError as error:
-        return Settings(path, problems=(Problem(f"not TOML: {error}"),))
+    good = list(lines)
+    problems: list[Problem] = []
+
+    def is_wrong_without(number: int) -> bool:
+        try:
+            tomllib.loads("\n".join((*good[: number - 1], "", *good[number:])))
+        except tomllib.TOMLDecodeError:
+            return True
+        return False
+
+    while True:
+        try:
+            return tomllib.loads("\n".join(good)), problems
+        except tomllib.TOMLDecodeError as error:
+            place = _TOML_LINE.fullmatch(str(error))
+            last = max(number for number, line in enumerate(good, 1) if line.strip())
+            # Otherwise it is at the end of the document.
+            found = last if place is None else min(int(place[2]), last)
+            # A bracket or a quote that is not closed is found in a later line.
+            before = range(found, max(found - _MAX_DISTANCE, 0), -1)
+            number = next(itertools.filterfalse(is_wrong_without, before), found)
+            good[number - 1] = ""
+            problems.append(Problem(f"line {number}: {error if place is None else place[1]}"))
 
 
-def _read(path: Path, parsed: Mapping[str, Any], commands: CommandTable) -> Settings:
+def _read(path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], commands: CommandTable) -> Settings:
     def read_columns(name: str, word: str, value: Any) -> tuple[str, ...]:
         if word not in commands:
             raise KcovdbgError(f"unknown command '{word}'", hint=suggest(word, commands.names))
@@ -111,20 +143,20 @@ def _read(path: Path, parsed: Mapping[str, Any], commands: CommandTable) -> Sett
         raise KcovdbgError(f"unknown setting '{name}'", hint=suggest(name, (*readers, *table_readers)))
 
     values: dict[str, Any] = {}
-    problems: list[Problem] = []
+    wrong = list(problems)
     for name, key, value in _entries(parsed, table_readers):
         attribute = name.replace("-", "_")
         try:
             found = read(name, key, value)
         except KcovdbgError as error:
-            problems.append(Problem(str(error), error.hint))
+            wrong.append(Problem(str(error), error.hint))
             continue
         if key is None:
             values[attribute] = found
         else:
             values.setdefault(attribute, {})[key] = found
     pairs = tuple(values.pop("substitute_paths", {}).items())
-    return Settings(path, substitute_paths=pairs, given=frozenset(parsed), problems=tuple(problems), **values)
+    return Settings(path, substitute_paths=pairs, given=frozenset(parsed), problems=tuple(wrong), **values)
 
 
 def _entries(parsed: Mapping[str, Any], tables: Mapping[str, object]) -> Iterator[tuple[str, str | None, Any]]:

@@ -100,10 +100,25 @@ def test_a_wrong_setting_is_told_and_not_used(write, capsys, text, named):
     assert [row["value"] for row in rows if row["setting"] == "limits.reply-time"] == ["7"]
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"pager = [\n", b'keys = "vi"\npager = less\n'])
-def test_a_file_that_cannot_be_read(write, content):
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('pager = [\nkeys = "vi"\n', [1]),
+        ('keys = "vi"\npager = less\n', [2]),
+        ('source-dirs = ["/a",\nkeys = "vi"\n', [1]),
+        ('pager = less\nkeys = "vi"\nkeys = "emacs"\n', [1, 3]),
+    ],
+)
+def test_lines_that_are_not_toml_are_left_out(write, text, wrong):
+    write(text)
+    settings = read_settings(COMMANDS, os.environ)
+    assert settings.keys == "vi"
+    assert sorted(int(re.match(r"line (\d+)", problem.text)[1]) for problem in settings.problems) == wrong
+
+
+def test_a_file_that_cannot_be_read(write):
     path = write("")
-    path.write_bytes(content)
+    path.write_bytes(b"\xff")
     settings = read_settings(COMMANDS, os.environ)
     assert (settings.path, settings.keys, len(settings.problems)) == (path, "auto", 1)
 
