@@ -15,7 +15,7 @@ from kcovdbg.console.buffer_sources import find_counts
 from kcovdbg.console.column import ADDRESS, NUMBER, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import OwnPoint, find_module_points, find_point_table
+from kcovdbg.console.coverage_points import OwnPoint, find_module_points, find_own_points, find_point_table
 from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import function_text, place_text
@@ -143,8 +143,17 @@ def _make_columns(offset: int, kinds: Collection[PointKind], *, counted: bool) -
 def _run(context: Context, args: Namespace) -> Table:
     if args.uncovered and not args.what:
         raise UsageError("points: --uncovered needs a buffer", hint=f"points {args.place} --uncovered WHAT")
-    found, absence, remark = _find_points(context, args.place)
-    remarks = [*remark]
+    remarks: list[str] = []
+    own = () if is_file_name(args.place) else find_own_points(context, args.place)
+    if own:
+        found: Sequence[OwnPoint] = own
+        absence = ""
+        remarks.append(
+            f"the table of this build is still being built: points of '{args.place}' inlined into other functions are missing"
+        )
+    else:
+        found, absence, remark = _find_points(context, args.place)
+        remarks += remark
     counts: Counter[int] | None = None
     kinds = POINT_KINDS
     if args.what:

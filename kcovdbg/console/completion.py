@@ -26,6 +26,8 @@ class CursorContext(Enum):
     WORD = "word"
     FILE = "file"
     """After ``>`` or in a shell command."""
+    PROGRAM = "program"
+    """The name of a program in a shell command."""
     NONE = "none"
     """In a comment, or before a word of a shell command."""
 
@@ -58,7 +60,9 @@ def find_cursor(text: str) -> Cursor:
             words, context = [], CursorContext.WORD
         elif piece.kind in ("pipe", "shell"):
             typed = re.split(r"[\s|!;&]", piece.text)[-1]
-            return Cursor(CursorContext.FILE if typed else CursorContext.NONE, tuple(words), typed, len(text) - len(typed))
+            is_program = "/" not in typed and piece.text.removesuffix(typed).rstrip().endswith(("|", "!", ";", "&"))
+            context = CursorContext.PROGRAM if is_program else CursorContext.FILE
+            return Cursor(context if typed else CursorContext.NONE, tuple(words), typed, len(text) - len(typed))
         elif piece.kind == "comment":
             return Cursor(CursorContext.NONE, tuple(words), "", len(text))
         last = piece
@@ -85,6 +89,8 @@ def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> lis
         return []
     if cursor.context is CursorContext.FILE:
         found = _files(cursor.prefix)
+    elif cursor.context is CursorContext.PROGRAM:
+        found = _programs(cursor.prefix)
     elif cursor.words:
         found = _in_command(cursor.words, cursor.prefix, commands, index)
     else:
@@ -173,24 +179,19 @@ def _positional(arguments: list[Argument], index: int) -> Argument | None:
 
 def _command_names(prefix: str, commands: CommandTable) -> Iterator[Candidate]:
     for command in commands:
-        if command.name.startswith(prefix):
-            yield Candidate(command.name, command.summary)
-    for command in commands:
-        for alias in command.aliases:
-            # Do not offer aliases to those who do not know them.
-            if prefix and alias.startswith(prefix):
-                yield Candidate(alias, command.summary)
+        # Do not offer aliases to those who do not know them.
+        for name in command.names if prefix else (command.name,):
+            if name.startswith(prefix):
+                yield Candidate(name, command.summary)
 
 
 def _options(
     command: Command, prefix: str, options: Mapping[str, Argument], commands: CommandTable, index: Index
 ) -> Iterator[Candidate]:
     name, equals, value = prefix.partition("=")
-    if equals:
-        if name in options and options[name].value is not Value.FLAG:
-            for entry in _values(command, options[name], value, commands, index):
-                yield Candidate(f"{name}={entry.text}", entry.meta)
-        return
+    if equals and name in options:
+        found = _values(command, options[name], value, commands, index)
+        yield from (Candidate(f"{name}={entry.text}", entry.meta) for entry in found)
     for name, argument in options.items():
         # Offer --all instead of -a, unless the short name was typed.
         is_best = name == max(argument.names, key=len) or prefix == name
@@ -257,8 +258,8 @@ def _buffers(prefix: str, index: Index) -> Iterator[Candidate]:
 
 def _files(prefix: str) -> Iterator[Candidate]:
     """Iterate over files and directories, which end in a slash."""
-    head, _, start = prefix.rpartition("/")
-    head = prefix[: len(prefix) - len(start)]
+    start = prefix.rpartition("/")[2]
+    head = prefix.removesuffix(start)
     try:
         with os.scandir(Path(head).expanduser() if head else Path()) as scan:
             entries = [entry for entry in islice(scan, _DIRECTORY_SCAN) if entry.name.startswith(start)]
@@ -270,3 +271,12 @@ def _files(prefix: str) -> Iterator[Candidate]:
         if escape(entry.name) == entry.name and (start.startswith(".") or not entry.name.startswith(".")):
             is_directory = os.path.isdir(entry)  # noqa: PTH112 - False where it cannot be read
             yield Candidate(f"{head}{entry.name}{'/' if is_directory else ''}", "directory" if is_directory else "")
+
+
+def _programs(prefix: str) -> Iterator[Candidate]:
+    """Iterate over the programs in PATH, for a shell's command."""
+    for folder in os.get_exec_path():
+        # The current directory is for those who type ./
+        for entry in _files(f"{folder}/{prefix}") if folder.startswith("/") else ():
+            if os.access(entry.text, os.X_OK) and not entry.text.endswith("/"):
+                yield Candidate(entry.text.rpartition("/")[2], folder)

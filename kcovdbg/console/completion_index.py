@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -96,7 +97,6 @@ class Index:
     objects: Sequence[Candidate] = ()
     handles: Sequence[Candidate] = ()
     descriptors: Sequence[Candidate] = ()
-    """``41/3``."""
     modes: Sequence[Candidate] = ()
     kept: Sequence[Candidate] = ()
     """``@name``."""
@@ -183,31 +183,27 @@ class Harvest:
         if not stale and latest is self._seen:
             return
         started = self._clock()
-        try:
+        # For instance, the tasks cannot be walked. Commands and options still complete.
+        with contextlib.suppress(KcovdbgError):
             if stale or self._reader is None:
                 self._reader = StateReader(kernel.target, kernel.layout)
             state = self._reader.read(Part.TASKS | Part.REMOTE)
             found = index_state(state, kernel.layout.modes, self._find_objects(self._reader, state))
             self.index = replace(found, kept=names, code=self.index.code)
-        except KcovdbgError:
-            # For instance, the tasks cannot be walked. Commands and options still complete.
-            pass
         self._seen = latest
         if stale:
             self._not_before = self._clock() + (self._clock() - started) / _SHARE
 
     def _find_table(self) -> LocationTable | None:
-        try:
+        with contextlib.suppress(KcovdbgError):
             symbolizer = self._workspace.kernel.symbolizer
-        except KcovdbgError:
-            return None
-        return None if symbolizer is None else symbolizer.table
+            return None if symbolizer is None else symbolizer.table
+        return None
 
     def _find_objects(self, reader: StateReader, state: State) -> Iterator[Kcov]:
         latest = self._workspace.latest
-        shown = None if latest is None else latest.recall()
-        if shown is not None and Part.OBJECTS in shown.parts:
+        if latest is not None and Part.OBJECTS in latest.recall().parts:
             # The next command is often about what the last one showed.
-            yield from shown.objects.values()
+            yield from latest.recall().objects.values()
         if len(state.task_fields) <= _FEW_TASKS:
             yield from reader.read(Part.OBJECTS).objects.values()

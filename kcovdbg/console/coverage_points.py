@@ -8,16 +8,21 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
 from kcovdbg.console.table_progress import wait_for_table
+from kcovdbg.console.writer import Format
 from kcovdbg.elf.file import open_image
-from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.records.coverage import FunctionPoints, PointRows
 from kcovdbg.symbols.arch import can_find_branches
-from kcovdbg.symbols.coverage_points import PointKind, find_loaded_points
+from kcovdbg.symbols.coverage_points import PointKind, find_loaded_points, find_points_between
 from kcovdbg.symbols.location_table import LocationTable
 
 # Building a table takes some seconds, but minutes with drgn alone.
 _PATIENCE: Final = 180.0
+# Then a user wants to see something.
+_MOMENTS: Final = 2.0
+_KINDS: Final = (PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT)
 _TEXT: Final = ".text"
 
 
@@ -55,6 +60,35 @@ class OwnPoint(NamedTuple):
     pc: int
     kind: PointKind
     frames: tuple[Frame, ...]
+
+
+def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
+    """Return the points in a function's own code while a user waits for the table, which has those of inlined copies as well.
+
+    :return: empty when the table is there, or will be within moments, and where nobody waits at a terminal.
+    """
+    symbolizer = context.kernel.symbolizer
+    if symbolizer is None or context.format is not Format.TEXT or context.terminal.error_width is None:
+        return ()
+    if not symbolizer.waits_for_table or symbolizer.table is not None:
+        return ()
+    wait_for_table(context.terminal, symbolizer, _MOMENTS)
+    image = context.kernel.image
+    if symbolizer.table is not None or not symbolizer.waits_for_table or image is None:
+        return ()
+    rows: list[tuple[int, PointKind]] = []
+    try:
+        with open_image(image, context.kernel.code) as elf:
+            for symbol in elf.symbols.find_containing(function):
+                if symbol.is_function and symbol.size and function in (symbol.name, strip_clone_suffix(symbol.name)):
+                    points = find_points_between(elf, symbol.address, symbol.address + symbol.size)
+                    kinds = zip((points.pc, points.cmp, points.entry, points.exit), _KINDS, strict=True)
+                    rows += [(pc, kind) for pcs, kind in kinds for pc in pcs]
+    except TargetError:
+        return ()
+    rows.sort()
+    locations = symbolizer.locate_all([pc for pc, _ in rows])
+    return tuple(OwnPoint(pc, kind, location.frames) for (pc, kind), location in zip(rows, locations, strict=True))
 
 
 class ModulePoints(NamedTuple):

@@ -20,12 +20,22 @@ _TITLE: Final = "finding coverage points"
 _Found = TypeVar("_Found")
 
 
-def _bar(progress: Progress | None) -> str:
-    if progress is None:
+def _bar(progress: Progress | None, first: tuple[float, int] | None) -> str:
+    """Return the bar.
+
+    :param first: seconds since the first progress was seen, and how far the build was then.
+    """
+    if progress is None or first is None:
         return f"{_TITLE} …"
     filled = _BAR * progress.done // progress.total
     text = f"{_TITLE} [{'#' * filled}{'-' * (_BAR - filled)}] {100 * progress.done // progress.total} %"
-    return f"{text}, writing the table" if progress.done == progress.total else text
+    if progress.done == progress.total:
+        return f"{text}, writing the table"
+    seconds, before = first
+    if progress.done > before:
+        # Parts that were there before are not of this build.
+        text += f", {seconds / (progress.done - before) * (progress.total - progress.done):.0f} s left"
+    return text
 
 
 def _wait(
@@ -48,12 +58,16 @@ def _wait(
     if found is None and width is None and not is_quiet:
         stream.write(f"kcovdbg: {_TITLE} of this build, once\n")
         stream.flush()
+    first: tuple[float, int] | None = None
     shown = 0
     end = time.monotonic() + patience
     try:
         while found is None and time.monotonic() < end:
             if width is not None:
-                text = _bar(find_progress())[: width - 1]
+                progress, now = find_progress(), time.monotonic()
+                if progress is not None and first is None:
+                    first = now, progress.done
+                text = _bar(progress, first and (now - first[0], first[1]))[: width - 1]
                 # Blanks work on every terminal, unlike escape sequences.
                 stream.write(f"\r{text}{' ' * (shown - len(text))}")
                 stream.flush()

@@ -93,6 +93,12 @@ def test_commands_from_a_file_and_a_transcript(shell, tmp_path):
     assert all(part in written for part in ("release", '"bucket"'))
 
 
+def test_parts_of_names_and_programs_complete(shell):
+    shell.type("remote | gre")
+    shell.type("\t")
+    shell.wait("grep")
+
+
 def test_grey_suggestion(shell):
     shell.type("remote\r")
     shell.wait("usb:1")

@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """``symbols build`` and ``symbols info``, the option --symbol-table, and builds that two processes want at once."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from kcovdbg.console import coverage_points
+from kcovdbg.console.terminal import Terminal
+from kcovdbg.console.writer import Format
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import TableBuild, open_table, table_path
 from tests.support.compiled_image import compile_image
 
@@ -125,6 +133,28 @@ def test_two_at_once_build_one_table(image, tmp_path):
     holder.stdout.close()
     assert len(wait_for(second)) == len(tables[0])
     assert open_table(build_id, folder) is not None
+
+
+def test_a_function_is_shown_before_the_table_is_built(image, monkeypatch):
+    """At a terminal, the command waits only for moments; a script gets the whole answer."""
+    monkeypatch.setattr(coverage_points, "_MOMENTS", 0)
+    frames = (Frame("second", "src/second.c", 1, 1),)
+    symbolizer = Symbolizer(find_table=lambda: None, fallback=lambda _: frames)
+    kernel = SimpleNamespace(symbolizer=symbolizer, image=str(image), code=None)
+    terminal = Terminal(io.StringIO(), io.StringIO(), error_width=80)
+    context = SimpleNamespace(kernel=kernel, terminal=terminal, format=Format.TEXT)
+    with ElfFile(image) as elf:
+        function = elf.symbols.find("second")
+        inside = [pc for pc in find_points(elf).pc if function.address < pc <= function.address + function.size]
+    found = coverage_points.find_own_points(context, "second")
+    assert [point.pc for point in found] == inside
+    assert {point.frames for point in found} == {frames}
+    assert not coverage_points.find_own_points(context, "twice")
+    context.format = Format.JSON
+    assert not coverage_points.find_own_points(context, "second")
+    context.format = Format.TEXT
+    context.terminal = Terminal(io.StringIO(), io.StringIO())
+    assert not coverage_points.find_own_points(context, "second")
 
 
 @pytest.mark.parametrize("line", ["buffer 26", "trace 26", "diff 41 34"])

@@ -213,7 +213,7 @@ class LineCompleter(Completer):
         """Yield completions of the word before the cursor."""
         text = document.text_before_cursor
         cursor = find_cursor(text)
-        if cursor.context is CursorContext.FILE and not complete_event.completion_requested:
+        if cursor.context in (CursorContext.FILE, CursorContext.PROGRAM) and not complete_event.completion_requested:
             # Reading a directory can be slow: only on request.
             return
         for entry in find_candidates(cursor, self._commands, self._harvest.index):

@@ -219,10 +219,10 @@ def test_a_build_that_fails_says_so(tmp_path):
     assert str(symbolizer.table_problem) == str(caught.value)
 
 
-@pytest.mark.parametrize("width", [60, None])
+@pytest.mark.parametrize("width", [100, None])
 def test_a_build_is_waited_for_with_a_progress_bar(width):
     stream = io.StringIO()
-    steps = iter((None, Progress(10, 20), Progress(20, 20)))
+    steps = iter((None, Progress(8, 20), Progress(10, 20), Progress(20, 20)))
 
     class Built(SimpleNamespace):
         table = None
@@ -239,7 +239,8 @@ def test_a_build_is_waited_for_with_a_progress_bar(width):
     built = Built(ended=width is None)
     assert wait_for_table(Terminal(io.StringIO(), stream, error_width=width), built, 60) is None
     shown = stream.getvalue().split("\r")
-    assert ["50 %" in text for text in shown] == ([False, False, True, False, False, False] if width else [False])
+    assert ["50 %" in text and " s left" in text for text in shown] == [number == 3 for number in range(len(shown))]
+    assert len(shown) == (7 if width else 1)
 
 
 def test_locations_are_numbered():
