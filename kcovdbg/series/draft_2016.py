@@ -9,10 +9,9 @@ from typing import Final
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.generations import KCOV, Era
 from kcovdbg.abi.record import Codec, Encoding, RecordKind, make_encoding
-from kcovdbg.errors import MissingSymbolError
 from kcovdbg.series.declaration import BufferFacts, Detection, Encoded, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_member
+from kcovdbg.target.struct_layout import find_member, find_symbol
 
 WORDS_32: Final = "32-bit-words"
 """The buffer holds 32-bit words, the lower halves of PCs."""
@@ -45,10 +44,8 @@ def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
 def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
     """Add the upper half of the text's addresses. The posting does not subtract the KASLR offset."""
     del facts
-    try:
-        upper = target.symbol("_stext").address >> 32 << 32
-    except MissingSymbolError:
-        upper = _UPPER_HALF if target.word_size == 8 else 0
+    text = find_symbol(target, "_stext")
+    upper = text.address >> 32 << 32 if text is not None else _UPPER_HALF if target.word_size == 8 else 0
     return Encoded(make_encoding(encoding.codec, encoding.word_size, encoding.big_endian, base=upper - target.kaslr_offset))
 
 

@@ -39,6 +39,7 @@ from kcovdbg.series.declaration import (
     Variant,
     read_known,
 )
+from kcovdbg.target.pointer import read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member, read_partly
 
@@ -106,8 +107,7 @@ def read_highest_guard(target: Target) -> int:
     :raises MissingSymbolError: if this kernel has none.
     :raises ReadError: if it cannot be read.
     """
-    data = target.read(target.symbol("kcov_guard_max_index").address, 4)
-    return int.from_bytes(data, "big" if target.big_endian else "little")
+    return read_word(target, target.symbol("kcov_guard_max_index").address, 4)
 
 
 def _paths(type_name: str, name: str) -> tuple[str, str]:

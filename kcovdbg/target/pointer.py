@@ -97,12 +97,13 @@ def read_pointer(target: Target, address: int) -> int:
     return strip_tag(target, read_word(target, address))
 
 
-def read_word(target: Target, address: int) -> int:
-    """Read an ``unsigned long`` of the kernel that is not a pointer.
+def read_word(target: Target, address: int, size: int | None = None) -> int:
+    """Read an unsigned number of the kernel that is not a pointer.
 
+    :param size: in bytes; those of an ``unsigned long`` by default.
     :raises ReadError: when it cannot be read.
     """
-    return int.from_bytes(target.read(address, target.word_size), "big" if target.big_endian else "little")
+    return int.from_bytes(target.read(address, size or target.word_size), "big" if target.big_endian else "little")
 
 
 _SHOWN: Final = 40

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kcovdbg.abi.address import PAGE_SIZE
-from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.pointer import strip_tag
-from kcovdbg.target.protocol import Member, Target
+from kcovdbg.target.protocol import Member, Symbol, Target
 
 _CHUNK = 16 << 20
 _CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
@@ -31,6 +31,14 @@ def find_member(target: Target, type_name: str, paths: Iterable[str]) -> Member 
         except MissingTypeError:
             continue
     return None
+
+
+def find_symbol(target: Target, name: str) -> Symbol | None:
+    """Return a symbol of the kernel, None when it has none with this name."""
+    try:
+        return target.symbol(name)
+    except MissingSymbolError:
+        return None
 
 
 def read_partly(target: Target, address: int, size: int, patience: int | None = None) -> tuple[bytes, list[tuple[int, int]]]:

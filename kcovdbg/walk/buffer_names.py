@@ -34,7 +34,7 @@ def find_buffer_facts(target: Target, layout: Layout, source: StateSource, name:
     check_name(name)
     kind, colon, rest = name.partition(":")
     if not colon:
-        return _with_edges(target, layout, _facts_of_task(layout, source, name, _number(name, name, 10)))
+        return _with_edges(target, layout, _facts_of_found(layout, source, name, _find_task(source, int(name))))
     if kind == "kcov":
         return _facts_of_object(target, layout, source, name, strip_tag(target, _number(rest, name)))
     if kind in table.device_names():
@@ -85,10 +85,6 @@ def _find_task(source: StateSource, tid: int) -> Task:
     if not found:
         raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all")
     return next((task for task in found if task.fields.kcov_area), found[0])
-
-
-def _facts_of_task(layout: Layout, source: StateSource, name: str, tid: int) -> BufferFacts:
-    return _facts_of_found(layout, source, name, _find_task(source, tid))
 
 
 def _facts_of_found(layout: Layout, source: StateSource, name: str, task: Task) -> BufferFacts:

@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.abi.mode import DISABLED, is_tracing
 from kcovdbg.abi.record import PC, Codec, Encoding
-from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer, Gap
 from kcovdbg.model.state import StateSource
 from kcovdbg.series import table
 from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import read_partly
+from kcovdbg.target.struct_layout import find_symbol, read_partly
 from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
 
@@ -92,10 +92,10 @@ def _guess(target: Target, layout: Layout, facts: BufferFacts, encoding: Encodin
 
 def _text_range(target: Target) -> tuple[int, int] | None:
     """Return the first address of kernel code and the last one, modules included, minus the KASLR offset."""
-    try:
-        start = target.symbol("_stext").address - target.kaslr_offset
-    except MissingSymbolError:
+    symbol = find_symbol(target, "_stext")
+    if symbol is None:
         return None
+    start = symbol.address - target.kaslr_offset
     # Modules lie above the kernel's text on x86 and below it on arm64: anything within 2 GiB may be code. On s390x the text is
     # linked to 1 MiB, and what is below is no code.
     return start if start < _REACH else start - _REACH, min((1 << 64) - 1, start + _REACH)

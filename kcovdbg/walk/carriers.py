@@ -13,9 +13,9 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.remote import Carrier, CarrierKind
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.pointer import Remarks, check_pointer, is_kernel_pointer, read_pointer
+from kcovdbg.target.pointer import Remarks, check_pointer, is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Member, Target
-from kcovdbg.target.struct_layout import find_member
+from kcovdbg.target.struct_layout import find_member, find_symbol
 from kcovdbg.walk.files import FileWalk, OpenFile
 
 # A queue is bounded by its socket's buffer; a list longer than that is damage.
@@ -54,8 +54,7 @@ class CarrierWalk:
                 yield found
 
     def _number(self, address: int, member: Member) -> int:
-        data = self._target.read(address + member.offset, member.size)
-        return int.from_bytes(data, "big" if self._target.big_endian else "little")
+        return read_word(self._target, address + member.offset, member.size)
 
     def _pointer(self, address: int, type_name: str, path: str) -> int:
         return read_pointer(self._target, address + self._target.member(type_name, path).offset)
@@ -63,11 +62,10 @@ class CarrierWalk:
     def _open_files(self, operations: Iterable[str]) -> Iterator[tuple[str, OpenFile]]:
         known: dict[int, str] = {}
         for name in operations:
-            try:
-                known[self._target.symbol(name).address] = name
-            except MissingSymbolError:
-                # Not built in, and no such module loaded.
-                continue
+            symbol = find_symbol(self._target, name)
+            # Without one it is not built in, and no such module is loaded.
+            if symbol is not None:
+                known[symbol.address] = name
         if known:
             for file in self._files.for_each_file(self._tasks, known.keys()):
                 yield known[file.operations], file

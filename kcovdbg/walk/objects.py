@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import PAGE_SIZE
@@ -115,6 +115,8 @@ class Fill:
     """Why the count cannot be read."""
     is_blank: bool = False
     """Whether the count and the word after it are 0: probably nothing was ever recorded."""
+    capacity: int | None = None
+    """In records; also of a buffer whose count is unknown."""
 
 
 def find_fill(
@@ -135,31 +137,32 @@ def find_fill(
     :param trace: address of the count word, in kernels whose buffers may have a prefix.
     :param kcov: the object that it is or collects for.
     """
-    if not area:
-        return Fill()
     has_name = mode is not None and is_known(mode)
+    # How many records fit depends on the mode: comparisons take four times the room.
+    capacity = find_capacity(layout, mode, size, trace_size) if has_name else None
+    unknown = Fill(capacity=capacity)
+    if not area:
+        return unknown
     depends = layout.traits.is_laid_out_by_mode or (target.word_size, target.big_endian) == (4, True)
     if not has_name and (depends or not layout.modes):
         # The place and the width of the count depend on the mode.
-        return Fill()
+        return unknown
     second = layout.traits.second_buffer
     is_second = second is not None and mode in second.alone
     start = area
     try:
         if layout.traits.has_prefix:
             if trace is None:
-                return Fill()
+                return unknown
             if not area <= trace < area + max(size or 1, 1) * layout.buffer_word:
-                return Fill(problems=(f"buffer {area:#x}: its trace {trace:#x} is outside of it",))
+                return replace(unknown, problems=(f"buffer {area:#x}: its trace {trace:#x} is outside of it",))
             start = trace
         elif second is not None and is_second:
             if not kcov:
-                return Fill()
+                return unknown
             start = second.find(target, kcov)
         count = read_count(target, layout, start, mode)
         is_blank = count == 0 and not any(target.read(start, 2 * layout.buffer_word))
     except (ReadError, MissingTypeError) as error:
-        return Fill(problems=(f"buffer {area:#x}: {error}",))
-    # Comparisons take four times the room.
-    capacity = find_capacity(layout, mode, size, trace_size) if has_name else None
-    return Fill(count, None if capacity is None else count >= capacity, is_blank=is_blank)
+        return replace(unknown, problems=(f"buffer {area:#x}: {error}",))
+    return Fill(count, None if capacity is None else count >= capacity, is_blank=is_blank, capacity=capacity)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from kcovdbg.abi.address import word_mask
-from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.log_record import KernelLog, LogRecord
-from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer
+from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Symbol, Target
-from kcovdbg.target.struct_layout import BlockLayout, read_partly
+from kcovdbg.target.struct_layout import BlockLayout, find_symbol, read_partly
 
 # Limits of a plausible ring: 32 MiB of text is the most that CONFIG_LOG_BUF_SHIFT allows.
 _MOST_TEXT_BITS: Final = 25
@@ -38,23 +38,16 @@ def read_kernel_log(target: Target, newest: int | None = None) -> KernelLog:
     :param newest: read only so many of the newest records, where records can be read by number; None for all.
     """
     try:
-        symbol = _find_symbol(target, "prb")
+        symbol = find_symbol(target, "prb")
         if symbol is not None:
             ring = read_pointer(target, symbol.address)
             check_pointer(target, ring, "prb")
             return _read_ring(target, ring, newest)
         # Without CONFIG_PRINTK there is no log.
-        symbol = _find_symbol(target, "log_buf")
+        symbol = find_symbol(target, "log_buf")
         return KernelLog() if symbol is None else _read_records(target, symbol)
     except KcovdbgError as error:
         return KernelLog(remarks=(f"the kernel's log is unreadable: {error}",))
-
-
-def _find_symbol(target: Target, name: str) -> Symbol | None:
-    try:
-        return target.symbol(name)
-    except MissingSymbolError:
-        return None
 
 
 def _read_ring(target: Target, ring: int, newest: int | None) -> KernelLog:
@@ -145,7 +138,7 @@ def _read_ring(target: Target, ring: int, newest: int | None) -> KernelLog:
 def _read_records(target: Target, log_buf: Symbol) -> KernelLog:
     """Read the log of a kernel before v5.10."""
     first, end, seq, size = (
-        int.from_bytes(target.read(symbol.address, symbol.size or 4), "big" if target.big_endian else "little")
+        read_word(target, symbol.address, symbol.size or 4)
         for symbol in map(target.symbol, ("log_first_idx", "log_next_idx", "log_first_seq", "log_buf_len"))
     )
     buffer = read_pointer(target, log_buf.address)

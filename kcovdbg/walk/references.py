@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kcovdbg.abi import mode as modes
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, Reference
 from kcovdbg.model.state import Reading, Source
@@ -16,7 +15,6 @@ from kcovdbg.target.protocol import SlabSource
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.objects import (
     decode_kcov,
-    find_capacity,
     find_fill,
     find_implausible,
     looks_like_kcov,
@@ -214,9 +212,6 @@ class ReferenceWalk:
         mode = None if fields.mode is None else self._layout.object_mode_name(fields.mode)
         fill = find_fill(self._target, self._layout, fields.area, fields.size, mode, fields.trace, fields.trace_size, address)
         errors += fill.problems
-        capacity = None
-        if mode is not None and modes.is_known(mode):
-            capacity = find_capacity(self._layout, mode, fields.size, fields.trace_size)
         edge_area, edge_count, problem = self._edges(fields)
         if problem is not None:
             errors.append(problem)
@@ -228,7 +223,7 @@ class ReferenceWalk:
             pid,
             comm,
             fill.count,
-            capacity,
+            fill.capacity,
             fill.full,
             references,
             roads,

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, ReadError
 from kcovdbg.model.state import Reading, Source
 from kcovdbg.model.task import CpuState, SavedState, TaskFields
-from kcovdbg.target.pointer import read_pointer
+from kcovdbg.target.pointer import read_pointer, read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.layout import Layout
@@ -87,8 +88,11 @@ def is_serving_softirq(target: Target, cpu: int, task: int) -> bool | None:
 
     :param task: the CPU's current one, ``struct task_struct *``.
     """
-    count = _read_preempt_count(target, cpu, task)
-    return None if count is None else bool(count & _SERVING_SOFTIRQ)
+    try:
+        place = _find_preempt_count(target, cpu, task)
+        return None if place is None else bool(read_word(target, *place) & _SERVING_SOFTIRQ)
+    except KcovdbgError:
+        return None
 
 
 def is_task_serving_softirq(target: Target, task: int) -> bool | None:
@@ -97,40 +101,25 @@ def is_task_serving_softirq(target: Target, task: int) -> bool | None:
     :param task: ``struct task_struct *``.
     """
     member = find_member(target, "struct task_struct", (_TASK_COUNT,))
-    if member is None:
-        return None
     try:
-        data = target.read(task + member.offset, member.size)
+        return None if member is None else bool(read_word(target, task + member.offset, member.size) & _SERVING_SOFTIRQ)
     except KcovdbgError:
         return None
-    return bool(int.from_bytes(data, "big" if target.big_endian else "little") & _SERVING_SOFTIRQ)
 
 
-def _read_preempt_count(target: Target, cpu: int, task: int) -> int | None:
+def _find_preempt_count(target: Target, cpu: int, task: int) -> tuple[int, int] | None:
+    """Return address and size of a CPU's preemption count."""
     # x86: Linux kernel commit "x86/preempt: Move preempt count to percpu hot section" (in v6.15) gave back what "x86/percpu:
-    # Move preempt_count next to current_task" (in v6.2) had moved. Elsewhere it is in thread_info, or in the
-    # lowcore.
-    address, size = None, 4
-    try:
-        address = target.per_cpu("__preempt_count", cpu)
-    except KcovdbgError:
-        hot = find_member(target, "struct pcpu_hot", ("preempt_count",))
-        own = find_member(target, "struct task_struct", ("thread_info.preempt.count", "thread_info.preempt_count"))
-        lowcore = find_member(target, "struct lowcore", ("preempt_count",))
-        try:
-            if hot is not None:
-                address, size = target.per_cpu("pcpu_hot", cpu) + hot.offset, hot.size
-            elif lowcore is not None:
-                # s390: each CPU has its own, by whose address all of them see it.
-                own_lowcore = read_pointer(target, target.symbol("lowcore_ptr").address + cpu * target.word_size)
-                address, size = own_lowcore + lowcore.offset, lowcore.size
-            elif own is not None:
-                address, size = task + own.offset, own.size
-        except KcovdbgError:
-            return None
-    if address is None:
-        return None
-    try:
-        return int.from_bytes(target.read(address, size), "big" if target.big_endian else "little")
-    except KcovdbgError:
-        return None
+    # Move preempt_count next to current_task" (in v6.2) had moved. Elsewhere it is in thread_info, or in the lowcore.
+    with suppress(KcovdbgError):
+        return target.per_cpu("__preempt_count", cpu), 4
+    hot = find_member(target, "struct pcpu_hot", ("preempt_count",))
+    if hot is not None:
+        return target.per_cpu("pcpu_hot", cpu) + hot.offset, hot.size
+    lowcore = find_member(target, "struct lowcore", ("preempt_count",))
+    if lowcore is not None:
+        # s390: each CPU has its own, by whose address all of them see it.
+        own_lowcore = read_pointer(target, target.symbol("lowcore_ptr").address + cpu * target.word_size)
+        return own_lowcore + lowcore.offset, lowcore.size
+    own = find_member(target, "struct task_struct", ("thread_info.preempt.count", "thread_info.preempt_count"))
+    return None if own is None else (task + own.offset, own.size)

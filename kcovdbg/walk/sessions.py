@@ -16,7 +16,7 @@ from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
 from kcovdbg.model.task import Role, SavedState, Session, Task, TaskFields
 from kcovdbg.target.pointer import is_kernel_pointer
 from kcovdbg.walk.layout import TASK_FIELD_COUNT
-from kcovdbg.walk.objects import find_capacity, find_fill, find_implausible
+from kcovdbg.walk.objects import find_fill, find_implausible
 from kcovdbg.walk.saved import find_saved, saved_in_task
 from kcovdbg.walk.structure_cache import StructureCache
 from kcovdbg.walk.tasks import complete_task, read_stack_cpu, read_task
@@ -152,9 +152,6 @@ class SessionWalk:
             mode_of_buffer = None if own.mode is None else layout.object_mode_name(own.mode)
         fill = find_fill(self._target, layout, area, size, mode_of_buffer, trace, trace_size, kcov)
         errors += fill.problems
-        # How many records fit depends on the mode.
-        is_named = mode_of_buffer is not None and modes.is_known(mode_of_buffer)
-        capacity = find_capacity(layout, mode_of_buffer, size, trace_size) if is_named else None
         return Task(
             fields=fields,
             in_ctxsw=in_ctxsw,
@@ -163,7 +160,7 @@ class SessionWalk:
             interrupted=interrupted,
             owns_remote=owned.owns,
             count=fill.count,
-            capacity=capacity,
+            capacity=fill.capacity,
             full=fill.full,
             saved=saved,
             errors=tuple(dict.fromkeys(errors)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.record import CMP_WORDS
-from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
@@ -19,10 +19,10 @@ from kcovdbg.model.remote import Carrier, RemoteHandle
 from kcovdbg.model.state import BufferContents, KernelFacts, Part, PointProof, Reading, Source, State, WrongRecords
 from kcovdbg.model.task import Task, TaskFields, TaskSyscall
 from kcovdbg.series.declaration import READ_PARTS
-from kcovdbg.target.pointer import strip_tag
+from kcovdbg.target.pointer import read_word, strip_tag
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_member
-from kcovdbg.walk.layout import REMOTE, TASK, Layout
+from kcovdbg.target.struct_layout import find_member, find_symbol
+from kcovdbg.walk.layout import PERCPU, REMOTE, TASK, Layout
 from kcovdbg.walk.remote import read_area_links
 from kcovdbg.walk.saved import is_serving_softirq, is_task_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from kcovdbg.walk.syscalls import SyscallWalk
 
 _SPINLOCK: Final = "spinlock_t"
-_PERCPU: Final = "struct kcov_percpu_data"
 # Of PREEMPT_RT, where a spinlock is a mutex with an owner: Linux kernel commit 0f383b6dc96e ("locking/spinlock: Provide RT
 # variant") (in v5.15), and the series outside of mainline before it.
 _OWNERS: Final = ("lock.owner", "lock.rtmutex.owner")
@@ -43,20 +42,18 @@ _RAW: Final = ("rlock.raw_lock", "rlock")
 
 def is_preempt_rt(target: Target) -> bool:
     """Return whether this is a PREEMPT_RT kernel: its spinlocks have an owner."""
-    return any(_has(target, path) for path in _OWNERS)
+    return find_member(target, _SPINLOCK, _OWNERS) is not None
 
 
 def find_spin_lock(target: Target) -> SpinLock:
     """Return the layout of a kernel's spinlocks."""
     order: Literal["little", "big"] = "big" if target.big_endian else "little"
-    for path in _OWNERS:
-        if _has(target, path):
-            member = target.member(_SPINLOCK, path)
-            return SpinLock(member.offset, member.size, order, has_owner=True, has_tickets=False)
-    raw = next((target.member(_SPINLOCK, path) for path in _RAW if _has(target, path)), None)
+    owner, raw = find_member(target, _SPINLOCK, _OWNERS), find_member(target, _SPINLOCK, _RAW)
+    if owner is not None:
+        return SpinLock(owner.offset, owner.size, order, has_owner=True, has_tickets=False)
     start, size = (0, 4) if raw is None else (raw.offset, min(raw.size, 4))
-    tickets = _has(target, "rlock.raw_lock.tickets") or _has(target, "rlock.raw_lock.counter")
-    return SpinLock(start, size, order, has_owner=False, has_tickets=tickets)
+    tickets = find_member(target, _SPINLOCK, ("rlock.raw_lock.tickets", "rlock.raw_lock.counter"))
+    return SpinLock(start, size, order, has_owner=False, has_tickets=tickets is not None)
 
 
 def is_symbol_held(target: Target, name: str) -> bool | None:
@@ -77,23 +74,15 @@ def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
     :return: None where the lock has no owner, or it is unreadable.
     """
     paths = ("lock.lock.owner", "lock.lock.rtmutex.owner") if is_preempt_rt(target) else ("lock.owner",)
-    for path in paths:
-        try:
-            member = target.member(_PERCPU, path)
-            data = target.read(target.per_cpu("kcov_percpu_data", cpu) + member.offset, member.size)
-        except KcovdbgError:
-            continue
-        # The lowest bit says that there are waiters.
-        return strip_tag(target, int.from_bytes(data, "big" if target.big_endian else "little") & ~1)
-    return None
-
-
-def _has(target: Target, path: str) -> bool:
+    member = find_member(target, PERCPU, paths)
     try:
-        target.member(_SPINLOCK, path)
-    except MissingTypeError:
-        return False
-    return True
+        if member is None:
+            return None
+        address = target.per_cpu("kcov_percpu_data", cpu) + member.offset
+        # The lowest bit says that there are waiters.
+        return strip_tag(target, read_word(target, address, member.size) & ~1)
+    except KcovdbgError:
+        return None
 
 
 # Words of buffers: limits for one buffer, and for all that a State holds (128 MiB).
@@ -154,7 +143,7 @@ class StateReader:
             Part.SERIES: lambda: {"series": self._series.found},
             Part.DEVICES: lambda: {"devices": self._devices.found},
             Part.DEVICE_USE: lambda: {"device_use": self._device_use.found},
-            Part.TEXT: lambda: {"text": (_find_symbol(self.target, "_stext"), _find_symbol(self.target, "_etext"))},
+            Part.TEXT: self._read_text,
         }
 
     def renew(self) -> StateReader:
@@ -252,6 +241,10 @@ class StateReader:
                         pid, comm, problem = self._cache.owner(fields.task)
                         errors = () if problem is None else (problem,)
             yield RemoteHandle(entry.address, entry.handle, entry.bucket, entry.kcov, pid, comm, errors)
+
+    def _read_text(self) -> Mapping[str, object]:
+        ends = [find_symbol(self.target, name) for name in ("_stext", "_etext")]
+        return {"text": tuple(None if symbol is None else symbol.address for symbol in ends)}
 
     def _read_vmalloc(self) -> Mapping[str, object]:
         areas = self._cache.vmalloc_areas
@@ -479,13 +472,6 @@ def _read_contents(budget: _BufferBudget, wanted: Iterable[_BufferRequest]) -> I
 def _most_words(count: int) -> int:
     """Return how many words so many records take at most, the count word included: comparisons have four."""
     return CMP_WORDS * count + 1
-
-
-def _find_symbol(target: Target, name: str) -> int | None:
-    try:
-        return target.symbol(name).address
-    except MissingSymbolError:
-        return None
 
 
 def read_state(target: Target, layout: Layout, parts: Part, *, stacks: Collection[int] = ()) -> State:

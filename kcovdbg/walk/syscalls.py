@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
-from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.task import Syscall, TaskFields, TaskSyscall
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import BlockLayout
+from kcovdbg.target.struct_layout import BlockLayout, find_symbol
 
 _PT_REGS: Final = "struct pt_regs"
 # TOP_OF_KERNEL_STACK_PADDING of arch/x86/include/asm/thread_info.h: none, or with CONFIG_X86_FRED two words.
@@ -166,7 +166,7 @@ class SyscallWalk:
             return mapped
         # The size of the first task's stack: INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h; older kernels name the
         # symbols for the task. They come second, because looking them up loads the symbol table, which takes 18 MiB.
-        name = "stack" if self._has_symbol("__start_init_stack") else "task"
+        name = "task" if find_symbol(self._target, "__start_init_stack") is None else "stack"
         return self._target.symbol(f"__end_init_{name}").address - self._target.symbol(f"__start_init_{name}").address
 
     def _find_mapped_size(self, task: int, stack: int) -> int | None:
@@ -188,10 +188,3 @@ class SyscallWalk:
             if PAGE_SIZE <= page <= _LARGEST_PAGE and not rest and not page & page - 1:
                 return int(page * values["nr_pages"])
         return None
-
-    def _has_symbol(self, name: str) -> bool:
-        try:
-            self._target.symbol(name)
-        except MissingSymbolError:
-            return False
-        return True

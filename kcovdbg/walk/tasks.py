@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer
+from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import TASK, TASK_FIELD_COUNT, Layout
 
@@ -154,10 +154,9 @@ class TaskWalk:
     def _count_threads(self) -> int:
         """Return ``nr_threads``, an int, plus the idle tasks, which it does not count; 0 where it is unreadable."""
         try:
-            data = self._target.read(self._target.symbol("nr_threads").address, 4)
+            count = read_word(self._target, self._target.symbol("nr_threads").address, 4)
         except (MissingSymbolError, ReadError):
             return 0
-        count = int.from_bytes(data, "big" if self._target.big_endian else "little")
         return count + len(self._target.cpus()) if 0 < count <= _MAX_PID else 0
 
     def _walk_group(self, leader: int, values: tuple[Any, ...]) -> Iterator[TaskFields]:
@@ -301,7 +300,7 @@ def read_stack_cpu(target: Target, places: tuple[int, int], task: int) -> int | 
     try:
         stack = read_pointer(target, task + stack_offset)
         check_pointer(target, stack, "task_struct.stack")
-        cpu = int.from_bytes(target.read(stack + cpu_offset, 4), "big" if target.big_endian else "little")
+        cpu = read_word(target, stack + cpu_offset, 4)
     except ReadError:
         return None
     return cpu if cpu in target.cpus() else None
