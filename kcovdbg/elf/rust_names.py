@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Names of Rust functions as LLVM's tools print them: ``_RNvCs1_6kernel4init`` is ``kernel::init``.
 
-The kernel has names of the v0 scheme, which RFC 2603 of Rust describes. The legacy scheme, ``_ZN…17h<hash>E``, is a list of
-identifiers, which remain as they are, the hash included.
+The kernel has names of the v0 scheme, which RFC 2603 of Rust describes, and never had those of the scheme before.
 """
 
 from __future__ import annotations
@@ -19,36 +18,19 @@ _MAX_STEPS: Final = 1 << 14
 _MAX_DEPTH: Final = 128
 _MAX_NUMBER: Final = (1 << 64) - 2
 
-_LEGACY: Final = re.compile(r"_ZN((?:\d+[A-Za-z_$.][\w$.]*)+17h[0-9a-f]{16})E(\..*)?", re.ASCII | re.DOTALL)
 _V0: Final = re.compile(r"_R([A-Z][0-9A-Za-z_]*)(\..*)?", re.ASCII | re.DOTALL)
 _DECIMAL: Final = re.compile(r"0|[1-9]\d*", re.ASCII)
 _HEXADECIMAL: Final = re.compile(r"(0|[1-9a-f][0-9a-f]*)_")
 _DIGITS: Final = {
     character: value for value, character in enumerate("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 }
-_BASIC_TYPES: Final = {
-    "a": "i8",
-    "b": "bool",
-    "c": "char",
-    "d": "f64",
-    "e": "str",
-    "f": "f32",
-    "h": "u8",
-    "i": "isize",
-    "j": "usize",
-    "l": "i32",
-    "m": "u32",
-    "n": "i128",
-    "o": "u128",
-    "p": "_",
-    "s": "i16",
-    "t": "u16",
-    "u": "()",
-    "v": "...",
-    "x": "i64",
-    "y": "u64",
-    "z": "!",
-}
+_BASIC_TYPES: Final = dict(
+    zip(
+        "abcdefhijlmnopstuvxyz",
+        "i8 bool char f64 str f32 u8 isize usize i32 u32 i128 u128 _ i16 u16 () ... i64 u64 !".split(),
+        strict=True,
+    )
+)
 _INTEGERS: Final = frozenset("ahijlmnostxy")
 _SIGNED: Final = frozenset("ailnsx")
 _ESCAPES: Final = {"\t": r"\t", "\r": r"\r", "\n": r"\n", "'": r"\'", "\\": r"\\"}
@@ -59,31 +41,15 @@ def demangle_rust(name: str) -> str:
     """Return the name of a Rust function as LLVM's tools print it; other names, and damaged ones, as they are."""
     if len(name) > _MAX_SIZE:
         return name
+    found = _V0.fullmatch(name)
+    if found is None:
+        return name
     try:
-        if found := _V0.fullmatch(name):
-            text = _Parser(found[1]).parse()
-        elif found := _LEGACY.fullmatch(name):
-            text = _split_legacy(found[1])
-        else:
-            return name
+        text = _Parser(found[1]).parse()
     except (ValueError, LookupError, OverflowError):
         # UnicodeError of punycode included.
         return name
     return text if found[2] is None else f"{text} ({found[2]})"
-
-
-def _split_legacy(text: str) -> str:
-    parts = []
-    while text:
-        digits = _DECIMAL.match(text)
-        if digits is None:
-            raise ValueError("no length")
-        end = digits.end() + int(digits[0])
-        if end > len(text):
-            raise ValueError("truncated")
-        parts.append(text[digits.end() : end])
-        text = text[end:]
-    return "::".join(parts)
 
 
 class _Parser:
