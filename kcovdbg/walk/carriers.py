@@ -13,7 +13,7 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.remote import Carrier, CarrierKind
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.pointer import Remarks, check_pointer, is_kernel_pointer, read_pointer, read_word
+from kcovdbg.target.pointer import Remarks, check_pointer, follow_chain, is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Member, Target
 from kcovdbg.target.struct_layout import find_member, find_symbol
 from kcovdbg.walk.files import FileWalk, OpenFile
@@ -97,13 +97,6 @@ class CarrierWalk:
         if moved is not None:
             yield Carrier(CarrierKind.VHOST, device, self._number(device, moved), place)
             return
-        dynamic = find_member(target, "struct vhost_worker", ("kcov_handle",))
-        if dynamic is not None:
-            worker = self._pointer(device, "struct vhost_dev", "worker")
-            if worker:
-                check_pointer(target, worker, "struct vhost_worker")
-                yield Carrier(CarrierKind.VHOST, worker, self._number(worker, dynamic), place)
-            return
         # Linux kernel commit "vhost, kcov: collect coverage from vhost_worker" (in v5.5).
         old = target.member("struct vhost_dev", "kcov_handle")
         pid = None
@@ -155,10 +148,21 @@ class CarrierWalk:
         except MissingTypeError:
             return
         for head, place in (*self._socket_queues(), *self._cpu_queues()):
+
+            def read_packet(packet: int, before: int, place: str = place) -> tuple[Carrier, int]:
+                del before
+                check_pointer(target, packet, "struct sk_buff")
+                carrier = Carrier(CarrierKind.SKB, packet, self._number(packet, handle), place)
+                return carrier, read_pointer(target, packet + following.offset)
+
             try:
-                yield from self._packets_of(head, place, handle, following)
+                # struct sk_buff_head begins as a struct sk_buff does. One without a link was not initialized.
+                first = read_pointer(target, head + following.offset) or head
+                problem = yield from follow_chain(first, head, read_packet, _MAX_PACKETS)
             except ReadError as error:
-                self.remarks.note(f"{place}: {error}")
+                problem = str(error)
+            if problem is not None:
+                self.remarks.note(f"{place}: {problem}")
 
     def _socket_queues(self) -> Iterator[tuple[int, str]]:
         target = self._target
@@ -184,16 +188,3 @@ class CarrierWalk:
                 except (MissingSymbolError, MissingTypeError, ReadError):
                     continue
                 yield head, f"{name} of CPU {cpu}"
-
-    def _packets_of(self, head: int, place: str, handle: Member, following: Member) -> Iterator[Carrier]:
-        target = self._target
-        # struct sk_buff_head begins as a struct sk_buff does.
-        packet = read_pointer(target, head + following.offset)
-        seen: set[int] = set()
-        while packet not in (head, 0):
-            check_pointer(target, packet, "struct sk_buff")
-            if packet in seen or len(seen) >= _MAX_PACKETS:
-                raise ReadError(f"its list has no end, at {packet:#x}", packet)
-            seen.add(packet)
-            yield Carrier(CarrierKind.SKB, packet, self._number(packet, handle), place)
-            packet = read_pointer(target, packet + following.offset)

@@ -9,7 +9,7 @@ from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.declare import Declarations
-from tests.support.kernels.rows import E6, E7, E8, E9A
+from tests.support.kernels.rows import E6, E8, E9A
 
 HANDLE = 0x42
 NETWORK = """
@@ -32,11 +32,6 @@ struct vhost_task { u64 fn; struct task_struct *task; };
 struct vhost_worker { struct vhost_task *vtsk; u64 kcov_handle; };
 struct vhost_virtqueue { struct vhost_dev *dev; };
 struct vhost_dev { struct mm_struct *mm; struct vhost_virtqueue **vqs; int nvqs; struct vhost_worker worker; };
-""",
-    "between": """
-struct vhost_worker { u64 list; u64 kcov_handle; };
-struct vhost_virtqueue { struct vhost_dev *dev; };
-struct vhost_dev { struct mm_struct *mm; struct vhost_virtqueue **vqs; int nvqs; struct vhost_worker *worker; };
 """,
     "since v5.5": """
 struct vhost_virtqueue { struct vhost_dev *dev; };
@@ -146,7 +141,7 @@ def test_a_kernel_whose_packets_carry_nothing():
 
 @pytest.mark.parametrize("shape", VHOST)
 def test_vhost_workers(shape):
-    row = {"since v6.5": E9A, "since v6.4": E8, "between": E7, "since v5.5": E6}[shape]
+    row = {"since v6.5": E9A, "since v6.4": E8, "since v5.5": E6}[shape]
     carriers = Carriers(row, VHOST[shape] + "struct vhost_net { struct vhost_dev dev; u64 tx; };")
     worker_task = carriers.kernel.tasks[45]
     device = carriers.kernel.allocate_type("struct vhost_net")
@@ -163,9 +158,6 @@ def test_vhost_workers(shape):
         expected, pid = worker, 45
     elif shape == "since v6.4":
         carriers.target.put(device, "struct vhost_net", {"dev.worker.kcov_handle": HANDLE})
-    elif shape == "between":
-        expected = carriers.put("struct vhost_worker", kcov_handle=HANDLE)
-        carriers.target.put(device, "struct vhost_net", {"dev.worker": expected})
     else:
         carriers.target.put(device, "struct vhost_net", {"dev.worker": worker_task, "dev.kcov_handle": HANDLE})
         pid = 45
