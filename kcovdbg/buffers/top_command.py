@@ -18,8 +18,7 @@ from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.wording import APPROXIMATE, buffer_title
 from kcovdbg.console.writer import Format
 from kcovdbg.model.location import Location
-from kcovdbg.records.pc_counts import count_pcs, pc_sequence
-from kcovdbg.records.top import Share, count_repeats, rank
+from kcovdbg.records.pc_counts import Share, count_pcs, count_repeats, pc_sequence, rank
 
 _SHOWN: Final = 25
 

@@ -26,9 +26,8 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, frames_of_chain
 from kcovdbg.records.alignment import align, number_values
 from kcovdbg.records.native_loops import NO_ID, Numbering, find_innermost, flatten_chains
-from kcovdbg.records.pc_columns import PcColumns, kind_flags, pair_words
 from kcovdbg.records.pc_counts import make_numbering
-from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.pc_names import LocationCache, PcColumns, kind_flags, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.table_rows import gather
 

@@ -19,9 +19,8 @@ from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, CapabilityError, GoneError, KcovdbgError, UsageError
-from kcovdbg.monitor.monitor_source import LiveSource, MonitorSource, PlaybackSource
+from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, MonitorSource, PlaybackSource, Sampler
 from kcovdbg.monitor.page import recording_page
-from kcovdbg.monitor.sampler import LEAST_INTERVAL, SHARE, Sampler
 from kcovdbg.monitor.samples import SAMPLE_COLUMNS, RecordingWriter, Sample, open_recording, read_samples
 from kcovdbg.monitor.summary import (
     SUMMARY_COLUMNS,

@@ -1,16 +1,286 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Sources of the samples that ``monitor`` shows: a running kernel, or a recording."""
+"""Sources of the samples that ``monitor`` shows: a running kernel, looked at within a budget of processor time, or a recording.
+
+A near look reads the tasks; where there are many, only those that had KCOV state before, and the CPUs' current ones. A
+whole look walks all tasks and finds the objects; it comes as often as the budget allows.
+"""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
-from kcovdbg.errors import GoneError, KcovdbgError
-from kcovdbg.monitor.activity import Activity
-from kcovdbg.monitor.sampler import Sampler, find_interval
-from kcovdbg.monitor.samples import RecordingWriter, Sample
+from kcovdbg.abi.mode import DISABLED
+from kcovdbg.console.wording import syscall_text
+from kcovdbg.errors import GoneError, KcovdbgError, ReadError
+from kcovdbg.model.kcov import Kcov
+from kcovdbg.model.state import Part, Source, State
+from kcovdbg.model.task import Task, TaskFields
+from kcovdbg.monitor.activity import Activity, BufferKey, buffer_key, compare_looks
+from kcovdbg.monitor.samples import (
+    OBJECT_SAMPLE_COLUMNS,
+    TASK_SAMPLE_COLUMNS,
+    ObjectSample,
+    RecordingWriter,
+    RecordShare,
+    Sample,
+    TaskSample,
+)
+from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.target.connection import MachineState
+from kcovdbg.target.protocol import Target
+from kcovdbg.walk.buffers import read_window
+from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.state import StateReader
+from kcovdbg.walk.tasks import find_current_tasks, read_task
+
+SHARE: Final = 0.04
+"""The share of one core's time that looking may take by default."""
+LEAST_INTERVAL: Final = 0.25
+"""Seconds between two looks, at least."""
+
+STOPPED_PART: Final = 0.5
+"""The share of the time for which a machine may be stopped for looks, as a part of the share of a core."""
+
+_NEAR: Final = Part.TASKS | Part.CURRENT | Part.DEVICE_USE
+_WHOLE: Final = _NEAR | Part.REMOTE | Part.FILES | Part.VMALLOC | Part.OBJECTS | Part.DEVICES
+_LEFT_OUT: Final = frozenset((Source.SLAB, Source.LOST, Source.STACKS))
+# Up to so many tasks, reading all takes not much longer than reading some.
+_FEW_TASKS: Final = 300
+# The part of the budget that is for whole looks.
+_WHOLE_PART: Final = 0.25
+# Seconds between two whole looks, at least.
+_WHOLE_INTERVAL: Final = 1.0
+# Seconds for which a task is still read after its section has ended: workers often begin another one.
+_REMEMBERED: Final = 10.0
+_MAX_REMEMBERED: Final = 64
+# Limits for the buffers of which records are read in one look, and for the records of each.
+_MAX_BUFFERS: Final = 4
+_MAX_RECORDS: Final = 128
+
+
+class Sampler:
+    """Takes samples, one after another.
+
+    :param target: the kernel.
+    :param layout: of this kernel.
+    :param names: locates the records that are sampled; None to sample none.
+    :param share: of one core's time that looking may take.
+    :param is_stepped: whether the machine is stopped for each look, and runs between two.
+    """
+
+    def __init__(
+        self, target: Target, layout: Layout, names: LocationCache | None, share: float = SHARE, *, is_stepped: bool = False
+    ) -> None:
+        self.target = target
+        self._layout = layout
+        self._names = names
+        self._share = share
+        self._known: tuple[TaskFields, ...] = ()
+        self._remembered: dict[int, tuple[float, TaskFields]] = {}
+        self._last: dict[BufferKey, TaskSample] = {}
+        self._next_whole = 0.0
+        self._tasks = 0
+        self._state: str | None = None
+        self._is_stepped = is_stepped
+        # Chooses the records that are read in a buffer; no security depends on it.
+        self._random = random.Random(0)  # noqa: S311
+
+    def look(self) -> Sample:
+        """Look at the kernel once.
+
+        :raises GoneError: when the machine has ended.
+        :raises KcovdbgError: when nothing could be read.
+        """
+        started, reads, began = time.process_time(), self._reads, time.monotonic()
+        is_whole = time.monotonic() >= self._next_whole
+        if is_whole:
+            machine = self.target.state()
+            self._state = None if machine is None else machine.value
+            if self._is_stepped and machine is MachineState.STOPPED:
+                self._state = MachineState.RUNNING.value
+        now = time.time()
+        walks = is_whole or self._tasks <= _FEW_TASKS
+        parts = _WHOLE if is_whole else _NEAR
+        reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
+        state = reader.read(parts)
+        of_devices = _find_device_tasks(state)
+        asked = {fields.address: fields for fields in (*(task.fields for task in state.tasks), *of_devices)}
+        state = reader.read(parts, syscalls=tuple(asked.values()))
+        tasks = tuple(make_task_sample(task, state) for task in state.tasks)
+        self._remember(state.tasks, of_devices, time.monotonic())
+        if walks:
+            self._tasks = len(state.task_fields)
+        shares = self._sample_records(state.tasks, tasks)
+        # Parts that a near look leaves out are not reported as missing.
+        errors = tuple(note for source, notes in state.lacking.items() if source not in _LEFT_OUT for note in notes)
+        used = time.process_time() - started
+        if is_whole:
+            now_done = time.monotonic()
+            stopped = (now_done - began) / STOPPED_PART if self._is_stepped else 0.0
+            self._next_whole = now_done + max(_WHOLE_INTERVAL, max(used, stopped) / (self._share * _WHOLE_PART))
+        self._last = {buffer_key(task): task for task in tasks}
+        return Sample(
+            target=self.target.name,
+            release=self.target.release,
+            build_id=self.target.build_id,
+            time=now,
+            state=self._state,
+            tasks=(*tasks, *_make_device_samples(state)),
+            objects=_make_object_samples(state) if is_whole else None,
+            shares=shares,
+            reads=None if reads is None or self._reads is None else self._reads - reads,
+            seconds=used,
+            errors=tuple(dict.fromkeys(errors)),
+        )
+
+    @property
+    def _reads(self) -> int | None:
+        """The reads of the target so far, None where it does not count them."""
+        reads: int | None = getattr(self.target, "read_count", None)
+        return reads
+
+    def _find_near(self) -> Sequence[TaskFields]:
+        """Return the tasks of a near look."""
+        found = {fields.address: fields for fields in self._known}
+        found.update((address, fields) for address, (_, fields) in self._remembered.items())
+        for address in find_current_tasks(self.target).values():
+            if address not in found:
+                try:
+                    found[address] = read_task(self.target, self._layout, address)
+                except ReadError:
+                    continue
+        return tuple(found.values())
+
+    def _remember(self, tasks: Iterable[Task], of_devices: Iterable[TaskFields], now: float) -> None:
+        self._known = (*(task.fields for task in tasks), *of_devices)
+        for task in tasks:
+            if task.session.is_section:
+                self._remembered.pop(task.fields.address, None)
+                self._remembered[task.fields.address] = (now, task.fields)
+        for address, (seen, _) in tuple(self._remembered.items()):
+            if now - seen > _REMEMBERED or len(self._remembered) > _MAX_REMEMBERED:
+                del self._remembered[address]
+
+    def _sample_records(self, tasks: Sequence[Task], samples: Sequence[TaskSample]) -> tuple[RecordShare, ...]:
+        """Read some of the records that are new in the buffers that grew most."""
+        if self._names is None:
+            return ()
+        steps = [compare_looks(self._last.get(buffer_key(sample)), sample) for sample in samples]
+        growing = sorted((number for number, step in enumerate(steps) if step.gained), key=lambda number: -steps[number].gained)
+        found: Counter[tuple[str | None, str | None]] = Counter()
+        total = sum(step.gained for step in steps)
+        read = sum(steps[number].gained for number in growing[:_MAX_BUFFERS])
+        for number in growing[:_MAX_BUFFERS]:
+            step, task, sample = steps[number], tasks[number], samples[number]
+            count = min(sample.count or 0, sample.capacity or 0)
+            new = min(step.gained, count)
+            taken = min(new, _MAX_RECORDS)
+            first = count - new + self._random.randint(0, new - taken)
+            reader = StateReader(self.target, self._layout, known_tasks=(task.fields,), is_brief=True)
+            try:
+                window = read_window(self.target, self._layout, reader, str(sample.pid), first, taken)
+                self._names.prefetch(window.pcs)
+            except GoneError:
+                raise
+            except KcovdbgError:
+                # It was emptied, or its task has ended: the next look samples other records.
+                continue
+            if not window.records:
+                continue
+            # The buffers that are read stand for those that are not.
+            weight = step.gained / window.records * (total / read)
+            for pc, times in Counter(window.pcs).items():
+                frame = self._names.frame(pc)
+                found[frame.function, frame.file] += times * weight  # type: ignore[assignment]
+        return tuple(RecordShare(function, file, round(float(records), 3)) for (function, file), records in found.most_common())
+
+
+_READ_TASK: Final = {column.key: column.reader() for column in TASK_SAMPLE_COLUMNS}
+_READ_OBJECT: Final = {column.key: column.reader() for column in OBJECT_SAMPLE_COLUMNS}
+
+
+def make_task_sample(task: Task, state: State) -> TaskSample:
+    """Return a task as a sample has it."""
+    members = {key: read(task) for key, read in _READ_TASK.items()}
+    role = None if task.role is None else task.role.value
+    sample = TaskSample(**{**members, "role": role}, syscall=_find_syscall(task.fields.address, state))
+    if sample.is_section and _is_link(task.count, task.capacity):
+        return replace(sample, count=None, full=None)
+    return sample
+
+
+def _is_link(count: int | None, capacity: int | None) -> bool:
+    """Return whether an area's count, which only the kernel writes, is a link of the list of free areas.
+
+    The section ended between two reads.
+    """
+    return count is not None and capacity is not None and count > capacity
+
+
+def _find_syscall(task: int, state: State) -> str | None:
+    call = state.syscall(task).call if task in state.syscalls else None
+    return None if call is None else syscall_text(call)
+
+
+def _find_device_tasks(state: State) -> tuple[TaskFields, ...]:
+    """Return the tasks that devices of posted series collect into."""
+    sessions = (session for device in state.device_use for session in device.sessions)
+    return tuple(state.task_by_address[session.task] for session in sessions if session.task in state.task_by_address)
+
+
+def _make_device_samples(state: State) -> Iterator[TaskSample]:
+    """Yield what devices of posted series collect into tasks."""
+    for device in state.device_use:
+        for session in device.sessions:
+            is_known = not (session.depth and _is_link(session.count, session.capacity))
+            yield TaskSample(
+                pid=session.pid,
+                comm=session.comm,
+                task=session.task,
+                kcov=session.kcov,
+                kcov_remote=None,
+                kcov_mode=DISABLED if session.enabled is False else device.mode,
+                kcov_size=session.size,
+                kcov_area=session.area,
+                role=None if session.role is None else session.role.value,
+                owns_remote=False,
+                count=session.count if is_known else None,
+                capacity=session.capacity,
+                full=session.full if is_known else None,
+                syscall=_find_syscall(session.task, state),
+                device=device.name,
+            )
+
+
+def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
+    """Return the objects of a state."""
+
+    def make(kcov: Kcov, handles: Iterable[int | None]) -> ObjectSample:
+        known = tuple(sorted(handle for handle in handles if handle is not None))
+        return ObjectSample(**{key: read(kcov) for key, read in _READ_OBJECT.items()}, handles=known)
+
+    found = [
+        make(kcov, (handle.handle for handle in state.handles_of.get(address, ())))
+        for address, kcov in sorted(state.objects.items())
+    ]
+    for device in state.devices:
+        found += [make(kcov, (device.published.get(address) or None,)) for address, kcov in sorted(device.objects.items())]
+    return tuple(found)
+
+
+def find_interval(share: float, used: float, stopped: float, least: float) -> float:
+    """Return the seconds from one look to the next so that looking takes no more than a share of a core.
+
+    :param used: processor time of a look and of showing it.
+    :param stopped: seconds for which a look stops the machine.
+    """
+    return max(least, max(used, stopped / STOPPED_PART) / (share * (1 - _WHOLE_PART)))
+
 
 # Every n-th activity of a recording is kept, for going back.
 _KEPT: Final = 64

@@ -1,22 +1,205 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Locations of recorded PCs, looked up in batches and cached.
-
-A trace of a million records holds a few thousand distinct PCs; each is looked up once.
-"""
+"""Locations of recorded PCs: of many as columns, numbers of frames, functions and files; of those that are shown, cached."""
 
 from __future__ import annotations
 
 import re
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from fnmatch import translate
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, Protocol, TypeAlias
 
+from kcovdbg.compiled_module import zeros
 from kcovdbg.elf.symbol_table import demangle
-from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.pc_columns import PcColumns, locate_columns
-from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.model.location import KIND_MASK, Frame, FrameColumns, Location, chain_word
+from kcovdbg.records.native_loops import NO_ID, Numbering, find_chains, find_innermost, find_outermost
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable, TableColumns
+from kcovdbg.symbols.table_rows import combine_flags, gather
+
+_LOW: Final = 1 if sys.byteorder == "big" else 0
+_NO_FRAMES: Final = FrameColumns(array("I"), array("I"), array("I"), array("I"), array("I"), (None,))
+
+
+def pair_words(high: Sequence[int], low: Sequence[int]) -> array[int]:
+    """Return 64-bit words of two columns of 32-bit numbers."""
+    halves = zeros("I", 2 * len(low))
+    halves[_LOW::2] = _copy(low)
+    halves[1 - _LOW :: 2] = _copy(high)
+    words = array("Q")
+    words.frombytes(memoryview(halves).cast("B"))
+    return words
+
+
+def low_halves(words: array[int]) -> array[int]:
+    """Return the lower 32 bits of 64-bit words."""
+    halves = array("I")
+    halves.frombytes(memoryview(words).cast("B"))
+    return halves[_LOW::2]
+
+
+def low_bytes(words: Sequence[int]) -> bytes:
+    """Return the lowest 8 bits of words, of an array or a view."""
+    view = memoryview(words)  # type: ignore[arg-type]
+    return bytes(view.cast("B")[(view.itemsize - 1) * _LOW :: view.itemsize])
+
+
+def _copy(column: Sequence[int], code: str = "I") -> array[int]:
+    if isinstance(column, array):
+        return column
+    copied = array(code)
+    copied.frombytes(memoryview(column).cast("B"))  # type: ignore[arg-type]
+    return copied
+
+
+def kind_flags(chains: Sequence[int], kinds: Iterable[PointKind]) -> bytes:
+    """Return for each chain whether its PC is of one of these kinds, 0 or 1."""
+    wanted = frozenset(map(int, kinds))
+    return low_bytes(chains).translate(bytes(byte & KIND_MASK in wanted for byte in range(256)))
+
+
+class FrameGroups:
+    """The functions and files of frames; frames of one function in one file share a group.
+
+    :param frames: any columns.
+    """
+
+    def __init__(self, frames: FrameColumns) -> None:
+        self._strings = frames.strings
+        words = pair_words(frames.function, frames.file)
+        numbering = Numbering()
+        distinct = numbering.number(words)
+        self.of_frame: array[int] = numbering.ids(words)
+        """The number of each frame's group."""
+        self.file: array[int] = low_halves(distinct)
+        """The number of each group's file, 0 where it is unknown."""
+        self.function: array[int] = array("I", [word >> 32 for word in distinct])
+        """The number of each group's function, 0 where it is unknown."""
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.file)
+
+    def frames(self) -> Iterable[Frame]:
+        """Iterate over the groups as frames without a line."""
+        strings = self._strings
+        for function, file in zip(self.function, self.file, strict=True):
+            yield Frame(strings[function], strings[file], None, None)
+
+
+@dataclass(eq=False)
+class PcColumns:
+    """PCs and where they are."""
+
+    pcs: array[int]
+    """Ascending; type code Q."""
+    chains: array[int]
+    """Of each PC. Type code Q. Kind TAIL stands for an approximate location."""
+    frames: FrameColumns
+    """What the chains are of."""
+    table: LocationTable | None
+    """The location table; None where there is none."""
+    seen: bytearray
+    """Of each row of the table, whether it is that of one of the PCs: 0 or 1."""
+
+    def __len__(self) -> int:
+        """Return the number of PCs."""
+        return len(self.pcs)
+
+    @cached_property
+    def groups(self) -> FrameGroups:
+        """The functions and files of all frames."""
+        return FrameGroups(self.frames)
+
+    @cached_property
+    def approximate(self) -> bytes:
+        """Whether each PC's location is approximate, 0 or 1."""
+        return kind_flags(self.chains, (PointKind.TAIL,))
+
+    @property
+    def located(self) -> bytes:
+        """Whether each PC has frames, approximate ones included: 0 or 1."""
+        return bytes(map(NO_ID.__ne__, find_innermost(self.frames, self.chains)))
+
+    def symbols(self) -> array[int]:
+        """Return the number of the name of the function that each PC was compiled into, 0 where it is unknown."""
+        return gather(find_outermost(self.frames, self.chains), self.frames.function, 0)
+
+    def files(self) -> array[int]:
+        """Return the number of the name of the file of each PC's innermost frame, 0 where it is unknown."""
+        return gather(find_innermost(self.frames, self.chains), self.frames.file, 0)
+
+    def innermost_groups(self) -> array[int]:
+        """Return the group of each PC's innermost frame, :data:`NO_ID` where it has none."""
+        return gather(find_innermost(self.frames, self.chains), self.groups.of_frame, NO_ID)
+
+    def outermost_groups(self, chains: array[int]) -> array[int]:
+        """Return the group of each chain's outermost frame, :data:`NO_ID` where it has none."""
+        return gather(find_outermost(self.frames, chains), self.groups.of_frame, NO_ID)
+
+    def find_flags(self, flags_of: Callable[[Frame], int]) -> bytes:
+        """Return for each PC what a function returns for its frames without their lines, 0 to 255, combined by "or"."""
+        of_groups = bytes(map(flags_of, self.groups.frames()))
+        return combine_flags(self.frames, self.chains, bytes(map(of_groups.__getitem__, self.groups.of_frame)))
+
+
+def locate_columns(
+    pcs: array[int], table: LocationTable | None, locate: Callable[[Sequence[int]], Sequence[Location]]
+) -> PcColumns:
+    """Return columns of PCs.
+
+    :param pcs: ascending; type code Q.
+    :param locate: returns the locations of PCs that the table does not have or has no frames of.
+    """
+    if table is None:
+        chains, frames = _add_locations(zeros("Q", len(pcs)), range(len(pcs)), _NO_FRAMES, locate(pcs))
+        return PcColumns(pcs, chains, frames, None, bytearray())
+    columns: TableColumns = table.columns
+    found = find_chains(pcs, columns)
+    if not found.rest:
+        return PcColumns(pcs, found.chains, columns.frames, table, found.seen)
+    locations = locate([pcs[index] for index in found.rest])
+    chains, frames = _add_locations(found.chains, found.rest, columns.frames, locations)
+    return PcColumns(pcs, chains, frames, table, found.seen)
+
+
+def _add_locations(
+    chains: array[int], indexes: Sequence[int], frames: FrameColumns, locations: Sequence[Location]
+) -> tuple[array[int], FrameColumns]:
+    """Return the chains with those of some locations, and the frames with theirs."""
+    known: dict[Frame, int] = {}
+    numbers: dict[tuple[Frame, ...], tuple[int, ...]] = {}
+    first = len(frames.function)
+    for location in locations:
+        if location.frames not in numbers:
+            numbers[location.frames] = tuple(known.setdefault(frame, first + len(known)) for frame in location.frames)
+    strings = list(frames.strings)
+    string_numbers = {text: number for number, text in enumerate(strings) if text is not None} | {None: 0}
+
+    def number_string(text: str | None) -> int:
+        if text not in string_numbers:
+            string_numbers[text] = len(strings)
+            strings.append(text)
+        return string_numbers[text]
+
+    more = [(number_string(frame.function), number_string(frame.file), frame.line or 0, frame.column or 0) for frame in known]
+    chain_frame = _copy(frames.chain_frame)[:]
+    starts: dict[tuple[Frame, ...], int] = {}
+    found = chains[:]
+    for index, location in zip(indexes, locations, strict=True):
+        start = starts.get(location.frames)
+        if start is None:
+            start = starts[location.frames] = len(chain_frame)
+            chain_frame.extend(numbers[location.frames])
+        kind = PointKind.TAIL if location.approximate else PointKind.PC
+        found[index] = chain_word(kind, start, len(location.frames))
+    columns = zip(frames[1:5], zip(*more, strict=True) if more else [()] * 4, strict=True)
+    function, file, line, column = (_copy(old) + array("I", new) for old, new in columns)
+    return found, FrameColumns(chain_frame, function, file, line, column, strings)
+
 
 Locate: TypeAlias = Callable[[Sequence[int]], Sequence[Location]]
 """From recorded PCs (return addresses minus the KASLR offset) to their locations, in the same order."""

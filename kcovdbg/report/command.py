@@ -33,8 +33,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_task
 from kcovdbg.records.alignment import align
 from kcovdbg.records.coverage import FileCoverage, LineCoverage
-from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, make_numbering, pc_sequence
-from kcovdbg.records.top import count_repeats, rank
+from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, count_repeats, make_numbering, pc_sequence, rank
 from kcovdbg.records.trace_file import read_header
 from kcovdbg.report.listing import (
     Bar,

@@ -18,8 +18,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.located_records import locate_record
 from kcovdbg.records.native_loops import Numbering, flatten_chains
-from kcovdbg.records.pc_columns import low_halves
-from kcovdbg.records.pc_names import UNKNOWN, LocationCache
+from kcovdbg.records.pc_names import UNKNOWN, LocationCache, low_halves
 from kcovdbg.report.listing import chunk_lines
 from kcovdbg.symbols.table_rows import INVERTED, gather
 

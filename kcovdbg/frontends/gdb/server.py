@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kcovdbg.console.completion_index import Harvest
-    from kcovdbg.frontends.gdb.buffer_window import BufferWindow
+    from kcovdbg.frontends.gdb.kernel import BufferWindow
     from kcovdbg.target.drgn.target import DrgnTarget
 
 # They start GDB, or print the path of the file that it sources.
@@ -256,7 +256,7 @@ class Server:
 
     def _rows(self, request: Fields) -> Fields:
         """Return the lines of the window."""
-        from kcovdbg.frontends.gdb.buffer_window import BufferWindow
+        from kcovdbg.frontends.gdb.kernel import BufferWindow
 
         if request["reads"] or self._window is None:
             self._window = None

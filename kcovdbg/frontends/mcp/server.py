@@ -31,8 +31,7 @@ from kcovdbg.console.runner import report
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
-from kcovdbg.frontends.mcp.answer_page import clean_text
-from kcovdbg.frontends.mcp.tools import MAX_ROWS, NOTICE, WRITERS, ToolBox, input_schema, output_schema
+from kcovdbg.frontends.mcp.tools import MAX_ROWS, NOTICE, WRITERS, ToolBox, clean_text, input_schema, output_schema
 from kcovdbg.series.table import eras
 
 _T = TypeVar("_T")

@@ -16,8 +16,7 @@ from kcovdbg.console.grid import remark_line
 from kcovdbg.console.renderable import Line, wrap_line
 from kcovdbg.console.terminal import is_dumb, is_terminal
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.frontends.shell.loop import LineReader, Loop, PlainReader
-from kcovdbg.frontends.shell.session_commands import LEAVE, Transcript, make_pager_command
+from kcovdbg.frontends.shell.loop import LEAVE, LineReader, Loop, PlainReader, Transcript, make_pager_command
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input

@@ -40,8 +40,7 @@ from kcovdbg.console.renderable import Line, Table
 from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.frontends.shell.loop import run_in_shell
-from kcovdbg.frontends.shell.session_commands import PROMPT, Transcript
+from kcovdbg.frontends.shell.loop import PROMPT, Transcript, run_in_shell
 from kcovdbg.user_folder import find_user_folder
 
 HelpShower: TypeAlias = "Callable[[str | None], None]"

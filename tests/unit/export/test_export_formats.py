@@ -20,7 +20,7 @@ from kcovdbg.console.text import escape
 from kcovdbg.export import point_formats
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, ModulePoint
-from kcovdbg.records.pc_columns import locate_columns
+from kcovdbg.records.pc_names import locate_columns
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
     ["a;b", "a b", "a\nb", "evil\x1b[2J", "</script>", '"quoted"', "a,b", "7", "x 7", "\udcff", "\u202e", "üñ", "\\x3b", "+"]

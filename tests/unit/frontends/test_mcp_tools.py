@@ -22,13 +22,14 @@ from kcovdbg.console.runner import run_words
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
-from kcovdbg.frontends.mcp.answer_page import MAX_TEXT, AnswerPage
 from kcovdbg.frontends.mcp.tools import (
     MAX_BYTES,
     MAX_ROWS,
+    MAX_TEXT,
     NOTICE,
     TOOLS,
     WRITERS,
+    AnswerPage,
     ToolBox,
     convert_arguments,
     input_schema,

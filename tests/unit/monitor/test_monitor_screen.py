@@ -16,9 +16,8 @@ from kcovdbg.model.state import State
 from kcovdbg.model.task import Role
 from kcovdbg.monitor import monitor_source
 from kcovdbg.monitor.activity import Activity
-from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource
+from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource, find_interval, make_task_sample
 from kcovdbg.monitor.rows import Tab, bar_text
-from kcovdbg.monitor.sampler import find_interval, make_task_sample
 from kcovdbg.monitor.samples import RecordShare, open_recording, read_samples
 from kcovdbg.monitor.screen import KEYS, PLAYBACK_KEYS, MonitorScreen
 from kcovdbg.monitor.screen_state import MonitorState

@@ -10,8 +10,8 @@ import pytest
 from kcovdbg.errors import ReadError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.model.state import Part
-from kcovdbg.monitor import sampler as sampler_module
-from kcovdbg.monitor.sampler import Sampler
+from kcovdbg.monitor import monitor_source as sampler_module
+from kcovdbg.monitor.monitor_source import Sampler
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
