@@ -49,8 +49,8 @@ class Workspace:
     """Whether the frontend's terminal may be taken by full-screen views."""
     serve_tools: Callable[[Workspace, FileConfinement], None] | None = None
     """Serves commands to another program on standard input and output until it hangs up; None where a frontend cannot."""
-    program: Sequence[str] | None = None
-    """The words that run kcovdbg in another process, on this machine's kernel; None where a frontend cannot."""
+    find_program: Callable[[], Sequence[str]] | None = None
+    """Returns the words that run kcovdbg in another process, on this machine's kernel; None where a frontend cannot."""
     background: list[BackgroundWork] = field(default_factory=list)
     """Work of commands that goes on after them."""
     format: Format = Format.TEXT

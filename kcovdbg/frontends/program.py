@@ -53,7 +53,7 @@ def run_program(
         color=color,
         has_screen=True,
         serve_tools=serve_tools,
-        program=_background_program(options),
+        find_program=lambda: _background_program(options),
         other_vmlinux=options.other_vmlinux,
         other_sources=options.other_sources,
         settings=settings,
@@ -149,7 +149,6 @@ def _find_named_files(options: Options) -> tuple[str, ...]:
 def _background_program(options: Options) -> tuple[str, ...]:
     """Return the words that run kcovdbg in another process, on this machine's kernel with the symbols that the user named."""
     target = options.target
-    # Most runs start no other process.
     from kcovdbg.child_process import python_command
 
     program = tuple(python_command("kcovdbg.frontends.background_process", str(os.getpid())))

@@ -36,7 +36,7 @@ class TestDrgn:
         if not self.DRGN.exists():
             pytest.skip("drgn's command line isn't installed")
         files = ("-c", unpack(GOLDEN / SLICE).path, "-s", unpack(GOLDEN / DEBUG_INFO).path)
-        plugin = "kcov=kcovdbg.frontends.drgn.plugin"
+        plugin = "kcov=kcovdbg.frontends.drgn_plugin"
         return Screen(self.DRGN, "-q", *files, rows=60, columns=120, DRGN_PLUGINS=plugin, **environment(home))
 
     @staticmethod

@@ -23,7 +23,7 @@ for line in ("mo", "modes --"):
     for entry in find_candidates(find_cursor(line), COMMANDS, Index()):
         print(entry.text, entry.meta)
 """
-DRGN = "import drgn; from kcovdbg.frontends.drgn.commands import run_in_drgn; run_in_drgn(drgn.Program(), 'help modes')"
+DRGN = "import drgn; from kcovdbg.frontends.drgn_commands import run_in_drgn; run_in_drgn(drgn.Program(), 'help modes')"
 ANSWER = """
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.context import Context

@@ -5,7 +5,7 @@ drgn = pytest.importorskip("drgn")
 
 
 def test_lines_run_on_a_program(capfd):
-    from kcovdbg.frontends.drgn.commands import run_in_drgn
+    from kcovdbg.frontends.drgn_commands import run_in_drgn
 
     prog = drgn.Program()
     assert run_in_drgn(prog, "") == 0
@@ -18,7 +18,7 @@ def test_lines_run_on_a_program(capfd):
 def test_errors_are_drgns():
     from drgn.commands import CommandError
 
-    from kcovdbg.frontends.drgn.commands import run_in_drgn
+    from kcovdbg.frontends.drgn_commands import run_in_drgn
 
     with pytest.raises(CommandError) as caught:
         run_in_drgn(drgn.Program(), "taks")

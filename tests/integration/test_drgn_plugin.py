@@ -21,11 +21,11 @@ def test_the_plugin_imports_next_to_nothing():
     code = (
         "import sys, drgn, drgn.commands.linux\n"
         "before = set(sys.modules)\n"
-        "import kcovdbg.frontends.drgn.plugin\n"
+        "import kcovdbg.frontends.drgn_plugin\n"
         "print(*sorted(set(sys.modules) - before))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert result.stdout.split() == ["kcovdbg", "kcovdbg.frontends", "kcovdbg.frontends.drgn", "kcovdbg.frontends.drgn.plugin"]
+    assert result.stdout.split() == ["kcovdbg", "kcovdbg.frontends", "kcovdbg.frontends.drgn_plugin"]
 
 
 def test_the_symbol_table_of_the_build_in_the_configuration(tmp_path):
@@ -42,7 +42,7 @@ def test_the_symbol_table_of_the_build_in_the_configuration(tmp_path):
     (tmp_path / "kcovdbg/config.toml").write_text(f'symbol-tables = ["{tmp_path}/table"]\n')
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
     in_drgn = (
-        "import drgn, sys; from kcovdbg.frontends.drgn.commands import run_in_drgn; prog = drgn.Program()\n"
+        "import drgn, sys; from kcovdbg.frontends.drgn_commands import run_in_drgn; prog = drgn.Program()\n"
         f"prog.set_core_dump('{demo}/vmcore'); prog.load_debug_info(['{demo}/vmlinux'])\n"
         f"sys.exit(run_in_drgn(prog, 'sym {pc:#x} --json'))"
     )

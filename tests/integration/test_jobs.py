@@ -27,7 +27,7 @@ class Shell:
     def __init__(self):
         self.out = io.StringIO()
         self.workspace = Workspace(COMMANDS, find_terminal=lambda _color: Terminal(self.out, self.out))
-        self.workspace.program = (sys.executable, "-m", "tests.support.collector_process")
+        self.workspace.find_program = lambda: (sys.executable, "-m", "tests.support.collector_process")
 
     def run(self, line):
         self.out.seek(0)
@@ -154,7 +154,7 @@ def test_what_cannot_run_in_the_background(shell, line, named):
 
 
 def test_not_inside_other_debuggers(shell):
-    shell.workspace.program = None
+    shell.workspace.find_program = None
     with pytest.raises(CapabilityError):
         shell.run("collect -- true &")
     assert shell.told() == shell.ended() == []

@@ -31,7 +31,7 @@ def open_drgn(dump: Dump, state: Path) -> Screen:
     if not DRGN.exists():
         pytest.skip("drgn's command line isn't installed")
     words = (DRGN, "-q", "-c", dump.path, *symbol_options(dump.kernel, dump.userland))
-    plugin = "kcov=kcovdbg.frontends.drgn.plugin"
+    plugin = "kcov=kcovdbg.frontends.drgn_plugin"
     return Screen(*words, rows=50, columns=160, DRGN_PLUGINS=plugin, XDG_STATE_HOME=str(state))
 
 

@@ -314,7 +314,7 @@ class ToolBox:
             find_terminal=self._find_terminal,
             has_screen=False,
             serve_tools=None,
-            program=None,
+            find_program=None,
             background=[],
             format=Format.JSON,
             confinement=confinement,

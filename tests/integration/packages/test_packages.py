@@ -159,7 +159,7 @@ def test_drgn_finds_the_plugin(installed: Installed) -> None:
     script.write_text(
         "from importlib.metadata import entry_points\n"
         "(entry,) = entry_points(group='drgn.plugins', name='kcov')\n"
-        "assert entry.load().__name__ == 'kcovdbg.frontends.drgn.plugin'\n"
+        "assert entry.load().__name__ == 'kcovdbg.frontends.drgn_plugin'\n"
         "from kcovdbg.helpers import for_each_kcov\n"
     )
     installed.run("python", str(script))

@@ -22,7 +22,7 @@ from drgn.commands.linux import linux_kernel_raw_command
     ),
 )
 def _cmd_kcov(prog: Program, name: str, args: str, **kwargs: Any) -> Any:  # noqa: ARG001 - drgn's signature
-    from kcovdbg.frontends.drgn.commands import run_in_drgn
+    from kcovdbg.frontends.drgn_commands import run_in_drgn
 
     run_in_drgn(prog, args)
 
@@ -54,7 +54,7 @@ def _complete_kcov() -> None:
                 found: str | None = inner(text, state)
                 return found
             if state == 0:
-                from kcovdbg.frontends.drgn.commands import complete_in_drgn
+                from kcovdbg.frontends.drgn_commands import complete_in_drgn
 
                 words[:] = complete_in_drgn(get_default_prog(), line[match.end() :], text)
             return words[state] if state < len(words) else None
