@@ -6,7 +6,6 @@ from __future__ import annotations
 import collections
 import json
 import socket
-import time
 from typing import TYPE_CHECKING, Any
 
 from tests.lab.errors import LabError
@@ -58,18 +57,6 @@ class Qmp:
             if "error" in answer:
                 raise QmpError(f"{command}: {answer['error'].get('desc', answer['error'])}")
             self.events.append(answer)
-
-    def wait_event(self, name: str, timeout: float = 60) -> dict[str, Any]:
-        """Return the next event with this name; earlier events are dropped."""
-        deadline = time.monotonic() + timeout
-        while True:
-            while self.events:
-                event = self.events.popleft()
-                if event.get("event") == name:
-                    return event
-            if time.monotonic() > deadline:
-                raise QmpError(f"no event {name} within {timeout} s")
-            self.events.append(self._receive())
 
     def running(self) -> bool:
         """Return whether the guest's CPUs run."""
