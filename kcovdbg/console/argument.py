@@ -184,8 +184,7 @@ def convert(argument: Argument, word: str) -> Any:
 
 def matches_name(word: str, names: Iterable[str]) -> bool:
     """Return whether a word is a pattern of one of these names, or a part of one."""
-    is_pattern = any(character in word for character in "*?[")
-    return any(fnmatchcase(name, word) if is_pattern else word in name for name in names)
+    return any(word in name or fnmatchcase(name, word) for name in names)
 
 
 def select_rows(

@@ -11,7 +11,6 @@ from typing import Any, Final, NoReturn
 
 from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, WordError, convert
 from kcovdbg.console.command import HELP_OPTION, OUTPUT_OPTIONS, Command
-from kcovdbg.console.command_line import quote
 from kcovdbg.console.renderable import suggest
 
 NARGS = {Count.OPTIONAL: "?", Count.ANY: "*", Count.SOME: "+", Count.REST: argparse.REMAINDER}
@@ -26,22 +25,18 @@ class _Parser(ArgumentParser):
     """A parser that raises instead of exiting, and prints nothing."""
 
     command: Command
-    words: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
         missing = message.startswith("the following arguments are required")
         raise WordError(f"{self.command.name}: {message}", None, hint=f"usage: {self.command.usage}" if missing else None)
 
 
-def make_parser(command: Command, words: Sequence[str] = ()) -> ArgumentParser:
-    """Make the parser of a command.
-
-    :param words: that it will parse, for hints on their order.
-    """
+def make_parser(command: Command) -> ArgumentParser:
+    """Make the parser of a command."""
     parser = _Parser(prog=command.name, add_help=False, allow_abbrev=False)
-    parser.command, parser.words = command, words
+    parser.command = command
     for argument in command.options:
-        add_argument(parser, argument, partial(_convert, parser, argument))
+        add_argument(parser, argument, partial(_convert, command, argument))
     return parser
 
 
@@ -73,7 +68,7 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
 
     :raises WordError: when they are wrong.
     """
-    parser = make_parser(command, words)
+    parser = make_parser(command)
     # Help is shown even where other words are wrong or missing.
     own = words[: words.index("--")] if "--" in words else words
     if not command.takes_rest and ("--help" in own or "-h" in own):
@@ -108,25 +103,14 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
     return args
 
 
-def _convert(parser: _Parser, argument: Argument, word: str) -> Any:
+def _convert(command: Command, argument: Argument, word: str) -> Any:
     try:
         return convert(argument, word)
     except WordError as error:
         # Words in the wrong order are the likeliest cause.
         if error.hint is None and not argument.is_option:
-            error.hint = _suggest_order(parser, argument, word) or f"usage: {parser.command.usage}"
+            error.hint = f"usage: {command.usage}"
         raise
-
-
-def _suggest_order(parser: _Parser, argument: Argument, wrong: str) -> str | None:
-    """Return a hint with a later word in the place of the wrong one, None where none fits there."""
-    words = list(parser.words)
-    place = words.index(wrong) if wrong in words else len(words)
-    for other in range(place + 1, len(words)):
-        if words[other] in argument.choices:
-            words[place], words[other] = words[other], words[place]
-            return f"did you mean {' '.join(map(quote, (parser.command.name, *words)))}?"
-    return None
 
 
 def common_defaults() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from kcovdbg.console.context import Context, find_input_files
 from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table, Text, error_lines
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.console.writer import Format, Output, write
+from kcovdbg.console.writer import Format, write
 from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
 from kcovdbg.target.protocol import Target
 
@@ -164,10 +164,9 @@ def run_command(workspace: Workspace, command: Command, args: Namespace, termina
     """
     _ = workspace.settings_problems
     context = make_context(workspace, command, args, terminal, find_format(workspace, args))
-    output = Output(terminal.stdout, terminal.stderr, context.format, terminal.painter, terminal.width, terminal.error_painter)
     # The reader of the answer may close it early.
     with contextlib.suppress(BrokenPipeError), _failing_as(command), guarded(context, args):
-        write(answer(context, args), output)
+        write(answer(context, args), terminal, context.format)
     return context.status
 
 

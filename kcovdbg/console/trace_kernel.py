@@ -17,7 +17,7 @@ from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.kernel_names import find_module_sets
-from kcovdbg.console.trace_paths import confine, find_trace_operands
+from kcovdbg.console.trace_paths import FILE, confine
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
@@ -154,7 +154,7 @@ def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kern
     kernel = workspace.kernel
     given = [getattr(args, argument.attribute, None) for argument in command.arguments if argument.value is Value.BUFFER]
     words = [word for value in given if value for word in ([value] if isinstance(value, str) else value)]
-    if workspace.other_vmlinux or not words or not all(find_trace_operands(word) or word in workspace.kept for word in words):
+    if workspace.other_vmlinux or not words or not all(word.startswith(FILE) or word in workspace.kept for word in words):
         return kernel
     headers = [header for word in words for header in read_headers(workspace, word)]
     ids = {build_id for word in words for build_id in find_build_ids(workspace, word, None)}
@@ -194,25 +194,22 @@ def _open_table_target(
 
 def read_headers(workspace: Workspace, word: str) -> Iterator[TraceHeader | None]:
     """Yield the content of the side file of each trace that a word names; None for one without side file."""
-    for path in find_trace_operands(word):
-        with contextlib.suppress(KcovdbgError, OSError):
-            # Unreadable files are reported when they are read.
-            confinement = workspace.confinement
-            found = confine(path, confinement)
-            folder = None if confinement is None else confinement.folder_of(Path(found))
-            yield from (read_header(trace, folder) for trace in find_traces(found))
+    if not word.startswith(FILE):
+        return
+    # Unreadable files are reported when they are read.
+    with contextlib.suppress(KcovdbgError, OSError):
+        confinement = workspace.confinement
+        found = confine(word.removeprefix(FILE), confinement)
+        folder = None if confinement is None else confinement.folder_of(Path(found))
+        yield from (read_header(trace, folder) for trace in find_traces(found))
 
 
 def find_build_ids(workspace: Workspace, word: str, own: str | None) -> Iterator[str | None]:
     """Yield the build IDs of the traces that a word names; None for one that has none."""
-    if not find_trace_operands(word):
+    if not word.startswith(FILE):
         kept = workspace.kept.get(word)
         yield own if kept is None else kept.shell.build_id or own
     for header in read_headers(workspace, word):
-        build_id = None if header is None else build_id_of(header)
+        build_id = None if header is None or header.build_id is None else header.build_id.lower()
         # Tables are found by it: a path would lead elsewhere.
         yield build_id if build_id is not None and _BUILD_ID.fullmatch(build_id) else None
-
-
-def build_id_of(header: TraceHeader) -> str | None:
-    return None if header.build_id is None else header.build_id.lower()

@@ -5,22 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.pc_names import is_pattern
 from kcovdbg.records.trace_file import SUFFIX, find_traces, side_path
 
 FILE: Final = "file:"
 """Begins the name of a buffer that is a trace file."""
-# The path of a trace file, in an expression as well.
-_OPERAND: Final = re.compile(r"file:([^\s&|^()]+)")
 # Limit for names in a hint.
 _NAMED: Final = 8
-_MAGIC: Final = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +36,8 @@ class FileConfinement:
         :raises KcovdbgError: when it is outside, or is neither a regular file nor a directory.
         """
         path = self._resolve(name)
-        is_pattern = not path.exists() and bool(_MAGIC & set(path.name))
-        if path not in self.traces and not self._is_inside(path.parent if is_pattern else path):
+        is_new = not path.exists() and is_pattern(path.name)
+        if path not in self.traces and not self._is_inside(path.parent if is_new else path):
             raise KcovdbgError(f"'{name}': outside the directory for trace files", hint=self._hint())
         if path.exists() and not (path.is_dir() or path.is_file()):
             # A read of a FIFO may never end.
@@ -95,15 +92,6 @@ class FileConfinement:
             yield from (path.name for path in self.folder.glob("*.kcov") if path.is_file())
 
 
-def find_trace_operands(word: str) -> set[str]:
-    """Return the paths of trace files, directories of them, and patterns that a buffer's name or an expression may name."""
-    names = {match[1] for match in _OPERAND.finditer(word)}
-    if word.startswith(FILE):
-        # A path alone may contain what is an operator elsewhere.
-        names.add(word.removeprefix(FILE))
-    return names
-
-
 def find_trace_files(path: str, confinement: FileConfinement | None) -> Sequence[Path]:
     """Return the trace files in a directory, or those that match a pattern, by name.
 
@@ -123,9 +111,9 @@ def confine(path: str, confinement: FileConfinement | None) -> str:
 
 
 def find_input_traces(word: str) -> Iterator[str]:
-    """Iterate over the trace files that a word names, and their side files."""
-    for name in find_trace_operands(word):
+    """Iterate over the trace files that a buffer's name names, and their side files."""
+    if word.startswith(FILE):
         with contextlib.suppress(KcovdbgError, OSError):
-            for path in find_traces(name):
+            for path in find_traces(word.removeprefix(FILE)):
                 yield str(path)
                 yield str(side_path(path))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
 from typing import Any, TextIO
@@ -14,7 +13,7 @@ from typing import Any, TextIO
 from kcovdbg.console.column import to_json
 from kcovdbg.console.grid import fields_lines, remark_line, table_lines
 from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, Text, find_data, wrap_line
-from kcovdbg.console.terminal import Painter
+from kcovdbg.console.terminal import Terminal, write_remarks
 from kcovdbg.console.text import escape
 
 
@@ -84,73 +83,56 @@ class Format(str, Enum):
     JSONL = "jsonl"
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """The destination of an answer."""
-
-    stream: TextIO
-    remarks: TextIO
-    """Takes the remarks of an answer in JSON or CSV, which have no place for them."""
-    format: Format = Format.TEXT
-    painter: Painter = field(default_factory=Painter)
-    width: int | None = None
-    """Width of the terminal; None where the stream is not a terminal."""
-    remark_painter: Painter = field(default_factory=Painter)
-
-
-def write(renderables: Iterable[Renderable], output: Output) -> None:
-    """Write an answer.
+def write(renderables: Iterable[Renderable], terminal: Terminal, its_format: Format = Format.TEXT) -> None:
+    """Write an answer; remarks in JSON and CSV, which have no place for them, go to standard error.
 
     In JSON the rows of all tables make one array (up to a :class:`Flush`, after which another begins).
     """
-    if output.format is Format.TEXT:
-        _write_text(renderables, output)
+    if its_format is Format.TEXT:
+        _write_text(renderables, terminal)
     else:
-        _write_data(renderables, output)
-    output.stream.flush()
+        _write_data(renderables, terminal, its_format)
+    terminal.stdout.flush()
 
 
-def _write_text(renderables: Iterable[Renderable], output: Output) -> None:
+def _write_text(renderables: Iterable[Renderable], terminal: Terminal) -> None:
+    stream, width = terminal.stdout, terminal.width
     for renderable in renderables:
+        lines: Iterable[Line] = ()
         if isinstance(renderable, Table):
-            _write_lines(table_lines(renderable, output.width), output)
+            lines = table_lines(renderable, width)
         elif isinstance(renderable, Fields):
-            _write_lines(fields_lines(renderable, output.width), output)
+            lines = fields_lines(renderable, width)
         elif isinstance(renderable, Lines):
-            lines = renderable.lines
-            if renderable.is_prose:
-                lines = chain.from_iterable(wrap_line(line, output.width) for line in lines)
-            _write_lines(lines, output)
-            for remark in renderable.remarks:
-                _write_lines(wrap_line(remark_line(remark), output.width), output)
+            # Remarks are known after the lines.
+            remarks = (wrap_line(remark_line(remark), width) for remark in renderable.remarks)
+            shown = (wrap_line(line, width) if renderable.is_prose else (line,) for line in renderable.lines)
+            lines = chain.from_iterable(chain(shown, remarks))
         elif isinstance(renderable, Text):
-            output.stream.writelines(renderable.parts)
+            stream.writelines(renderable.parts)
         elif isinstance(renderable, Flush):
-            output.stream.flush()
-        elif output.width is not None:
-            output.stream.write(_CLEAR_SCREEN)
+            stream.flush()
+        elif width is not None:
+            stream.write(_CLEAR_SCREEN)
+        paint = terminal.painter.paint
+        stream.writelines(f"{paint(line)}\n" for line in lines)
 
 
-def _write_lines(lines: Iterable[Line], output: Output) -> None:
-    paint = output.painter.paint
-    output.stream.writelines(f"{paint(line)}\n" for line in lines)
-
-
-def _write_data(renderables: Iterable[Renderable], output: Output) -> None:
-    stream = output.stream
+def _write_data(renderables: Iterable[Renderable], terminal: Terminal, its_format: Format) -> None:
+    stream = terminal.stdout
     # Of the array in JSON that is being written: "[" before its first row, None between two arrays.
     separator: str | None = "["
     for renderable in renderables:
         if isinstance(renderable, Flush):
-            _end_array(separator, output)
+            _end_array(separator, stream, its_format)
             separator = None
             stream.flush()
         table = find_data(renderable)
         if table is None:
             continue
-        if output.format is Format.CSV:
+        if its_format is Format.CSV:
             write_csv(table, stream)
-        elif output.format is Format.JSONL:
+        elif its_format is Format.JSONL:
             for line in json_lines(table):
                 stream.write(line)
                 # A reader of the stream gets each row when it is known.
@@ -160,18 +142,12 @@ def _write_data(renderables: Iterable[Renderable], output: Output) -> None:
             for line in json_lines(table):
                 stream.write(f"{separator}\n{line[:-1]}")
                 separator = ","
-        _write_remarks(renderable, table, output)
-    _end_array(separator, output)
+        write_remarks(terminal, table.remarks)
+        if isinstance(renderable, Lines):
+            write_remarks(terminal, renderable.remarks)
+    _end_array(separator, stream, its_format)
 
 
-def _end_array(separator: str | None, output: Output) -> None:
-    if output.format is Format.JSON and separator is not None:
-        output.stream.write("[]\n" if separator == "[" else "\n]\n")
-
-
-def _write_remarks(renderable: Renderable, table: Table | Fields, output: Output) -> None:
-    remarks = [*table.remarks]
-    if isinstance(renderable, Lines):
-        remarks += renderable.remarks
-    for remark in remarks:
-        output.remarks.write(f"kcovdbg: {output.remark_painter.paint(remark_line(remark))}\n")
+def _end_array(separator: str | None, stream: TextIO, its_format: Format) -> None:
+    if its_format is Format.JSON and separator is not None:
+        stream.write("[]\n" if separator == "[" else "\n]\n")

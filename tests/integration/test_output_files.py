@@ -64,7 +64,6 @@ INPUTS = (
     ("-e", "tasks > hard"),
     ("-e", "top file:run.kcov > run.kcov"),
     ("-e", "diff 'file:*.kcov' file:run.kcov > run.kcov"),
-    ("-e", "diff '(file:run.kcov)' 16 >> run.kcov"),
     ("script",),
 )
 

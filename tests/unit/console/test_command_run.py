@@ -180,7 +180,7 @@ ERRORS = (
     ("info 1 ", "'1'", 5, "usage: info"),
     ("saved 1", "saved", 6, "usage: saved"),
     ("saved 1", "'1'", 6, "usage: saved"),
-    ("export 26 -o 'a b' lcov", "'26'", 7, "did you mean export lcov -o 'a b' 26?"),
+    ("export 26 -o 'a b' lcov", "'26'", 7, "usage: export FORMAT WHAT"),
     ("export 26 27", "'26'", 7, "usage: export FORMAT WHAT"),
     ("tasks --mode", "--mode", 12, None),
     ("watch", "SECONDS", 5, "usage: watch [-n N] SECONDS COMMAND…"),

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 
 from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, DETAIL, HANDLE, LIST, NUMBER, PATH, PID, SHARE, WORD, Column
 from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Table, text_lines, wrap_line
+from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.text import escape, escape_surrogates, text_width
-from kcovdbg.console.writer import Format, Output, write
+from kcovdbg.console.writer import Format, write
 
 anything = st.text(st.characters(exclude_categories=()), max_size=12)
 
 
 def show(*renderables, format=Format.TEXT, width=None):  # noqa: A002
     stream, remarks = io.StringIO(), io.StringIO()
-    write(renderables, Output(stream, remarks, format, width=width))
+    write(renderables, Terminal(stream, remarks, width), format)
     show.remarks = remarks.getvalue()
     return stream.getvalue()
 
@@ -211,7 +212,7 @@ def test_many_rows_are_written_as_they_come():
                 seen.append(written.tell())
             yield {"n": number, "comm": "x" * (number % 7)}
 
-    write([Table((Column("n", NUMBER), Column("comm", COMM)), rows())], Output(written, written))
+    write([Table((Column("n", NUMBER), Column("comm", COMM)), rows())], Terminal(written, written))
     assert seen[0] > 0
     assert len(written.getvalue().splitlines()) == count + 1
 
