@@ -77,7 +77,7 @@ class Excuses:
         return f"task {address:#x}" if fields is None else name_task(fields)
 
     def _stack(self, address: int) -> Sequence[StackFrame] | None:
-        return self._source.read(Part.NOTHING, stacks=(address,)).stack(address)
+        return self._source.read(Part.NOTHING, stacks=(address,)).stacks[address]
 
     @cached_property
     def _busy(self) -> tuple[tuple[int, str], ...]:

@@ -293,7 +293,7 @@ def _check_lock(state: State) -> Iterator[Violation]:
         task = state.task_by_address.get(owner)
         if task is None:
             problem = f"{owner:#x}, which is not a task"
-        elif (stack := state.stack(owner)) and find_kcov_function(stack) is None:
+        elif (stack := state.stacks[owner]) and find_kcov_function(stack) is None:
             problem = f"{name_task(task)}, which is not inside a function of KCOV"
         else:
             continue

@@ -360,7 +360,7 @@ def _check_switch_flag(state: State) -> Iterator[Violation]:
         if task.in_ctxsw is None or fields.on_cpu is None:
             continue
         if fields.address in marked_running:
-            stack = state.stack(fields.address)
+            stack = state.stacks[fields.address]
             if stack is None or any((frame.function or "").startswith(_SWITCHING) for frame in stack):
                 # It is being switched in or out, or may be.
                 continue
@@ -473,7 +473,7 @@ def _check_kernel_threads(state: State) -> Iterator[Violation]:
             message = f"it is a kernel thread, but traces itself into kcov {kcov.address:#x}"
             yield session_violation(state, session, message, values(kcov=Hex(kcov.address)))
         elif task.address in in_sections:
-            functions = {frame.function for frame in state.stack(task.address) or ()}
+            functions = {frame.function for frame in state.stacks[task.address] or ()}
             for idle, working in _WAITING.items():
                 if idle in functions and not functions.intersection(working):
                     yield session_violation(

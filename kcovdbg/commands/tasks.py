@@ -25,7 +25,7 @@ def _syscall_column(state: State) -> Column:
     """Return the column of the system calls that a state has."""
 
     def find(task: Task) -> Syscall | None:
-        return state.syscall(task.fields.address).call
+        return state.syscalls[task.fields.address].call
 
     def text(task: Task) -> str | None:
         call = find(task)
@@ -140,7 +140,7 @@ def _run(context: Context, args: Namespace) -> Table:
     state = context.reader.read(Part.NOTHING, syscalls=[task.fields for task in tasks])
 
     def errors(task: Task) -> tuple[str, ...]:
-        error = state.syscall(task.fields.address).error
+        error = state.syscalls[task.fields.address].error
         return task.errors if error is None or context.format is Format.TEXT else (*task.errors, error)
 
     if context.format is Format.TEXT:

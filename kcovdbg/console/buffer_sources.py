@@ -337,7 +337,7 @@ def syscall_lines(context: Context, tasks: Collection[TaskFields]) -> tuple[str,
     state = context.reader.read(Part.NOTHING, syscalls=tasks)
     lines: list[str] = []
     for fields in tasks:
-        found = state.syscall(fields.address)
+        found = state.syscalls[fields.address]
         if found.call is not None:
             lines.append(f"{name_task(fields)} is in {syscall_text(found.call)}")
         elif found.error is not None:

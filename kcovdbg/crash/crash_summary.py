@@ -111,7 +111,7 @@ def summarize_crash(context: Context) -> CrashSummary:
                 errors.append("no debug info for the code in which the crash began")
     except KcovdbgError as problem:
         errors.append(str(problem))
-    syscall = context.reader.read(Part.NOTHING, syscalls=(fields,)).syscall(fields.address)
+    syscall = context.reader.read(Part.NOTHING, syscalls=(fields,)).syscalls[fields.address]
     if syscall.error is not None:
         errors.append(syscall.error)
     call = syscall.call

@@ -382,24 +382,6 @@ class State:
         lacking = self.lacks(*sources)
         return (Certainty.UNSURE, lacking[0]) if lacking else (Certainty.CERTAIN, None)
 
-    def stack(self, task: int) -> tuple[StackFrame, ...] | None:
-        """Return a task's stack, None where it cannot be unwound.
-
-        :raises LookupError: when it was not asked for.
-        """
-        if task not in self.stacks:
-            raise LookupError(f"the stack of task {task:#x} was not read: ask for it")
-        return self.stacks[task]
-
-    def syscall(self, task: int) -> TaskSyscall:
-        """Return the system call that a task is in.
-
-        :raises LookupError: when it was not asked for.
-        """
-        if task not in self.syscalls:
-            raise LookupError(f"the system call of task {task:#x} was not read: ask for it")
-        return self.syscalls[task]
-
     @cached_property
     def task_by_address(self) -> Mapping[int, TaskFields]:
         """Every task by its address."""

@@ -223,7 +223,7 @@ def _is_link(count: int | None, capacity: int | None) -> bool:
 
 
 def _find_syscall(task: int, state: State) -> str | None:
-    call = state.syscall(task).call if task in state.syscalls else None
+    call = state.syscalls[task].call if task in state.syscalls else None
     return None if call is None else syscall_text(call)
 
 

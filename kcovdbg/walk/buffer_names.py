@@ -200,14 +200,11 @@ def _facts_of_descriptor(target: Target, layout: Layout, source: StateSource, na
     tasks = source.read(Part.TASKS).task_fields
     task = next((task for task in tasks if task.pid == pid), None)
     sharers = {pid} if task is None else TaskFiles(tasks, task).table_ids
-    for address, kcov in source.read(Part.OBJECTS).objects.items():
-        for reference in kcov.references:
-            if reference.kind == "fd" and reference.fd == fd and reference.pid in sharers:
-                return _facts_of_object(target, layout, source, name, address)
-    for device in source.read(Part.DEVICES).devices:
-        for kcov in device.objects.values():
-            if any(found.kind == "fd" and found.fd == fd and found.pid in sharers for found in kcov.references):
+    for kcov in (*source.read(Part.OBJECTS).objects.values(), *_device_objects(source)):
+        if any(found.kind == "fd" and found.fd == fd and found.pid in sharers for found in kcov.references):
+            if kcov.device is not None:
                 return _facts_of_device_object(source, name, kcov)
+            return _facts_of_object(target, layout, source, name, kcov.address or 0)
     raise KcovdbgError(f"descriptor {fd} of task {pid} is not KCOV's", hint="objects lists those that are")
 
 
@@ -220,9 +217,9 @@ def _facts_of_device(target: Target, source: StateSource, name: str, device: str
                 return _facts_of_device_session(source, name, session)
         raise KcovdbgError(f"task {tid} has no session of {device}", hint="tasks lists sessions")
     address = strip_tag(target, _number(rest, name))
-    for state in source.read(Part.DEVICES).devices:
-        if state.name == device and address in state.objects:
-            return _facts_of_device_object(source, name, state.objects[address])
+    for kcov in _device_objects(source):
+        if kcov.device == device and kcov.address == address:
+            return _facts_of_device_object(source, name, kcov)
     raise KcovdbgError(f"no object of {device} is known at {address:#x}", hint="objects lists known objects")
 
 
@@ -230,15 +227,16 @@ def _device_sessions(source: StateSource) -> tuple[DeviceSession, ...]:
     return tuple(session for device in source.read(Part.DEVICES).devices for session in device.sessions)
 
 
+def _device_objects(source: StateSource) -> tuple[Kcov, ...]:
+    return tuple(kcov for device in source.read(Part.DEVICES).devices for kcov in device.objects.values())
+
+
 def _device(source: StateSource, name: str | None) -> Device:
     return next(table.find_device(state.feature) for state in source.read(Part.DEVICES).devices if state.name == name)
 
 
 def _facts_of_device_session(source: StateSource, name: str, session: DeviceSession) -> BufferFacts:
-    fields = None
-    if session.kcov:
-        kcov = next((state.objects.get(session.kcov) for state in source.read(Part.DEVICES).devices), None)
-        fields = None if kcov is None else kcov.fields
+    own = next((kcov.fields for kcov in _device_objects(source) if session.kcov and kcov.address == session.kcov), None)
     return BufferFacts(
         name=name,
         address=session.area or 0,
@@ -246,7 +244,7 @@ def _facts_of_device_session(source: StateSource, name: str, session: DeviceSess
         mode=_device(source, session.device).mode,
         pid=session.pid,
         comm=session.comm,
-        private=bool(session.depth) and (fields is None or fields.area != session.area),
+        private=bool(session.depth) and (own is None or own.area != session.area),
     )
 
 
@@ -278,11 +276,8 @@ def _facts_of_saved(layout: Layout, source: StateSource, name: str, which: str) 
 
 def _facts_of_session(layout: Layout, source: StateSource, name: str, saved: SavedState) -> BufferFacts:
     private = False
-    if saved.kcov:
-        try:
-            private = source.kcov(saved.kcov).area != saved.area
-        except (ReadError, MissingTypeError):
-            private = False
+    with contextlib.suppress(ReadError, MissingTypeError):
+        private = bool(saved.kcov) and source.kcov(saved.kcov or 0).area != saved.area
     return BufferFacts(
         name=name,
         address=saved.area or 0,
@@ -319,13 +314,12 @@ def _facts_of_area(target: Target, layout: Layout, source: StateSource, name: st
         if second is not None and kcov.fields.area and _is_second(target, second, kcov.address, address):
             facts = _facts_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm)
             return replace(facts, address=address, mode=second.mode, doubt=None)
-    for device in source.read(Part.DEVICES).devices:
-        for session in device.sessions:
-            if session.area == address and session.depth:
-                return _facts_of_device_session(source, name, session)
-        for found in device.objects.values():
-            if found.fields is not None and found.fields.area == address:
-                return _facts_of_device_object(source, name, found)
+    for session in _device_sessions(source):
+        if session.area == address and session.depth:
+            return _facts_of_device_session(source, name, session)
+    for kcov in _device_objects(source):
+        if kcov.fields is not None and kcov.fields.area == address:
+            return _facts_of_device_object(source, name, kcov)
     size = _vmalloc_size(target, address)
     words = None if size is None else size // layout.buffer_word
     return BufferFacts(name, address, words, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",))

@@ -19,7 +19,7 @@ from kcovdbg.series import table
 from kcovdbg.series.declaration import Detection, Series
 from kcovdbg.series.table import Traits
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import BlockLayout, find_member
+from kcovdbg.target.struct_layout import BlockLayout, find_member, find_symbol
 
 TASK: Final = generations.TASK
 KCOV: Final = generations.KCOV
@@ -191,14 +191,13 @@ def detect_layout(target: Target) -> Layout:
         raise TargetError(
             "this kernel has no KCOV: struct task_struct has no kcov members", hint="KCOV needs a kernel with CONFIG_KCOV=y"
         )
-    kcov = _find_layout(target, KCOV)
-    percpu = _find_layout(target, PERCPU)
+    found = {TASK: task} | {name: _find_layout(target, name) for name in (KCOV, REMOTE, AREA, PERCPU)}
     try:
         modes = dict(target.enumerators(MODE))
     except MissingTypeError:
         modes = {}
     detected = table.detect_series(target, modes)
-    generation = _detect_generation(target, task, kcov, percpu, modes, detected)
+    generation = _detect_generation(target, found, modes, detected)
     traits = table.traits_of(generation.features)
     near, late = _split_task(target, task)
     in_ctxsw = flags = 0
@@ -208,13 +207,13 @@ def detect_layout(target: Target) -> Layout:
     return Layout(
         generation=generation,
         task=task,
-        kcov=kcov,
-        remote=_find_layout(target, REMOTE),
-        area=_find_layout(target, AREA),
-        percpu=percpu,
+        kcov=found[KCOV],
+        remote=found[REMOTE],
+        area=found[AREA],
+        percpu=found[PERCPU],
         modes=modes,
         mode_flags=in_ctxsw | flags,
-        buffer_word=next((found.word_size for found in traits.series if found.word_size is not None), target.word_size),
+        buffer_word=next((series.word_size for series in traits.series if series.word_size is not None), target.word_size),
         in_ctxsw=in_ctxsw,
         traits=traits,
         near_task=near,
@@ -267,23 +266,22 @@ def _find_stack_cpu(target: Target, task: BlockLayout) -> tuple[int, int] | None
 
 def _detect_generation(
     target: Target,
-    task: BlockLayout,
-    kcov: BlockLayout | None,
-    percpu: BlockLayout | None,
+    layouts: Mapping[str, BlockLayout | None],
     modes: Mapping[str, int],
     detected: Sequence[tuple[Series, Detection]],
 ) -> Generation:
     features: set[str] = set()
     names = frozenset(map(mode.plain_name, modes))
-    # Each by any of its members: one that is missing is a gap, not another generation.
-    has_remote = (
-        any(kcov is not None and kcov.has(name) for name in ("remote", "remote_size"))
-        or task.has("kcov_handle")
-        or _has_type(target, REMOTE)
-        or _has_type(target, AREA)
-    )
-    saved_in_task = any(task.has(name) for name in _SAVED.split())
-    saved_per_cpu = percpu is not None and any(percpu.has(name) for name in ("irq_area", *_SAVED.split()))
+
+    def has_any(type_name: str, *fields: str) -> bool:
+        """Return whether a structure has any of some fields: one that is missing is a gap, not another generation."""
+        layout = layouts[type_name]
+        return layout is not None and any(map(layout.has, fields))
+
+    has_structures = layouts[REMOTE] is not None or layouts[AREA] is not None
+    has_remote = has_any(KCOV, "remote", "remote_size") or has_any(TASK, "kcov_handle") or has_structures
+    saved_in_task = has_any(TASK, *_SAVED.split())
+    saved_per_cpu = has_any(PERCPU, "irq_area", *_SAVED.split())
     own_era = next((series.era for series, _ in detected if series.era is not None), None)
 
     # Group A: the base.
@@ -297,7 +295,7 @@ def _detect_generation(
     elif not has_remote:
         era = "E2"
         features.add(Feature.COMPARISONS)
-    elif not (task.has("kcov_softirq") or saved_in_task or saved_per_cpu):
+    elif not (has_any(TASK, "kcov_softirq") or saved_in_task or saved_per_cpu):
         era = "E3"
         features |= {Feature.COMPARISONS, Feature.REMOTE}
     else:
@@ -306,7 +304,7 @@ def _detect_generation(
 
     # The mode was the enumeration itself, without flags, before Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid
     # kcov_area during task switch") (in v4.18).
-    member = task.members["kcov_mode"]
+    member = find_member(target, TASK, field_paths(TASK, "kcov_mode"))
     is_word = member is not None and not member.type_name.startswith("enum")
     if has_remote or (is_word and own_era is None and era != "E1"):
         features.add(Feature.CTXSW_FLAG)
@@ -318,7 +316,7 @@ def _detect_generation(
         elif saved_per_cpu:
             features |= {Feature.SAVED_PER_CPU, Feature.IRQ_AREA_PER_CPU}
         # Group C: how the owner of a KCOV_REMOTE_ENABLE is marked.
-        if task.has("kcov_remote"):
+        if has_any(TASK, "kcov_remote"):
             features.add(Feature.OWNER_MEMBER)
         if "REMOTE" in names:
             features.add(Feature.MODE_REMOTE)
@@ -344,36 +342,20 @@ def _detect_generation(
         variants=tuple(detection.variant.text for _, detection in detected if detection.variant is not None),
         features=plain,
         unrecognised=_find_unrecognized(target, names),
-        missing=tuple(_find_missing(target, task, kcov, percpu, modes, plain, detected)),
+        missing=tuple(_find_missing(target, layouts, modes, plain, detected)),
     )
-
-
-def _has_type(target: Target, type_name: str) -> bool:
-    try:
-        target.type_size(type_name)
-    except MissingTypeError:
-        return False
-    return True
 
 
 def _find_missing(
     target: Target,
-    task: BlockLayout,
-    kcov: BlockLayout | None,
-    percpu: BlockLayout | None,
+    layouts: Mapping[str, BlockLayout | None],
     modes: Mapping[str, int],
     features: frozenset[str],
     detected: Sequence[tuple[Series, Detection]],
 ) -> Iterator[str]:
     """Iterate over what a kernel of this generation has and the debug info lacks."""
     added = [member for series, _ in detected for member in series.members if (member.feature or series.feature) in features]
-    for type_name, layout in (
-        (TASK, task),
-        (KCOV, kcov),
-        (REMOTE, _find_layout(target, REMOTE)),
-        (AREA, _find_layout(target, AREA)),
-        (PERCPU, percpu),
-    ):
+    for type_name, layout in layouts.items():
         known = _MAINLINE[type_name]
         moved = {member.field: member.paths for member in added if member.type_name == type_name and member.field}
         wanted = [name for name, field in known.items() if field.feature in (_ALWAYS, *features)]
@@ -423,11 +405,9 @@ def _area_list_count(target: Target) -> int:
     try:
         _, length = target.variable_type("kcov_remote_areas")
     except MissingSymbolError:
-        try:
-            # Without a type the symbol's size says whether it is one list head or two.
-            return target.symbol("kcov_remote_areas").size // (2 * target.word_size)
-        except MissingSymbolError:
-            return 0
+        # Without a type the symbol's size says whether it is one list head or two.
+        symbol = find_symbol(target, "kcov_remote_areas")
+        return 0 if symbol is None else symbol.size // (2 * target.word_size)
     return length or 1
 
 

@@ -34,7 +34,7 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
 
     :param state: with the task's stack.
     """
-    stack = state.stack(task.fields.address) or ()
+    stack = state.stacks[task.fields.address] or ()
     if not is_background(task, stack) or any(session.task == task.fields.address for session in state.sessions):
         return
     functions = _functions_on(stack)

@@ -288,7 +288,7 @@ def _explain_work(context: Context, state: State, subject: str, question: str) -
         return
     task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
     if task is not None:
-        if is_background(task, state.stack(task.fields.address) or ()):
+        if is_background(task, state.stacks[task.fields.address] or ()):
             yield from explain_background(state, task, context.kernel.find_remote_sites().sites)
     elif question.endswith("()?"):
         state = context.state(NEEDS | Part.ALL_TASKS)

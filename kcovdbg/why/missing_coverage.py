@@ -193,7 +193,7 @@ def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
     """
     if task not in state.running:
         return ()
-    stack = state.stack(task) or ()
+    stack = state.stacks[task] or ()
     # Outermost frames of the interrupts that are handled, the outer ones first.
     active: list[int] = []
     outer = ""

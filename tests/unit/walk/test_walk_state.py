@@ -156,7 +156,7 @@ def test_what_was_not_asked_for_is_absent(kernel):
     with pytest.raises(LookupError):
         state.lacks(Source.FILES)
     with pytest.raises(LookupError):
-        state.stack(kernel.tasks[40])
+        _ = state.stacks[kernel.tasks[40]]
 
 
 @pytest.mark.parametrize("row", [E2, E7, E9A, E9B, J, P2], ids=lambda row: row.name)
