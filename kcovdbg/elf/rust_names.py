@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Names of Rust functions as LLVM's tools print them: ``_RNvCs1_6kernel4init`` is ``kernel::init``.
 
-The kernel has names of the v0 scheme, which RFC 2603 of Rust describes, and never had those of the scheme before.
+The kernel has names of the v0 scheme, which RFC 2603 of Rust describes. The legacy scheme, ``_ZN…17h<hash>E``, is a list of
+identifiers, which remain as they are, the hash included.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _MAX_STEPS: Final = 1 << 14
 _MAX_DEPTH: Final = 128
 _MAX_NUMBER: Final = (1 << 64) - 2
 
+_LEGACY: Final = re.compile(r"_ZN((?:\d+[A-Za-z_$.][\w$.]*)+17h[0-9a-f]{16})E(\..*)?", re.ASCII | re.DOTALL)
 _V0: Final = re.compile(r"_R([A-Z][0-9A-Za-z_]*)(\..*)?", re.ASCII | re.DOTALL)
 _DECIMAL: Final = re.compile(r"0|[1-9]\d*", re.ASCII)
 _HEXADECIMAL: Final = re.compile(r"(0|[1-9a-f][0-9a-f]*)_")
@@ -41,15 +43,31 @@ def demangle_rust(name: str) -> str:
     """Return the name of a Rust function as LLVM's tools print it; other names, and damaged ones, as they are."""
     if len(name) > _MAX_SIZE:
         return name
-    found = _V0.fullmatch(name)
-    if found is None:
-        return name
     try:
-        text = _Parser(found[1]).parse()
+        if found := _V0.fullmatch(name):
+            text = _Parser(found[1]).parse()
+        elif found := _LEGACY.fullmatch(name):
+            text = _split_legacy(found[1])
+        else:
+            return name
     except (ValueError, LookupError, OverflowError):
         # UnicodeError of punycode included.
         return name
     return text if found[2] is None else f"{text} ({found[2]})"
+
+
+def _split_legacy(text: str) -> str:
+    parts = []
+    while text:
+        digits = _DECIMAL.match(text)
+        if digits is None:
+            raise ValueError("no length")
+        end = digits.end() + int(digits[0])
+        if end > len(text):
+            raise ValueError("truncated")
+        parts.append(text[digits.end() : end])
+        text = text[end:]
+    return "::".join(parts)
 
 
 class _Parser:

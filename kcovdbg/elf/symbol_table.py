@@ -35,7 +35,7 @@ def strip_clone_suffix(name: str) -> str:
 
 def is_mangled(name: str) -> bool:
     """Return whether a name looks like that of a Rust function in an image."""
-    return name.startswith("_R")
+    return name.startswith(("_R", "_ZN"))
 
 
 def demangle(name: str) -> str:

@@ -108,7 +108,7 @@ def _find_outermost(locations: LocationArrays) -> array[int]:
 
 def _demangle(locations: LocationArrays) -> LocationArrays:
     """Return locations with the names of Rust functions as LLVM's tools print them; two may become equal."""
-    if b"\0_R" not in locations.text and not locations.text.startswith(b"_R"):
+    if not any(prefix in locations.text or locations.text.startswith(prefix[1:]) for prefix in (b"\0_R", b"\0_ZN")):
         return locations
     text = "".join(f"{demangle(string)}\0" for string in locations.strings())
     return locations._replace(text=text.encode("utf-8", "replace"))

@@ -24,7 +24,7 @@ NAMES = [line.split("\t") for line in (FOLDER / "names.tsv").read_text("utf-8").
 AREA = "<lib::shapes::Square as lib::shapes::Area>::area"
 
 
-@pytest.fixture(params=["v0-4", "v0-5"])
+@pytest.fixture(params=["v0-4", "v0-5", "legacy-5"])
 def image(request, tmp_path):
     path = tmp_path / "image"
     path.write_bytes(lzma.decompress((FOLDER / f"{request.param}.xz").read_bytes()))

@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Make the images, with both versions of DWARF, by rustc 1.95 and gcc 12.
+# Make the images, with both ways to mangle names and both versions of DWARF, by rustc 1.95 and gcc 12.
 set -eu
 cd "$(dirname "$0")"
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 echo 'void __sanitizer_cov_trace_pc(void) {}' > "$work/callback.c"
 gcc -O2 -c "$work/callback.c" -o "$work/callback.o"
-for kind in v0-4 v0-5; do
+for kind in v0-4 v0-5 legacy-5; do
+	# The legacy scheme has become unstable.
 	RUSTC_BOOTSTRAP=1 rustc --edition 2021 --crate-type staticlib --emit "obj=$work/rust.o" -C panic=abort -C opt-level=2 -g \
 		-Z unstable-options -C "symbol-mangling-version=${kind%-*}" -C "dwarf-version=${kind#*-}" -C codegen-units=1 \
 		-C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=3 -C llvm-args=-sanitizer-coverage-trace-pc \
