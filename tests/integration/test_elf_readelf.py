@@ -47,12 +47,6 @@ def kept_files():
 FILES = list(kept_files())
 
 
-def test_kept_files_are_found():
-    names = " ".join(str(path) for path in FILES)
-    for part in ("examples/demo/vmlinux", "6.12-arm64/slice", "-s390x.core", "-arm.core", ".ko.zst"):
-        assert part in names
-
-
 @pytest.fixture(params=FILES, ids=lambda path: str(path.relative_to(ROOT).with_suffix("")))
 def elf(request, tmp_path):
     path = tmp_path / "file"

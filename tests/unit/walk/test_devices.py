@@ -2,7 +2,6 @@
 """A device that a posted series adds: its objects, handles, sessions and records of different lengths."""
 
 import dataclasses
-import json
 from array import array
 
 import pytest
@@ -136,12 +135,6 @@ def test_trace_names_the_values_of_a_call(kernel, ask):
     # A second call is another one's values.
     assert ask(f"trace {LOCAL} --include all")[0]["values"] == row["values"]
     assert ask("trace 42")[0]["values"] == []
-
-
-def test_kept_and_restored(kernel):
-    asker = Asker(kernel.target)
-    asker.ask(f"keep @one {LOCAL}")
-    assert asker.rows("buffer @one")[0] == asker.rows(f"buffer {LOCAL}")[0]
 
 
 def test_trace_file(kernel, tmp_path):
@@ -322,8 +315,3 @@ def test_the_second_posting_is_told_from_the_first():
     assert "dataflow-early" in info["features"]
     assert info["variants"] == [WITHOUT_HANDLES.text]
     assert len(Asker(kernel.target).rows(f"buffer {LOCAL}")[0]) == 3
-
-
-def test_json_of_the_first_row_has_null_where_nothing_is_known(kernel):
-    out, _ = Asker(kernel.target).ask("objects --json")
-    assert all(row["device"] is None for row in json.loads(out) if row["kcov"] in map(hex, kernel.objects.values()))
