@@ -77,7 +77,7 @@ class Child:
         try:
             # In a session of its own: C-c is GDB's, which passes it on.
             self._process = subprocess.Popen(
-                [python, "-m", "kcovdbg.frontends.gdb", str(theirs.fileno())],
+                [python, "-m", "kcovdbg.frontends.gdb.server", str(theirs.fileno())],
                 cwd="/",
                 env=environment,
                 pass_fds=[theirs.fileno()],

@@ -75,7 +75,7 @@ class EnableRequest:
     prefix_words: Callable[[int], int] | None = None
     """Returns how many words of a buffer of some size come before the count; that number is then the ioctl's argument."""
     errors: Mapping[tuple[str, int | str], tuple[str, str]] = field(default_factory=dict)
-    """Message and hint for an error of its own, by the step and the errno or cause (:mod:`kcovdbg.collect.errno_messages`)."""
+    """Message and hint for an error of its own, by the step and the errno or cause (:mod:`kcovdbg.collect.requests`)."""
     remark: str | None = None
     """Records that are always missing."""
     device: DeviceRequests | None = None

@@ -21,12 +21,16 @@ from typing import Any, Final
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import record
-from kcovdbg.collect.errno_messages import EnableRefusal, Step, explain, explain_not_followed, find_refusal
 from kcovdbg.collect.requests import (
     DEFAULT_SIZE,
     CollectMode,
+    EnableRefusal,
+    Step,
     device_path,
+    explain,
+    explain_not_followed,
     find_mode,
+    find_refusal,
     find_remote_mode,
     kernel_word_size,
     make_native_mode,

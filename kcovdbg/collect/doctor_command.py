@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.mode import EnableRequest, Mode
-from kcovdbg.collect.errno_messages import Step, explain
-from kcovdbg.collect.requests import DEVICE
+from kcovdbg.collect.requests import DEVICE, Step, explain
 from kcovdbg.collect.thread_trace import Trace
 from kcovdbg.compiled_module import load_native
 from kcovdbg.console.column import BOOL, TEXT, Column, Meaning, RowType

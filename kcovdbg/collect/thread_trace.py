@@ -13,12 +13,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kcovdbg.abi import record
-from kcovdbg.collect.errno_messages import Step, explain, find_refusal
 from kcovdbg.collect.requests import (
     DEFAULT_SIZE,
     CollectMode,
+    Step,
     device_path,
+    explain,
     find_mode,
+    find_refusal,
     kernel_word_size,
     make_native_mode,
     request_number,

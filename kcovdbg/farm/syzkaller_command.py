@@ -31,8 +31,16 @@ from kcovdbg.farm.batch_run import (
     make_output,
     run_batch,
 )
-from kcovdbg.farm.console_report import summarize_report
-from kcovdbg.farm.manager_workdir import Crash, Dump, Manager, find_manager, find_program, names_another_task, read_log
+from kcovdbg.farm.manager_workdir import (
+    Crash,
+    Dump,
+    Manager,
+    find_manager,
+    find_program,
+    names_another_task,
+    read_log,
+    summarize_report,
+)
 
 _SLICE: Final = "kcov.slice.zst"
 _PROGRAM: Final = "program.txt"

@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.check.runner import check, find_rule
-from kcovdbg.compare.build_changes import BuildTrace, find_source_changes
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
+from kcovdbg.compare.trace_builds import BuildTrace, TraceBuild, build_remarks, compare_builds, find_builds, find_source_changes
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS

@@ -21,8 +21,7 @@ from kcovdbg.console.terminal import Color, Painter, Terminal, wants_color
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
-from kcovdbg.frontends.gdb.kernel import OpenKernel, symbol_file_command
-from kcovdbg.frontends.gdb.link import Fields, Link
+from kcovdbg.frontends.gdb.kernel import Fields, Link, OpenKernel, symbol_file_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +30,13 @@ if TYPE_CHECKING:
     from kcovdbg.console.completion_index import Harvest
     from kcovdbg.frontends.gdb.kernel import BufferWindow
     from kcovdbg.target.drgn.target import DrgnTarget
+
+
+import sys
+from contextlib import suppress
+from importlib import import_module
+
+from kcovdbg.frontends.gdb.kernel import VERSION
 
 # They start GDB, or print the path of the file that it sources.
 _NOT_INSIDE: Final = frozenset({"gdb", "gdb-path"})
@@ -274,3 +280,19 @@ def _error_text(error: Exception, *, debug: bool) -> str:
     plain = Painter()
     text = "\n".join(plain.paint(line) for line in error_lines(known))
     return "".join(traceback.format_exception(error)) + text if debug else text
+
+
+def main() -> None:
+    """Serve GDB until it ends."""
+    link = Link(int(sys.argv[1]))
+    link.interrupts.watch()
+    server = Server(link)
+    server.greet(VERSION)
+    # While GDB reads its files. Where drgn is missing, the first command says so.
+    with suppress(ImportError):
+        import_module("kcovdbg.target.drgn.programs")
+    server.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from kcovdbg.collect import doctor_command as doctor
-from kcovdbg.collect import errno_messages as explaining
-from kcovdbg.collect.errno_messages import Step, explain
+from kcovdbg.collect import requests as explaining
+from kcovdbg.collect.requests import Step, explain
 from kcovdbg.console.context import Context
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.target.drgn.lines import DrgnLines

@@ -10,8 +10,7 @@ import pytest
 import kcovdbg.collect
 from kcovdbg.abi import record
 from kcovdbg.abi.generations import Feature
-from kcovdbg.collect.errno_messages import EnableRefusal, Step, explain
-from kcovdbg.collect.requests import find_mode
+from kcovdbg.collect.requests import EnableRefusal, Step, explain, find_mode
 from kcovdbg.errors import CollectError, UsageError
 from tests.support.fake_kcov import ENABLE, INIT_TRACE, UNIQUE_ENABLE, FakeKcov, record_into
 

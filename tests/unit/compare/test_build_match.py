@@ -7,8 +7,8 @@ from array import array
 
 import pytest
 
-from kcovdbg.compare.build_changes import find_changes
 from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, Unmatched, match_builds
+from kcovdbg.compare.trace_builds import find_changes
 from kcovdbg.model.location import Frame
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind

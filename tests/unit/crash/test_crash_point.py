@@ -3,8 +3,7 @@
 
 import pytest
 
-from kcovdbg.crash.crash_point import find_crash_point, find_fault, find_origin
-from kcovdbg.crash.crash_reporters import GROUPS, role_of
+from kcovdbg.crash.crash_point import GROUPS, find_crash_point, find_fault, find_origin, role_of
 from kcovdbg.model.memory import StackFrame
 
 
@@ -139,7 +138,6 @@ BUG = "__warn report_bug handle_bug exc_invalid_op asm_exc_invalid_op"
         (f"panic {BUG} innermost iput dput broken", "innermost"),
         ("print_report kasan_report aes_encrypt broken", "broken"),
         # rust/kernel/lib.rs
-        (f"{BUG} rust_helper_BUG rust_begin_unwind _ZN4core9panicking9panic_fmt17h89af7b08942b8a76E broken", "broken"),
         (
             f"{BUG} rust_helper_BUG _RNvCs1_7___rustc17rust_begin_unwind _RNvNtCs2_4core9panicking9panic_fmt"
             " _RNvNtCs2_4core6option13unwrap_failed _RNvCs3_6broken4read",

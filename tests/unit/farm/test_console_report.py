@@ -3,7 +3,7 @@
 
 import pytest
 
-from kcovdbg.farm.console_report import summarize_report
+from kcovdbg.farm.manager_workdir import summarize_report
 
 TASK = "CPU: 1 UID: 0 PID: 77 Comm: kworker/1:2 Not tainted 6.12.0 #1\n"
 END = " entry_SYSCALL_64_after_hwframe+0x77/0x7f\nRIP: 0033:0x7f67c7d5cfce\n"

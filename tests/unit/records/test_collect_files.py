@@ -10,8 +10,8 @@ import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
-from kcovdbg.collect import errno_messages as explaining
-from kcovdbg.collect.errno_messages import Step, explain, explain_not_followed
+from kcovdbg.collect import requests as explaining
+from kcovdbg.collect.requests import Step, explain, explain_not_followed
 from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
 from kcovdbg.errors import CollectError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
