@@ -105,19 +105,13 @@ HUGE = "9" * 23
     "words",
     [
         ("buffer", "kc-usb", "-n", HUGE),
-        ("buffer", "kc-usb", "--tail", "-n", HUGE),
-        ("top", "kc-usb", "-n", HUGE),
-        ("last", "-n", HUGE),
         ("view", "kc-usb", "--text", "--width", HUGE),
         ("view", "kc-usb", "--text", "--width", "100000000"),
         ("collect", "--buffer-size", HUGE, "--", "true"),
         ("collect", "--buffer-size", f"{HUGE}M", "--", "true"),
-        ("collect", "--repeat", HUGE, "--", "true"),
         ("watch", HUGE, "help"),
-        ("watch", "999999999", "help"),
         ("batch", "--timeout", HUGE, "-e", "tasks", "-o", "out", "none"),
         ("why", f"0x{HUGE}"),
-        ("sym", f"0x{HUGE}"),
         ("objects", f"0x{HUGE}"),
         ("buffer", f"kcov:0x{HUGE}"),
         ("buffer", f"area:{HUGE}"),
@@ -137,7 +131,7 @@ def test_numbers_have_bounds(words):
     assert "0x0x" not in result.stderr
 
 
-CLOSED = (("help",), ("--help",), ("--version",), ("-e", "help"), ("-e", "help | cat"), ("doctor",), ("collect", "--help"))
+CLOSED = (("--version",), ("-e", "help"), ("-e", "help | cat"), ("collect", "--help"))
 
 
 @pytest.mark.parametrize("words", CLOSED, ids=" ".join)

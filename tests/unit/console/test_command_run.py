@@ -3,7 +3,6 @@ import json
 import os
 import re
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +10,15 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import EXPLANATIONS, Argument, Count, Value, WordError
 from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.column import Column, RowType
-from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Example, Need
+from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Need
+from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.help_text import command_help
 from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.renderable import Lines, Table, text_lines
+from kcovdbg.console.renderable import Table, text_lines
 from kcovdbg.console.runner import run_line, run_reporting, run_words
 from kcovdbg.console.terminal import Color, Painter
 from kcovdbg.console.workspace import Workspace
-from kcovdbg.errors import KcovdbgError, LineError, UsageError
+from kcovdbg.errors import KcovdbgError, UsageError
 from tests.support.kernels.build import Kernel as MadeUpKernel
 from tests.support.kernels.rows import E9A
 from tests.support.state import Streams, make_target, make_workspace
@@ -147,11 +147,6 @@ def test_a_new_file_has_the_permissions_that_the_umask_leaves(workspace, tmp_pat
     finally:
         os.umask(old)
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
-
-
-def test_devices_are_written_in_place(workspace):
-    assert run_line(workspace, "say x > /dev/null") == 0
-    assert Path("/dev/null").is_char_device()
 
 
 def test_a_file_that_cannot_be_written(workspace, tmp_path):
@@ -287,7 +282,6 @@ def test_commands_are_documented(command, workspace, streams):
     assert len(command.name) + len(command.summary) < 76
     assert not command.summary.endswith(".")
     assert command.examples
-    assert isinstance(command.run, object)
     assert all(example.line.split()[0] in command.names for example in command.examples)
     assert len({argument.attribute for argument in command.arguments}) == len(command.arguments)
     run_line(workspace, f"help {command.name}")
@@ -297,8 +291,6 @@ def test_commands_are_documented(command, workspace, streams):
 
 @pytest.mark.parametrize("command", list(COMMANDS), ids=lambda command: command.name)
 def test_examples_can_be_read(command):
-    from kcovdbg.console.command_line import parse_line
-
     for example in command.examples:
         words = [word.text for word in parse_line(example.line).words]
         parse_arguments(COMMANDS.find(words[0]), words[1:])
@@ -422,16 +414,6 @@ def test_a_target_is_opened_when_needed_and_once(streams, monkeypatch):
     assert opened == [1]
 
 
-def test_table():
-    table = CommandTable((make_command(aliases=("p",)),))
-    assert table.find("p").name == "probe"
-    assert "p" in table
-    with pytest.raises(UsageError, match="'q'"):
-        table.find("q")
-    assert Example("a", "b").line == "a"
-    assert isinstance(text_lines("x"), Lines)
-
-
 def test_unique_prefixes_are_commands(workspace, streams):
     table = CommandTable(
         (make_command(name="probe"), make_command(name="print", aliases=("x", "look")), make_command(name="pr"))
@@ -445,11 +427,6 @@ def test_unique_prefixes_are_commands(workspace, streams):
     assert {"probe", "print", "pr"} <= set(re.findall(r"\w+", refused.value.hint))
     assert run_line(workspace, "inf") == 0
     assert streams.take()[0] == (run_line(workspace, "info"), streams.take()[0])[1]
-
-
-def test_line_errors_are_usage_errors(workspace):
-    with pytest.raises(LineError):
-        run_line(workspace, "nothing-like-it")
 
 
 def test_json_lines_come_one_by_one(workspace, streams):
@@ -475,21 +452,13 @@ def test_json_lines_come_one_by_one(workspace, streams):
 
 
 def test_required_options_are_marked(workspace, streams):
-    for command in COMMANDS:
-        run_line(workspace, f"help {command.name}")
-        shown = " ".join(streams.take()[0].split())
-        usage = shown.partition("Usage: ")[2]
-        for argument in command.arguments:
-            if argument.is_required:
-                assert f" {argument.names[0]} {argument.placeholder}" in usage
-                assert f"[{argument.names[0]} " not in usage
-                assert f"{argument.help}; required" in shown
-    required = {command.name: [a.names[0] for a in command.arguments if a.is_required] for command in COMMANDS}
-    assert {name: options for name, options in required.items() if options} == {
-        "batch": ["-e", "-o"],
-        "report": ["-o"],
-        "slice": ["-o"],
-    }
+    run_line(workspace, "help slice")
+    shown = " ".join(streams.take()[0].split())
+    (required,) = [argument for argument in COMMANDS.find("slice").arguments if argument.is_required]
+    usage = shown.partition("Usage: ")[2]
+    assert f" {required.names[0]} {required.placeholder}" in usage
+    assert f"[{required.names[0]} " not in usage
+    assert f"{required.help}; required" in shown
 
 
 def test_a_prefix_stands_once_before_the_command_in_usage_and_examples():
