@@ -11,7 +11,6 @@ import pytest
 
 from tests.lab.comparison import COMMANDS
 from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
-from tests.lab.section import STATES
 from tests.support.screen import Screen
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def test_pipes_errors_and_interrupts(in_drgn: Screen) -> None:
     assert "Traceback" not in in_drgn.text
 
 
-@pytest.fixture(scope="module", params=["standing", *sorted(STATES)])
+@pytest.fixture(scope="module", params=["standing", "hub-section", "softirq-over-local"])
 def opened(request: pytest.FixtureRequest, inflight_dump: StateDumpMaker, standing_dump: DumpMaker) -> tuple[Any, Any]:
     """A Program as opened by drgn's users, and the answers of the commands about the same dump."""
     dump = standing_dump() if request.param == "standing" else inflight_dump(request.param)

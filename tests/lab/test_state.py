@@ -98,8 +98,10 @@ def test_truth_that_is_changed_is_noticed(standing_dump: DumpMaker) -> None:
     assert changed("tasks", lambda rows: rows[local].update(count=rows[local]["count"] + 1))
 
 
-@pytest.mark.parametrize("situation", ["standing", "softirq-over-local", "softirq-over-section", "crashed"])
-@pytest.mark.parametrize("name", ["slice", "slice.zst"])
+@pytest.mark.parametrize(
+    ("situation", "name"),
+    [("standing", "slice.zst"), ("softirq-over-local", "slice"), ("softirq-over-section", "slice"), ("crashed", "slice")],
+)
 def test_slice_answers_the_same(inflight_dump: StateDumpMaker, tmp_path: Path, situation: str, name: str) -> None:
     """Answers are equal byte for byte, except for the target's name."""
     dump = inflight_dump(situation)
