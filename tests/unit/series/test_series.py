@@ -1,21 +1,36 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A posted series is one module: each can be taken out of the table, and no other module knows its names."""
+"""A posted series is one module: each can be taken out of the table, one can be added, and no other module knows its names."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import kcovdbg
 import kcovdbg.series
+from docs.generate.generation_pages import table_of
+from docs.generate.rule_pages import write_rules
+from kcovdbg.abi.generations import TASK
+from kcovdbg.abi.mode import EnableRequest, Mode
+from kcovdbg.abi.record import Codec, RecordKind
+from kcovdbg.collect.requests import find_mode
+from kcovdbg.errors import UsageError
+from kcovdbg.model.finding import Severity
+from kcovdbg.model.kcov import name_task
+from kcovdbg.model.rule import Rule, Violation, values
+from kcovdbg.model.state import Part
 from kcovdbg.series import table
+from kcovdbg.series.declaration import Detection, Series, SeriesMember, SeriesState, Variant
+from kcovdbg.target.struct_layout import find_member
+from kcovdbg.walk.layout import detect_layout
 from tests.support.kernels.asker import Asker, ask_everything
 from tests.support.kernels.build import Kernel
-from tests.support.kernels.rows import ROWS
+from tests.support.kernels.rows import E7, ROWS, TASK_4
 
 ROOT = Path(kcovdbg.__file__).parent
 NAMES = [series.name for series in table.SERIES]
@@ -131,3 +146,107 @@ def test_modules_of_series_are_imported_by_the_table_only():
     pattern = re.compile(rf"kcovdbg\.series\.({modules})\b|kcovdbg\.series import .*\b({modules})\b")
     paths = [path for path in ROOT.rglob("*.py") if path != ROOT / "series" / "table.py"]
     assert [str(path.relative_to(ROOT)) for path in paths if pattern.search(path.read_text())] == []
+
+
+# A series that nobody posted.
+
+
+class _ToyCodec(Codec):
+    __slots__ = ()
+
+    def decode_address(self, word, encoding):
+        del encoding
+        return RecordKind.PC, word - 0x100000
+
+
+TOY = _ToyCodec("toy", "toy records", has_plain_pcs=False)
+
+
+@Rule(
+    "Y1",
+    Severity.ERROR,
+    "a toy is even",
+    since="never posted",
+    guaranteed_by="kcov_toy()",
+    needs=Part.SERIES | Part.TASKS,
+    features=("toy",),
+)
+def check_toy(state):
+    """Y1."""
+    for fields in state.task_fields:
+        number = state.series["toy"].get(fields.address, 0)
+        if number % 2:
+            yield Violation(name_task(fields), f"its toy is {number}", values(kcov_toy=number), tasks=(fields.address,))
+
+
+def detect_toy(target, enumerators):
+    if find_member(target, TASK, ("kcov_toy",)) is None:
+        return None
+    assert "KCOV_MODE_TRACE_TOY" in enumerators
+    return Detection(frozenset({"toy"}), TOY_VARIANT, ("KCOV_MODE_TRACE_TOY",))
+
+
+def read_toy(target, state, read_buffer):
+    del read_buffer
+    member = find_member(target, TASK, ("kcov_toy",))
+    return SeriesState({task.address: target.read(task.address + member.offset, member.size)[0] for task in state.task_fields})
+
+
+TOY_VARIANT = Variant("KCOV_TOY (never)", "`kcov_toy`", "toys", "in memory only")
+TOY_SERIES = Series(
+    name="KCOV_TOY",
+    feature="toy",
+    features=("toy",),
+    variants=(TOY_VARIANT,),
+    detect=detect_toy,
+    members=(SeriesMember(TASK, ("kcov_toy",)),),
+    enumerators=("KCOV_MODE_TRACE_TOY",),
+    modes=(Mode("TRACE_TOY", TOY, EnableRequest(7, "toy", "the toy series")),),
+    read=read_toy,
+    rules=(check_toy,),
+    rule_groups={"Y": "Toys"},
+)
+TOY_ROW = replace(
+    E7,
+    name="toy",
+    task=TASK_4 + "unsigned int kcov_toy;",
+    modes={**E7.modes, "KCOV_MODE_TRACE_TOY": 7},
+    special=(("toy", 7),),
+)
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    monkeypatch.setattr(table, "SERIES", (*table.SERIES, TOY_SERIES))
+    kernel = Kernel(TOY_ROW)
+    kernel.put(kernel.objects["toy"], "struct kcov", mode=7)
+    return kernel
+
+
+def test_toy_is_seen_everywhere(toy):
+    asker = Asker(toy.target)
+    (info,) = asker.rows("info")[0]
+    assert (info["variants"], info["errors"]) == (["KCOV_TOY (never)"], [])
+    assert "toy" in info["features"]
+    (task,) = asker.rows("tasks 200")[0]
+    assert (task["kcov_mode"], task["role"], task["count"]) == ("TRACE_TOY", "local", 3)
+    rows, _ = asker.rows("buffer 200")
+    assert [int(row["address"], 16) for row in rows] == [toy.text - 0x100000 + 0x10 * index for index in range(3)]
+    (listed,) = [row for row in asker.rows("check --list")[0] if row["rule"] == "Y1"]
+    assert listed["sentence"] == "a toy is even"
+    assert any(line.startswith("| KCOV_TOY (never) | `kcov_toy` | toys |") for line in table_of(table.SERIES))
+    assert "a toy is even" in write_rules()
+
+
+def test_toy_is_collected(toy):
+    mode = find_mode("toy", detect_layout(toy.target).generation.features)
+    assert (mode.name, mode.codec, mode.argument(512)) == ("TRACE_TOY", TOY, 7)
+    with pytest.raises(UsageError, match="the toy series"):
+        find_mode("toy", frozenset())
+
+
+def test_toy_is_checked(toy):
+    assert [row for row in Asker(toy.target).rows("check Y1")[0] if row["rule"] == "Y1"] == []
+    toy.put(toy.tasks[200], TASK, kcov_toy=3)
+    (found,) = Asker(toy.target).rows("check Y1")[0]
+    assert (found["rule"], found["object"]) == ("Y1", "task 200 (toy)")
