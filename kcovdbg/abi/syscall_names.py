@@ -41,11 +41,6 @@ fanotify_mark prlimit64 name_to_handle_at open_by_handle_at clock_adjtime syncfs
 process_vm_writev kcmp finit_module sched_setattr sched_getattr renameat2 seccomp getrandom memfd_create kexec_file_load bpf
 execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2 pkey_mprotect pkey_alloc pkey_free statx
 io_pgetevents rseq
-424: pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick
-pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd
-landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret process_mrelease futex_waitv
-set_mempolicy_home_node cachestat fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount
-lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat open_tree_attr
 """
 _GENERIC: Final = """
 0: io_setup io_destroy io_submit io_cancel io_getevents setxattr lsetxattr fsetxattr getxattr lgetxattr fgetxattr listxattr
@@ -73,6 +68,9 @@ accept4 recvmmsg
 266: clock_adjtime syncfs setns sendmmsg process_vm_readv process_vm_writev kcmp finit_module sched_setattr sched_getattr
 renameat2 seccomp getrandom memfd_create bpf execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2
 pkey_mprotect pkey_alloc pkey_free statx io_pgetevents rseq kexec_file_load
+"""
+# Since v5.1 a call has the same number everywhere.
+_NEWER: Final = """
 424: pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick
 pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd
 landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret process_mrelease futex_waitv
@@ -136,7 +134,7 @@ def _argument_counts() -> Mapping[str, int]:
 def _table(machine: str) -> Mapping[int, str]:
     names: dict[int, str] = {}
     number = 0
-    for word in _TABLES.get(machine, "").split():
+    for word in (_TABLES[machine] + _NEWER).split() if machine in _TABLES else ():
         if word.endswith(":"):
             number = int(word[:-1])
         else:

@@ -148,7 +148,6 @@ class DeviceSections:
         """Yield the areas: on the list of free ones, in use by a section, or allocated and in neither.
 
         :param state: with the parts DEVICES, TASKS and VMALLOC.
-        :param device: as it was read.
         """
         found = [Area(address, self.area_words, TASK_LIST, "cached", device=device.name) for address in device.idle_areas]
         found += (
@@ -232,8 +231,6 @@ class Series:
     """The name that it is known by: ``KCOV_UNIQUE_ENABLE``."""
     feature: str
     """Feature that every kernel with the series has."""
-    features: tuple[str, ...] = ()
-    """All features that it may bring."""
     variants: tuple[Variant, ...] = ()
     detect: Callable[[Target, Mapping[str, int]], Detection | None] | None = None
     """Look for it in a kernel's types, by members and enumerators of ``enum kcov_mode``; None if types do not show it."""

@@ -52,7 +52,6 @@ def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
 SERIES: Final = Series(
     name="KCOV posting of January 2016",
     feature=WORDS_32,
-    features=(WORDS_32, VMA_REFERENCES),
     detect=_detect,
     era=Era("E0", "posting v3 of January 2016", "32-bit words, references held by mappings"),
     era_row=Variant(

@@ -493,7 +493,6 @@ IN_KCOV: Final = Variant(
 SERIES: Final = Series(
     name="kcov_dataflow",
     feature=DATAFLOW,
-    features=(DATAFLOW, OBJECTS, EARLY),
     variants=(OWN_FILE, WITHOUT_HANDLES, IN_KCOV),
     detect=_detect,
     members=tuple(SeriesMember(TASK, (name,), expected=False) for name in (*_OF_OBJECTS, *_OF_FILE, *_OF_ALL)),

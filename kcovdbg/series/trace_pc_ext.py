@@ -247,7 +247,6 @@ VARIANT: Final = Variant(
 SERIES: Final = Series(
     name="KCOV_TRACE_PC_EXT",
     feature=EXT_RECORDS,
-    features=(EXT_RECORDS,),
     variants=(VARIANT,),
     detect=_detect,
     members=tuple(SeriesMember(type_name, (path,)) for type_name, path in _PATHS.items()),

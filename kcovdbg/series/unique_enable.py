@@ -459,7 +459,6 @@ STATE_ONLY: Final = Variant(
 SERIES: Final = Series(
     name="KCOV_UNIQUE_ENABLE",
     feature=STATE_STRUCT,
-    features=(STATE_STRUCT, UNIQUE_BITMAP, UNIQUE_ENABLE_V1),
     variants=(V1, V2, STATE_ONLY),
     detect=_detect,
     members=(

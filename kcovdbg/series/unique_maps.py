@@ -441,7 +441,6 @@ def _bug(title: str, *rules: str) -> KnownBug:
 SERIES: Final = Series(
     name="UNIQ_PC/UNIQ_EDGE/UNIQ_CMP",
     feature=UNIQUE_MAPS,
-    features=(UNIQUE_MAPS,),
     variants=(VARIANT,),
     detect=_detect,
     members=(

@@ -196,7 +196,6 @@ TOY_VARIANT = Variant("KCOV_TOY (never)", "`kcov_toy`", "toys", "in memory only"
 TOY_SERIES = Series(
     name="KCOV_TOY",
     feature="toy",
-    features=("toy",),
     variants=(TOY_VARIANT,),
     detect=detect_toy,
     members=(SeriesMember(TASK, ("kcov_toy",)),),
