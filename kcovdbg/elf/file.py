@@ -27,7 +27,6 @@ from kcovdbg.elf.header import (
     PN_XNUM,
     PT_NOTE,
     SHF_ALLOC,
-    SHF_COMPRESSED,
     SHT_NOBITS,
     SHT_NOTE,
     SHT_SYMTAB,
@@ -96,7 +95,6 @@ def _decompress(method: int | bytes, data: memoryview, size: int) -> bytes:
 class ElfFile:
     """An ELF file, open. Its parts are read when they are first asked for; sizes and offsets in it are checked, not trusted.
 
-    :param path: the file.
     :param name: what messages call it, its path by default.
     :raises NotElfError: when it is not an ELF file.
     :raises ElfError: when it cannot be read, is truncated or damaged; all methods and properties raise it as well.
@@ -249,9 +247,9 @@ class ElfFile:
         """
         if section.type == SHT_NOBITS:
             return b""
-        is_old = section.name.startswith(OLD_COMPRESSED)
-        if not section.flags & SHF_COMPRESSED and not is_old:
+        if not section.is_compressed:
             return self.read_at(section.offset, section.size if limit is None else min(limit, section.size))
+        is_old = section.name.startswith(OLD_COMPRESSED)
         layout = OLD_COMPRESSION if is_old else compression_layout(self.header.is_64bit, self.header.byte_order)
         data = self.read_at(section.offset, section.size)
         if len(data) < layout.size:
@@ -274,8 +272,7 @@ class ElfFile:
 
     def map_section(self, section: Section) -> bytes | memoryview:
         """Return the contents of a section, mapped where that is possible: large ones then take no memory of this process."""
-        is_compressed = section.flags & SHF_COMPRESSED or section.name.startswith(OLD_COMPRESSED)
-        if section.type == SHT_NOBITS or is_compressed or not section.size or self._size is None:
+        if section.type == SHT_NOBITS or section.is_compressed or not section.size or self._size is None:
             return self.read_section(section)
         if section.offset + section.size > self._size:
             raise self._damaged(f"it ends before offset {section.offset + section.size:#x}")

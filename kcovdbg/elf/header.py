@@ -52,10 +52,7 @@ class NotElfError(ElfError):
 
 
 def damaged(name: str, problem: str) -> ElfError:
-    """Return the error of a file that has an ELF header and does not hold what its headers say.
-
-    :param name: of the file.
-    """
+    """Return the error of a file that has an ELF header and does not hold what its headers say."""
     return ElfError(f"{name} is truncated or damaged: {problem}", hint="copy it again")
 
 
@@ -99,7 +96,6 @@ def decode_header(ident: bytes, rest: bytes) -> Header:
     """Decode a header, without the counts that do not fit into it.
 
     :param ident: ``e_ident`` of an ELF file.
-    :param rest: what follows it.
     :raises struct.error: when it is cut off.
     """
     is_64bit, big_endian = ident[4] == 2, ident[5] == 2
@@ -145,6 +141,11 @@ class Section(NamedTuple):
     size: int
     link: int
     info: int
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether its contents are compressed, by the flag or as GNU tools did before."""
+        return bool(self.flags & SHF_COMPRESSED) or self.name.startswith(OLD_COMPRESSED)
 
     @property
     def is_text(self) -> bool:

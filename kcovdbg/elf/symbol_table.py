@@ -89,9 +89,7 @@ _LAYOUT_32: Final = _Layout(16, "I", 12, 7, 1, 2)
 class SymbolTable:
     """The symbols of a file.
 
-    :param data: the symbol table.
     :param strings: the string table of their names.
-    :param file_name: what messages call the file.
     :raises ElfError: when the table does not consist of whole entries; all methods raise it when a name is outside ``strings``.
     """
 

@@ -134,10 +134,7 @@ def name_task(fields: HasTask) -> str:
 
 
 def name_kcov(address: int, device: str = "kcov") -> str:
-    """Return an object's name: ``kcov 0xffff…``.
-
-    :param device: whose object it is.
-    """
+    """Return an object's name: ``kcov 0xffff…``."""
     return f"{device} {address:#x}"
 
 

@@ -145,10 +145,7 @@ class _Section(NamedTuple):
 
 
 class ModuleMap:
-    """Finds the modules that return addresses are in.
-
-    :param modules: those that are loaded.
-    """
+    """Finds the modules that return addresses are in."""
 
     def __init__(self, modules: Iterable[LoadedModule]) -> None:
         self._sections = sorted(
@@ -182,8 +179,6 @@ def move_pcs(pcs: Iterable[int], old: Sequence[LoadedModule], new: Sequence[Load
     """Return where return addresses in modules are when these are loaded elsewhere.
 
     :param pcs: distinct.
-    :param old: the modules where they were.
-    :param new: where they are.
     """
     modules = ModuleMap(old)
     starts = {(module.key, name): address for module in new for name, address in module.sections}

@@ -42,8 +42,6 @@ class PointProof(Protocol):
         """Judge PCs.
 
         :param pcs: as recorded.
-        :param codec: of the records that they are from.
-        :param read: reads the kernel's memory.
         """
 
 
@@ -458,7 +456,6 @@ class StateSource(Protocol):
         """Return a State with some parts, each read once, and the stacks and system calls of some tasks.
 
         :param stacks: of these tasks, ``struct task_struct *``.
-        :param syscalls: of these tasks.
         """
 
     def kcov(self, address: int) -> KcovFields:

@@ -267,10 +267,7 @@ def find_space_holders(tasks: Iterable[TaskFields]) -> Holders:
 
 
 class TaskFiles:
-    """The file table and the address space of a task, by the ids that name them.
-
-    :param tasks: all tasks.
-    """
+    """The file table and the address space of a task, by the ids that name them."""
 
     def __init__(self, tasks: Iterable[TaskFields], task: TaskFields) -> None:
         tasks = tuple(tasks)

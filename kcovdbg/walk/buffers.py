@@ -371,9 +371,6 @@ class RecordWindow(NamedTuple):
 def read_window(target: Target, layout: Layout, source: StateSource, name: str, first: int, most: int) -> RecordWindow:
     """Read some records of a buffer.
 
-    :param name: of the buffer.
-    :param first: the index of the first record.
-    :param most: how many to read.
     :raises KcovdbgError: when there is no such buffer, or they cannot be read.
     """
     facts = find_buffer_facts(target, layout, source, name)

@@ -33,11 +33,7 @@ _VHOST_FILES: Final = (
 
 
 class CarrierWalk:
-    """One walk over everything that may carry a handle.
-
-    :param target: the kernel.
-    :param tasks: all of them, whose descriptors are looked at.
-    """
+    """One walk over everything that may carry a handle."""
 
     def __init__(self, target: Target, tasks: Iterable[TaskFields]) -> None:
         self._target = target

@@ -38,7 +38,6 @@ class OpenFile(NamedTuple):
 class FileWalk:
     """One walk over the file tables and mappings of tasks.
 
-    :param target: the kernel.
     :param operations: symbol of the ``struct file_operations`` of the files.
     """
 

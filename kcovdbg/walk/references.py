@@ -13,13 +13,7 @@ from kcovdbg.model.state import Reading, Source
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.protocol import SlabSource
 from kcovdbg.walk.files import FileWalk
-from kcovdbg.walk.objects import (
-    decode_kcov,
-    find_fill,
-    find_implausible,
-    looks_like_kcov,
-    read_count,
-)
+from kcovdbg.walk.objects import decode_kcov, find_fill, find_implausible, looks_like_kcov, read_count
 from kcovdbg.walk.sessions import SessionWalk
 from kcovdbg.walk.structure_cache import StructureCache
 
@@ -37,8 +31,6 @@ class _Found(NamedTuple):
 class ReferenceWalk:
     """The references in one look at a kernel.
 
-    :param cache: its structures.
-    :param sessions: its sessions.
     :param searches_slab: whether to search slab memory for objects that nothing leads to.
     """
 

@@ -47,7 +47,6 @@ def find_saved(
     """Return the sessions that are saved now.
 
     :param per_cpu: as :func:`read_per_cpu` returns it.
-    :param current: each CPU's current task.
     """
     if layout.generation.has(Feature.SAVED_IN_TASK):
         return tuple(saved for task in tasks if not (saved := saved_in_task(task)).is_empty)

@@ -44,10 +44,7 @@ class _Owned(NamedTuple):
 
 
 class SessionWalk:
-    """The sessions in one look at a kernel.
-
-    :param cache: its structures.
-    """
+    """The sessions in one look at a kernel."""
 
     def __init__(self, cache: StructureCache) -> None:
         self._cache = cache
@@ -332,11 +329,7 @@ def has_state(fields: TaskFields, mode_flags: int) -> bool:
 
 
 def find_areas(cache: StructureCache, sessions: SessionWalk) -> tuple[Area, ...]:
-    """Return the remote and softirq areas: on a list, idle on their CPU, in use, of an interrupted section, or unclaimed.
-
-    :param cache: the structures of one look at a kernel.
-    :param sessions: its sessions.
-    """
+    """Return the remote and softirq areas: on a list, idle on their CPU, in use, of an interrupted section, or unclaimed."""
     used = {area.address: area for area in _of_sections(cache, sessions)}
     listed = [Area(area.address, area.size, area.list, "cached") for area in cache.cached_areas.found]
     claimed = (*listed, *_of_cpus(cache, used), *used.values())

@@ -96,8 +96,6 @@ _MAX_BRIEF_STACKS: Final = 64
 class StateReader:
     """One look at a kernel. Every part is read once, when it is first asked for.
 
-    :param target: the kernel.
-    :param layout: of this kernel.
     :param find_proof: returns what judges records by the kernel's code; None where no image is known.
     :param known_tasks: reads these tasks again instead of walking the lists of tasks; None to walk.
     :param is_brief: whether to leave out what takes long: the search of slab memory, and all but a few stacks.
@@ -477,7 +475,6 @@ def _most_words(count: int) -> int:
 def read_state(target: Target, layout: Layout, parts: Part, *, stacks: Collection[int] = ()) -> State:
     """Read some parts of KCOV's state.
 
-    :param layout: of this kernel.
     :param stacks: tasks, ``struct task_struct *``, whose stacks are also wanted.
     """
     return StateReader(target, layout).read(parts, stacks=stacks)

@@ -26,8 +26,6 @@ from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, is_pid, read_known_
 class StructureCache:
     """KCOV's structures in one look at a kernel.
 
-    :param target: the kernel.
-    :param layout: of this kernel.
     :param known_tasks: reads these tasks again instead of walking the lists of tasks; None to walk.
     """
 

@@ -100,10 +100,7 @@ _REGISTERS: Final[Mapping[str, _Registers]] = {
 
 
 class SyscallWalk:
-    """Reads the system calls of tasks.
-
-    :param target: the kernel.
-    """
+    """Reads the system calls of tasks."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -159,7 +156,6 @@ class SyscallWalk:
         """Return THREAD_SIZE, in bytes.
 
         :param task: ``struct task_struct *``.
-        :param stack: where its stack starts.
         """
         mapped = self._find_mapped_size(task, stack)
         if mapped is not None:

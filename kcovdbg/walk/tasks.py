@@ -51,9 +51,6 @@ class TaskWalk:
     """One walk over the tasks.
 
     Iterating yields :class:`TaskFields`; afterwards ``remarks`` holds what could not be reached or read.
-
-    :param target: the kernel.
-    :param layout: of this kernel.
     """
 
     def __init__(self, target: Target, layout: Layout) -> None:

@@ -28,11 +28,7 @@ _NAME: Final = 64
 
 
 class WrongRecordWalk:
-    """The wrong records in one look at a kernel.
-
-    :param cache: its structures.
-    :param proof: its code.
-    """
+    """The wrong records in one look at a kernel."""
 
     def __init__(self, cache: StructureCache, proof: PointProof) -> None:
         self._cache = cache
