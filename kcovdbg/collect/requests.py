@@ -85,7 +85,7 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
             f"cannot collect in mode '{name}': without its debug info it is unknown whether the kernel has it",
             hint="the mode's number means something else on other kernels; give the kernel's vmlinux: -s VMLINUX",
         )
-    if table.traits_of(features).has_own_words:
+    if any(series.word_size is not None for series in table.series_of(features)):
         raise UsageError(
             "cannot collect: words of this kernel's buffers have another size",
             hint="use a kernel with merged KCOV, v4.6 or later",

@@ -35,7 +35,7 @@ class _Info:
 def _era_text(info: _Info) -> str | None:
     if info.generation is None:
         return None
-    era = table.find_era(info.generation.era)
+    era = next((era for era in table.eras() if era.name == info.generation.era), None)
     return info.generation.era if era is None else f"{era.name} ({era.kernels}): {era.summary}"
 
 

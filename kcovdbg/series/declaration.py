@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from kcovdbg.abi.generations import KCOV, TASK, Era
-from kcovdbg.abi.mode import PREFIX, Mode
+from kcovdbg.abi.mode import Mode
 from kcovdbg.abi.record import Codec, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
@@ -279,8 +279,3 @@ class Series:
     rule_groups: Mapping[str, str] = field(default_factory=dict)
     """Titles of groups of rules of its own, by the letter that their names begin with."""
     bugs: tuple[KnownBug, ...] = ()
-
-    @property
-    def known_modes(self) -> frozenset[str]:
-        """Names of its modes, without prefix."""
-        return frozenset(name.upper().removeprefix(PREFIX) for name in self.enumerators)

@@ -73,11 +73,6 @@ def device_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(device.name for device in devices()))
 
 
-def find_era(name: str) -> Era | None:
-    """Return the row of the table of generations with this name, None if there is no such row."""
-    return next((era for era in eras() if era.name == name), None)
-
-
 def eras() -> tuple[Era, ...]:
     """Return the table of generations, oldest first."""
     return (*(series.era for series in SERIES if series.era is not None), *ERAS)
@@ -147,19 +142,10 @@ class Traits:
         """Whether words may come before a buffer's count, so that its position is in members only."""
         return any(series.prefix_feature in self.features for series in self.series)
 
-    def must_have_prefix(self, mode: str | None) -> bool:
-        """Return whether buffers have a prefix in this mode."""
-        return any(mode in series.prefix_modes for series in self.series)
-
     @property
     def is_laid_out_by_mode(self) -> bool:
         """Whether the place of a buffer's count depends on the mode."""
         return any(series.layout_by_mode for series in self.series)
-
-    @property
-    def has_own_words(self) -> bool:
-        """Whether a buffer's words are not the kernel's."""
-        return any(series.word_size is not None for series in self.series)
 
     @property
     def counts_mappings(self) -> bool:

@@ -423,7 +423,7 @@ def known_members(type_name: str) -> frozenset[str]:
 
 def known_modes() -> frozenset[str]:
     """Return the names of all modes that some generation or series has, without prefix."""
-    return _KNOWN_MODES.union(*(series.known_modes for series in table.SERIES))
+    return _KNOWN_MODES.union(mode.plain_name(name) for series in table.SERIES for name in series.enumerators)
 
 
 def _find_unrecognized(target: Target, names: frozenset[str]) -> tuple[str, ...]:

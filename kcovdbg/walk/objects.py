@@ -72,7 +72,7 @@ def find_capacity(layout: Layout, mode: str | None, size: int | None, trace_size
     if not size:
         return None
     if layout.traits.has_prefix:
-        if trace_size is None and layout.traits.must_have_prefix(mode):
+        if trace_size is None and any(mode in series.prefix_modes for series in layout.traits.series):
             return None
         size = min(size, trace_size or size)
     return table.codec_of_mode(mode, layout.generation.features).capacity(size, layout.buffer_word)

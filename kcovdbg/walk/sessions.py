@@ -363,7 +363,8 @@ def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
         area = of_cpu.irq_area
         if area and area not in used:
             # An idle area does not hold its size; all CPUs' areas have the same.
-            size = next(iter(known), None) or cache.allocated_words(area)
+            allocated = (found.size // cache.layout.buffer_word for found in cache.kcov_areas if found.start == area)
+            size = next(iter(known), None) or next(allocated, None)
             is_buffer = is_kernel_pointer(cache.target, area, PAGE_SIZE)
             errors = () if is_buffer else ("irq_area is not the address of a buffer",)
             yield Area(area, size, IRQ_LIST, state, cpu=of_cpu.cpu, errors=errors)

@@ -145,10 +145,6 @@ class StructureCache:
         allocated = second.allocations(self.target, kcov.address)
         return found | allocated, kcov.size == 0 or len(allocated) == second.allocation_count
 
-    def allocated_words(self, start: int) -> int | None:
-        """Return how many words fit KCOV's vmalloc area that starts at an address, None where there is none."""
-        return next((area.size // self.layout.buffer_word for area in self.kcov_areas if area.start == start), None)
-
     def owner(self, task: int) -> tuple[int | None, str | None, str | None]:
         """Return pid and comm of an object's ``t``, and why one of them is missing."""
         if task not in self._owners:

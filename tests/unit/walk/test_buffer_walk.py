@@ -17,16 +17,14 @@ from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.remote import Area
 from kcovdbg.model.task import Role, SavedState
 from kcovdbg.series.declaration import BufferFacts
-from kcovdbg.series.draft_2016 import PC_32
 from kcovdbg.series.table import traits_of
-from kcovdbg.series.trace_pc_ext import PC_EXT
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.walk.buffer_names import check_name
 from kcovdbg.walk.buffers import read_buffer, read_found
 from kcovdbg.walk.layout import Layout
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
-from tests.support.kernels.rows import E9A, J
+from tests.support.kernels.rows import J
 from tests.support.memory_target import MemoryTarget, MemoryVmalloc, Structure
 from tests.support.state import KCOV, REMOTE_KCOV, StubReader, make_kcov, make_task
 from tests.support.stub import make_stub
@@ -124,12 +122,6 @@ def test_big_endian_and_32_bits():
     assert compared.capacity == (64 * 4 // 8 - 1) // 4
 
 
-def test_2016_words():
-    buffer = read([2, 0x81000005, 0x81000015], 64, word=4, layout=make_layout({"32-bit-words"}, 4))
-    assert buffer.encoding.codec is PC_32
-    assert list(buffer.words) == [0x81000005, 0x81000015]
-
-
 def test_a_missing_page_is_a_gap_and_no_zeros():
     target = make_target([1500, *pcs(1500)], 2048)
     target.holes = [(AREA + 4096, AREA + 8192)]
@@ -223,16 +215,6 @@ def test_a_buffer_that_is_reset_meanwhile():
 
 
 # Variants.
-
-
-def test_extended_records_by_the_objects_flag():
-    member = Member(44, 4, "unsigned int", bit_offset=0, bit_size=1)
-    target = make_target([1, pcs(1)[0] & (1 << 56) - 1], 64)
-    target.types = {"struct kcov": Structure(48, {"kcov_ext_format": member})}
-    layout = make_layout({"ext-records"})
-    for flag, expected in ((1, PC_EXT), (0, PC)):
-        target.put(KCOV, "struct kcov", {"kcov_ext_format": flag})
-        assert read_found(target, layout, facts_of(64, kcov=KCOV)).encoding.codec is expected
 
 
 def test_bitmap_with_its_trace():
@@ -462,8 +444,3 @@ def test_edges_that_can_t_be_read_are_named():
     (row,) = Asker(kernel.target).rows(f"objects {kcov:#x}")[0]
     assert row["edge_count"] is None
     assert any("0xffffc9007f000000" in error for error in row["errors"])
-
-
-def test_objects_of_other_kernels_have_no_edges():
-    rows, _ = Asker(Kernel(E9A).target).rows("objects")
-    assert {(row["edge_area"], row["edge_count"]) for row in rows} == {(None, None)}

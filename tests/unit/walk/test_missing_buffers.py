@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.kernels.asker import Asker, ask_everything
 from tests.support.kernels.build import Kernel
-from tests.support.kernels.rows import E7, E9B, ROWS, J
+from tests.support.kernels.rows import E7, E9B, ROWS
 from tests.unit.walk.test_missing_members import TELLING, members_of, without
 
 
@@ -80,27 +80,3 @@ def test_member_under_another_name():
 
 def renamed(structure, before, after):
     return replace(structure, members={after if name == before else name: member for name, member in structure.members.items()})
-
-
-def test_edges_and_addresses_are_told_apart():
-    # A task only knows the buffer for addresses; edges are in the object's other one (kcov-abi.md 5).
-    kernel = Kernel(J)
-    asker = Asker(kernel.target)
-    task = next(pid for pid, task in kernel.truth.tasks.items() if task.session and task.session.kcov == "edges")
-    kcov = kernel.objects["edges"]
-    addresses = kernel.buffers["edges"]
-    rows, said = asker.rows(f"buffer {task}")
-    assert [row["kind"] for row in rows] == ["edge"] * kernel.truth.objects["edges"].count
-    assert rows == asker.rows(f"buffer kcov:{kcov:#x}")[0]
-    assert f"area:{addresses:#x}" in said
-    edges = said.split("in area:")[1].split(";")[0]
-    assert asker.rows(f"buffer area:{edges}")[0] == rows
-    assert asker.rows(f"buffer area:{addresses:#x}")[0] == []
-    # Both at once: both are shown, the addresses first.
-    both = next(pid for pid, task in kernel.truth.tasks.items() if task.session and task.session.kcov == "both")
-    rows, said = asker.rows(f"buffer {both}")
-    kinds = [row["kind"] for row in rows]
-    assert set(kinds) == {"pc", "edge"}
-    assert kinds == sorted(kinds, reverse=True)
-    edges = said.split("own: area:")[1].split()[0]
-    assert asker.rows(f"buffer area:{edges}")[0] == [row for row in rows if row["kind"] == "edge"]
