@@ -123,10 +123,6 @@ OUTPUT_OPTIONS = (
 HELP_OPTION = Argument(("-h", "--help"), Value.FLAG, "show help for this command", default=False)
 
 
-def _load_none(name: str) -> None:
-    del name
-
-
 class CommandTable:
     """The commands, by their names and aliases.
 
@@ -135,7 +131,7 @@ class CommandTable:
     :param load: returns the command with a name, None where it does not know one.
     """
 
-    def __init__(self, commands: Iterable[Command], load: Callable[[str], Command | None] = _load_none) -> None:
+    def __init__(self, commands: Iterable[Command], load: Callable[[str], Command | None] = lambda _name: None) -> None:
         self._given = commands
         self._load = load
 

@@ -59,14 +59,17 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
 
     :param width: of the terminal; None for other output, where only a table with a ``piped_width`` is made to fit.
     """
-    if table.is_vertical:
-        yield from _vertical_lines(table, width)
-        return
+    notes = _Notes(table)
+    yield from (_vertical_lines if table.is_vertical else _row_lines)(table, width, notes)
+    for remark in chain(table.remarks, notes):
+        yield from wrap_line(remark_line(remark), width)
+
+
+def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]:
     columns = table.text_columns
     room = None if table.is_wide else table.piped_width if width is None else width
     if room is not None and width is None:
         columns = [column for column in columns if column.priority < DETAIL]
-    notes = _Notes(table)
     rows = iter(table.rows)
     sample = list(islice(rows, _SAMPLE))
     if not sample and table.empty is not None:
@@ -75,11 +78,15 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
         formatters = [column.formatter() for column in columns]
         cells = [[formatter(row) for formatter in formatters] for row in sample]
         shown = find_shown(columns, cells)
-        widths = [max(text_width(columns[index].heading), *_widths(cells, index)) for index in shown]
+        widths = [max(map(text_width, (columns[index].heading, *(row[index] for row in cells)))) for index in shown]
         shown, widths, dropped = _fit(columns, shown, widths, room, may_shorten=width is not None)
         cells = [[row[index] for index in shown] for row in cells]
         columns = [columns[index] for index in shown]
-        finishers = _finishers(columns, widths, may_elide=room is not None)
+        last = len(columns) - 1
+        finishers = [
+            _finisher(column, size, "" if index == last else _GAP, may_elide=room is not None)
+            for index, (column, size) in enumerate(zip(columns, widths, strict=True))
+        ]
         yield tuple(("header", finish(column.heading)) for finish, column in zip(finishers, columns, strict=True))
         style = _row_styler(columns)
         makers = [(column.formatter(), finish) for column, finish in zip(columns, finishers, strict=True)]
@@ -102,14 +109,11 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
                 yield from table.details(row)
         if dropped:
             yield from wrap_line(remark_line(f"no room for {', '.join(dropped)}; --wide shows all columns"), width)
-    for remark in chain(table.remarks, notes):
-        yield from wrap_line(remark_line(remark), width)
 
 
-def _vertical_lines(table: Table, width: int | None) -> Iterator[Line]:
+def _vertical_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]:
     """Yield the lines of a table with a line per value, under the number of its row."""
     columns = table.text_columns
-    notes = _Notes(table)
     number = 0
     for number, row in enumerate(table.rows, 1):
         yield (("header", f"-[ {number} ]-"),)
@@ -119,8 +123,6 @@ def _vertical_lines(table: Table, width: int | None) -> Iterator[Line]:
             yield from table.details(row)
     if not number and table.empty is not None:
         yield (("remark", table.empty),)
-    for remark in chain(table.remarks, notes):
-        yield from wrap_line(remark_line(remark), width)
 
 
 def fields_lines(fields: Fields, width: int | None) -> Iterator[Line]:
@@ -148,12 +150,6 @@ def find_shown(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> lis
         return any(row[index] not in empty for row in cells)
 
     return [index for index, column in enumerate(columns) if is_shown(index, column)]
-
-
-def _widths(cells: Sequence[Sequence[str]], index: int) -> Iterator[int]:
-    yield 0
-    for row in cells:
-        yield text_width(row[index])
 
 
 def _fit(
@@ -199,16 +195,8 @@ def _least_widths(columns: Iterable[Column]) -> list[int]:
     return [_NEVER if column.elastic is None else max(column.elastic, text_width(column.heading)) for column in columns]
 
 
-def _finishers(columns: Sequence[Column], widths: Sequence[int], *, may_elide: bool) -> list[Callable[[str], str]]:
-    """Return for each column the function that pads a cell to its width, with the gap to the next column."""
-    last = len(columns) - 1
-    return [
-        _finisher(column, width, "" if index == last else _GAP, may_elide=may_elide)
-        for index, (column, width) in enumerate(zip(columns, widths, strict=True))
-    ]
-
-
 def _finisher(column: Column, width: int, gap: str, *, may_elide: bool) -> Callable[[str], str]:
+    """Return the function that pads a cell to its width, with the gap to the next column."""
     right = column.is_right
     if may_elide and column.elastic is not None and not (column.wraps and not gap):
         shorten = elide_start if column.elide_start else elide

@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,10 @@ from typing import Final
 from kcovdbg.console.argument import Value, WordError
 from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.column_choice import read_choice
-from kcovdbg.console.command import Command, CommandResult
+from kcovdbg.console.command import Command
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context, find_input_files
-from kcovdbg.console.renderable import Clear, Fields, Flush, Lines, Renderable, Table, Text, error_lines
+from kcovdbg.console.renderable import Renderable, error_lines
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format, write
@@ -83,16 +83,10 @@ def _run_one(workspace: Workspace, line: CommandLine, terminal: Terminal | None)
         return _run_file(workspace, line.script.text, terminal)
     if not line.words:
         return 0
-    with _pointing_at_words(line):
-        return _run_words_of(workspace, line, terminal)
-
-
-@contextlib.contextmanager
-def _pointing_at_words(line: CommandLine) -> Iterator[None]:
-    """Point at the wrong word in the line, for errors of the parser as well as of the command."""
     try:
-        yield
+        return _run_words_of(workspace, line, terminal)
     except WordError as error:
+        # Of the parser as well as of the command.
         pointed = LineError(str(error), line.source.rstrip(), _find_column(line, error.word), hint=error.hint)
         pointed.status = error.status
         raise pointed from error
@@ -107,14 +101,11 @@ def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -
     except UsageError as error:
         raise LineError(str(error), source, line.words[0].column, hint=error.hint) from error
     if line.is_background:
-        if command.start is None:
-            raise LineError(
-                f"{command.name}: cannot run in the background",
-                source,
-                len(source) - 1,
-                hint="collect … & can",
-            )
-        return run_command(workspace, replace(command, run=_starter(command, line)), args, terminal)
+        start, words = command.start, [word.text for word in line.words[1:]]
+        if start is None:
+            raise LineError(f"{command.name}: cannot run in the background", source, len(source) - 1, hint="collect … & can")
+        started = replace(command, run=lambda context, args: start(context, args, words))
+        return run_command(workspace, started, args, terminal)
     if line.redirection is None and line.pipeline is None:
         return run_command(workspace, command, args, terminal)
     from kcovdbg.console.output_files import open_destination
@@ -122,16 +113,6 @@ def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -
     with open_destination(line, terminal.stdout, partial(find_input_files, workspace, command, args)) as destination:
         status = run_command(workspace, command, args, terminal.with_stdout(destination.stream))
     return destination.status or status
-
-
-def _starter(command: Command, line: CommandLine) -> Callable[[Context, Namespace], CommandResult]:
-    words = [word.text for word in line.words[1:]]
-
-    def start(context: Context, args: Namespace) -> CommandResult:
-        assert command.start is not None
-        return command.start(context, args, words)
-
-    return start
 
 
 def run_words(workspace: Workspace, words: Sequence[str], terminal: Terminal | None = None) -> int:
@@ -187,23 +168,13 @@ def guarded(context: Context, args: Namespace) -> Iterator[None]:
     :raises KcovdbgError: when an output cannot be written, or is an input.
     :raises GoneError: when the machine has ended.
     """
-    with _noticing_end(context):
+    try:
         for argument in context.command.arguments:
             path = getattr(args, argument.attribute, None) if argument.is_output else None
             if path is not None:
                 from kcovdbg.console.output_files import check_output
 
                 check_output(path, context.inputs)
-        yield
-
-
-@contextlib.contextmanager
-def _noticing_end(context: Context) -> Iterator[None]:
-    """Raise GoneError for errors and incomplete answers of a block whose machine has ended.
-
-    :raises GoneError: when the machine has ended.
-    """
-    try:
         yield
     except (OSError, KcovdbgError) as error:
         if isinstance(error, GoneError) or not context.uses_target or not _has_ended(context.kernel.target, error):
@@ -260,13 +231,9 @@ def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
     settings = context.workspace.settings
     chosen = next((settings.columns[name] for name in context.command.names if name in settings.columns), ())
     choice = read_choice(args, context.format, chosen, str(settings.path))
-    yield from map(choice.apply, _flatten(context.command.run(context, args)))
-
-
-def _flatten(result: CommandResult) -> Iterable[Renderable]:
-    if result is None:
-        return ()
-    return (result,) if isinstance(result, (Table, Fields, Lines, Text, Flush, Clear)) else result
+    result = context.command.run(context, args)
+    parts = (result,) if isinstance(result, Renderable) else result or ()
+    yield from map(choice.apply, parts)
 
 
 def _find_column(line: CommandLine, wrong: str | None) -> int:
