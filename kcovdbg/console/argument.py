@@ -173,13 +173,11 @@ def convert(argument: Argument, word: str) -> Any:
     """
     if argument.choices and word not in argument.choices:
         raise WordError(f"'{word}' is not one of {', '.join(argument.choices)}", word, hint=suggest(word, argument.choices))
-    read = _READERS.get(argument.value)
-    if read is None:
-        return word
+    read, noun = _READERS.get(argument.value, (str, ""))
     try:
         return read(word)
     except ValueError:
-        raise WordError(f"'{word}' is not {_NOUNS[argument.value]}", word, hint=EXPLANATIONS.get(argument.value)) from None
+        raise WordError(f"'{word}' is not {noun}", word, hint=EXPLANATIONS.get(argument.value)) from None
 
 
 def matches_name(word: str, names: Iterable[str]) -> bool:
@@ -245,23 +243,14 @@ def _parse_buffer_name(word: str) -> str:
     return word
 
 
-_READERS: Final[Mapping[Value, Callable[[str], Any]]] = {
-    Value.TID: _parse_count,
-    Value.ADDRESS: parse_address,
-    Value.PC: parse_address,
-    Value.HANDLE: parse_handle,
-    Value.MODE: _parse_mode,
-    Value.NUMBER: _parse_number,
-    Value.SECONDS: _parse_seconds,
-    Value.BUFFER_NAME: _parse_buffer_name,
-}
-_NOUNS: Final[Mapping[Value, str]] = {
-    Value.TID: "a thread id",
-    Value.ADDRESS: "an address",
-    Value.PC: "an address",
-    Value.HANDLE: "a remote handle",
-    Value.MODE: "a mode",
-    Value.NUMBER: "a number",
-    Value.SECONDS: f"a number of seconds up to {_LONGEST_TIME:.0f}",
-    Value.BUFFER_NAME: "a name for a kept buffer, such as @before",
+# The functions that read values, and what those read.
+_READERS: Final[Mapping[Value, tuple[Callable[[str], Any], str]]] = {
+    Value.TID: (_parse_count, "a thread id"),
+    Value.ADDRESS: (parse_address, "an address"),
+    Value.PC: (parse_address, "an address"),
+    Value.HANDLE: (parse_handle, "a remote handle"),
+    Value.MODE: (_parse_mode, "a mode"),
+    Value.NUMBER: (_parse_number, "a number"),
+    Value.SECONDS: (_parse_seconds, f"a number of seconds up to {_LONGEST_TIME:.0f}"),
+    Value.BUFFER_NAME: (_parse_buffer_name, "a name for a kept buffer, such as @before"),
 }

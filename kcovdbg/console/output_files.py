@@ -113,7 +113,7 @@ def refuse_input(path: str, inputs: Inputs) -> None:
     except OSError:
         # Reported when it is opened.
         return
-    if found is None or not _holds_data(found.st_mode):
+    if found is None or not (stat.S_ISREG(found.st_mode) or stat.S_ISBLK(found.st_mode)):
         return
     for given in inputs():
         if _is_source_in(path, given):
@@ -134,10 +134,6 @@ def _is_source_in(path: str, folder: str) -> bool:
         and Path(folder).expanduser().is_dir()
         and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(Path(folder).expanduser()))
     )
-
-
-def _holds_data(mode: int) -> bool:
-    return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
 
 
 @contextlib.contextmanager

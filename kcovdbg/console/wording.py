@@ -132,9 +132,10 @@ def record_text(row: LocatedRecord, *, big_endian: bool = False) -> RecordText:
     :param big_endian: the byte order of its operands.
     """
     found = row.record
-    operands = "" if found.comparison is None else comparison_text(found.comparison, big_endian)
-    if found.values is not None:
-        operands = values_text(found.values)
+    operands = "" if found.values is None else values_text(found.values)
+    if (comparison := found.comparison) is not None:
+        first, second = (operand_text(value, comparison, big_endian) for value in (comparison.arg1, comparison.arg2))
+        operands = f"{8 * comparison.size} bits{', constant' if comparison.const else ''}: {first}, {second}"
     has_address = found.pc is not None and found.kind is not RecordKind.EDGE
     return RecordText(record_function(row), record_place(row), KIND_SIGNS.get(found.kind, ""), operands, has_address)
 
@@ -158,12 +159,6 @@ def record_place(row: LocatedRecord) -> str:
     if row.location is None:
         return ""
     return place_text(row.location.frames[0]) if row.location.frames else row.location.remark or ""
-
-
-def comparison_text(comparison: Comparison, big_endian: bool = False) -> str:
-    """Return a comparison's operands: ``32 bits, constant: 0x7fff (32767), 3``."""
-    first, second = (operand_text(value, comparison, big_endian) for value in (comparison.arg1, comparison.arg2))
-    return f"{8 * comparison.size} bits{', constant' if comparison.const else ''}: {first}, {second}"
 
 
 def short_comparison_text(comparison: Comparison) -> str:
