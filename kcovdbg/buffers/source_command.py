@@ -17,7 +17,7 @@ from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Drawing, Fragment, Line, Lines, Table
-from kcovdbg.console.source_text import find_hunks, highlight
+from kcovdbg.console.text import find_hunks, highlight
 from kcovdbg.records.coverage import LineCoverage
 from kcovdbg.records.located_records import matches_function_or_file
 

@@ -20,8 +20,8 @@ from kcovdbg.console.buffer_sources import (
     syscall_remarks,
 )
 from kcovdbg.console.context import Context
+from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, pair, panel_width
 from kcovdbg.console.renderable import Fragment, Line
-from kcovdbg.console.side_by_side import GUTTER, columns, fit, fit_title, join, pair, panel_width
 from kcovdbg.console.wording import (
     COARSE,
     UNREADABLE,

@@ -25,9 +25,8 @@ from prompt_toolkit.output import Output
 
 from kcovdbg.buffers.trace_view import TraceView
 from kcovdbg.buffers.view_state import ViewState
-from kcovdbg.console.full_screen import make_style, redraw_when_continued, style_line
-from kcovdbg.console.side_by_side import fit
-from kcovdbg.console.source_text import highlight
+from kcovdbg.console.full_screen import fit, make_style, redraw_when_continued, style_line
+from kcovdbg.console.text import highlight
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.source_tree import NO_TREE, SourceText
 

@@ -1,21 +1,144 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Full-screen applications that a shell stops and continues (SIGSTOP, SIGCONT)."""
+"""Full-screen views: lines of a given width, two texts side by side, styles, and a screen that a shell stops and continues.
+
+Cut text ends in an ellipsis. prompt_toolkit is imported for screens only: the lines are text as well.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from prompt_toolkit.application import Application
-from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.styles import Style
-
-from kcovdbg.console.renderable import Line
+from kcovdbg.console.renderable import Fragment, Line
 from kcovdbg.console.terminal import THEME
+from kcovdbg.console.text import elide, elide_start, escape, pad, text_width
+
+if TYPE_CHECKING:
+    from prompt_toolkit.application import Application
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
+    from prompt_toolkit.styles import Style
+
+GUTTER: Final = 3
+"""Columns between two sides."""
+_STYLES: Final = {"<": "left", ">": "right", "|": "changed", " ": ""}
+
+_COUNTS: Final = ("record", " bits", "FULL", " shown")
+
+
+def panel_width(width: int) -> int:
+    """Return the width of each side on a screen of this width."""
+    return max((width - GUTTER) // 2, 1)
+
+
+def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
+    """Cut or fill a line to a width.
+
+    :param fill: False to leave a short line as it is, because drawing cells takes time.
+    """
+    fitted: list[Fragment] = []
+    room = width
+    last = len(line) - 1
+    for index, (style, text) in enumerate(line):
+        text = escape(text)
+        taken = text_width(text)
+        if taken < room or (taken == room and (index == last or not any(part for _, part in line[index + 1 :]))):
+            fitted.append((style, text))
+            room -= taken
+        else:
+            text = elide(text, room) if taken > room else elide(text + " ", room)
+            fitted.append((style, pad(text, room)))
+            return fitted
+    if room and fill:
+        fitted.append(("", " " * room))
+    return fitted
+
+
+def pair(left: Line | None, mark: str, right: Line | None, width: int) -> list[Fragment]:
+    """Join two lines side by side.
+
+    :param left: None for a gap.
+    :param mark: ``=``, ``<``, ``>``, ``|`` or a blank, between them.
+    :param right: None for a gap.
+    :param width: of the whole line, in columns.
+    """
+    side = panel_width(width)
+    return join(fit(left or (), side), mark, fit(right or (), max(width - side - GUTTER, 0)))
+
+
+def join(left: Line, mark: str, right: Line) -> list[Fragment]:
+    """Join two lines that already have their widths."""
+    if mark == "=":
+        # Plain, so that the colors of functions and paths are not taken for those of differences.
+        return [*_plain(left), ("gutter", " │ "), *_plain(right)]
+    style = _STYLES.get(mark, "")
+    shown = " │ " if mark == " " else f" {mark} "
+    return [*_restyle(left, style), (style or "gutter", shown), *_restyle(right, style)]
+
+
+def _plain(line: Line) -> Line:
+    return [("", text) for _, text in line]
+
+
+def _restyle(line: Line, style: str) -> Line:
+    """Return the line in one style, for a difference."""
+    return [(style, text) for _, text in line] if style else line
+
+
+def fit_title(title: str, width: int) -> str:
+    """Return a title of parts that are separated by commas, without its least important parts if it is too wide.
+
+    The name, the first part, and the number of records stay.
+    """
+    parts = title.split(", ")
+    droppable = [part for part in parts[1:] if not any(word in part for word in _COUNTS)]
+    # The object's address is of less use than its task.
+    for part in sorted(droppable, key=lambda part: not part.startswith("kcov ")):
+        if text_width(escape(", ".join(parts))) <= width:
+            break
+        parts.remove(part)
+    return ", ".join(parts)
+
+
+def columns(texts: Sequence[tuple[str, str, int]], width: int, *, fill: bool = False) -> list[Fragment]:
+    """Lay out the parts of one record in a width; the last part is cut at its start.
+
+    :param texts: style, text and width of each; parts of width 0 share the remaining width.
+    :param fill: whether to fill the line with blanks.
+    """
+    flexible = [index for index, (_, _, size) in enumerate(texts) if not size]
+    fixed = sum(size for _, _, size in texts) + len(texts) - 1
+    if fixed > width or not flexible:
+        # Too narrow: show the first parts.
+        return fit([(style, f"{text} ") for style, text, _ in texts], width, fill=fill)
+    room = width - fixed
+    parts: list[Fragment] = []
+    last = len(texts) - 1
+    taken = fixed
+    for index, (style, text, size) in enumerate(texts):
+        text = escape(text)
+        if size:
+            text = pad(elide(text, size), size, right=style == "number")
+        else:
+            wide = text_width(text)
+            if index != flexible[-1]:
+                # The function's name first; its place gets the rest.
+                share = max(room * 3 // 5, room - text_width(escape(texts[flexible[-1]][1])))
+                if wide > share:
+                    text = elide(text, share)
+                    wide = text_width(text)
+                room -= wide
+            elif wide > room:
+                text = elide_start(text, room)
+                wide = text_width(text)
+            taken += wide
+        # The blank after a part has its style: a change of style costs more than a cell.
+        parts.append((style, text if index == last else f"{text} "))
+    if fill and taken < width:
+        parts.append(("", " " * (width - taken)))
+    return parts
 
 
 def redraw_when_continued(application: Application[Any]) -> None:
@@ -23,6 +146,7 @@ def redraw_when_continued(application: Application[Any]) -> None:
 
     What stops a process without asking it leaves it no time to restore the terminal, and the shell then sets it for itself.
     """
+    import asyncio
 
     def restore() -> None:
         source = application.input
@@ -54,6 +178,8 @@ _SGR: Final[Mapping[str, str]] = {
 
 def make_style() -> Style:
     """Return the theme as prompt_toolkit's style, with the classes of views."""
+    from prompt_toolkit.styles import Style
+
     rules = {
         name.replace(".", "-"): " ".join(_SGR[code] for code in codes.split(";") if code in _SGR)
         for name, codes in THEME.items()

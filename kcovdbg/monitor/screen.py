@@ -22,8 +22,7 @@ from prompt_toolkit.layout import ConditionalContainer, Float, FloatContainer, H
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.output import Output
 
-from kcovdbg.console.full_screen import make_style, redraw_when_continued, style_line
-from kcovdbg.console.side_by_side import fit
+from kcovdbg.console.full_screen import fit, make_style, redraw_when_continued, style_line
 from kcovdbg.console.terminal import find_terminal, is_dumb
 from kcovdbg.console.text import escape
 from kcovdbg.monitor.monitor_source import MonitorSource, PlaybackSource

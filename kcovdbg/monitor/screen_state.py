@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from kcovdbg.console.column import Column
+from kcovdbg.console.full_screen import fit
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.renderable import Fragment, Line, Table
-from kcovdbg.console.side_by_side import fit
 from kcovdbg.console.text import elide_start, text_width
 from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.monitor_source import MonitorSource, PlaybackSource

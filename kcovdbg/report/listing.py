@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.html import json_text, packed_numbers, packed_text, path_text, source_text, text
 from kcovdbg.console.renderable import Fragment
-from kcovdbg.console.source_text import TAB, find_hunks, highlight
-from kcovdbg.console.text import escape, escape_all
+from kcovdbg.console.text import TAB, escape, escape_all, find_hunks, highlight
 from kcovdbg.model.finding import Finding
 from kcovdbg.records.coverage import FileCoverage, LineCoverage
 

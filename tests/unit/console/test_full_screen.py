@@ -2,9 +2,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.console.side_by_side import columns, fit, pair
-from kcovdbg.console.source_text import highlight
-from kcovdbg.console.text import escape, text_width
+from kcovdbg.console.full_screen import columns, fit, pair
+from kcovdbg.console.text import escape, highlight, text_width
 
 TEXT = st.text(st.sampled_from("abc/_ ←日\x1b\n"), max_size=12)
 LINES = st.lists(st.tuples(st.just(""), TEXT), max_size=5)
