@@ -10,8 +10,7 @@ import shtab
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.argument_parser import NARGS
-from kcovdbg.console.command import Command
+from kcovdbg.console.command import NARGS, Command
 from kcovdbg.frontends.options import OPTIONS
 
 _PATHS = ("PATH", "VMLINUX")

@@ -19,9 +19,8 @@ from typing import Final
 from kcovdbg.collect.requests import DEVICE
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.buffer_sources import read_trace_file
-from kcovdbg.console.context import Context
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.renderable import Line, Lines
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, CollectError, KcovdbgError
 from kcovdbg.records.trace_file import keep
 

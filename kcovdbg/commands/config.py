@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.column import PATH, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
-from kcovdbg.console.context import Context
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.settings import DEFAULT, FILE
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.limits import LIMITS, find_limit
 from kcovdbg.user_folder import find_user_folder
 

@@ -18,8 +18,8 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.output_file import open_output
-from kcovdbg.target.demo_files import DemoFile, list_demo_files
 from kcovdbg.target.dump_file import unpack
+from kcovdbg.target.opener import DemoFile, list_demo_files
 
 
 class _Unpacked(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.mode import PREFIX
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.text import escape
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.kcov import Kcov

@@ -1,23 +1,133 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One run of one command."""
+"""The environment of commands (the user's terminal and settings, kept buffers, the kernel), and one run of one of them."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kcovdbg.console.argument import Value
-from kcovdbg.console.command import Command, Need
+from kcovdbg.console.command import Command, CommandTable, Need
 from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.workspace import Workspace
+from kcovdbg.console.renderable import Line
+from kcovdbg.console.settings import Problem, Settings
+from kcovdbg.console.terminal import Color, Terminal, find_terminal, write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, GoneError
 from kcovdbg.model.state import Part, State
 from kcovdbg.target.protocol import Target, make_memory_error
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
+
+if TYPE_CHECKING:
+    from kcovdbg.console.trace_paths import FileConfinement
+    from kcovdbg.records.trace_file import Kept
+    from kcovdbg.symbols.symbolizer import Symbolizer
+    from kcovdbg.walk.state import StateReader
+
+
+# Seconds: enough for a large kernel's table on an idle machine.
+_TABLE_PATIENCE: Final = 20.0
+
+
+class BackgroundWork(Protocol):
+    """Work that a command has started and that goes on after it."""
+
+    def announce(self) -> list[Line]:
+        """Return what has ended since the last call, a line each."""
+
+    def end(self) -> list[Line]:
+        """End all of it, because the program ends; return what to report."""
+
+
+@dataclass(eq=False)
+class Workspace:
+    """One run of kcovdbg, or one kernel inside another debugger: the user's terminal and settings, and kept buffers."""
+
+    commands: CommandTable
+    kernel: Kernel = field(default_factory=Kernel)
+    """The kernel that commands read; its user waits for location tables at this terminal."""
+    color: Color = Color.AUTO
+    find_terminal: Callable[[Color], Terminal] = find_terminal
+    """Returns the current streams; other debuggers have their own."""
+    has_screen: bool = False
+    """Whether the frontend's terminal may be taken by full-screen views."""
+    serve_tools: Callable[[Workspace, FileConfinement], None] | None = None
+    """Serves commands to another program on standard input and output until it hangs up; None where a frontend cannot."""
+    find_program: Callable[[], Sequence[str]] | None = None
+    """Returns the words that run kcovdbg in another process, on this machine's kernel; None where a frontend cannot."""
+    background: list[BackgroundWork] = field(default_factory=list)
+    """Work of commands that goes on after them."""
+    format: Format = Format.TEXT
+    """The format of answers, unless a command says otherwise."""
+    other_vmlinux: Sequence[str] = ()
+    """Images and location tables of other builds, which traces may be of."""
+    other_sources: Sequence[str] = ()
+    """The source trees that these were built from, in the same order; there may be fewer."""
+    named_files: Sequence[str] = ()
+    """Files named on the command line: dump, debug info, script."""
+    find_gdb_arguments: Callable[[], Sequence[str]] = tuple
+    """Returns the arguments with which GDB opens the kernel, none where the user gave none."""
+    move_symbols: Callable[[], str] | None = None
+    """Moves the symbols of the debugger around kcovdbg to where the kernel is, and returns the command for that; None where a
+    frontend cannot."""
+    settings: Settings = field(default_factory=Settings)
+    """The user's configuration file."""
+    debug: bool = False
+    """Whether errors show where they come from."""
+    confinement: FileConfinement | None = None
+    """Confines the files that arguments name and source text comes from, where another program gives the arguments; None for
+    any file."""
+    of_builds: dict[str, Kernel] = field(default_factory=dict)
+    """The kernels of other builds that traces are of, by build ID."""
+    kept: dict[str, Kept] = field(default_factory=dict)
+    """Kept buffers, by their ``@name``."""
+    stop_reason: str | None = None
+    """The point at which a command stopped the kernel for the user to look at it: "at the write …"; None where none did."""
+    scripts: list[str] = field(default_factory=list)
+    """The files of commands that are being run, the outermost first."""
+    latest: StateReader | None = field(default=None, init=False)
+    """The reader of the latest command, for completion."""
+
+    def __post_init__(self) -> None:
+        self.kernel.wait = self._wait_for_table
+        self.kernel.write_remark = lambda remark: write_remarks(self.terminal(), [remark])
+
+    def _wait_for_table(self, symbolizer: Symbolizer) -> None:
+        # Most commands name no PC.
+        from kcovdbg.console.table_progress import wait_for_table
+
+        wait_for_table(self.terminal(), symbolizer, _TABLE_PATIENCE, is_quiet=True)
+
+    def input_files(self) -> Iterator[str]:
+        """Iterate over the files that are read: more of them once the kernel is open."""
+        yield from self.named_files
+        if self.settings.path is not None:
+            yield str(self.settings.path)
+        yield from self.kernel.input_files()
+        yield from self.other_sources
+
+    @cached_property
+    def settings_problems(self) -> Sequence[Problem]:
+        """Problems of the configuration file, reported at the first call."""
+        problems = self.settings.problems
+        write_remarks(self.terminal(), [f"not used: {self.settings.path}: {problem.text}" for problem in problems])
+        return problems
+
+    def announce(self) -> list[Line]:
+        """Return what has ended in the background since the last call, a line each."""
+        return [line for work in self.background for line in work.announce()]
+
+    def end_background(self) -> list[Line]:
+        """End what goes on in the background, because the program ends; return what to report."""
+        return [line for work in self.background for line in work.end()]
+
+    def terminal(self) -> Terminal:
+        """Return the current streams."""
+        return self.find_terminal(self.color)
 
 
 @dataclass(slots=True)

@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.console.argument import Value, WordError
-from kcovdbg.console.argument_parser import parse_arguments
-from kcovdbg.console.column_choice import read_choice
-from kcovdbg.console.command import Command
+from kcovdbg.console.command import Command, parse_arguments
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
-from kcovdbg.console.context import Context, find_input_files
+from kcovdbg.console.context import Context, Workspace, find_input_files
 from kcovdbg.console.renderable import Renderable, error_lines
 from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.workspace import Workspace
-from kcovdbg.console.writer import Format, write
+from kcovdbg.console.writer import Format, read_choice, write
 from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
 from kcovdbg.target.protocol import Target
 

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import page_align, page_align_down
 from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.kernel_names import find_module_sets
 from kcovdbg.console.trace_paths import FILE, confine
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import KcovdbgError, TargetError

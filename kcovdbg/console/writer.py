@@ -1,20 +1,194 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Writing of what a command returned, in the requested format."""
+"""Writing of what a command returned, in the requested format and with the columns and fields that options choose."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import chain
-from typing import Any, TextIO
+from itertools import chain, islice
+from typing import Any, Final, TextIO
 
-from kcovdbg.console.column import to_json
+from kcovdbg.console.column import KEEP, Column, to_json
 from kcovdbg.console.grid import fields_lines, remark_line, table_lines
-from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, Text, find_data, wrap_line
+from kcovdbg.console.renderable import (
+    Drawing,
+    Fields,
+    Flush,
+    Line,
+    Lines,
+    Renderable,
+    Table,
+    Text,
+    find_data,
+    suggest,
+    wrap_line,
+)
 from kcovdbg.console.terminal import Terminal, write_remarks
 from kcovdbg.console.text import escape
+from kcovdbg.errors import UsageError
+
+_ERRORS: Final = "errors"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    """The columns and rows of an answer that the user wants to see."""
+
+    columns: tuple[str, ...] = ()
+    """Keys or headings of the columns in text, in order; empty for the command's own choice."""
+    fields: tuple[str, ...] = ()
+    """Keys in JSON and CSV, in order; empty for all."""
+    is_wide: bool = False
+    is_vertical: bool = False
+    origin: str | None = None
+    """The origin of the columns, when they are not the line's."""
+    most_rows: int | None = None
+    """How many rows at most, or lines where these are not drawn from rows; None for all."""
+
+    def apply(self, answer: Renderable) -> Renderable:
+        """Return an answer with the chosen columns or fields; lines that are drawn are replaced by their data.
+
+        :raises UsageError: when it lacks one of them.
+        """
+        return self._limit(self._choose(answer))
+
+    def _limit(self, answer: Renderable) -> Renderable:
+        if self.most_rows is None:
+            return answer
+        data = find_data(answer)
+        if not isinstance(data, Table):
+            return answer
+        rows = _Limited(data.rows, self.most_rows)
+        data = replace(data, rows=rows, remarks=chain(data.remarks, rows.remarks()))
+        if not isinstance(answer, Lines):
+            return data
+        drawing = answer.drawing
+        lines = _Limited(answer.lines, self.most_rows, "lines") if drawing is None else _LimitedDrawing(drawing, self.most_rows)
+        return replace(answer, lines=lines, data=data, remarks=chain(answer.remarks, lines.remarks()))
+
+    def _choose(self, answer: Renderable) -> Renderable:
+        if self.fields:
+            if isinstance(answer, (Table, Fields)):
+                return self._select(answer)
+            if isinstance(answer, Lines) and answer.data is not None:
+                return replace(answer, data=self._select(answer.data))
+            return answer
+        if self.columns or self.is_wide or self.is_vertical:
+            data = answer.data if isinstance(answer, Lines) else answer
+            if isinstance(data, (Table, Fields)):
+                remarks = (*data.remarks, *answer.remarks) if isinstance(answer, Lines) else data.remarks
+                return self._arrange(replace(data, remarks=remarks))
+        return answer
+
+    def _arrange(self, data: Table | Fields) -> Table | Fields:
+        if self.columns:
+            by_name = {column.heading.lower(): column for column in data.columns}
+            by_name |= {column.key.lower(): column for column in data.columns}
+            chosen = [
+                # Requested columns are shown even if they are empty.
+                replace(column, json_only=False, hide_empty=False, is_chosen=True, priority=KEEP)
+                for column in _pick(by_name, [name.lower() for name in self.columns], "column", self.origin)
+            ]
+            data = (
+                replace(data, columns=chosen)
+                if isinstance(data, Fields)
+                else replace(data, columns=chosen, show=None, piped_width=None)
+            )
+        if isinstance(data, Fields):
+            return data
+        return replace(data, is_wide=self.is_wide, is_vertical=self.is_vertical)
+
+    def _select(self, data: Table | Fields) -> Table | Fields:
+        keyed = [column for column in data.columns if not column.text_only]
+        by_key: dict[str, Column | None] = {column.heading.lower(): column for column in keyed}
+        by_key |= {column.key: column for column in keyed}
+        if data.errors is not None:
+            by_key[_ERRORS] = None
+        names = [name if name in by_key else name.lower() for name in self.fields]
+        chosen = [column for column in _pick(by_key, names, "field") if column is not None]
+        return replace(data, columns=chosen, errors=data.errors if _ERRORS in self.fields else None)
+
+
+class _Limited:
+    """The first of some rows."""
+
+    def __init__(self, rows: Iterable[Any], most: int, noun: str = "rows") -> None:
+        self._rows = rows
+        self._most = most
+        self._noun = noun
+        self._has_more = False
+
+    def __iter__(self) -> Iterator[Any]:
+        rows = iter(self._rows)
+        yield from islice(rows, self._most)
+        self._has_more = next(rows, self) is not self
+
+    def remarks(self) -> Iterator[str]:
+        """Yield that there are more, after they were read."""
+        if self._has_more:
+            total = f" of {len(self._rows)}" if isinstance(self._rows, Sized) else ""
+            yield f"{self._noun} shown: the first {self._most}{total}"
+
+
+class _LimitedDrawing:
+    """The lines of the first of some rows."""
+
+    def __init__(self, drawing: Drawing, most: int) -> None:
+        self._drawing = drawing
+        self._most = most
+        self._is_drawn = False
+
+    def __iter__(self) -> Iterator[Line]:
+        self._is_drawn = True
+        return iter(self._drawing.draw(self._most))
+
+    def remarks(self) -> Iterator[str]:
+        """Yield how many there are, if the lines were read."""
+        if self._is_drawn and self._drawing.count > self._most:
+            yield f"rows shown: the first {self._most} of {self._drawing.count}"
+
+
+def _pick(known: Mapping[str, Column | None], names: Iterable[str], noun: str, origin: str | None = None) -> list[Column]:
+    picked: list[Column] = []
+    for name in names:
+        if name not in known:
+            hint = suggest(name, known) or f"{noun}s: {', '.join(known)}"
+            raise UsageError(f"{'' if origin is None else f'{origin}: '}unknown {noun} '{name}'", hint=hint)
+        column = known[name]
+        if column is not None:
+            picked.append(column)
+    return picked
+
+
+def read_choice(args: Namespace, its_format: Format, default: Sequence[str] = (), origin: str | None = None) -> ColumnChoice:
+    """Return what the arguments choose.
+
+    :param default: the columns in text when the arguments choose none.
+    :param origin: where these are from, for errors.
+    :raises UsageError: when they do not suit the format.
+    """
+    columns, fields = _split(args.columns, "--columns"), _split(args.fields, "--fields")
+    if its_format is Format.TEXT:
+        if fields:
+            raise UsageError("--fields applies to JSON and CSV", hint="add --json, --jsonl or --csv; --columns is for text")
+        if default and not (columns or args.wide or args.vertical):
+            return ColumnChoice(tuple(default), origin=origin, most_rows=args.most_rows)
+        return ColumnChoice(columns, is_wide=args.wide, is_vertical=args.vertical, most_rows=args.most_rows)
+    for name, given in (("--columns", columns), ("--wide", args.wide), ("--vertical", args.vertical)):
+        if given:
+            raise UsageError(f"{name} applies to text", hint="--fields selects what JSON and CSV contain")
+    return ColumnChoice(fields=fields, most_rows=args.most_rows)
+
+
+def _split(text: str | None, option: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(filter(None, (name.strip() for name in (text or "").split(",")))))
+    if text is not None and not names:
+        raise UsageError(f"{option}: expected names separated by commas, not '{text}'")
+    return names
 
 
 def row_encoder(table: Table | Fields) -> Callable[[Any], dict[str, object]]:

@@ -17,13 +17,12 @@ from typing import NamedTuple
 
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.command_line import parse_line, quote
-from kcovdbg.console.context import Context
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import find_data
 from kcovdbg.console.runner import answer, explain, find_command, make_context, run_line
 from kcovdbg.console.text import escape
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.crash.crash_summary import find_crashed_task, has_buffer, summarize_crash
 from kcovdbg.errors import KcovdbgError

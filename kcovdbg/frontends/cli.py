@@ -65,8 +65,8 @@ def main(
     except BrokenPipeError:
         status = 0
     except Exception as error:  # noqa: BLE001 - the user gets a line, not a traceback
+        from kcovdbg.console.context import Workspace
         from kcovdbg.console.runner import explain, report
-        from kcovdbg.console.workspace import Workspace
 
         report(Workspace(commands, debug="--debug" in arguments), error)
         status = explain(error).status

@@ -12,12 +12,12 @@ from drgn import Program
 from drgn.commands import CommandError
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.terminal import Painter
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
 from kcovdbg.limits import set_limits

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kcovdbg.console.argument import Argument, Count, Value, WordError, convert
-from kcovdbg.console.argument_parser import add_argument
-from kcovdbg.console.command import CommandTable
+from kcovdbg.console.command import CommandTable, add_argument
 from kcovdbg.console.renderable import suggest
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError

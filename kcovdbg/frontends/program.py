@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.command import CommandTable
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import explain, report, run_reporting, run_script, run_words
 from kcovdbg.console.settings import Settings
 from kcovdbg.console.terminal import Color, find_terminal, write_remarks
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, Options
 from kcovdbg.target.protocol import Target
@@ -127,7 +127,7 @@ def _find_demo_source(options: Options) -> tuple[str, ...]:
     """Return the folder with the source of the demo's module, for the demo."""
     if not options.target.demo:
         return ()
-    from kcovdbg.target.demo_files import find_demo_source
+    from kcovdbg.target.opener import find_demo_source
 
     return (str(find_demo_source()),)
 

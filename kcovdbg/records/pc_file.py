@@ -20,7 +20,7 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encoding
 from kcovdbg.elf.header import MAGIC as ELF_MAGIC
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.packings import unpack_data
+from kcovdbg.input_file import unpack_data
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import FileKind, identify_start
 

@@ -23,11 +23,10 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import is_word
 from kcovdbg.abi.record import CALL_LENGTHS, PC, Encoding
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import parse_json, read_input
+from kcovdbg.input_file import parse_json, read_input, unpack_data
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule, move_pcs
-from kcovdbg.packings import unpack_data
 from kcovdbg.records.pc_counts import distinct_words
 from kcovdbg.records.pc_file import PcFile, PcFormat
 from kcovdbg.records.pc_list import (

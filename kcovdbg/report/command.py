@@ -15,11 +15,10 @@ from kcovdbg.check.runner import check, find_rule
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import BuildTrace, TraceBuild, build_remarks, compare_builds, find_builds, find_source_changes
 from kcovdbg.console.argument import Argument, Count, Value, WordError
-from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import find_buffer, require_names, require_points
 from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column, RowType
-from kcovdbg.console.command import Command, Example, Need, Topic
+from kcovdbg.console.command import Command, Example, Need, Topic, parse_arguments
 from kcovdbg.console.context import Context
 from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_lines, table_markup
 from kcovdbg.console.output_files import STDOUT, open_text

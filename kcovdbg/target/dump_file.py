@@ -22,9 +22,8 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, parse_notes
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
-from kcovdbg.input_file import open_input
+from kcovdbg.input_file import MAGICS, find_packing, open_input
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
-from kcovdbg.packings import MAGICS, find_packing
 from kcovdbg.user_folder import find_user_folder
 
 if TYPE_CHECKING:

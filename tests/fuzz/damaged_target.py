@@ -11,11 +11,10 @@ import drgn
 from drgn.helpers.linux.mm import follow_phys
 
 from kcovdbg.elf.header import make_note, parse_notes
-from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.drgn.program_memory import copy_program
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import working_path
-from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.opener import TargetOptions, find_demo, open_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

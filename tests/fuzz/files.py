@@ -31,11 +31,10 @@ import zstandard
 
 from kcovdbg.abi.record import PC
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Context
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.text import escape
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError, ReadError
@@ -49,8 +48,8 @@ from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.symbols.table_cache import open_table, table_path
 from kcovdbg.target import dump_file as dumpfile
-from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.drgn import programs
+from kcovdbg.target.opener import find_demo
 from tests.fuzz.damage_kinds import EXTREME, HOSTILE
 from tests.fuzz.run import RAW
 from tests.support.compiled_image import VARIANTS, compile_image

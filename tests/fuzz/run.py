@@ -16,12 +16,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Context
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import find_command, run_command, run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part, Source
 from kcovdbg.walk.layout import detect_layout

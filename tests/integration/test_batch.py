@@ -19,7 +19,7 @@ import pytest
 import zstandard
 
 from kcovdbg.farm.batch_job import BatchJob, find_outcome, run_job
-from kcovdbg.target.demo_files import find_demo
+from kcovdbg.target.opener import find_demo
 from tests.support.screen import Screen
 
 ROOT = Path(__file__).parents[2]

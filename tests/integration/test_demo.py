@@ -14,7 +14,7 @@ import pytest
 import zstandard
 from elftools.elf.elffile import ELFFile
 
-from kcovdbg.target.demo_files import find_demo, list_demo_files
+from kcovdbg.target.opener import find_demo, list_demo_files
 from tests.lab.kcovdbg_run import run_kcovdbg
 
 pytest.importorskip("drgn")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line, run_reporting
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.state import Streams

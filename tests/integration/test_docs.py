@@ -18,8 +18,7 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.tasks import COMMAND as TASKS
-from kcovdbg.console.argument_parser import parse_arguments
-from kcovdbg.console.command import CommandTable
+from kcovdbg.console.command import CommandTable, parse_arguments
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.frontends.options import parse_options
 

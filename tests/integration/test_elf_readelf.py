@@ -13,7 +13,7 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NT_GNU_BUILD_ID, parse_notes
 from kcovdbg.errors import TargetError
-from kcovdbg.packings import find_packing
+from kcovdbg.input_file import find_packing
 
 zstandard = pytest.importorskip("zstandard")
 

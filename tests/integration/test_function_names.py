@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kcovdbg.frontends.cli import main
-from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.dump_file import unpack
+from kcovdbg.target.opener import find_demo
 from tests.lab.kcovdbg_run import run_kcovdbg
 
 pytest.importorskip("drgn")

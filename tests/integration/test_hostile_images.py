@@ -15,8 +15,8 @@ from kcovdbg.errors import CapabilityError, LimitError
 from kcovdbg.symbols.compiled_reader import DwarfReader
 from kcovdbg.symbols.location_table import LocationTable, TableError
 from kcovdbg.symbols.table_builder import build_table
-from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.dump_file import unpack
+from kcovdbg.target.opener import find_demo
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.support.compiled_image import compile_image
 

@@ -14,9 +14,9 @@ import pytest
 
 from kcovdbg.collect.background_jobs import find_jobs
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 
 pytest.importorskip("kcovdbg._native")

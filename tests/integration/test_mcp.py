@@ -25,14 +25,13 @@ from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from mcp.shared.exceptions import MCPError  # noqa: E402
 
 from kcovdbg.commands import COMMANDS  # noqa: E402
+from kcovdbg.console.context import Workspace  # noqa: E402
 from kcovdbg.console.json_schema import schema_of  # noqa: E402
 from kcovdbg.console.kernel import Kernel  # noqa: E402
 from kcovdbg.console.trace_paths import FileConfinement  # noqa: E402
-from kcovdbg.console.workspace import Workspace  # noqa: E402
 from kcovdbg.frontends.mcp.server import CallQueue, ToolServer  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
-from kcovdbg.target.demo_files import find_demo, find_demo_source  # noqa: E402
-from kcovdbg.target.opener import TargetOptions, open_target  # noqa: E402
+from kcovdbg.target.opener import TargetOptions, find_demo, find_demo_source, open_target  # noqa: E402  # noqa: E402
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
 from tests.support.escaped_rows import escape_all  # noqa: E402
 

@@ -12,7 +12,7 @@ import pytest
 
 import kcovdbg
 from kcovdbg.target import dump_file
-from kcovdbg.target.demo_files import find_demo
+from kcovdbg.target.opener import find_demo
 
 ROOT = Path(kcovdbg.__file__).parent.parent
 SLICE = dump_file.FileKind.CORE

@@ -11,7 +11,7 @@ import re
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.argument_parser import parse_arguments
+from kcovdbg.console.command import parse_arguments
 from kcovdbg.errors import UsageError
 from tests.lab.kcovdbg_run import run_kcovdbg
 

@@ -12,9 +12,9 @@ import pytest
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Value
 from kcovdbg.console.buffer_sources import read_trace_file
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line, run_reporting
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.state import Streams

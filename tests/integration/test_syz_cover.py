@@ -8,9 +8,9 @@ import pytest
 import zstandard
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_reporting
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.state import Streams
 

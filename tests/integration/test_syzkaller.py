@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from kcovdbg.farm.batch_job import BatchJob, LineOutcome, Outcome
-from kcovdbg.target.demo_files import find_demo
+from kcovdbg.target.opener import find_demo
 from tests.integration.test_batch import ROOT, run
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import pytest
 
 from kcovdbg.check.runner import check
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.lab.guest import Machine
 from tests.lab.kcovdbg_run import symbol_options

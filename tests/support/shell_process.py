@@ -8,10 +8,9 @@ from unittest.mock import patch
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console import completion_index as harvest
 from kcovdbg.console.command import Command
-from kcovdbg.console.context import Context
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Lines
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell import run_shell
 from tests.support.state import TASKS, StubReader, make_layout, make_target
 

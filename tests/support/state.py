@@ -7,10 +7,9 @@ from typing import Any
 
 from kcovdbg.abi.generations import Generation
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Context
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.terminal import Color, Painter, Terminal
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.memory import SpinLock

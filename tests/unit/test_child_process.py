@@ -14,7 +14,7 @@ from kcovdbg import child_process
 from kcovdbg.child_process import ROOT, find_install_command, python_command
 from kcovdbg.collect.background_jobs import Jobs
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.workspace import Workspace
+from kcovdbg.console.context import Workspace
 from kcovdbg.errors import CapabilityError
 from kcovdbg.farm.batch_job import WORKER
 from kcovdbg.farm.batch_run import import_arrow

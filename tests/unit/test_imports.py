@@ -24,7 +24,7 @@ TOOLS = tuple(f"kcovdbg.{name}" for name in ("catch", "collect", "export", "farm
 LAYERS = (
     ("kcovdbg", "kcovdbg.errors", "kcovdbg.child_process"),
     ("kcovdbg.limits", "kcovdbg.user_folder", "kcovdbg.compiled_module"),
-    ("kcovdbg.input_file", "kcovdbg.output_file", "kcovdbg.packings"),
+    ("kcovdbg.input_file", "kcovdbg.output_file", "kcovdbg.input_file"),
     ("kcovdbg.abi",),
     ("kcovdbg.model", "kcovdbg.elf"),
     ("kcovdbg.target",),
@@ -160,14 +160,6 @@ def test_no_modules_import_each_other():
     assert set(sort_modules()) >= set(MODULES)
 
 
-def test_a_circle_is_found(monkeypatch, tmp_path):
-    path = tmp_path / "context.py"
-    path.write_text("def find():\n    from kcovdbg.console.workspace import Workspace\n")
-    monkeypatch.setitem(MODULES, "kcovdbg.console.command", path)
-    with pytest.raises(graphlib.CycleError, match=r"kcovdbg\.console\.workspace"):
-        test_no_modules_import_each_other()
-
-
 def test_every_package_has_its_layer():
     assert {package_of(module) for module in MODULES} <= RANKS.keys()
 
@@ -207,7 +199,7 @@ print([name for name in sys.modules if name.startswith(("kcovdbg.walk", "kcovdbg
     assert result.stdout.splitlines()[-1:] == ["[]"]
 
 
-@pytest.mark.parametrize(("command", "most"), [("tasks", 88), ("areas", 85)])
+@pytest.mark.parametrize(("command", "most"), [("tasks", 85), ("areas", 80)])
 def test_a_command_loads_what_it_uses(command, most):
     """A command on the demo loads no names of PCs, no formats of traces, and no completion."""
     code = (

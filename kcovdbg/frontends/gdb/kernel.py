@@ -34,7 +34,7 @@ from kcovdbg.console.wording import buffer_title, record_text
 from kcovdbg.records.located_records import locate_records
 
 if TYPE_CHECKING:
-    from kcovdbg.console.workspace import Workspace
+    from kcovdbg.console.context import Workspace
 
 
 import contextlib

@@ -13,12 +13,12 @@ from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.mode import IN_CTXSW, mode_name
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command, CommandTable, Need
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
 from kcovdbg.console.terminal import Color, Painter, Terminal, wants_color
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
 from kcovdbg.frontends.gdb.kernel import Fields, Link, OpenKernel, symbol_file_command

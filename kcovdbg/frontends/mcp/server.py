@@ -26,10 +26,10 @@ from pydantic import Field
 
 from kcovdbg import __version__
 from kcovdbg.console.argument import EXPLANATIONS
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.help_text import VOCABULARY
 from kcovdbg.console.runner import report
 from kcovdbg.console.trace_paths import FileConfinement
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.frontends.mcp.tools import MAX_ROWS, NOTICE, WRITERS, ToolBox, clean_text, input_schema, output_schema
 from kcovdbg.series.table import eras

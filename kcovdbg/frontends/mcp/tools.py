@@ -17,15 +17,14 @@ from typing import Any, Final, NamedTuple
 import jsonschema
 
 from kcovdbg.console.argument import EXPLANATIONS, LARGEST_NUMBER, SEPARATOR, Argument, Count, Value, convert
-from kcovdbg.console.argument_parser import common_defaults
-from kcovdbg.console.command import Command
+from kcovdbg.console.command import Command, common_defaults
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.json_schema import keys_of, schema_of
 from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, find_data
 from kcovdbg.console.runner import answer, explain, guarded, make_context
 from kcovdbg.console.terminal import Color, Terminal
 from kcovdbg.console.text import escape
 from kcovdbg.console.trace_paths import FileConfinement
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.console.writer import Format, row_encoder
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.target.protocol import Target

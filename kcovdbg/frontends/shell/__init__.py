@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from kcovdbg import __version__
 from kcovdbg.console.completion_index import Harvest
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.renderable import Line, wrap_line
 from kcovdbg.console.terminal import is_dumb, is_terminal
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell.loop import LEAVE, LineReader, Loop, PlainReader, Transcript, make_pager_command
 
 if TYPE_CHECKING:

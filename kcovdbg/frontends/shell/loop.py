@@ -16,12 +16,11 @@ from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.command_line import parse_line, split_commands
 from kcovdbg.console.completion_index import Harvest
-from kcovdbg.console.context import Context
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import Lines, text_lines
 from kcovdbg.console.runner import report, run_line
 from kcovdbg.console.terminal import Terminal, is_terminal
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.shell.pager import SGR, find_pager, paged
 

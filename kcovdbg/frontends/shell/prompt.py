@@ -35,11 +35,10 @@ from kcovdbg.console.command import Command, CommandTable, Example, Topic
 from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
 from kcovdbg.console.completion import CursorContext, find_candidates, find_cursor
 from kcovdbg.console.completion_index import Harvest
-from kcovdbg.console.context import Context
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.renderable import Line, Table
 from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.frontends.shell.loop import PROMPT, Transcript, run_in_shell
 from kcovdbg.user_folder import find_user_folder
 

@@ -6,10 +6,10 @@ import json
 import traceback
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 
 STATE = ("info", "tasks -a", "objects", "remote", "areas", "percpu")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from kcovdbg.console.argument_parser import parse_arguments
+from kcovdbg.console.command import parse_arguments
 from kcovdbg.console.runner import run_command, run_line
 from kcovdbg.console.text import text_width
 from kcovdbg.console.wording import count_text

@@ -8,16 +8,15 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import EXPLANATIONS, Argument, Count, Value, WordError
-from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.column import Column, RowType
-from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Need
+from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Need, parse_arguments
 from kcovdbg.console.command_line import parse_line
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.help_text import command_help
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Table, text_lines
 from kcovdbg.console.runner import run_line, run_reporting, run_words
 from kcovdbg.console.terminal import Color, Painter
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, UsageError
 from tests.support.kernels.build import Kernel as MadeUpKernel
 from tests.support.kernels.rows import E9A

@@ -12,15 +12,15 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Value
-from kcovdbg.console.argument_parser import parse_arguments
 from kcovdbg.console.buffer_sources import find_buffer
 from kcovdbg.console.column import LIST, NUMBER, TEXT, Column
+from kcovdbg.console.command import parse_arguments
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.json_schema import keys_of
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.console.runner import run_words
 from kcovdbg.console.trace_paths import FileConfinement
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.frontends.mcp.tools import (
     MAX_BYTES,

@@ -17,8 +17,8 @@ from prompt_toolkit.output import DummyOutput
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console import completion_index as harvesting
 from kcovdbg.console.command import Command
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
 from kcovdbg.frontends.shell import pager, progress_word, run_shell

@@ -12,11 +12,11 @@ import jsonschema
 import pytest
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.context import Workspace
 from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_words
 from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.workspace import Workspace
 from kcovdbg.errors import GoneError, KcovdbgError
 from kcovdbg.frontends.cli import main
 from kcovdbg.monitor import command, monitor_source
