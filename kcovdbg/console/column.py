@@ -33,10 +33,6 @@ class ValueKind:
     """The JSON Schema of the values."""
 
 
-def _hex(value: int) -> str:
-    return hex(value)
-
-
 def _address_text(value: int) -> str:
     # NULL must not look like an address.
     return hex(value) if value else "0"
@@ -65,10 +61,6 @@ def _items_json(value: Any) -> object:
     return [to_json(item) for item in value]
 
 
-def _hex_items(value: Any) -> object:
-    return [hex(item) for item in value]
-
-
 def to_json(value: object) -> object:
     """Return a value without a kind as JSON; numbers stay numbers."""
     if value is None or isinstance(value, (bool, int, float)):
@@ -91,9 +83,9 @@ _HEX: Final = {"type": "string", "pattern": "^0x[0-9a-f]+$"}
 _INTEGER: Final = {"type": "integer"}
 _NUMBER: Final = {"type": "number"}
 
-ADDRESS: Final = ValueKind("address", _address_text, _hex, "address", schema=_HEX)
+ADDRESS: Final = ValueKind("address", _address_text, hex, "address", schema=_HEX)
 """A pointer: NULL is ``0`` in text and ``"0x0"`` in JSON."""
-WORD: Final = ValueKind("word", _hex, _hex, "number", schema=_HEX)
+WORD: Final = ValueKind("word", hex, hex, "number", schema=_HEX)
 """A word whose bits matter: hexadecimal everywhere."""
 NUMBER: Final = ValueKind("number", str, _identity, "number", align_right=True, schema=_INTEGER)
 """A count, size, sequence or line."""
@@ -109,7 +101,7 @@ SYMBOL: Final = ValueKind("symbol", _symbol_text, _string, "symbol", is_safe=Fal
 PATH: Final = ValueKind("path", _string, _string, "path", is_safe=False)
 MODE: Final = ValueKind("mode", _string, _string, "mode")
 """A mode's name in the kernel's enumeration, without prefix."""
-HANDLE: Final = ValueKind("handle", lambda value: str(decode_handle(value)) if value else "0", _hex, "handle", schema=_HEX)
+HANDLE: Final = ValueKind("handle", lambda value: str(decode_handle(value)) if value else "0", hex, "handle", schema=_HEX)
 """A remote handle: decoded in text, the whole word in JSON."""
 BOOL: Final = ValueKind("bool", lambda value: "yes" if value else "no", bool, schema={"type": "boolean"})
 LIST: Final = ValueKind(
@@ -124,7 +116,11 @@ WORDS: Final = ValueKind(
 )
 """Several words, null for those that are unknown."""
 ADDRESSES: Final = ValueKind(
-    "addresses", lambda value: ", ".join(map(hex, value)), _hex_items, "address", schema={"type": "array", "items": _HEX}
+    "addresses",
+    lambda value: ", ".join(map(hex, value)),
+    lambda value: [*map(hex, value)],
+    "address",
+    schema={"type": "array", "items": _HEX},
 )
 SYSCALL: Final = ValueKind(
     "syscall",
@@ -174,8 +170,6 @@ class Column:
     """In place of ``text`` in a table with all columns in full."""
     style: str | Callable[[Any], str] | None = None
     """Style class, or a function from a row to one; by default the kind's."""
-    align_right: bool | None = None
-    """By default as the kind says."""
     priority: int = KEEP
     """In a narrow terminal columns with the highest priority are dropped first, from ``DETAIL`` on before any column is
     shortened; ``KEEP`` is never dropped."""
@@ -206,11 +200,6 @@ class Column:
     def heading(self) -> str:
         """The heading of the column."""
         return self.key.upper() if self.title is None else self.title
-
-    @property
-    def is_right(self) -> bool:
-        """Whether the column is aligned on its right."""
-        return self.kind.align_right if self.align_right is None else self.align_right
 
     def reader(self) -> Callable[[Any], Any]:
         """Return the function from a row to this column's value."""

@@ -197,7 +197,7 @@ def _least_widths(columns: Iterable[Column]) -> list[int]:
 
 def _finisher(column: Column, width: int, gap: str, *, may_elide: bool) -> Callable[[str], str]:
     """Return the function that pads a cell to its width, with the gap to the next column."""
-    right = column.is_right
+    right = column.kind.align_right
     if may_elide and column.elastic is not None and not (column.wraps and not gap):
         shorten = elide_start if column.elide_start else elide
         return lambda text: pad(shorten(text, width), width, right=right) + gap

@@ -140,10 +140,10 @@ def table_markup(table: Table, caption: str, show: Sequence[str] | None = None) 
     yield f"<table><caption>{text(caption)}</caption>"
     yield "<thead><tr>"
     for index in shown:
-        kind = ' class="right"' if columns[index].is_right else ""
+        kind = ' class="right"' if columns[index].kind.align_right else ""
         yield f'<th scope="col"{kind}>{text(columns[index].heading)}</th>'
     yield "</tr></thead><tbody>"
-    classes = [_classes(columns[index].cell_style, right=columns[index].is_right) for index in shown]
+    classes = [_classes(columns[index].cell_style, right=columns[index].kind.align_right) for index in shown]
     notes: list[str] = []
     for row, texts in zip(first, cells, strict=True):
         shown_cells = "".join(
