@@ -184,10 +184,9 @@ def find_tids(context: Context, word: str) -> list[int]:
         return [int(word)]
     state = context.state(Part.TASKS)
     for tasks in ([task.fields for task in state.tasks], state.task_fields):
-        found = [task.pid for task in tasks if task.pid is not None and (word == ALL or fnmatchcase(task.comm or "", word))]
         # The name may have what is special in a pattern.
-        found = found or [task.pid for task in tasks if task.pid is not None and task.comm == word]
-        if found:
+        matching = (task for task in tasks if word in (ALL, task.comm) or fnmatchcase(task.comm or "", word))
+        if found := [task.pid for task in matching if task.pid is not None]:
             return found
     raise WordError(f"no task '{word}'", word, hint=suggest_task(context, word, is_any=True) or "tasks -a lists all tasks")
 

@@ -7,23 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from kcovdbg.console.column import (
-    ABSENT,
-    ADDRESS,
-    ANY,
-    BOOL,
-    COMM,
-    CPU,
-    DETAIL,
-    HANDLE,
-    MODE,
-    NUMBER,
-    PID,
-    TEXT,
-    UNREAD,
-    WORD,
-    Column,
-)
+from kcovdbg.console.column import ADDRESS, ANY, BOOL, COMM, CPU, DETAIL, HANDLE, MODE, NUMBER, PID, UNREAD, WORD, Column
 from kcovdbg.console.wording import count_text, reference_text, role_text
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.task import Task
@@ -59,8 +43,8 @@ TASK_COLUMNS: Final = (
     Column("kcov_sequence", NUMBER, title="SEQUENCE", value=_of_task("kcov_sequence"), priority=8, hide_empty=True),
     Column("kcov_handle", HANDLE, title="HANDLE", value=_of_task("kcov_handle"), priority=2, hide_empty=True),
     Column("kcov_softirq", NUMBER, value=_of_task("kcov_softirq")),
-    Column("role", TEXT, text=role_text, elastic=12),
-    Column("beneath", TEXT),
+    Column("role", text=role_text, elastic=12),
+    Column("beneath"),
     Column("owns_remote", BOOL),
     Column(
         "count",
@@ -96,7 +80,7 @@ def _is_balanced(kcov: Kcov) -> bool:
     return kcov.fields is None or kcov.fields.refcount in (None, kcov.counted)
 
 
-def _references_text(kcov: Kcov) -> str:
+def _references_text(kcov: Kcov) -> str | None:
     by_kind: dict[str, list[str]] = {}
     for reference in kcov.references:
         # PID names the task that the object is enabled for.
@@ -107,7 +91,7 @@ def _references_text(kcov: Kcov) -> str:
         names[0] if len(names) == 1 else f"{len(names)} {'handle' if kind == 'remote' else kind}s"
         for kind, names in by_kind.items()
     ]
-    return ", ".join(parts) or ("nothing" if not kcov.references else ABSENT)
+    return ", ".join(parts) or (None if kcov.references else "nothing")
 
 
 _REFERENCE_COLUMNS: Final = (
