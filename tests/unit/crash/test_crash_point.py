@@ -138,6 +138,7 @@ BUG = "__warn report_bug handle_bug exc_invalid_op asm_exc_invalid_op"
         (f"panic {BUG} innermost iput dput broken", "innermost"),
         ("print_report kasan_report aes_encrypt broken", "broken"),
         # rust/kernel/lib.rs
+        (f"{BUG} rust_helper_BUG rust_begin_unwind _ZN4core9panicking9panic_fmt17h89af7b08942b8a76E broken", "broken"),
         (
             f"{BUG} rust_helper_BUG _RNvCs1_7___rustc17rust_begin_unwind _RNvNtCs2_4core9panicking9panic_fmt"
             " _RNvNtCs2_4core6option13unwrap_failed _RNvCs3_6broken4read",
