@@ -14,13 +14,14 @@ OLDEST = (3, 10)
 
 
 def find_pythons() -> dict[str, Path]:
-    """Return an interpreter for each version, ``3.10`` first; the one that runs this is always among them."""
+    """Return an interpreter of the oldest version and one of the newest; all other tests run on another one."""
     found = {_version(sys.version_info[:2]): Path(sys.executable)}
     for path in _candidates():
         version = _ask(path)
         if version is not None and version >= OLDEST:
             found.setdefault(_version(version), path)
-    return dict(sorted(found.items(), key=lambda item: tuple(map(int, item[0].split(".")))))
+    versions = sorted(found, key=lambda version: tuple(map(int, version.split("."))))
+    return {version: found[version] for version in (versions[0], versions[-1])}
 
 
 def _candidates() -> Iterator[Path]:
