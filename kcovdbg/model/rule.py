@@ -74,13 +74,6 @@ def contents_violation(contents: BufferContents, message: str, shown: tuple[tupl
 
 
 RuleFunction: TypeAlias = Callable[[State], Iterable[Violation]]
-StackFunction: TypeAlias = Callable[[State], Iterable[int]]
-ObstacleFunction: TypeAlias = Callable[[State], "str | None"]
-
-
-def _find_nothing(state: State) -> Iterable[Violation]:
-    del state
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +95,15 @@ class Rule:
     since: str = "all"
     """The kernels that keep it, for readers; ``features`` decide."""
     features: Collection[str] = ()
-    stacks: StackFunction | None = None
+    stacks: Callable[[State], Iterable[int]] | None = None
     """Returns the tasks, ``struct task_struct *``, whose stacks ``check`` reads."""
-    obstacle: ObstacleFunction | None = None
+    obstacle: Callable[[State], str | None] | None = None
     """Returns why the rule cannot, or need not, be applied to a State; None where it is applied."""
     about_leaks: bool = False
     """Whether it detects leaks; then objects found only in slab memory count."""
     detail: str = ""
     """Legal states that look like a violation, and why they are legal."""
-    check: RuleFunction = _find_nothing
+    check: RuleFunction = lambda _: ()
 
     def __call__(self, check: RuleFunction) -> Rule:
         """Return the rule with its function."""

@@ -95,11 +95,13 @@ class CarrierWalk:
             return
         # Linux kernel commit "vhost, kcov: collect coverage from vhost_worker" (in v5.5).
         old = target.member("struct vhost_dev", "kcov_handle")
-        pid = None
-        task = self._pointer(device, "struct vhost_dev", "worker")
-        if task and is_kernel_pointer(target, task):
-            pid = self._number(task, target.member("struct task_struct", "pid"))
+        pid = self._pid_of(self._pointer(device, "struct vhost_dev", "worker"))
         yield Carrier(CarrierKind.VHOST, device, self._number(device, old), place, pid)
+
+    def _pid_of(self, task: int) -> int | None:
+        if not is_kernel_pointer(self._target, task):
+            return None
+        return self._number(task, self._target.member("struct task_struct", "pid"))
 
     def _workers_of_queues(self, device: int, place: str) -> Iterator[Carrier]:
         target = self._target
@@ -127,9 +129,7 @@ class CarrierWalk:
             user = self._pointer(worker, "struct vhost_worker", "vtsk")
             if not task and user and is_kernel_pointer(target, user):
                 task = self._pointer(user, "struct vhost_task", "task")
-            if not task or not is_kernel_pointer(target, task):
-                return None
-            return self._number(task, target.member("struct task_struct", "pid"))
+            return self._pid_of(task)
         except KcovdbgError:
             return None
 

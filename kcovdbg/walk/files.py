@@ -94,10 +94,8 @@ class FileWalk:
 
     def _has_table(self, task: TaskFields) -> bool:
         """Return whether a process still has the file table that was read; on a running kernel it may have exited meanwhile."""
-        if not self._target.live:
-            return True
         try:
-            return read_pointer(self._target, task.address + self._files_of_task) == task.files
+            return not self._target.live or read_pointer(self._target, task.address + self._files_of_task) == task.files
         except ReadError:
             return False
 

@@ -13,7 +13,14 @@ from kcovdbg.model.kcov import KcovFields
 from kcovdbg.series import table
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.layout import KCOV, Layout
+
+
+def _require_layout(layout: Layout) -> BlockLayout:
+    if layout.kcov is None:
+        raise MissingTypeError(f"the debug info has no {KCOV}", hint="kernel/kcov.c must be built with debug info")
+    return layout.kcov
 
 
 def decode_kcov(layout: Layout, address: int, block: bytes) -> KcovFields:
@@ -21,16 +28,15 @@ def decode_kcov(layout: Layout, address: int, block: bytes) -> KcovFields:
 
     :raises MissingTypeError: if the debug info has no ``struct kcov``.
     """
-    if layout.kcov is None:
-        raise MissingTypeError(f"the debug info has no {KCOV}", hint="kernel/kcov.c must be built with debug info")
-    refcount, lock, mode, size, area, task, remote, remote_size, sequence, trace, trace_size = layout.kcov.decode(block)
-    member = layout.kcov.members["lock"]
+    found = _require_layout(layout)
+    refcount, lock, mode, size, area, task, remote, remote_size, sequence, trace, trace_size = found.decode(block)
+    member = found.members["lock"]
     if member is None:
-        raw_lock = b""
-    else:
-        raw_lock = lock if isinstance(lock, bytes) else lock.to_bytes(member.size, "little", signed=member.signed)
+        lock = b""
+    elif not isinstance(lock, bytes):
+        lock = lock.to_bytes(member.size, "little", signed=member.signed)
     collects = None if remote is None else bool(remote)
-    return KcovFields(address, refcount, raw_lock, mode, size, area, task, collects, remote_size, sequence, trace, trace_size)
+    return KcovFields(address, refcount, lock, mode, size, area, task, collects, remote_size, sequence, trace, trace_size)
 
 
 def read_kcov(target: Target, layout: Layout, address: int) -> KcovFields:
@@ -41,9 +47,8 @@ def read_kcov(target: Target, layout: Layout, address: int) -> KcovFields:
     :raises MissingTypeError: if the debug info has no ``struct kcov``.
     """
     check_pointer(target, address, KCOV)
-    if layout.kcov is None:
-        raise MissingTypeError(f"the debug info has no {KCOV}", hint="kernel/kcov.c must be built with debug info")
-    return decode_kcov(layout, address, target.read(address + layout.kcov.start, layout.kcov.span))
+    found = _require_layout(layout)
+    return decode_kcov(layout, address, target.read(address + found.start, found.span))
 
 
 def read_count(target: Target, layout: Layout, area: int, mode: str | None = None) -> int:

@@ -196,14 +196,7 @@ class SessionWalk:
     def _decide_own(self, fields: TaskFields) -> Session:
         mode = None if fields.kcov_mode is None else self._layout.mode_name(fields.kcov_mode)
         session = Session(
-            fields.address,
-            False,
-            mode,
-            fields.kcov_size,
-            fields.kcov_area,
-            fields.kcov,
-            fields.kcov_sequence,
-            None,
+            fields.address, False, mode, fields.kcov_size, fields.kcov_area, fields.kcov, fields.kcov_sequence, None
         )
         return self.decide_session(session, fields.kcov_softirq)
 

@@ -240,24 +240,19 @@ class TaskWalk:
     def _walk_cpus(self) -> Iterator[TaskFields]:
         """Yield idle tasks, which are on no list, and running ones that the lists didn't lead to."""
         for cpu in self._target.cpus():
-            for member in ("idle", "curr"):
+            for member, what in (("idle", "idle"), ("curr", "current")):
                 try:
-                    address = read_pointer(
-                        self._target, self._target.per_cpu("runqueues", cpu) + self._target.member("struct rq", member).offset
-                    )
+                    offset = self._target.member("struct rq", member).offset
+                    address = read_pointer(self._target, self._target.per_cpu("runqueues", cpu) + offset)
                     # A possible CPU that was never online has no idle task.
                     if not address or address in self._seen:
                         continue
                     values = self._read(address)
                 except (MissingSymbolError, MissingTypeError, ReadError) as error:
-                    self.remarks.note(
-                        f"CPU {cpu}'s {'idle' if member == 'idle' else 'current'} task could not be read: {error}"
-                    )
+                    self.remarks.note(f"CPU {cpu}'s {what} task could not be read: {error}")
                     continue
                 if not (is_pid(values[0]) and is_pid(values[1])):
-                    self.remarks.note(
-                        f"CPU {cpu}'s {'idle' if member == 'idle' else 'current'} task {address:#x} is not a task"
-                    )
+                    self.remarks.note(f"CPU {cpu}'s {what} task {address:#x} is not a task")
                     continue
                 self._seen.add(address)
                 yield _make_fields(address, values)
