@@ -27,9 +27,8 @@ from kcovdbg.records.pc_convention import PointSet
 from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
 from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.symbolizer import Fallback
+from kcovdbg.symbols.symbolizer import Fallback, TableTarget
 from kcovdbg.symbols.table_cache import open_table
-from kcovdbg.symbols.table_target import TableTarget
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.protocol import SourceLines, Target

@@ -84,8 +84,8 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
     target = options.target
     if options.symbol_table is None or target.is_named or target.kernel:
         return open_target(target)
+    from kcovdbg.symbols.symbolizer import TableTarget
     from kcovdbg.symbols.table_cache import open_table_file
-    from kcovdbg.symbols.table_target import TableTarget
     from kcovdbg.target.local_kernel import running_build_id
 
     table = open_table_file(options.symbol_table, None)

@@ -81,14 +81,6 @@ class TextRange(NamedTuple):
     """The section, such as ``.init.text``."""
 
 
-class Entry(NamedTuple):
-    """The location of a PC in the table."""
-
-    kind: PointKind
-    frames: tuple[Frame, ...]
-    """Innermost first; empty when debug info has no line for it."""
-
-
 class TableColumns(NamedTuple):
     """A table's rows as columns; valid until the table is closed."""
 
@@ -192,13 +184,11 @@ class LocationTable:
         """Return whether a PC, as recorded, is in the table."""
         return isinstance(pc, int) and self._index(pc) >= 0
 
-    def get(self, pc: int) -> Entry | None:
-        """Return the location of a PC, as recorded; None when it is not in the table."""
-        row = self.get_rows((pc,))[0]
-        return None if row is None else Entry(PointKind(row[0]), row[1])
-
     def get_rows(self, pcs: Iterable[int]) -> list[tuple[int, tuple[Frame, ...]] | None]:
-        """Return kind (of :class:`PointKind`) and frames of PCs, as recorded; None for each that is not in the table."""
+        """Return kind (of :class:`PointKind`) and frames of PCs, as recorded; None for each that is not in the table.
+
+        Frames are innermost first; there are none where debug info has no line.
+        """
         # Everything shown waits for this: _index() inline, without a call for each PC.
         base, count = self._base, self._bucket_count
         buckets, offsets, chain_of = self._bucket, self._offset, self._chain

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import gc
 import os
+import platform
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, Protocol
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, demangle, is_mangled
-from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.errors import CapabilityError, MissingSymbolError, TargetError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
@@ -29,6 +31,7 @@ from kcovdbg.symbols.table_cache import (
     open_table,
     open_table_file,
 )
+from kcovdbg.target.protocol import SourceLines, Symbol, Target
 
 
 @contextmanager
@@ -79,10 +82,6 @@ class Modules(Protocol):
         """Return whether a module could be at an address."""
 
 
-def no_progress() -> None:
-    """Return that nothing is being built."""
-
-
 def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
     return ()
 
@@ -128,7 +127,7 @@ class Symbolizer:
         functions: Functions | None = None,
         note: str | None = None,
         table_problem: CapabilityError | None = None,
-        find_progress: Callable[[], Progress | None] = no_progress,
+        find_progress: Callable[[], Progress | None] = lambda: None,
     ) -> None:
         self.note = note
         """The folder of the table, for the user, if that is not the cache."""
@@ -298,28 +297,9 @@ class Symbolizer:
         return next((text for text in self._text if text.start < pc <= text.end), None)
 
 
-def has_lines(image: str | os.PathLike[str]) -> bool:
-    """Return whether an image has source lines, which its table needs."""
-    try:
-        with ElfFile(image) as elf:
-            return elf.has_lines
-    except TargetError:
-        return False
-
-
-def read_text_ranges(image: str | os.PathLike[str], build_id: str | None = None) -> tuple[TextRange, ...]:
-    """Return the ranges of code of an image, with addresses as in the image.
-
-    :param build_id: the build ID that it must have, hexadecimal; None for any.
-    :return: empty when the file cannot be read, or is of another build.
-    """
-    try:
-        with ElfFile(image) as elf:
-            if build_id is not None and elf.build_id != build_id:
-                return ()
-            return tuple(TextRange(text.address, text.address + text.size, text.name) for text in elf.text_sections())
-    except TargetError:
-        return ()
+def text_ranges(elf: ElfFile) -> tuple[TextRange, ...]:
+    """Return the ranges of code of an image, with addresses as in the image."""
+    return tuple(TextRange(text.address, text.address + text.size, text.name) for text in elf.text_sections())
 
 
 class ImageFunctions:
@@ -330,39 +310,24 @@ class ImageFunctions:
 
     def __init__(self, image: str | os.PathLike[str]) -> None:
         self._image = image
-        self._starts: list[int] | None = None
-        self._symbols: list[ElfSymbol] = []
 
     def function_at(self, address: int) -> str | None:
         """Return the name of the function that an address in the image is in, None when it is in none."""
-        if self._starts is None:
-            self._symbols = self._read()
-            self._starts = [symbol.address for symbol in self._symbols]
-        index = bisect_right(self._starts, address) - 1
+        index = bisect_right(self._symbols, address, key=attrgetter("address")) - 1
         if index < 0:
             return None
         symbol = self._symbols[index]
         return symbol.name if address < symbol.address + symbol.size else None
 
-    def _read(self) -> list[ElfSymbol]:
+    @cached_property
+    def _symbols(self) -> list[ElfSymbol]:
         try:
             with ElfFile(self._image) as elf:
-                named: dict[int, ElfSymbol] = {}
-                for symbol in elf.symbols:
-                    if symbol.is_function:
-                        # Of several at an address the first, as in the location table.
-                        named.setdefault(symbol.address, symbol)
+                # Of several at an address the first, as in the location table.
+                named = {symbol.address: symbol for symbol in reversed(list(elf.symbols.functions()))}
         except TargetError:
             return []
         return [named[start] for start in sorted(named)]
-
-
-def _start_table(
-    image: str | os.PathLike[str], build_id: str, cache: UsableCache, code: str | os.PathLike[str] | None
-) -> TableBuild:
-    if cache.folder is None:
-        raise CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT)
-    return TableBuild(image, build_id, cache.folder, code=code)
 
 
 def open_symbolizer(
@@ -390,43 +355,76 @@ def open_symbolizer(
     :param table_file: a table that was built elsewhere, to be used in place of the user's own.
     :raises TargetError: when that cannot be read, or is of another build.
     """
+    make = partial(Symbolizer, kaslr_offset, fallback=fallback, modules=modules, word_size=word_size)
     if table_file is not None:
-        table: LocationTable | None = open_table_file(table_file, build_id)
-    else:
-        table = None if build_id is None else open_table(build_id, folder)
-    find_table: Callable[[], LocationTable | None] | None = None
-    functions: Functions | None = None
-    note: str | None = None
-    table_problem: CapabilityError | None = None
-    find_progress: Callable[[], Progress | None] = no_progress
+        return make(table=open_table_file(table_file, build_id))
+    table = None if build_id is None else open_table(build_id, folder)
+    if table is not None or image is None:
+        return make(table=table)
     text: tuple[TextRange, ...] = ()
-    if table is None and image is not None:
-        text = read_text_ranges(code or image, build_id)
-        functions = ImageFunctions(image).function_at if text else None
-        if text and build_id is not None and has_lines(image):
-            find_table = partial(open_table, build_id, folder)
-            if may_build:
-                cache = find_usable_cache() if folder is None else UsableCache(folder)
-                note = cache.note
-                try:
-                    build = _start_table(image, build_id, cache, code)
-                    find_table, find_progress = build.find, build.progress
-                except CapabilityError as error:
-                    find_table, table_problem = None, error
-            else:
-                table_problem = CapabilityError(
-                    "it is not there yet", hint="kcovdbg's command line builds it: kcovdbg -s VMLINUX"
-                )
-    return Symbolizer(
-        kaslr_offset,
-        table=table,
-        fallback=fallback,
-        modules=modules,
-        text=text,
-        word_size=word_size,
-        find_table=find_table,
-        functions=functions,
-        note=note,
-        table_problem=table_problem,
-        find_progress=find_progress,
-    )
+    has_lines = False
+    with suppress(TargetError), ElfFile(code or image) as elf:
+        text = text_ranges(elf) if build_id in (None, elf.build_id) else ()
+    if text:
+        make = partial(make, text=text, functions=ImageFunctions(image).function_at)
+        with suppress(TargetError), ElfFile(image) as elf:
+            has_lines = elf.has_lines
+    if build_id is None or not has_lines:
+        return make()
+    if not may_build:
+        problem = CapabilityError("it is not there yet", hint="kcovdbg's command line builds it: kcovdbg -s VMLINUX")
+        return make(find_table=partial(open_table, build_id, folder), table_problem=problem)
+    cache = find_usable_cache() if folder is None else UsableCache(folder)
+    if cache.folder is None:
+        return make(
+            note=cache.note,
+            table_problem=CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT),
+        )
+    try:
+        build = TableBuild(image, build_id, cache.folder, code=code)
+    except CapabilityError as error:
+        return make(note=cache.note, table_problem=error)
+    return make(note=cache.note, find_table=build.find, find_progress=build.progress)
+
+
+class TableTarget(Target):
+    """A location table as a :class:`~kcovdbg.target.protocol.Target`: it has names and coverage points, and no types.
+
+    :param name: what messages call it.
+    :param machine: as of uname -m; None for this machine's, as tables do not say it.
+    :param lines: the modules that traces have records in, None where none is known.
+    """
+
+    word_size = 8
+    big_endian = False
+    release = "unknown"
+
+    def __init__(
+        self, table: LocationTable, name: str, *, machine: str | None = None, lines: SourceLines | None = None
+    ) -> None:
+        self.name = name
+        self.memory_problem = f"{name} is a location table"
+        self.build_id = table.build_id
+        self.machine = machine or platform.machine()
+        self._lines = lines
+        self._table = table
+
+    @property
+    def lines(self) -> SourceLines | None:
+        """Modules that traces have records in, None where none is known."""
+        return self._lines
+
+    def symbol(self, name: str) -> Symbol:
+        """Find a function by name.
+
+        :raises MissingSymbolError: when the table has none.
+        """
+        found = next((symbol for symbol in self._table.functions_named(name) if symbol.name == name), None)
+        if found is None:
+            raise MissingSymbolError(f"the location table has no function {name}")
+        return Symbol(name, found.address, found.size)
+
+    def symbol_name(self, address: int) -> str | None:
+        """Return the name of the function that an address is in, None when it is in none."""
+        found = self._table.function_at(address)
+        return None if found is None else found.name

@@ -30,16 +30,12 @@ from kcovdbg.symbols.arch import can_find_branches
 from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
-from kcovdbg.symbols.symbolizer import without_collection
+from kcovdbg.symbols.symbolizer import text_ranges, without_collection
 from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, lock_path, open_table, table_path, write_progress
 from kcovdbg.symbols.table_rows import INVERTED, LocationArrays, Locations, MergedPoints, gather, merge_kinds
 
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed.
 _PART_BYTES: Final = 8 << 20
-
-
-def _text_ranges(elf: ElfFile) -> list[TextRange]:
-    return [TextRange(text.address, text.address + text.size, text.name) for text in elf.text_sections()]
 
 
 def _function_name(symbols: SymbolTable, address: int, *, is_assembly: bool) -> str | None:
@@ -287,7 +283,7 @@ def make_table(
     """
     code = elf if code is None else code
     build_id = elf.build_id
-    ranges = _text_ranges(code)
+    ranges = text_ranges(code)
     if build_id is None or not ranges or code.is_relocatable:
         raise CapabilityError(
             f"{code.name}: a location table needs a linked image with a build ID and code",

@@ -15,7 +15,7 @@ from typing import Any
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, read_text_ranges
+from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.symbols.table_cache import table_path
 from kcovdbg.target.drgn.lines import frames_at, open_image
@@ -75,7 +75,8 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
 
         table = LocationTable(table_path(build_id, folder))
         look_up_again()
-        ranges = read_text_ranges(image)
+        with ElfFile(image) as elf:
+            ranges = text_ranges(elf)
         program = open_image(image, min(part.start for part in ranges), max(part.end for part in ranges))
         others: dict[str, tuple[Callable[[], Any], int]] = {
             "addr2line -afi": (partial(_run, ["addr2line", "-afi", "-e", str(image)], addresses, scratch), 20),

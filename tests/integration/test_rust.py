@@ -87,7 +87,7 @@ def test_locations_are_those_of_llvm_symbolizer(image):
         for row in map(json.loads, shown.splitlines())
     ]
     mine = [
-        [(frame.function, frame.line or 0, frame.column or 0, Path(frame.file).name) for frame in table.get(pc).frames]
+        [(frame.function, frame.line or 0, frame.column or 0, Path(frame.file).name) for frame in table.get_rows((pc,))[0][1]]
         for pc in pcs
     ]
     assert mine == theirs

@@ -37,8 +37,7 @@ def image(tmp_path):
 
 
 def frames_of(table):
-    entries = [table.get(pc) for pc in table.pcs(PointKind.PC)]
-    return {frame.function for entry in entries if entry is not None for frame in entry.frames}
+    return {frame.function for _, frames in table.get_rows(table.pcs(PointKind.PC)) for frame in frames}
 
 
 def test_image_that_goes_while_it_is_read(image, tmp_path):

@@ -52,9 +52,9 @@ class Build:
         self.text = (source / FILE).read_text().splitlines()
         table = LocationTable(build_table(self.image, folder=source / "tables"))
         self.lines: dict[int, tuple[str, int]] = {}
-        for pc in table.pcs(PointKind.PC):
-            entry = table.get(pc)
-            frame = next((frame for frame in entry.frames if frame.file == FILE), None) if entry is not None else None
+        points = table.pcs(PointKind.PC)
+        for pc, row in zip(points, table.get_rows(points), strict=True):
+            frame = next((frame for frame in row[1] if frame.file == FILE), None) if row is not None else None
             if frame is not None and frame.line is not None:
                 self.lines[pc] = frame.function or "", frame.line
         table.close()

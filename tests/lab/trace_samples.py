@@ -57,9 +57,10 @@ def cut_table(table: LocationTable, pcs: set[int]) -> bytes:
     writer = TableWriter(table.build_id, table.text_ranges())
     for symbol in functions:
         writer.add_function(symbol)
-    for pc in table.pcs(*PointKind):
-        if table.function_at(pc - 1) in functions and (entry := table.get(pc)) is not None:
-            writer.add_frames(pc, entry.kind, entry.frames)
+    points = table.pcs(*PointKind)
+    for pc, row in zip(points, table.get_rows(points), strict=True):
+        if row is not None and table.function_at(pc - 1) in functions:
+            writer.add_frames(pc, PointKind(row[0]), row[1])
     return writer.to_bytes()
 
 
