@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -13,7 +12,7 @@ from typing import Final
 from kcovdbg.console.argument import EXPLANATIONS, Argument
 from kcovdbg.console.column import ANY, LIST, Column, Meaning, RowType
 from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Example
-from kcovdbg.console.renderable import Fields, Line, Lines, Table, text_lines
+from kcovdbg.console.renderable import Fields, Line, Lines, Table, text_lines, wrap_line
 from kcovdbg.errors import UsageError
 
 _WIDTH = 80
@@ -173,21 +172,16 @@ def _argument_lines(arguments: Iterable[Argument], width: int) -> Iterator[Line]
         text = argument.full_help
         if argument.value in EXPLANATIONS:
             text += f" ({EXPLANATIONS[argument.value]})"
-        lines = textwrap.wrap(text, max(width - _ARGUMENT_WIDTH - _INDENT, 20)) or [""]
-        column = " " * (_ARGUMENT_WIDTH + _INDENT)
-        head = f"{' ' * _INDENT}{argument.heading}".ljust(len(column))
-        if len(head) > len(column) or not head.endswith(" "):
+        column = _ARGUMENT_WIDTH + _INDENT
+        head = f"{' ' * _INDENT}{argument.heading} "
+        if len(head) > column:
             yield (("key", head),)
-            head = column
-        yield (("key", head), ("", lines[0]))
-        for line in lines[1:]:
-            yield (("", column), ("", line))
+            head = ""
+        yield from wrap_line((("key", head.ljust(column)), ("", text)), width, column)
 
 
 def _wrap(text: str, width: int, indent: int, style: str = "") -> Iterator[Line]:
-    blanks = " " * indent
-    for line in textwrap.wrap(" ".join(text.split()), width, initial_indent=blanks, subsequent_indent=blanks):
-        yield ((style, line),)
+    return wrap_line(((style, " " * indent + " ".join(text.split())),), width, indent)
 
 
 VOCABULARY: Final[Mapping[str, str]] = {
