@@ -229,8 +229,8 @@ def read_trace_file(
     :param options: what the user says of files without a side file.
     :raises KcovdbgError: when it cannot be read.
     """
-    found = confine(path, confinement)
-    return read_trace(found, kernel, options, None if confinement is None else confinement.folder_of(Path(found)))
+    found, folder = confine(path, confinement)
+    return read_trace(found, kernel, options, folder)
 
 
 def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buffer:
@@ -239,7 +239,7 @@ def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buf
     paths = find_trace_files(path, confinement)
     kernel = context.kernel.trace_kernel if kernel is None else kernel
     reading = find_reading(context.args)
-    if len(paths) == 1 and not Path(confine(path, confinement)).is_dir():
+    if len(paths) == 1 and not Path(confine(path, confinement)[0]).is_dir():
         return read_trace_file(str(paths[0]), kernel, reading, confinement)
     buffers: list[Buffer] = []
     others: list[NotATraceError] = []

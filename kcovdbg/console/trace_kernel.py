@@ -9,7 +9,6 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import page_align, page_align_down
@@ -197,9 +196,7 @@ def read_headers(workspace: Workspace, word: str) -> Iterator[TraceHeader | None
         return
     # Unreadable files are reported when they are read.
     with contextlib.suppress(KcovdbgError, OSError):
-        confinement = workspace.confinement
-        found = confine(word.removeprefix(FILE), confinement)
-        folder = None if confinement is None else confinement.folder_of(Path(found))
+        found, folder = confine(word.removeprefix(FILE), workspace.confinement)
         yield from (read_header(trace, folder) for trace in find_traces(found))
 
 

@@ -49,10 +49,6 @@ class FileConfinement:
             raise KcovdbgError(f"'{name}': the side file is not a regular file")
         return path
 
-    def folder_of(self, path: Path) -> Path:
-        """Return the directory in which a path of :meth:`find_input` must still be when it is opened."""
-        return self.folder if self.folder is not None and path.is_relative_to(self.folder) else path.parent
-
     def find_output(self, name: str) -> Path:
         """Return the path of a new file in the directory.
 
@@ -97,17 +93,19 @@ def find_trace_files(path: str, confinement: FileConfinement | None) -> Sequence
 
     :raises KcovdbgError: as :func:`~kcovdbg.records.trace_file.find_traces`.
     """
-    return find_traces(confine(path, confinement))
+    return find_traces(confine(path, confinement)[0])
 
 
-def confine(path: str, confinement: FileConfinement | None) -> str:
-    """Return the path of a file that an argument names.
+def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path | None]:
+    """Return the path of a file that an argument names, and the directory in which it must still be when it is opened.
 
     :raises KcovdbgError: when arguments may not name it.
     """
-    if confinement is not None:
-        return str(confinement.find_input(path))
-    return os.path.expanduser(path)  # noqa: PTH111 - that of Path raises for an unknown user
+    if confinement is None:
+        return os.path.expanduser(path), None  # noqa: PTH111 - that of Path raises for an unknown user
+    found = confinement.find_input(path)
+    folder = confinement.folder
+    return str(found), folder if folder is not None and found.is_relative_to(folder) else found.parent
 
 
 def find_input_traces(word: str) -> Iterator[str]:
