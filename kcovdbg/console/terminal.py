@@ -94,11 +94,6 @@ class Painter:
     def __init__(self, theme: Mapping[str, str] | None = None) -> None:
         self._starts = {name: f"\x1b[{code}m" for name, code in (theme or {}).items() if code}
 
-    @classmethod
-    def colored(cls) -> Painter:
-        """Return a painter with the standard theme."""
-        return cls(THEME)
-
     def paint(self, line: Line) -> str:
         """Return a line of text without line end and trailing blanks."""
         starts = self._starts
@@ -139,7 +134,7 @@ class Terminal:
 
     def with_stdout(self, stream: TextIO) -> Terminal:
         """Return this terminal with answers going to a file or a pipe."""
-        painter = Painter.colored() if self.color is Color.ALWAYS else Painter()
+        painter = Painter(THEME if self.color is Color.ALWAYS else None)
         return replace(self, stdout=stream, width=None, painter=painter, is_dumb=False)
 
 
@@ -170,7 +165,7 @@ def find_terminal(
 
     def painter(stream: TextIO) -> Painter:
         colored = wants_color(color, terminal=is_terminal(stream), environment=environment)
-        return Painter.colored() if colored else Painter()
+        return Painter(THEME if colored else None)
 
     def width(stream: TextIO) -> int | None:
         return shutil.get_terminal_size().columns if is_terminal(stream) else None

@@ -9,7 +9,7 @@ from kcovdbg.abi.generations import Generation
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.terminal import Color, Painter, Terminal
+from kcovdbg.console.terminal import THEME, Color, Painter, Terminal
 from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.memory import SpinLock
@@ -247,7 +247,7 @@ class Streams:
         self.color = color
 
     def find(self, _color=Color.AUTO):
-        painter = Painter.colored() if self.color is Color.ALWAYS else Painter()
+        painter = Painter(THEME if self.color is Color.ALWAYS else None)
         return Terminal(self.stdout, self.stderr, self.width, painter, painter, self.color, self.error_width)
 
     def take(self):

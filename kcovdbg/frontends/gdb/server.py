@@ -18,7 +18,7 @@ from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
-from kcovdbg.console.terminal import Color, Painter, Terminal, wants_color
+from kcovdbg.console.terminal import THEME, Color, Painter, Terminal, wants_color
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
 from kcovdbg.frontends.gdb.kernel import Fields, Link, OpenKernel, symbol_file_command
@@ -178,7 +178,7 @@ class Server:
         workspace.debug = request["debug"]
         colored = wants_color(workspace.color, terminal=request["styled"], environment=os.environ)
         out, err = (cast("TextIO", _GdbStream(self._link, op)) for op in ("out", "err"))
-        painter = Painter.colored() if colored else Painter()
+        painter = Painter(THEME if colored else None)
         terminal = Terminal(out, err, request["width"], painter, Painter(), workspace.color)
         workspace.find_terminal = lambda _color: terminal
         moved: list[tuple[str, int]] = []

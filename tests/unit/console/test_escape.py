@@ -51,7 +51,7 @@ def test_escaping_twice_changes_nothing(text):
 def test_painting_lets_only_our_own_escapes_through(line):
     plain = Painter().paint(line)
     assert plain == escape("".join(text for _, text in line)).rstrip(" ")
-    colored = Painter.colored().paint(line)
+    colored = Painter(THEME).paint(line)
     for code in ("\x1b[0m", *(f"\x1b[{code}m" for code in THEME.values() if code)):
         colored = colored.replace(code, "")
     assert colored == plain or not plain.strip(" ")
