@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, check_place
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, check_code
 from kcovdbg.console.buffer_sources import find_counts
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
@@ -19,7 +19,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Drawing, Fragment, Line, Lines, Table
 from kcovdbg.console.text import find_hunks, highlight
 from kcovdbg.records.coverage import LineCoverage
-from kcovdbg.records.located_records import matches_function_or_file
+from kcovdbg.records.located_records import is_file_name, matches_function_or_file
 
 
 class _Row(NamedTuple):
@@ -42,7 +42,7 @@ _COLUMNS: Final = (
 def _run(context: Context, args: Namespace) -> Lines:
     remarks = [*context.kernel.name_remarks]
     if args.place is not None:
-        check_place(context.kernel.names, args.place)
+        check_code([context.kernel.names], [args.place], are_files=is_file_name(args.place))
     counts, its_remarks, kinds = find_counts(context, args.what)
     wanted = None if args.place is None else partial(matches_function_or_file, args.place)
     found = find_line_coverage(context, counts, kinds, wanted)

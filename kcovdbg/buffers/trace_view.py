@@ -11,7 +11,7 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
-from kcovdbg.console.buffer_arguments import check_functions
+from kcovdbg.console.buffer_arguments import check_code
 from kcovdbg.console.buffer_sources import (
     FD,
     find_buffer,
@@ -279,11 +279,11 @@ def make_view(
     if other is None and what.startswith(FD):
         target = context.kernel.optional_target
         if target is not None and is_this_machine(target):
-            check_functions([context.kernel.names], not_function)
+            check_code([context.kernel.names], not_function)
             return _make_both_views(context, what, not_function)
     whats = [what] if other is None else [what, other]
     builds = find_builds(context, [[name] for name in whats])
-    check_functions([build.names for build in builds], not_function)
+    check_code([build.names for build in builds], not_function)
     buffers = [find_buffer(context, name, build.kernel) for name, build in zip(whats, builds, strict=True)]
     panes = [_make_pane(buffer, build.names, not_function) for buffer, build in zip(buffers, builds, strict=True)]
     same = len(buffers) == 2 and buffers[0].address == buffers[1].address is not None

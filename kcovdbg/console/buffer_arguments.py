@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import posixpath
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.renderable import suggest
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.records.located_records import PcFilter, is_file_name, matches_path
+from kcovdbg.records.located_records import PcFilter, matches_path
 from kcovdbg.records.pc_convention import Convention
 from kcovdbg.records.pc_file import PcFormat
 from kcovdbg.records.pc_list import AUTO, ReadingOptions
@@ -22,7 +22,7 @@ from kcovdbg.symbols.location_table import LocationTable
 _OF_MODULE: Final = "one of a module is known by its debug info: -s MODULE.ko"
 
 
-def knows_function(table: LocationTable, other: OtherCode | None, name: str) -> bool:
+def _knows_function(table: LocationTable, other: OtherCode | None, name: str) -> bool:
     """Return whether a kernel has a function or symbol with a name, or one that matches a pattern."""
     if is_pattern(name):
         # The functions of modules cannot be listed.
@@ -52,43 +52,19 @@ def unknown_file(tables: Sequence[LocationTable], name: str) -> KcovdbgError:
     return KcovdbgError(f"no code of a file or directory '{name}' in this kernel", hint=hint)
 
 
-def _check(
-    names: Sequence[LocationCache],
-    wanted: Iterable[str],
-    knows: Callable[[LocationTable, OtherCode | None, str], bool],
-    unknown: Callable[[Sequence[LocationTable], str], KcovdbgError],
-) -> None:
+def check_code(names: Sequence[LocationCache], wanted: Iterable[str], *, are_files: bool = False) -> None:
+    """Make sure that one of some kernels has each of some functions; or code of each of some files, directories or patterns.
+
+    :raises KcovdbgError: when none has one.
+    """
+    knows, find_error = (_knows_file, unknown_file) if are_files else (_knows_function, unknown_function)
     for name in wanted:
         tables = [table for one in names if (table := one.table) is not None]
         # Without a table of each, what is inlined is unknown.
         if len(tables) == len(names) and not any(
             knows(table, one.other, name) for table, one in zip(tables, names, strict=True)
         ):
-            raise unknown(tables, name)
-
-
-def check_functions(names: Sequence[LocationCache], functions: Iterable[str]) -> None:
-    """Make sure that one of some kernels has each of some functions.
-
-    :raises KcovdbgError: when none has one.
-    """
-    _check(names, functions, knows_function, unknown_function)
-
-
-def check_files(names: Sequence[LocationCache], files: Iterable[str]) -> None:
-    """Make sure that one of some kernels has code of each of some files, directories or patterns.
-
-    :raises KcovdbgError: when none has any of one.
-    """
-    _check(names, files, _knows_file, unknown_file)
-
-
-def check_place(names: LocationCache, place: str) -> None:
-    """Make sure that a kernel has a function or file.
-
-    :raises KcovdbgError: when it does not.
-    """
-    (check_files if is_file_name(place) else check_functions)([names], [place])
+            raise find_error(tables, name)
 
 
 TAIL: Final = 20
@@ -165,6 +141,6 @@ def make_filters(args: Namespace, *names: LocationCache) -> list[PcFilter]:
     :param names: of recorded PCs, for each filter.
     :raises KcovdbgError: when no kernel has a function or file that the arguments name.
     """
-    check_functions(names, (*(args.function or ()), *(args.not_function or ())))
-    check_files(names, args.file or ())
+    check_code(names, (*(args.function or ()), *(args.not_function or ())))
+    check_code(names, args.file or (), are_files=True)
     return [PcFilter(of_kernel, args.function, args.file, args.not_function) for of_kernel in names]

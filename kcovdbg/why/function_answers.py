@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.console.buffer_arguments import check_functions
+from kcovdbg.console.buffer_arguments import check_code
 from kcovdbg.console.buffer_sources import BufferCounts, find_counts, list_buffers
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_module_points, find_point_table
@@ -36,7 +36,7 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
         find_counts(context, what) if what is not None else BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
     )
     names = context.kernel.names
-    check_functions([names], [function])
+    check_code([names], [function])
     points = table.find(kinds, function=function)
     wanted = PcFilter(names, (function,))
     tail_calls = sum(pc in table and wanted(pc) for pc in table.pcs(PointKind.TAIL_KNOWN) if pc in counts)
