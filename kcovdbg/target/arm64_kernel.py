@@ -9,11 +9,19 @@ all of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.errors import ReadError
-from kcovdbg.target.stub_kernel import CheckImage, MismatchError, NotBootedError, ReadMemory, read_vmcoreinfo
+from kcovdbg.target.stub_kernel import (
+    CheckImage,
+    MismatchError,
+    NotBootedError,
+    ReadMemory,
+    make_virtual_reader,
+    read_vmcoreinfo,
+)
 
 # Values of TTBR1 in the kernel, in user space with page-table isolation, and between two tables.
 _TABLES: Final = ("swapper_pg_dir", "tramp_pg_dir", "reserved_pg_dir")
@@ -115,6 +123,10 @@ class _Image(NamedTuple):
     root: int
     """TTBR1's value in the kernel."""
 
+    def translate(self, address: int) -> int:
+        """Return the physical address of one in the image."""
+        return address - self.offset + self.displacement & WORD_MASK
+
 
 def _find_image(registers: TranslationRegisters, physical: ReadMemory, symbols: Mapping[str, int], table: str) -> _Image | None:
     """Return the image whose table of a name the CPU uses, None where there is none."""
@@ -157,7 +169,7 @@ def find_kernel(
         if image is None:
             continue
         try:
-            check(image.offset, _make_image_reader(image, physical))
+            check(image.offset, make_virtual_reader(image.translate, physical))
         except MismatchError as error:
             failure = failure or error
             continue
@@ -166,23 +178,10 @@ def find_kernel(
                 f"could not read the kernel's memory: {error}", hint="let the kernel finish booting, then try again"
             ) from None
         kernel = registers._replace(ttbr1=image.root)
-        return read_vmcoreinfo(_make_virtual_reader(kernel, physical), symbols, image.offset)
+        virtual = make_virtual_reader(partial(translate, physical, kernel), physical)
+        return read_vmcoreinfo(virtual, symbols, image.offset)
     detail = f": {failure}" if failure is not None else f": {_TABLES[0]} is not where the CPU has its page table"
     raise MismatchError(
         f"the vmlinux does not match the kernel at {where}{detail}",
         hint="give the vmlinux of the same build; or let the kernel finish booting, then try again",
     )
-
-
-def _make_image_reader(image: _Image, physical: ReadMemory) -> ReadMemory:
-    return lambda address, size: physical(address - image.offset + image.displacement & WORD_MASK, size)
-
-
-def _make_virtual_reader(registers: TranslationRegisters, physical: ReadMemory) -> ReadMemory:
-    def read(address: int, size: int) -> bytes:
-        found = translate(physical, registers, address)
-        if found is None:
-            raise ReadError(f"{address:#x} is not mapped", address)
-        return physical(found, size)
-
-    return read

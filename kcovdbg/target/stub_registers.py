@@ -29,23 +29,19 @@ class _Layout(NamedTuple):
     pc: str
     """The program counter's member of ``struct pt_regs``."""
     make_pt_regs: Callable[[tuple[int, ...]], dict[str, Any]]
-    make_prstatus: Callable[[tuple[int, ...]], tuple[int, ...]]
-    """Returns the words of pr_reg."""
+    prstatus: tuple[str, ...]
+    """The registers in pr_reg by these names; 0 stands for one that the stub does not have."""
     stops_before_write: bool
     """Whether a watchpoint stops a CPU before the instruction that writes; otherwise after it."""
 
 
 _X86_NAMES: Final = tuple("rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip eflags cs ss ds es fs gs".split())
 _X86_PT_REGS: Final = tuple("ax bx cx dx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15 ip flags".split())
+# struct user_regs_struct; unwinding does not use orig_rax, fs_base and gs_base.
+_X86_PRSTATUS: Final = tuple(
+    "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi 0 rip cs eflags rsp ss 0 0 ds es fs gs".split()
+)
 _ARM64_NAMES: Final = (*(f"x{number}" for number in range(31)), "sp", "pc", "cpsr")
-
-
-def _make_x86_prstatus(values: tuple[int, ...]) -> tuple[int, ...]:
-    rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, *others = values
-    r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags, cs, ss, ds, es, fs, gs = others
-    # struct user_regs_struct; the stub does not have orig_rax, fs_base and gs_base, and unwinding does not use them.
-    general = (r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi)
-    return (*general, 0, rip, cs, rflags, rsp, ss, 0, 0, ds, es, fs, gs)
 
 
 def _make_arm64_pt_regs(values: tuple[int, ...]) -> dict[str, Any]:
@@ -58,17 +54,13 @@ _LAYOUTS: Final = {
         struct.Struct("<17Q7I"),
         "ip",
         lambda values: dict(zip(_X86_PT_REGS, values, strict=False)),
-        _make_x86_prstatus,
+        _X86_PRSTATUS,
         stops_before_write=False,
     ),
     # This is struct user_pt_regs but for the size of the last one.
-    EM_AARCH64: _Layout(
-        _ARM64_NAMES, struct.Struct("<33QI"), "pc", _make_arm64_pt_regs, lambda values: values, stops_before_write=True
-    ),
+    EM_AARCH64: _Layout(_ARM64_NAMES, struct.Struct("<33QI"), "pc", _make_arm64_pt_regs, _ARM64_NAMES, stops_before_write=True),
 }
-
-
-_UNKNOWN: Final = _Layout((), struct.Struct(""), "", lambda _: {}, lambda _: (), stops_before_write=False)
+_UNKNOWN: Final = _Layout((), struct.Struct(""), "", lambda _: {}, (), stops_before_write=False)
 
 
 class StubRegisters:
@@ -117,7 +109,8 @@ class StubRegisters:
         values = self._unpack(registers)
         if not values:
             return None
-        words = self._layout.make_prstatus(values)
+        named = dict(zip(self.names, values, strict=True))
+        words = [named.get(name, 0) for name in self._layout.prstatus]
         status = bytearray(PRSTATUS_REGISTERS + 8 * len(words) + _TAIL)
         # QEMU numbers CPUs from 1 in its dumps.
         struct.pack_into("<I", status, _PID_OFFSET, cpu + 1)
