@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import io
-import itertools
-import random
 import struct
 import zlib
 from random import Random
@@ -108,25 +106,11 @@ def put_what_there_is(data, path):
     return content, problem
 
 
-def test_pieces_go_where_they_belong(tmp_path):
-    data = flat([(8, b"later"), (0, b"first"), (4, b"T")])
-    assert put_together(data, tmp_path / "dump") == b"firsT\0\0\0later"
-
-
 def test_what_is_left_out_is_a_hole(tmp_path):
     path = tmp_path / "dump"
     put_together(flat([(0, b"x"), (1 << 30, b"y")]), path)
     assert path.stat().st_size == (1 << 30) + 1
     assert path.stat().st_blocks * 512 < 1 << 20
-
-
-def test_random_order_and_large_pieces(tmp_path):
-    generator = random.Random(1)
-    content = generator.randbytes(3 << 20)
-    cuts = [0, *sorted(generator.sample(range(1, len(content)), 40)), len(content)]
-    pieces = [(start, content[start:end]) for start, end in itertools.pairwise(cuts)]
-    generator.shuffle(pieces)
-    assert put_together(flat(pieces), tmp_path / "dump") == content
 
 
 @pytest.mark.parametrize(

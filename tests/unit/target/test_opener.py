@@ -29,7 +29,6 @@ from kcovdbg.frontends.options import parse_options
 from kcovdbg.target import debug_files, local_kernel
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices
-from kcovdbg.target.drgn import programs
 from kcovdbg.target.dump_file import KDUMP_MAGIC
 from kcovdbg.target.opener import TargetOptions, find_gdb_arguments, open_target, sort_files
 from tests.unit.target.test_kdump_file import flat
@@ -521,13 +520,6 @@ def test_qmp_passes_over_events(tmp_path):
     assert client.is_running()
     client.close()
     talker.close()
-
-
-def test_a_dump_whose_addresses_can_t_be_translated_is_not_called_damaged():
-    """QEMU's kdump-compressed dumps of arm64 guests are whole."""
-    said = "could not read memory from kdump: Cannot get page I/O address: No way to translate: Cannot read 64-bit PTE"
-    assert "without -z" in programs._reading_hint(drgn.FaultError(said, 0))
-    assert programs._reading_hint(drgn.FaultError("short read", 0)) == "it may be truncated or damaged"
 
 
 def test_images_without_a_dump(files, monkeypatch):

@@ -139,6 +139,9 @@ def test_reads_are_split_as_the_stub_wants(stub):
     made, client = stub()
     assert client.read(100, 5000) == MEMORY[100:5100]
     assert [command for command in made.asked if command.startswith(b"m")] == [b"m64,800", b"m864,800", b"m1064,388"]
+    with pytest.raises(ReadError):
+        client.read(len(MEMORY) - 8, 16)
+    assert client.read(0, 4) == MEMORY[:4]
     client.close()
 
 
@@ -164,14 +167,6 @@ def test_an_interrupted_read_shifts_no_answers(stub, monkeypatch):
 def test_odd_packet_sizes(stub, packet_size):
     _, client = stub(packet_size=packet_size)
     assert client.read(0, 3000) == MEMORY[:3000]
-    client.close()
-
-
-def test_unreadable_memory(stub):
-    _, client = stub()
-    with pytest.raises(ReadError):
-        client.read(len(MEMORY) - 8, 16)
-    assert client.read(0, 4) == MEMORY[:4]
     client.close()
 
 
@@ -218,13 +213,6 @@ def test_a_stub_that_announces_no_stop(stub):
         assert not client.was_running
         client.close()
         assert not made.running
-
-
-def test_the_announced_stop_shifts_no_answers(stub):
-    _, client = stub(running=True)
-    assert client.read(0, 3) == MEMORY[:3]
-    assert client.use_physical_memory()
-    client.close()
 
 
 def test_damaged_packets_are_asked_for_again(stub):
@@ -337,16 +325,6 @@ def test_a_stub_that_goes_away(stub):
 )
 def test_addresses(text, path, host, port):
     assert parse_address(text)[1:] == (path, host, port)
-
-
-def test_watchpoints(stub):
-    made, client = stub(answers={b"Z2": [b"OK"], b"z2": [b"OK"], b"c": [b"T05thread:p01.02;watch:1008;"]})
-    client.insert_watchpoint(0x1008, 4)
-    reply = client.run(1.0)
-    assert (reply.thread, reply.watch, reply.signal, reply.has_ended) == (2, 0x1008, 5, False)
-    client.remove_watchpoint(0x1008, 4)
-    client.close()
-    assert [asked for asked in made.asked if asked[:2] in (b"Z2", b"z2")] == [b"Z2,1008,4", b"z2,1008,4"]
 
 
 @pytest.mark.parametrize("machine", [EM_X86_64, EM_AARCH64])

@@ -292,11 +292,7 @@ def iterate(walk, found):
 
 
 def test_a_broken_list_of_free_objects_costs_its_slab():
-    for damage, match in (
-        (lambda first: first, "cycle"),
-        (lambda first: first + 8, "leads to"),
-        (lambda _: 0x1234, "leads to"),
-    ):
+    for damage, match in ((lambda first: first, "cycle"), (lambda first: first + 8, "leads to")):
         kernel = Kernel(hardened=False)
         good, bad = kernel.slab(0, 3), kernel.slab(0, 5, (1, 7))
         kernel.write(bad[7] + 128, damage(bad[1]))
