@@ -128,7 +128,6 @@ class RspClient(Stub):
         self._is_unfinished = False
         self._register_numbers: Mapping[str, int] | None = None
         self._taken: list[signal.Signals] = []
-        self.reads = 0
 
     def attach(self) -> RspClient:
         """Connect, which stops the machine; return this client.
@@ -145,9 +144,6 @@ class RspClient(Stub):
             if not is_left:
                 write_record(self.address)
             self._connect()
-            if self._socket.family == socket.AF_INET:
-                # Each read waits for the answer to a small packet.
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._attach(is_left)
             if self.was_running:
                 write_record(self.address)
@@ -164,6 +160,9 @@ class RspClient(Stub):
         # A signal between the connection and its assignment would lose it, and with it the packet that lets the machine go on.
         self._socket.close()
         self._socket = connect(self.address, "a GDB stub", _HINT, self._timeout)
+        if self._socket.family == socket.AF_INET:
+            # Each read waits for the answer to a small packet.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @holds_signals
     def _give_up(self, previous: StopRecord | None) -> None:
@@ -200,12 +199,9 @@ class RspClient(Stub):
         was_running = reply.startswith(_STOP)
         while reply.startswith(_STOP):
             reply = self._receive(deadline)
-        self.features = dict(_split_feature(item) for item in reply.decode(errors="replace").split(";") if item)
-        try:
-            self.packet_size = max(int(self.features.get("PacketSize", ""), 16), 64)
-        except ValueError:
-            self.packet_size = 400
-        self.is_multiprocess = "multiprocess+" in self.features
+        size = re.search(rb"(?:^|;)PacketSize=([0-9a-fA-F]{1,9})(?:;|$)", reply)
+        self._packet_size = 400 if size is None else max(int(size[1], 16), 64)
+        self._is_multiprocess = b"multiprocess+" in reply.split(b";")
         stop = self._ask(b"?")
         if not stop.startswith(_STOP):
             raise TargetError(f"the stub at {self.address.text} has no machine: {stop[:40]!r}", hint=_HINT)
@@ -273,7 +269,7 @@ class RspClient(Stub):
                 # QEMU keeps it for the next client, which would read physical memory unknowingly.
                 self.use_virtual_memory()
             if self.was_running:
-                self._send(f"D;{self._process}".encode() if self.is_multiprocess else b"D")
+                self._send(f"D;{self._process}".encode() if self._is_multiprocess else b"D")
                 # Closed before its answer, the stub might not have detached.
                 with contextlib.suppress(KcovdbgError):
                     self._receive(time.monotonic() + min(self._timeout, 5.0))
@@ -335,14 +331,8 @@ class RspClient(Stub):
         """Stop a machine that :meth:`run` left running; return how it stopped, None when it did not run."""
         if not self._is_running:
             return None
-        self._interrupt()
+        self._write(b"\x03")
         return self._receive_stop()
-
-    def _interrupt(self) -> None:
-        try:
-            self._socket.sendall(b"\x03")
-        except OSError as error:
-            raise self._lost(error) from None
 
     def use_physical_memory(self) -> bool:
         self._is_physical = self._ask(b"Qqemu.PhyMemMode:1") == b"OK"
@@ -382,7 +372,7 @@ class RspClient(Stub):
             self._send(b"vCont;s:" + self._thread_name(thread))
             if seconds is not None and not self._has_packet(seconds):
                 # A machine that has stopped by now ignores it.
-                self._interrupt()
+                self._write(b"\x03")
             deadline = self._deadline()
             reply = self._receive(deadline)
             while reply.startswith(b"O"):
@@ -392,7 +382,7 @@ class RspClient(Stub):
         return _parse_stop(reply)
 
     def _thread_name(self, thread: int) -> bytes:
-        return f"p{self._process}.{thread:x}".encode() if self.is_multiprocess else f"{thread:x}".encode()
+        return f"p{self._process}.{thread:x}".encode() if self._is_multiprocess else f"{thread:x}".encode()
 
     def registers(self, thread: int | None = None) -> bytes:
         if thread is not None and self._ask(b"Hg" + self._thread_name(thread)) != b"OK":
@@ -418,17 +408,17 @@ class RspClient(Stub):
         """Return a part of the description of the machine, empty when there is none."""
         text = b""
         while len(text) < _MAX_FEATURE:
-            reply = self._ask(b"qXfer:features:read:%s:%x,%x" % (name.encode(), len(text), self.packet_size - 4))
+            reply = self._ask(b"qXfer:features:read:%s:%x,%x" % (name.encode(), len(text), self._packet_size - 4))
             text += reply[1:]
             if not reply.startswith(b"m") or len(reply) == 1:
                 return text.decode(errors="replace") if reply.startswith(b"l") else ""
         return ""
 
     def read(self, address: int, size: int) -> bytes:
-        piece = max((self.packet_size - 4) // 2, 16)
-        if self.packet_size % PAGE_SIZE == 0:
+        piece = max((self._packet_size - 4) // 2, 16)
+        if self._packet_size % PAGE_SIZE == 0:
             # QEMU reads exactly half of its packet size: a page takes two packets, not three.
-            piece = self.packet_size // 2
+            piece = self._packet_size // 2
         if size <= piece:
             return self._read_piece(address, size)
         data = bytearray()
@@ -437,7 +427,6 @@ class RspClient(Stub):
         return bytes(data)
 
     def _read_piece(self, address: int, size: int) -> bytes:
-        self.reads += 1
         reply = self._ask(b"m%x,%x" % (address, size))
         if len(reply) == 2 * size:
             try:
@@ -473,9 +462,12 @@ class RspClient(Stub):
         return time.monotonic() + self._timeout
 
     def _send(self, command: bytes) -> None:
+        self._write(b"$%s#%02x" % (command, sum(command) & 0xFF))
+
+    def _write(self, data: bytes) -> None:
         try:
             self._socket.settimeout(self._timeout)
-            self._socket.sendall(b"$%s#%02x" % (command, sum(command) & 0xFF))
+            self._socket.sendall(data)
         except OSError as error:
             raise self._lost(error) from None
 
@@ -492,18 +484,12 @@ class RspClient(Stub):
             del match
             del self._buffer[:end]
             if sum(content) & 0xFF == checksum:
-                self._acknowledge(b"+")
+                self._write(b"+")
                 return _unescape(content)
             damaged += 1
             if damaged > _RETRIES:
                 raise TargetError(f"the stub at {self.address.text}: damaged packets")
-            self._acknowledge(b"-")
-
-    def _acknowledge(self, sign: bytes) -> None:
-        try:
-            self._socket.sendall(sign)
-        except OSError as error:
-            raise self._lost(error) from None
+            self._write(b"-")
 
     def _fill(self, deadline: float) -> None:
         try:
@@ -551,11 +537,6 @@ def _parse_stop(reply: bytes) -> StopReply:
         None if watch is None else int(watch[1], 16),
         0 if signal is None else int(signal[0], 16),
     )
-
-
-def _split_feature(item: str) -> tuple[str, str]:
-    name, _, value = item.partition("=")
-    return name, value
 
 
 def _unescape(packet: bytes) -> bytes:
