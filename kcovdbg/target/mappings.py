@@ -187,14 +187,6 @@ class MappingWalk:
             raise ReadError(f"could not read the list of mappings: {problem}", head)
 
 
-def find_mappings(target: Target) -> MappingWalk | None:
-    """Return the walk over a target's mappings, None when the debug info lacks their types."""
-    try:
-        return MappingWalk(target)
-    except MissingTypeError:
-        return None
-
-
 _VMAP_AREA: Final = "struct vmap_area"
 _VM_STRUCT: Final = "struct vm_struct"
 # include/linux/vmalloc.h; debug info has no macros.
@@ -308,11 +300,3 @@ class VmallocWalk:
             return _Area(*self._vm.read(self._target, vm)), Links(following, before)
 
         return (yield from follow_list(head, read_links(self._target, head), read, _MAX_AREAS, moving=self._target.live))
-
-
-def find_vmalloc_areas(target: Target) -> VmallocWalk | None:
-    """Return the walk over a target's vmalloc areas, None when the debug info or the kernel lacks what it needs."""
-    try:
-        return VmallocWalk(target)
-    except (MissingTypeError, MissingSymbolError):
-        return None

@@ -226,11 +226,3 @@ class PageArray:
     def _word(self, data: bytes, offset: int) -> int:
         order = "big" if self._target.big_endian else "little"
         return int.from_bytes(data[offset : offset + self._target.word_size], order)  # type: ignore[arg-type]
-
-
-def find_page_array(target: Target) -> PageArray | None:
-    """Return the array of a target's pages, None when the debug info, the kernel or the machine lacks what it needs."""
-    try:
-        return PageArray(target)
-    except (MissingTypeError, MissingSymbolError):
-        return None

@@ -508,13 +508,3 @@ def _find_slab_test(target: Target) -> Callable[[bytes], bool]:
         return lambda page: bool(read(page) & value)
     # Since Linux kernel commit 46df8e73a4a3 ("mm: free up PG_slab") (in v6.10) it is a macro.
     return bool
-
-
-def find_slab_memory(target: Target, pages: PageArray | None) -> SlabWalk | None:
-    """Return the walk over a target's slabs, None when the debug info or the kernel lacks what it needs."""
-    if pages is None:
-        return None
-    try:
-        return SlabWalk(target, pages)
-    except (MissingTypeError, MissingSymbolError):
-        return None

@@ -12,8 +12,8 @@ from drgn.helpers.linux.rbtree import rbtree_inorder_for_each_entry
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import ReadError
 from kcovdbg.target.drgn.programs import open_core
-from kcovdbg.target.page_array import find_page_array
-from kcovdbg.target.slab_memory import find_slab_memory
+from kcovdbg.target.page_array import PageArray
+from kcovdbg.target.slab_memory import SlabWalk
 from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
 from tests.support.drgn_slabs import list_files, list_general_objects
 
@@ -97,8 +97,8 @@ def is_readable(target, address, size):
 
 
 def test_missing_pages_of_the_array_of_pages(target, monkeypatch):
-    pages = find_page_array(target)
-    files = list(find_slab_memory(target, pages).for_each_file())
+    pages = PageArray(target)
+    files = list(SlabWalk(target, pages).for_each_file())
     frame, _ = divmod(files[len(files) // 2] - pages.direct_map(), PAGE_SIZE)
     block = next(block for block in pages.for_each_block() if 0 <= frame - block.first < len(block.data) // pages.element_size)
     hole = block.address + (frame - block.first) * pages.element_size & ~(PAGE_SIZE - 1)
@@ -112,7 +112,7 @@ def test_missing_pages_of_the_array_of_pages(target, monkeypatch):
     monkeypatch.setattr(target, "read", read_around)
     found = []
     with pytest.raises(ReadError):
-        found.extend(find_slab_memory(target, pages).for_each_file())
+        found.extend(SlabWalk(target, pages).for_each_file())
     assert found == [file for file in files if file in set(found)]
     assert files[len(files) // 2] not in found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Final
 
 import drgn
@@ -26,20 +27,15 @@ class ProgramTypes(Target):
         assert platform is not None
         self.word_size = 8 if platform.flags & drgn.PlatformFlags.IS_64_BIT else 4
         self.big_endian = not platform.flags & drgn.PlatformFlags.IS_LITTLE_ENDIAN
-        self._members: dict[tuple[str, str], Member] = {}
-        self._types: dict[str, drgn.Type] = {}
-        self._symbols: dict[str, Symbol] = {}
-        self._table: _SymbolTable | None = None
+        self._type = cache(self._find_type)
+        self._member = cache(self._find_member)
+        self._symbol = cache(self._find_symbol)
 
     def symbol(self, name: str) -> Symbol:
-        try:
-            return self._symbols[name]
-        except KeyError:
-            found = self._symbols[name] = self._find_symbol(name)
-            return found
+        return self._symbol(name)
 
     def symbol_name(self, address: int) -> str | None:
-        return self._symbol_table().find_name(address)
+        return self._symbol_table.find_name(address)
 
     def type_size(self, type_name: str) -> int:
         try:
@@ -48,11 +44,7 @@ class ProgramTypes(Target):
             raise MissingTypeError(f"the debug info has only the name of {type_name}") from None
 
     def member(self, type_name: str, path: str) -> Member:
-        try:
-            return self._members[type_name, path]
-        except KeyError:
-            found = self._members[type_name, path] = self._find_member(type_name, path)
-            return found
+        return self._member(type_name, path)
 
     @reading_debug_info()
     def member_names(self, type_name: str) -> Sequence[str]:
@@ -80,16 +72,11 @@ class ProgramTypes(Target):
         return kind.type_name(), None
 
     @reading_debug_info()
-    def _type(self, type_name: str) -> drgn.Type:
+    def _find_type(self, type_name: str) -> drgn.Type:
         try:
-            return self._types[type_name]
-        except KeyError:
-            pass
-        try:
-            found = self._types[type_name] = self.prog.type(type_name)
+            return self.prog.type(type_name)
         except (LookupError, SyntaxError):
             raise MissingTypeError(f"the debug info has no {type_name}") from None
-        return found
 
     @reading_debug_info()
     def _find_member(self, type_name: str, path: str) -> Member:
@@ -146,21 +133,20 @@ class ProgramTypes(Target):
                 except TypeError:
                     # A function, or an array declared without its length.
                     size = 0
-                return Symbol(name, address, size or self._symbol_table().find_size(address))
+                return Symbol(name, address, size or self._symbol_table.find_size(address))
         # Sorting all symbols takes as long as hundreds of such searches.
         named = self.prog.symbols(name)
         if named:
             last = max(named, key=lambda symbol: symbol.address)
             return Symbol(name, last.address, last.size)
-        symbol = self._symbol_table().find(name)
+        symbol = self._symbol_table.find(name)
         if symbol is None:
             raise MissingSymbolError(f"the kernel has no symbol {name}")
         return symbol
 
+    @cached_property
     def _symbol_table(self) -> _SymbolTable:
-        if self._table is None:
-            self._table = _SymbolTable(self.prog)
-        return self._table
+        return _SymbolTable(self.prog)
 
 
 class _SymbolTable:
@@ -176,7 +162,6 @@ class _SymbolTable:
         # Symbols without a size are labels, most of them inside of functions in assembly.
         self._sized = [symbol for symbol in self._all if symbol[1]]
         self._addresses = [symbol[0] for symbol in self._sized]
-        self._by_name: dict[str, Symbol] | None = None
 
     def find_name(self, address: int) -> str | None:
         """Return the name of the symbol that an address is in: the one that starts nearest, and of these the largest."""
@@ -195,19 +180,19 @@ class _SymbolTable:
 
     def find(self, name: str) -> Symbol | None:
         """Find a symbol by its name, with or without a compiler's suffix; of Rust in either form."""
-        if self._by_name is None:
-            from kcovdbg.elf.symbol_table import demangle, is_mangled, strip_clone_suffix
-
-            table: dict[str, Symbol] = {}
-            for address, size, full in self._all:
-                table[full] = Symbol(full, address, size)
-            for full, symbol in list(table.items()):
-                if "." in full:
-                    table.setdefault(strip_clone_suffix(full), symbol)
-                if is_mangled(full):
-                    table.setdefault(demangle(full), symbol)
-            self._by_name = table
         return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Symbol]:
+        from kcovdbg.elf.symbol_table import demangle, is_mangled, strip_clone_suffix
+
+        table = {name: Symbol(name, address, size) for address, size, name in self._all}
+        for full, symbol in list(table.items()):
+            if "." in full:
+                table.setdefault(strip_clone_suffix(full), symbol)
+            if is_mangled(full):
+                table.setdefault(demangle(full), symbol)
+        return table
 
 
 def _strip(kind: drgn.Type) -> drgn.Type:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import drgn
 from drgn.helpers.linux.boot import kaslr_offset
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kcovdbg.target.mappings import MappingWalk, VmallocWalk
     from kcovdbg.target.slab_memory import SlabWalk
 
+_Walk = TypeVar("_Walk")
 # drgn raises these for the memory or the QMP connection of a QEMU that has ended.
 _GONE_ERRORS: Final = (ProcessLookupError, ConnectionError)
 
@@ -117,24 +118,24 @@ class DrgnTarget(ProgramTypes):
     @cached_property
     def vmas(self) -> MappingWalk | None:
         """The mappings of user address spaces."""
-        from kcovdbg.target.mappings import find_mappings
+        from kcovdbg.target.mappings import MappingWalk
 
-        return find_mappings(self)
+        return _unless_missing(lambda: MappingWalk(self))
 
     @cached_property
     def vmalloc(self) -> VmallocWalk | None:
         """The vmalloc areas."""
-        from kcovdbg.target.mappings import find_vmalloc_areas
+        from kcovdbg.target.mappings import VmallocWalk
 
-        return find_vmalloc_areas(self)
+        return _unless_missing(lambda: VmallocWalk(self))
 
     @cached_property
     def slab(self) -> SlabWalk | None:
         """The slab caches."""
-        from kcovdbg.target.page_array import find_page_array
-        from kcovdbg.target.slab_memory import find_slab_memory
+        from kcovdbg.target.page_array import PageArray
+        from kcovdbg.target.slab_memory import SlabWalk
 
-        return find_slab_memory(self, find_page_array(self))
+        return _unless_missing(lambda: SlabWalk(self, PageArray(self)))
 
     def forget(self) -> None:
         """Forget what was kept of memory that stood still: the machine has run."""
@@ -217,6 +218,14 @@ class DrgnTarget(ProgramTypes):
             ) and any(self.read(task + entry.offset, entry.size))
         except (MissingTypeError, ReadError):
             return False
+
+
+def _unless_missing(make: Callable[[], _Walk]) -> _Walk | None:
+    """Return a walk, None when the debug info or the kernel lacks what it needs."""
+    try:
+        return make()
+    except (MissingTypeError, MissingSymbolError):
+        return None
 
 
 def _find_kernel_range(prog: drgn.Program, platform: drgn.Platform, word_size: int) -> tuple[int, int]:

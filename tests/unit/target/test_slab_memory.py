@@ -6,10 +6,10 @@ import struct
 import pytest
 
 from kcovdbg.abi.address import PAGE_SIZE
-from kcovdbg.errors import MissingTypeError, ReadError
-from kcovdbg.target.page_array import PageArray, find_page_array
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.target.page_array import PageArray
 from kcovdbg.target.protocol import Member, Symbol
-from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
+from kcovdbg.target.slab_memory import SlabWalk
 from tests.support.memory_target import MemoryTarget, Structure
 
 DIRECT_MAP = 0xFFFF_8880_0000_0000
@@ -374,11 +374,10 @@ def test_other_allocators_and_machines_are_not_walked():
     del kernel.target.types["struct kmem_cache_cpu"]
     with pytest.raises(MissingTypeError):
         _ = kernel.walk
-    assert find_slab_memory(kernel.target, find_page_array(kernel.target)) is None
     kernel = Kernel()
     kernel.target.machine = "aarch64"
-    assert find_page_array(kernel.target) is None
-    assert find_slab_memory(kernel.target, None) is None
+    with pytest.raises(MissingSymbolError):
+        _ = kernel.walk
 
 
 def test_a_list_that_changes_is_read_again():
