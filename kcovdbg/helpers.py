@@ -12,6 +12,7 @@ They support every generation of KCOV that kcovdbg supports.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -175,8 +176,9 @@ def find_kcov_area(kcov_or_task: Object) -> Object:
     :return: ``void *``, NULL where there is none.
     """
     target, _ = _target(kcov_or_task.prog_)
-    type_name, paths = _area_paths(kcov_or_task)
-    for path in paths:
+    is_task = kcov_or_task.type_.type.tag == "task_struct"
+    type_name, name = (TASK, "kcov_area") if is_task else (KCOV, "area")
+    for path in field_paths(type_name, name):
         try:
             member = target.member(type_name, path)
         except LookupError:
@@ -184,12 +186,6 @@ def find_kcov_area(kcov_or_task: Object) -> Object:
         address = _address(target, kcov_or_task) + member.offset
         return Object(kcov_or_task.prog_, "void *", strip_tag(target, kcov_or_task.prog_.read_word(address)))
     return NULL(kcov_or_task.prog_, "void *")
-
-
-def _area_paths(kcov_or_task: Object) -> tuple[str, tuple[str, ...]]:
-    if kcov_or_task.type_.type.tag == "task_struct":
-        return TASK, field_paths(TASK, "kcov_area")
-    return KCOV, field_paths(KCOV, "area")
 
 
 def kcov_count(kcov: Object) -> int | None:
@@ -224,11 +220,8 @@ def kcov_words(kcov: Object) -> list[int]:
     if not found.area or not found.size:
         return []
     data = target.read(found.area, found.size * layout.buffer_word)
-    order = "big" if target.big_endian else "little"
-    if order == "little":
-        return memoryview(data).cast("Q" if layout.buffer_word == 8 else "I").tolist()
-    word = layout.buffer_word
-    return [int.from_bytes(data[i : i + word], "big") for i in range(0, len(data), word)]
+    order, code = ">" if target.big_endian else "<", "Q" if layout.buffer_word == 8 else "I"
+    return list(struct.unpack(f"{order}{found.size}{code}", data))
 
 
 def kcov_mode_name(kcov_or_task: Object) -> str:
