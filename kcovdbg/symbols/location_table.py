@@ -22,14 +22,14 @@ from functools import cached_property, partial
 from itertools import compress, count
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.symbol_table import demangle, is_mangled
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
-from kcovdbg.symbols.table_rows import BUCKET_SHIFT, LocationArrays, Locations, check_table, combine_flags, make_columns
+from kcovdbg.symbols.table_rows import ARRAYS, BUCKET_SHIFT, LocationArrays, Locations, check_table, combine_flags, make_columns
 
 FORMAT: Final = 6
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
@@ -42,29 +42,6 @@ MAX_SIZE: Final = 1 << 30
 _HEADER: Final = struct.Struct("<8sI4sQQ32sIII4x")
 _ENTRY: Final = struct.Struct("<QQ")
 _ORDER_MARK: Final = b"BIG\0" if sys.byteorder == "big" else b"LIT\0"
-
-# The arrays, in the order of the directory, with the types of their items.
-_ARRAYS: Final[dict[str, Literal["B", "I", "Q"]]] = {
-    "offset": "I",
-    # From the lowest bit: kind (3 bits), length of the chain (13), index of its first frame in "chain_frame".
-    "chain": "Q",
-    "bucket": "I",
-    "chain_frame": "I",
-    # Indexes of strings, counted from 1; 0 stands for None in all four.
-    "frame_function": "I",
-    "frame_file": "I",
-    "frame_line": "I",
-    "frame_column": "I",
-    # Separated by zero bytes.
-    "string": "B",
-    # Start and end as offsets, name.
-    "range": "I",
-    "function_start": "I",
-    "function_size": "I",
-    "function_name": "I",
-    "function_alias": "I",
-    "function_unit": "I",
-}
 
 
 class TableError(KcovdbgError):
@@ -133,7 +110,7 @@ class LocationTable:
         if len(header) < _HEADER.size:
             raise TableError(f"{self.path} is truncated")
         magic, version, order, length, base, found_id, id_size, arrays, checksum = _HEADER.unpack(header)
-        if magic != _MAGIC or version != FORMAT or order != _ORDER_MARK or arrays != len(_ARRAYS):
+        if magic != _MAGIC or version != FORMAT or order != _ORDER_MARK or arrays != len(ARRAYS):
             raise TableError(f"{self.path} is not a location table of format {FORMAT}")
         if length > MAX_SIZE:
             raise TableError(f"{self.path} has {length} bytes, more than any location table")
@@ -141,13 +118,13 @@ class LocationTable:
         if build_id is not None and build_id != self.build_id:
             raise TableError(f"{self.path} is of another build")
         payload = file.read(max(length - _HEADER.size, 0) + 1)
-        if length != _HEADER.size + len(payload) or len(payload) < len(_ARRAYS) * _ENTRY.size:
+        if length != _HEADER.size + len(payload) or len(payload) < len(ARRAYS) * _ENTRY.size:
             raise TableError(f"{self.path} is truncated")
         if zlib.crc32(payload) != checksum:
             raise TableError(f"{self.path} is damaged")
         self._base: int = base
         self._parts = {}
-        for index, (name, code) in enumerate(_ARRAYS.items()):
+        for index, (name, (code, _)) in enumerate(ARRAYS.items()):
             at, size = _ENTRY.unpack_from(payload, index * _ENTRY.size)
             start = at - _HEADER.size
             if start < 0 or start + size > len(payload) or at % 8 or size % array(code).itemsize:
@@ -469,14 +446,14 @@ class TableWriter:
     def _parts(self) -> Iterator[bytes]:
         """Yield the contents of the file, in parts."""
         arrays = self._arrays()
-        at = _HEADER.size + len(_ARRAYS) * _ENTRY.size
+        at = _HEADER.size + len(ARRAYS) * _ENTRY.size
         directory = bytearray()
-        for name in _ARRAYS:
+        for name in ARRAYS:
             size = len(arrays[name]) * arrays[name].itemsize
             directory += _ENTRY.pack(at, size)
             at += size + -size % 8
         payload = [bytes(directory)]
-        for name in _ARRAYS:
+        for name in ARRAYS:
             data = arrays[name].tobytes()
             payload += [data, bytes(-len(data) % 8)]
         checksum = 0
@@ -490,7 +467,7 @@ class TableWriter:
             self._base,
             self._build_id[:32],
             min(len(self._build_id), 32),
-            len(_ARRAYS),
+            len(ARRAYS),
             checksum,
         )
         yield from payload

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.errors import CapabilityError, KcovdbgError
@@ -134,24 +134,29 @@ BUCKET_SHIFT: Final = 6
 """A PC is looked up by the higher bits of its offset, then searched among the few that share them."""
 
 
-# Of each array of a table: the member of struct kcovdbg_table that has the number of its items.
-_COUNTERS: Final = {
-    "offset": "point_count",
-    "chain": "point_count",
-    "bucket": "bucket_count",
-    "chain_frame": "chain_frame_count",
-    "frame_function": "frame_count",
-    "frame_file": "frame_count",
-    "frame_line": "frame_count",
-    "frame_column": "frame_count",
-    "string": "string_size",
-    "range": "range_size",
-    "function_start": "function_count",
-    "function_size": "function_count",
-    "function_name": "function_count",
-    "function_alias": "function_count",
-    "function_unit": "function_count",
+ARRAYS: Final[dict[str, tuple[Literal["B", "I", "Q"], str]]] = {
+    "offset": ("I", "point_count"),
+    # From the lowest bit: kind (3 bits), length of the chain (13), index of its first frame in "chain_frame".
+    "chain": ("Q", "point_count"),
+    "bucket": ("I", "bucket_count"),
+    "chain_frame": ("I", "chain_frame_count"),
+    # Indexes of strings, counted from 1; 0 stands for None in all four.
+    "frame_function": ("I", "frame_count"),
+    "frame_file": ("I", "frame_count"),
+    "frame_line": ("I", "frame_count"),
+    "frame_column": ("I", "frame_count"),
+    # Separated by zero bytes.
+    "string": ("B", "string_size"),
+    # Start and end as offsets, name.
+    "range": ("I", "range_size"),
+    "function_start": ("I", "function_count"),
+    "function_size": ("I", "function_count"),
+    "function_name": ("I", "function_count"),
+    "function_alias": ("I", "function_count"),
+    "function_unit": ("I", "function_count"),
 }
+"""The arrays of a table, in the order of its directory: the type of the items, and the member of struct kcovdbg_table that has
+their number."""
 
 
 class MergedPoints(NamedTuple):
@@ -229,17 +234,17 @@ def check_table(base: int, parts: Mapping[str, memoryview[int]], kind_count: int
     """Return whether the columns of a table fit together, and every number in them is in range.
 
     :param base: address that offsets count from.
-    :param parts: the arrays of :mod:`.location_table`.
+    :param parts: as in :data:`ARRAYS`.
     :param kind_count: of :class:`~kcovdbg.symbols.coverage_points.PointKind`.
     """
     ffi, lib = load_native()
     table = ffi.new("struct kcovdbg_table *", {"base": base, "kind_count": kind_count})
     counts: dict[str, int] = {}
     kept = []
-    for name, counter in _COUNTERS.items():
+    for name, (code, counter) in ARRAYS.items():
         values = parts[name]
         try:
-            kept.append(column(values.format, values, counts.setdefault(counter, len(values))))  # type: ignore[arg-type]
+            kept.append(column(code, values, counts.setdefault(counter, len(values))))
         except ValueError:
             return False
         setattr(table, name, kept[-1])
