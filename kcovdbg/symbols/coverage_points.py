@@ -15,9 +15,10 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
+from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
@@ -93,18 +94,6 @@ def kind_of_callback(name: str) -> PointKind | None:
     if _COMPARISON.match(name):
         return PointKind.CMP
     return _KINDS_OF_NAMES.get(name, PointKind.PC)
-
-
-class _Code(NamedTuple):
-    """The code of an image."""
-
-    texts: Sequence[tuple[int, bytes | memoryview]]
-    """Addresses and contents, ascending, so that what is found in them is."""
-    machine: int
-
-    def find(self, kinds: BranchKind, targets: Collection[int] | None = None) -> BranchColumns:
-        """Return the branches of some kinds that lead to targets."""
-        return find_branches(self.texts, self.machine, kinds, targets)
 
 
 class Functions:
@@ -258,24 +247,26 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     named = list(symbols.find_containing(_PREFIX, *THUNKS))
     callbacks = find_callbacks(named)
     thunks = {symbol.address for symbol in named if symbol.name.startswith(THUNKS)}
+    # Ascending, so that what is found in them is.
     sections = sorted(elf.text_sections(), key=lambda section: section.address)
-    code = _Code([(section.address, elf.map_section(section)) for section in sections], machine)
+    texts = [(section.address, elf.map_section(section)) for section in sections]
+    find = partial(find_branches, texts, machine)
     # If all indirect branches lead to thunks, bytes that look like another one are something else.
     has_thunks = any(symbol.name == _X86_THUNKS and symbol.size for symbol in named)
-    found = _points_of(code, callbacks)
+    found = _points_of(texts, machine, callbacks)
     functions = Functions(symbols)
     ends = callbacks.keys() | functions.starts
-    jumps = code.find(BranchKind.JUMP, ends | thunks)
-    tail_calls = _TailCalls(jumps, code.find(BranchKind.SHORT_JUMP, ends), callbacks.keys(), functions)
+    jumps = find(BranchKind.JUMP, ends | thunks)
+    tail_calls = _TailCalls(jumps, find(BranchKind.SHORT_JUMP, ends), callbacks.keys(), functions)
     if not tail_calls.functions:
         return found
     indirect_jumps = [back - 1 for back, target in zip(*jumps, strict=True) if target in thunks]
     # Calls of callbacks are points.
-    calls = code.find(BranchKind.CALL, (tail_calls.functions | thunks) - callbacks.keys())
+    calls = find(BranchKind.CALL, (tail_calls.functions | thunks) - callbacks.keys())
     tail = set(calls.back)
     if not has_thunks:
-        indirect_jumps += [back - 1 for back in code.find(BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP).back]
-        tail.update(code.find(BranchKind.INDIRECT_CALL).back)
+        indirect_jumps += [back - 1 for back in find(BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP).back]
+        tail.update(find(BranchKind.INDIRECT_CALL).back)
         tail.difference_update(found.pc, found.cmp, found.entry, found.exit)
     open_ended = functions.sources(indirect_jumps)
     leading = {target: tail_calls.find_jumps(target, open_ended) for target in {*calls.target} & tail_calls.functions}
@@ -283,12 +274,12 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     return found._replace(tail=array("Q", sorted(tail)), jumps=known)
 
 
-def _points_of(code: _Code, callbacks: Mapping[int, PointKind]) -> Points:
+def _points_of(texts: Sequence[tuple[int, bytes | memoryview]], machine: int, callbacks: Mapping[int, PointKind]) -> Points:
     """Return the return addresses of calls of callbacks."""
 
     def calls(kind: PointKind) -> array[int]:
         targets = {target for target, of in callbacks.items() if of is kind}
-        return code.find(BranchKind.CALL, targets).back if targets else array("Q")
+        return find_branches(texts, machine, BranchKind.CALL, targets).back if targets else array("Q")
 
     return _no_points()._replace(
         pc=calls(PointKind.PC), cmp=calls(PointKind.CMP), entry=calls(PointKind.ENTRY), exit=calls(PointKind.EXIT)
@@ -304,8 +295,8 @@ def find_points_between(elf: ElfFile, start: int, end: int) -> Points:
     """
     if not can_find_branches(elf.header.machine) or elf.is_relocatable:
         return _no_points()
-    code = _Code([(start, elf.read(start, end - start))], elf.header.machine)
-    return _points_of(code, find_callbacks(elf.symbols.find_containing(_PREFIX)))
+    callbacks = find_callbacks(elf.symbols.find_containing(_PREFIX))
+    return _points_of([(start, elf.read(start, end - start))], elf.header.machine, callbacks)
 
 
 def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
