@@ -197,10 +197,7 @@ class TableBuild:
 
     def _start(self) -> subprocess.Popen[bytes]:
         errors = self._errors.fileno()
-        process = start_build(self._image, self._folder, code=self._code, errors=errors, nice=self._nice)
-        if process is None:
-            raise CapabilityError("no process could be started", hint="install python3")
-        return process
+        return start_build(self._image, self._folder, code=self._code, errors=errors, nice=self._nice)
 
     def progress(self) -> Progress | None:
         """Return how far the build is, None before its first part."""
@@ -273,7 +270,7 @@ def start_build(
     code: str | os.PathLike[str] | None = None,
     nice: bool = True,
     errors: int = subprocess.DEVNULL,
-) -> subprocess.Popen[bytes] | None:
+) -> subprocess.Popen[bytes]:
     """Start building an image's table in a background process.
 
     The process outlives this one and has no terminal. It exits at once when the table exists or another process is building it.
@@ -282,7 +279,7 @@ def start_build(
     :param code: the image, where the first one is its file of debug info.
     :param nice: whether it runs at low priority.
     :param errors: the descriptor that its errors go to.
-    :return: the process, None when it cannot be started.
+    :raises CapabilityError: when it cannot be started.
     """
     command = python_command("kcovdbg.symbols.table_builder")
     if nice:
@@ -306,4 +303,4 @@ def start_build(
                 pass_fds=[file.fileno() for file in files],
             )
     except OSError:
-        return None
+        raise CapabilityError("no process could be started", hint="install python3") from None

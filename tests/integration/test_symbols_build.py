@@ -46,7 +46,6 @@ def test_image_that_goes_while_it_is_read(image, tmp_path):
     build_id = ElfFile(image).build_id
     process = start_build(image, folder)
     image.unlink()
-    assert process is not None
     assert process.wait(60) == 0
     table = open_table(build_id, folder)
     assert table is not None

@@ -241,6 +241,5 @@ def build_program(folder, files, compiler="gcc", *more):
     image = folder / "program"
     subprocess.run(["gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", image, *objects], cwd=folder, check=True)
     process = start_build(image)
-    assert process is not None
     assert process.wait(60) == 0
     return Built(folder, image, files)
