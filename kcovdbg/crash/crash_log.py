@@ -68,22 +68,21 @@ def find_report(records: Sequence[LogRecord]) -> CrashReport:
     """Return what the log says about a crash; nothing where the kernel did not crash."""
     own = [record for record in records if record.facility == 0]
     texts = [record.text for record in own]
-    panic = next((index for index, text in enumerate(texts) if _PANIC.match(text)), None)
-    reason = None if panic is None else _PANIC.match(texts[panic])
-    if reason is not None and not _CONSEQUENCE.match(reason[1]):
-        return CrashReport(None, reason[1])
-    end = panic if panic is not None else len(texts)
-    if panic is None and not any(map(_DIE.match, texts)):
+    panic = next(((index, match[1]) for index, match in enumerate(map(_PANIC.match, texts)) if match is not None), None)
+    end, reason = panic or (len(texts), None)
+    if reason is not None and not _CONSEQUENCE.match(reason):
+        return CrashReport(None, reason)
+    if reason is None and not any(map(_DIE.match, texts)):
         return CrashReport()
     titles = [index for index in range(end) if _TITLE.match(texts[index])]
     if not titles:
-        return CrashReport(None, None if reason is None else reason[1])
+        return CrashReport(None, reason)
     first = titles[-1]
     if _HUNG.match(texts[first]):
         first = min(_latest_round(own, [index for index in titles if _HUNG.match(texts[index])]))
     elif _TRAP.match(texts[first]) and len(titles) > 1 and first - titles[-2] <= _ADJACENT:
         first = titles[-2]
-    return CrashReport(texts[first], None if reason is None else reason[1], *_find_subject(texts[first:end]))
+    return CrashReport(texts[first], reason, *_find_subject(texts[first:end]))
 
 
 def _latest_round(records: Sequence[LogRecord], hung: Sequence[int]) -> Sequence[int]:
