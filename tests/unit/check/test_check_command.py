@@ -324,7 +324,3 @@ def test_rules_that_were_not_applied_are_counted(cli):
     assert with_advice > applied
     assert with_advice + sum(others) == len(list_rules())
     assert counts("K1") == (1, [])
-
-
-def test_one_rule_is_singular(cli):
-    assert cli(Kernel(E9A), "check", "K1")[1].splitlines()[-1].startswith("1 rule applied: ")

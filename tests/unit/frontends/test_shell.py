@@ -17,8 +17,6 @@ from prompt_toolkit.output import DummyOutput
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console import completion_index as harvesting
 from kcovdbg.console.command import Command
-from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
 from kcovdbg.frontends.shell import pager, progress_word, run_shell
@@ -108,14 +106,6 @@ def test_interrupt_keeps_the_shell(workspace, streams):
 def test_completion_and_suggestion_keys(workspace, streams):
     run_keys(workspace, "help remo\t\r\x04")
     assert streams.take()[0].startswith("remote - ")
-
-
-def test_a_target_that_cannot_be_opened_comes_before_the_prompt(streams):
-    def fail():
-        raise TargetError("vmcore can't be read", hint="try another")
-
-    with pytest.raises(TargetError, match="vmcore can't be read"):
-        run_keys(Workspace(COMMANDS, Kernel(fail), find_terminal=streams.find), "\x04")
 
 
 def test_exit_status_of_a_target_that_cannot_be_opened(monkeypatch, capsys):
