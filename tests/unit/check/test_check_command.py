@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from docs.generate.rule_pages import write_rules
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.check import runner as looking
+from kcovdbg.check.known_bugs import BUGS
 from kcovdbg.check.runner import check, list_rules
 from kcovdbg.frontends.cli import main
 from kcovdbg.model.finding import Certainty, Severity
@@ -324,3 +326,14 @@ def test_rules_that_were_not_applied_are_counted(cli):
     assert with_advice > applied
     assert with_advice + sum(others) == len(list_rules())
     assert counts("K1") == (1, [])
+
+
+def test_every_rule_and_bug_is_documented():
+    """In docs/check-rules.md; test_generated.py checks that it is current."""
+    text = write_rules()
+    for rule in list_rules():
+        assert f"**{rule.name}** {rule.sentence}." in text
+        assert rule.consequence
+        assert f"- consequence: {rule.consequence}" in text
+    for bug in BUGS:
+        assert bug.title in text
