@@ -8,7 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn
 
 from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
@@ -113,12 +113,10 @@ def _help_lines(commands: CommandTable) -> Iterator[Line]:
     yield (("", "See the Linux kernel's KCOV state: on a live machine, in a QEMU guest and in a crash dump."),)
     yield ()
     yield (("header", "Target:"), ("", " kcovdbg VMLINUX VMCORE, in either order, or one of"))
-    for option in TARGET_OPTIONS:
-        yield _option_line(option)
+    yield from map(_option_line, TARGET_OPTIONS)
     yield ()
     yield (("header", "Options:"),)
-    for option in GENERAL_OPTIONS:
-        yield _option_line(option)
+    yield from map(_option_line, GENERAL_OPTIONS)
     yield ()
     from kcovdbg.console.help_text import command_list_lines
 
@@ -166,16 +164,15 @@ def _replace_closed_streams() -> None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as above
 
 
-def _settle_stdout(stdout: TextIO | None = None) -> None:
+def _settle_stdout() -> None:
     """Flush standard output, and keep Python from reporting at exit that its reader is gone."""
-    stdout = sys.stdout if stdout is None else stdout
     try:
-        stdout.flush()
+        sys.stdout.flush()
     except OSError:
         # The reader is gone or the disk is full, which was reported. Python flushes again at exit, and some versions (3.11.2)
         # keep what could not be written.
         with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ValueError:
         # Closed before.
         pass
