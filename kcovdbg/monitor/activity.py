@@ -210,7 +210,11 @@ class Activity:
         """Return the activity after one more sample."""
         last = self.sample
         before, now = buffers_of(last), buffers_of(sample)
-        steps = self._compare(before, now)
+        steps = {key: compare_looks(before.get(key), task) for key, task in now.items()}
+        lost = _lost_of_sections(before, now)
+        for key, task in now.items():
+            if not task.is_section:
+                steps[key] = steps[key]._replace(lost=steps[key].lost + lost[task.object])
         full = [now[key] for key, step in steps.items() if step.became_full]
         happened: list[tuple[EventKind, TaskSample | ObjectSample | str]] = [(EventKind.FULL, task) for task in full]
         if last is not None and sample.state != last.state and sample.state is not None:
@@ -233,19 +237,9 @@ class Activity:
             reads=self.reads if sample.reads is None else (self.reads or 0) + sample.reads,
             used=self.used + sample.seconds,
             _tracks=self._follow_buffers(sample, steps, before, now),
-            _sections=self._follow_sections(sample, before, objects),
+            _sections=self._follow_sections(sample, steps, before, objects),
             _knows_objects=self._knows_objects or sample.objects is not None,
         )
-
-    def _compare(
-        self, before: Mapping[BufferKey, TaskSample], now: Mapping[BufferKey, TaskSample]
-    ) -> Mapping[BufferKey, BufferStep]:
-        lost = _lost_of_sections(before, now)
-        steps = {key: compare_looks(before.get(key), task) for key, task in now.items()}
-        return {
-            key: step if now[key].is_section else step._replace(lost=step.lost + lost[now[key].object])
-            for key, step in steps.items()
-        }
 
     def _follow_buffers(
         self,
@@ -268,7 +262,11 @@ class Activity:
         return tracks
 
     def _follow_sections(
-        self, sample: Sample, before: Mapping[BufferKey, TaskSample], objects: Mapping[int, ObjectSample]
+        self,
+        sample: Sample,
+        steps: Mapping[BufferKey, BufferStep],
+        before: Mapping[BufferKey, TaskSample],
+        objects: Mapping[int, ObjectSample],
     ) -> Mapping[int, SectionActivity]:
         had_section = {task.object for task in before.values() if task.is_section}
         in_flight: Counter[int] = Counter()
@@ -280,7 +278,7 @@ class Activity:
                 begun[kcov] += is_new_section(seen, task)
             elif task.owns_remote and not task.is_tracing and seen is not None and task.object not in had_section:
                 # A section that began and ended between two looks adds records to the owner's buffer.
-                begun[kcov] += compare_looks(seen, task).gained > 0
+                begun[kcov] += steps[buffer_key(task)].gained > 0
         found: dict[int, SectionActivity] = {}
         for kcov in dict.fromkeys((*self._sections, *in_flight, *(+begun))):
             track = self._sections.get(kcov, SectionActivity(kcov or None))

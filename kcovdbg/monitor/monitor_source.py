@@ -177,10 +177,8 @@ class Sampler:
         read = sum(steps[number].gained for number in growing[:_MAX_BUFFERS])
         for number in growing[:_MAX_BUFFERS]:
             step, task, sample = steps[number], tasks[number], samples[number]
-            count = min(sample.count or 0, sample.capacity or 0)
-            new = min(step.gained, count)
-            taken = min(new, _MAX_RECORDS)
-            first = count - new + self._random.randint(0, new - taken)
+            taken = min(step.gained, _MAX_RECORDS)
+            first = sample.held - step.gained + self._random.randint(0, step.gained - taken)
             reader = StateReader(self.target, self._layout, known_tasks=(task.fields,), is_brief=True)
             try:
                 window = read_window(self.target, self._layout, reader, str(sample.pid), first, taken)
