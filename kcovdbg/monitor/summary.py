@@ -302,11 +302,10 @@ def _directory_of(file: str | None) -> str | None:
 
 def _rank(shares: Iterable[tuple[str | None, str | None, float]]) -> tuple[LocatedShare, ...]:
     """Add up the records of each function and file; the largest first."""
-    sums: dict[tuple[str | None, str | None], float] = {}
-    total = 0.0
+    sums: Counter[tuple[str | None, str | None]] = Counter()
     for function, file, records in shares:
-        total += records
-        sums[function, file] = sums.get((function, file), 0.0) + records
+        sums[function, file] += records  # type: ignore[assignment]
+    total = sum(sums.values())
     ordered = sorted(sums.items(), key=lambda item: (-item[1], str(item[0])))
     return tuple(LocatedShare(*located, records, records / total if total else 0.0) for located, records in ordered)
 
