@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from kcovdbg.console.trace_paths import FileConfinement
     from kcovdbg.records.trace_file import Kept
     from kcovdbg.symbols.symbolizer import Symbolizer
-    from kcovdbg.walk.state import StateReader
-
 
 # Seconds: enough for a large kernel's table on an idle machine.
 _TABLE_PATIENCE: Final = 20.0

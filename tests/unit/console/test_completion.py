@@ -252,13 +252,6 @@ def test_a_dump_is_looked_at_once(looks, monkeypatch):
     assert looks.taken == 1
 
 
-def test_typing_reads_nothing(index, looks):
-    before = looks.taken
-    for line in ("tasks ", "buffer kcov:", "objects 0x"):
-        complete(line, index)
-    assert looks.taken == before
-
-
 def test_a_running_kernel_is_looked_at_for_a_tenth_of_the_time(looks, monkeypatch):
     now = [0.0]
 
