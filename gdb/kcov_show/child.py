@@ -11,7 +11,7 @@ import signal
 import socket
 import struct
 import subprocess
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import gdb
 
@@ -92,14 +92,15 @@ class Child:
         self._socket = ours
         self._buffer = bytearray()
         self.python = python
-        self._serves = False
+        self.aliases: Optional[Dict[str, str]] = None
+        """The user's: the command that each stands for; None before the process has told them."""
 
-    def greet(self) -> None:
-        """Wait until the process serves.
+    def greet(self) -> Dict[str, str]:
+        """Wait until the process serves; return the user's aliases.
 
         :raises gdb.GdbError: when it cannot be used.
         """
-        if not self._serves:
+        if self.aliases is None:
             try:
                 fields, _ = self.receive()
             except LostError:
@@ -108,7 +109,8 @@ class Child:
             if fields.get("version") != VERSION:
                 self.end()
                 raise gdb.GdbError("kcovdbg: '%s' has another version of kcovdbg than %s\n  %s" % (self.python, _HERE, _HINT))
-            self._serves = True
+            self.aliases = fields["aliases"]
+        return self.aliases
 
     def is_alive(self) -> bool:
         """Return whether the process runs."""

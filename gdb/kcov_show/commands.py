@@ -68,7 +68,7 @@ class _Show(gdb.Command):
 
 
 class _Subcommand(gdb.Command):
-    """One command, under one of its names.
+    """One command, under one of its names or an alias of the user's.
 
     :param command: the name of the command.
     """
@@ -144,7 +144,13 @@ def define(lender: Lender) -> None:
         for name in [command] + about["aliases"]:
             _Subcommand(lender, name, command, about["help"])
     try:
-        lender.start()
+        aliases = lender.start()
     except gdb.GdbError as error:
         # Each command tries again.
         sys.stderr.write("%s\n" % error)
+        return
+    names = {name: command for command, about in known.items() for name in [command] + about["aliases"]}
+    for name, first in aliases.items():
+        # GDB takes only words as names of commands.
+        if name.replace("-", "").replace("_", "").isalnum() and first in names:
+            _Subcommand(lender, name, names[first], known[names[first]]["help"])

@@ -10,7 +10,7 @@ import atexit
 import os
 import re
 import time
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import gdb
 
@@ -153,8 +153,8 @@ class Lender:
     def _note(self, event: object) -> None:
         self._generation += 1
 
-    def start(self) -> None:
-        """Start the process where there is none.
+    def start(self) -> Dict[str, str]:
+        """Start the process where there is none; return the user's aliases.
 
         :raises gdb.GdbError: when it cannot be started.
         """
@@ -162,7 +162,7 @@ class Lender:
             self._end()
             self._child = Child()
         try:
-            self._child.greet()
+            return self._child.greet()
         except gdb.GdbError:
             self._child = None
             raise

@@ -36,8 +36,10 @@ def _run(context: Context, args: Namespace) -> CommandResult:
         return command_list(context.workspace.commands), text_lines(_ADVICE, "hint")
     if args.command == OUTPUT_TOPIC and not args.schema:
         return output_help(context.width)
+    # Of an alias, help for the command that it stands for.
+    (name, *_) = context.workspace.settings.expand((args.command,))
     try:
-        command = context.workspace.commands.find(args.command)
+        command = context.workspace.commands.find(name)
     except UsageError as error:
         raise WordError(str(error), args.command, hint=error.hint) from error
     return command_schema(command) if args.schema else command_help(command, context.width)

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -83,8 +83,13 @@ _BUFFER_PREFIXES: Final = (
 _DIRECTORY_SCAN: Final = 5000
 
 
-def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> list[Candidate]:
-    """Return the candidates for the word at the cursor; each replaces the whole word."""
+def find_candidates(
+    cursor: Cursor, commands: CommandTable, index: Index, aliases: Mapping[str, Sequence[str]]
+) -> list[Candidate]:
+    """Return the candidates for the word at the cursor; each replaces the whole word.
+
+    :param aliases: the user's: the words that each stands for.
+    """
     if cursor.context is CursorContext.NONE:
         return []
     if cursor.context is CursorContext.FILE:
@@ -92,9 +97,11 @@ def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> lis
     elif cursor.context is CursorContext.PROGRAM:
         found = _programs(cursor.prefix)
     elif cursor.words:
-        found = _in_command(cursor.words, cursor.prefix, commands, index)
+        first, *others = cursor.words
+        found = _in_command((*aliases.get(first, (first,)), *others), cursor.prefix, commands, index)
     else:
-        found = _command_names(cursor.prefix, commands)
+        named = (Candidate(name, " ".join(map(quote, words))) for name, words in aliases.items())
+        found = chain(_command_names(cursor.prefix, commands), (one for one in named if one.text.startswith(cursor.prefix)))
     unique: dict[str, Candidate] = {}
     for entry in found:
         unique.setdefault(entry.text, entry)
@@ -103,7 +110,9 @@ def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> lis
     return list(unique.values())
 
 
-def complete_word(line: str, word: str, commands: CommandTable, index: Index) -> list[str]:
+def complete_word(
+    line: str, word: str, commands: CommandTable, index: Index, aliases: Mapping[str, Sequence[str]]
+) -> list[str]:
     """Return what may take the place of the end of a line, for programs that replace only that.
 
     :param line: up to the cursor.
@@ -113,7 +122,7 @@ def complete_word(line: str, word: str, commands: CommandTable, index: Index) ->
     typed = line[cursor.column :]
     if not typed.endswith(word):
         return []
-    found = [entry.text for entry in find_candidates(cursor, commands, index)]
+    found = [entry.text for entry in find_candidates(cursor, commands, index, aliases)]
     head = len(typed) - len(word)
     # The program types what its words have in common: words that begin otherwise would shorten the line.
     first = [text for text in found if text.startswith(cursor.prefix)]

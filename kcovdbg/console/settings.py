@@ -7,11 +7,12 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.console.command import CommandTable
+from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.renderable import suggest
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError
@@ -55,6 +56,8 @@ class Settings:
     """The columns in text of a command, by its name."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits for inputs, by their names in :mod:`kcovdbg.limits`, in bytes or seconds."""
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The words that an alias stands for, by its name."""
     given: frozenset[str] = frozenset()
     """The settings in the file."""
     problems: tuple[Problem, ...] = ()
@@ -62,6 +65,10 @@ class Settings:
     def origin(self, name: str) -> str:
         """Return where a setting comes from: the file or :data:`DEFAULT`."""
         return str(self.path) if name in self.given else DEFAULT
+
+    def expand(self, words: Sequence[str]) -> list[str]:
+        """Return the words of a command with its alias replaced; an alias within an alias is not."""
+        return [*self.aliases.get(words[0], (words[0],)), *words[1:]]
 
 
 def read_settings(commands: CommandTable, environment: Mapping[str, str]) -> Settings:
@@ -120,6 +127,16 @@ def _read(path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], co
             raise KcovdbgError(f"unknown command '{word}'", hint=suggest(word, commands.names))
         return _texts(name, value)
 
+    def read_alias(name: str, alias: str, value: Any) -> tuple[str, ...]:
+        line = parse_line(_text(name, value))
+        words = tuple(word.text for word in line.words)
+        if alias in commands:
+            raise KcovdbgError(f"alias '{alias}' is the name of a command")
+        if not words or line.pipeline or line.redirection or line.is_background:
+            raise KcovdbgError(f"alias '{alias}': expected a command with arguments, without pipe or redirection")
+        commands.find(words[0])
+        return words
+
     readers: Mapping[str, Callable[[str, Any], Any]] = {
         "color": lambda name, value: Color(_choice(name, value, [color.value for color in Color])),
         "pager": _text,
@@ -130,6 +147,7 @@ def _read(path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], co
     table_readers: Mapping[str, Callable[[str, str, Any], Any]] = {
         "substitute-paths": lambda name, _, value: _text(name, value),
         "columns": read_columns,
+        "aliases": read_alias,
         "limits": lambda _, limit, value: parse_limit(limit, str(value)),
     }
 

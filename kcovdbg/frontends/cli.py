@@ -76,7 +76,7 @@ def main(
 
 def _run(arguments: Sequence[str], commands: CommandTable, open_target: Callable[[TargetOptions], Target]) -> int:
     settings = read_settings(commands, os.environ)
-    options = parse_options(arguments, commands)
+    options = parse_options(arguments, commands, settings.aliases)
     set_limits({**settings.limits, **options.limits})
     color = settings.color if options.color is None else options.color
     write_remarks(find_terminal(color), [f"not used: {problem}" for problem in _refuse_folders()])

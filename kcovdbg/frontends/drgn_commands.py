@@ -68,7 +68,7 @@ def complete_in_drgn(prog: Program, line: str, word: str) -> list[str]:
         harvest.refresh()
     except KcovdbgError:
         return []
-    return complete_word(line, word, workspace.commands, harvest.index)
+    return complete_word(line, word, workspace.commands, harvest.index, workspace.settings.aliases)
 
 
 def run_in_drgn(prog: Program, source: str) -> int:

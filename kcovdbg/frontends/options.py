@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -160,14 +160,15 @@ def _parse_limit(text: str) -> tuple[str, int]:
         raise UsageError(f"--limit: {error}", hint=error.hint) from None
 
 
-def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
+def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Collection[str] = ()) -> Options:
     """Parse the program's arguments.
 
+    :param aliases: the user's names for commands.
     :raises UsageError: when they are wrong.
     """
     from kcovdbg.target.opener import TargetOptions
 
-    start = _find_command(arguments, commands)
+    start = _find_command(arguments, lambda word: word in aliases or word in commands)
     args, unknown = _make_parser().parse_known_intermixed_args(arguments[:start])
     if unknown:
         raise _refuse_option(unknown[0])
@@ -211,7 +212,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
     )
 
 
-def _find_command(arguments: Sequence[str], commands: CommandTable) -> int:
+def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> int:
     """Return the index of the command's name: all words after it are the command's."""
     takes_value = {name for option in OPTIONS if option.value is not Value.FLAG for name in option.names}
     flags = {name for option in OPTIONS if option.value is Value.FLAG for name in option.names}
@@ -224,7 +225,7 @@ def _find_command(arguments: Sequence[str], commands: CommandTable) -> int:
             # The last of several short options in one word, as in -qe, may take a value.
             cluster = len(word) > 2 and word[1] != "-" and all(f"-{letter}" in flags for letter in word[1:-1])
             index += 2 if word in takes_value or (cluster and f"-{word[-1]}" in takes_value) else 1
-        elif word in commands:
+        elif is_name(word):
             return index
         else:
             index += 1

@@ -14,7 +14,7 @@ from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
 from tests.support.screen import Screen
 
 GOLDEN = DESTINATION / "6.12-gcc"
-TEXT = '[columns]\ntasks = ["comm", "pid"]\n'
+TEXT = '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfuzzers = "tasks --mode trace-pc"\nnewest-tasks = "tasks"\n'
 
 
 @pytest.fixture
@@ -26,6 +26,22 @@ def home(tmp_path: Path) -> Path:
 
 def environment(home: Path) -> Mapping[str, str]:
     return {"XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home)}
+
+
+def test_aliases_are_completed_in_the_shell(home: Path) -> None:
+    def at_prompt(screen: Screen) -> bool:
+        return bool(screen.lines[screen.screen.cursor.y].startswith("kcovdbg>"))
+
+    with Screen(
+        sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, answers_cursor=True, **environment(home)
+    ) as screen:
+        screen.wait(at_prompt, 60)
+        screen.type("fuz\t")
+        screen.wait("kcovdbg> fuzzers")
+        screen.type(" --wid\t")
+        screen.wait("kcovdbg> fuzzers --wide")
+        screen.type("\r")
+        screen.wait("TRACE_PC")
 
 
 class TestDrgn:
@@ -43,11 +59,14 @@ class TestDrgn:
     def at_prompt(screen: Screen) -> bool:
         return bool(screen.lines[screen.screen.cursor.y] == ">>>")
 
-    def test_columns(self, home: Path) -> None:
+    def test_columns_and_aliases(self, home: Path) -> None:
         with self.open(home) as screen:
             screen.wait(self.at_prompt, seconds=60)
             screen.type("%kcov tasks | head -1\r")
             screen.wait(lambda screen: ["COMM", "PID"] in [line.split() for line in screen.lines])
+            screen.wait(self.at_prompt)
+            screen.type("\x0c%kcov fuzzers --json | grep -c TRACE_CMP\r")
+            screen.wait(lambda screen: "0" in screen.lines)
 
     def test_an_error_names_the_file(self, home: Path) -> None:
         path = home / "kcovdbg" / "config.toml"

@@ -338,10 +338,10 @@ def test_the_list_of_rules_keeps_its_sentences():
     assert all(f"{rule.name} {rule.severity.value} {rule.sentence}" in shown for rule in list_rules())
 
 
-def test_the_configuration_sets_keys_pager_and_columns(tmp_path):
+def test_the_configuration_sets_keys_pager_and_aliases(tmp_path):
     (tmp_path / "kcovdbg").mkdir()
     (tmp_path / "kcovdbg" / "config.toml").write_text(
-        'keys = "vi"\npager = "sed s/^/MINE/"\n[columns]\ntasks = ["comm", "pid"]\n'
+        'keys = "vi"\npager = "sed s/^/MINE/"\n[aliases]\nlong = "check --list"\n[columns]\ntasks = ["comm", "pid"]\n'
     )
     options = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path), "EDITOR": "emacs", "PAGER": "cat"}
     with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, answers_cursor=True, **options) as screen:
@@ -350,5 +350,5 @@ def test_the_configuration_sets_keys_pager_and_columns(tmp_path):
         screen.type("tasks 82\r")
         screen.wait("COMM        PID")
         screen.wait(at_prompt)
-        screen.type("check --list\r")
+        screen.type("long\r")
         screen.wait(lambda screen: any(line.startswith("MINE") for line in screen.lines))

@@ -99,8 +99,13 @@ class Server:
         self._generation = -1
 
     def greet(self, version: int) -> None:
-        """Report to GDB that the process is up."""
-        self._link.send(op="hello", version=version)
+        """Report to GDB that the process is up, and the user's aliases."""
+        try:
+            aliases = {name: words[0] for name, words in read_settings(COMMANDS, os.environ).aliases.items()}
+        except KcovdbgError:
+            # Commands report it.
+            aliases = {}
+        self._link.send(op="hello", version=version, aliases=aliases)
 
     def serve(self) -> None:
         """Answer until GDB ends."""
@@ -216,7 +221,7 @@ class Server:
             with contextlib.suppress(KcovdbgError):
                 self._harvest.refresh()
         # GDB replaces the end of the word only, which begins after the last "-", "=", ":" or "/".
-        words = complete_word(request["line"], request["word"], INSIDE, self._harvest.index)
+        words = complete_word(request["line"], request["word"], INSIDE, self._harvest.index, workspace.settings.aliases)
         return {"words": words}
 
     def _call(self, request: Fields) -> Fields:

@@ -298,7 +298,7 @@ def _end_line(workspace: Workspace) -> None:
 def _is_endless(workspace: Workspace, line: str) -> bool:
     try:
         lines = [[word.text for word in parse_line(command).words] for command in split_commands(line)]
-        return any(words and workspace.commands.find(words[0]).endless for words in lines)
+        return any(words and workspace.commands.find(workspace.settings.expand(words)[0]).endless for words in lines)
     except KcovdbgError:
         # Running the line reports the error.
         return False

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -201,10 +201,12 @@ class LineCompleter(Completer):
 
     :param commands: the table.
     :param harvest: has the index.
+    :param aliases: the user's: the words that each stands for.
     """
 
-    def __init__(self, commands: CommandTable, harvest: Harvest) -> None:
+    def __init__(self, commands: CommandTable, harvest: Harvest, aliases: Mapping[str, Sequence[str]]) -> None:
         self._commands = commands
+        self._aliases = aliases
         self._harvest = harvest
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
@@ -214,7 +216,7 @@ class LineCompleter(Completer):
         if cursor.context in (CursorContext.FILE, CursorContext.PROGRAM) and not complete_event.completion_requested:
             # Reading a directory can be slow: only on request.
             return
-        for entry in find_candidates(cursor, self._commands, self._harvest.index):
+        for entry in find_candidates(cursor, self._commands, self._harvest.index, self._aliases):
             if entry.text == cursor.prefix and not complete_event.completion_requested:
                 # Nothing to add: Enter should run the line.
                 continue
@@ -344,7 +346,7 @@ def make_reader(
         output=screen,
         history=history,
         auto_suggest=AutoSuggestFromHistory(),
-        completer=LineCompleter(workspace.commands, harvest),
+        completer=LineCompleter(workspace.commands, harvest, workspace.settings.aliases),
         complete_while_typing=True,
         complete_style=CompleteStyle.COLUMN,
         lexer=LineLexer(workspace.commands),

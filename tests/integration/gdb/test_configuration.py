@@ -14,7 +14,7 @@ from kcovdbg.symbols.location_table import TableWriter, TextRange
 from tests.integration.gdb.conftest import Demo
 from tests.support.gdb_run import Said, run_gdb
 
-TEXT = '[columns]\ntasks = ["comm", "pid"]\n'
+TEXT = '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfull = "tasks --mode trace-cmp"\nnewest-tasks = "tasks"\n'
 
 
 @pytest.fixture
@@ -30,9 +30,16 @@ def ask(path: Path, lines: list[str], made: Demo | None = None) -> Said:
     return run_gdb(*files, ask=lines, environment={"XDG_CONFIG_HOME": str(path.parent.parent)})
 
 
-def test_columns(demo: Demo, path: Path) -> None:
-    said = ask(path, ["kcov-show tasks"], demo)
-    assert said.answers[0].split()[:2] == ["COMM", "PID"], said.stderr
+def test_columns_and_aliases(demo: Demo, path: Path) -> None:
+    said = ask(path, ["kcov-show tasks", "kcov-show full"], demo)
+    for answer in said.answers:
+        assert answer.split()[:2] == ["COMM", "PID"], said.stderr
+    assert 1 < len(said.answers[1].splitlines()) < len(said.answers[0].splitlines())
+
+
+def test_aliases_are_completed(path: Path) -> None:
+    said = ask(path, ["complete kcov-show fu", "complete kcov-show newest-tasks --wid"])
+    assert said.answers == ["kcov-show full", "kcov-show newest-tasks --wide"]
 
 
 def test_an_error_names_the_file(path: Path) -> None:

@@ -46,7 +46,7 @@ def test_without_a_file(write, capsys):
 def test_what_is_in_force_and_from_where(write, capsys):
     path = write(
         'color = "never"\nkeys = "vi"\nsource-dirs = ["/src"]\nsymbol-tables = ["/t"]\n[substitute-paths]\n"/b=" = "/s"\n'
-        '[columns]\n"tasks" = ["pid"]\n'
+        '[columns]\n"tasks" = ["pid"]\n[aliases]\nfz = "tasks \'a b\'"\n'
     )
     assert origins(capsys, "--source-dir", "/mine") == {
         "color": ("never", str(path)),
@@ -56,16 +56,17 @@ def test_what_is_in_force_and_from_where(write, capsys):
         "symbol-tables": ("/t", str(path)),
         "substitute-paths./b=": ("/s", str(path)),
         "columns.tasks": ("pid", str(path)),
+        "aliases.fz": ("tasks 'a b'", str(path)),
     }
     assert origins(capsys, "--color", "always")["color"] == ("always", "command line")
 
 
-def test_columns_are_used(write, capsys):
-    write('columns = { help = ["command"] }\n')
-    assert main(["help"]) == 0
+def test_columns_and_aliases_are_used(write, capsys):
+    write('columns = { help = ["command"] }\n[aliases]\nh = "help"\nhj = "help --jsonl --fields command"\n')
+    assert main(["h"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "COMMAND"
-    assert main(["-e", "help --columns summary"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "SUMMARY"
+    assert main(["-e", "h --columns summary", "-e", "hj tasks"]) == 0
+    assert {"SUMMARY", '{"command": "tasks"}'} <= set(capsys.readouterr().out.splitlines())
 
 
 def test_the_pager_goes_before_the_environment(tmp_path):
@@ -86,6 +87,12 @@ def test_the_pager_goes_before_the_environment(tmp_path):
         ('source-dirs = "/src"\n', "source-dirs"),
         ('columns = ["pid"]\n', "columns"),
         ('[columns]\ntasks = ["pid"]\ntaks = ["pid"]\n', "'taks'"),
+        ('[aliases]\ntasks = "info"\n', "'tasks'"),
+        ('[aliases]\na = "info"\nb = "nothing"\n', "'nothing'"),
+        ('[aliases]\na = "tasks | head"\n', "'a'"),
+        ("pager = [\n", "line 1"),
+        ("pager = less\n", "line 1"),
+        ('source-dirs = ["/a",\nkeys = "vi"\n', "line 1"),
     ],
 )
 def test_a_wrong_setting_is_told_and_not_used(write, capsys, text, named):
@@ -116,11 +123,23 @@ def test_lines_that_are_not_toml_are_left_out(write, text, wrong):
     assert sorted(int(re.match(r"line (\d+)", problem.text)[1]) for problem in settings.problems) == wrong
 
 
+def test_several_wrong_lines(write):
+    write('pager = less\nkeys = "vi"\nkeys = "emacs"\n[aliases]\na = "nothing"\nb = "info"\nc = [\n')
+    settings = read_settings(COMMANDS, os.environ)
+    assert [re.findall(r"line (\d+): |'(\w+)'", problem.text)[0] for problem in settings.problems] == [
+        ("1", ""),
+        ("3", ""),
+        ("7", ""),
+        ("", "nothing"),
+    ]
+    assert (settings.keys, settings.pager, settings.aliases) == ("vi", None, {"b": ("info",)})
+
+
 def test_a_file_that_cannot_be_read(write):
     path = write("")
     path.write_bytes(b"\xff")
     settings = read_settings(COMMANDS, os.environ)
-    assert (settings.path, settings.keys, len(settings.problems)) == (path, "auto", 1)
+    assert (settings.path, len(settings.problems)) == (path, 1)
 
 
 def test_a_column_that_a_command_does_not_have(write, capsys):
@@ -133,5 +152,6 @@ def test_the_documented_file_is_valid(write):
     (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/configuration.md").read_text(), re.DOTALL)
     write(text)
     settings = read_settings(COMMANDS, os.environ)
+    assert settings.aliases["fuzzers"] == ("tasks", "--mode", "trace-pc", "syz*")
     assert (settings.color, settings.keys) == (Color.AUTO, "vi")
     assert settings.substitute_paths == (("/build/linux", "/usr/src/linux"),)
