@@ -228,7 +228,7 @@ def _open_executor(command: str, options: Namespace) -> Iterator[Callable[..., F
     except ImportError as error:
         raise CapabilityError(f"{command}: --scheduler needs Dask", hint=find_install_command("farm")) from error
     try:
-        client = distributed.Client(options.scheduler, timeout=5)
+        client = distributed.Client(options.scheduler, timeout=10)
     except (OSError, ValueError, TimeoutError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CapabilityError(

@@ -42,15 +42,15 @@ def vmlinux(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def make_dumps(folder: Path, number: int) -> list[Path]:
-    """Make dumps: the demo under other names, every eighth one cut off."""
+def make_dumps(folder: Path, number: int, cut: int = 7) -> list[Path]:
+    """Make dumps: the demo under other names, one of them cut off."""
     whole = (DEMO / "demo.slice.zst").read_bytes()
     plain = zstandard.ZstdDecompressor().decompressobj().decompress(whole)
     folder.mkdir()
     paths = []
     for index in range(number):
         path = folder / f"dump-{index}.slice"
-        if index % 8 == 7:
+        if index == cut:
             # Cut so early that nothing can be read.
             path.write_bytes(plain[: 300 + index])
         else:
@@ -105,7 +105,7 @@ def test_rows_are_those_of_json(tmp_path: Path, vmlinux: Path) -> None:
 
 
 def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: Path) -> None:
-    dumps = make_dumps(tmp_path / "dumps", 8)
+    dumps = make_dumps(tmp_path / "dumps", 8, cut=3)
     words = ["batch", "-e", "tasks", "-e", "check", *map(str, dumps), str(tmp_path / "none"), "-s", str(vmlinux)]
     output = tmp_path / "out"
     done = run(*words, "-o", str(output), "--json", check=False)
@@ -113,7 +113,7 @@ def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: 
     outcomes = json.loads(done.stdout)
     assert [outcome["dump"] for outcome in outcomes] == [*map(str, dumps), str(tmp_path / "none")]
     failed = {outcome["dump"] for outcome in outcomes if outcome["error"] is not None}
-    assert failed == {str(dumps[7]), str(tmp_path / "none")}
+    assert failed == {str(dumps[3]), str(tmp_path / "none")}
     assert all("Traceback" not in (outcome["error"] or "") for outcome in outcomes)
     whole = {str(path) for path in dumps} - failed
     assert {row["dump"] for row in read_rows(output, "tasks")} == whole
@@ -123,9 +123,9 @@ def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: 
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")} == before
     # One that has changed is asked again, and so is one that failed where that is wanted.
     os.utime(dumps[0], (1, 1))
-    dumps[7].write_bytes(zstandard.ZstdDecompressor().decompressobj().decompress((DEMO / "demo.slice.zst").read_bytes()))
+    dumps[3].write_bytes(zstandard.ZstdDecompressor().decompressobj().decompress((DEMO / "demo.slice.zst").read_bytes()))
     outcomes = json.loads(run(*words, "-o", str(output), "--json", "--retry", check=False).stdout)
-    assert {outcome["dump"] for outcome in outcomes if outcome["error"] is not None} == failed - {str(dumps[7])}
+    assert {outcome["dump"] for outcome in outcomes if outcome["error"] is not None} == failed - {str(dumps[3])}
     assert len([path for path in output.rglob("*.parquet") if path not in before]) == 2
     assert len([path for path in before if path.stat().st_mtime_ns != before[path]]) == 2
 
