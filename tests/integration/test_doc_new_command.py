@@ -20,7 +20,7 @@ from kcovdbg.console.completion import find_candidates
 from kcovdbg.console.completion import find_cursor
 from kcovdbg.console.completion_index import Index
 for line in ("mo", "modes --"):
-    for entry in find_candidates(find_cursor(line), COMMANDS, Index()):
+    for entry in find_candidates(find_cursor(line), COMMANDS, Index(), {}):
         print(entry.text, entry.meta)
 """
 DRGN = "import drgn; from kcovdbg.frontends.drgn_commands import run_in_drgn; run_in_drgn(drgn.Program(), 'help modes')"
