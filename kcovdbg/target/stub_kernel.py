@@ -143,6 +143,8 @@ SYMBOLS: Final = (*DIVIDE_ERROR, *_NAMES)
 _MAX_VMCOREINFO: Final = 1 << 16
 # __START_KERNEL_map
 _IMAGE_START: Final = 0xFFFF_FFFF_8000_0000
+# Of an image from its text to linux_banner in its read-only data, as far as it is searched for one.
+_MAX_IMAGE: Final = 256 << 20
 _MAX_BANNER: Final = 512
 
 _NEEDS: Final = "the kernel needs CONFIG_VMCORE_INFO (CONFIG_CRASH_CORE before v6.9), which CONFIG_KEXEC selects"
@@ -284,8 +286,10 @@ def _find_by_tables(
             raise MismatchError("the kernel's divide error handler is not at its address")  # noqa: TRY301 (named below)
         check(offset, virtual)
     except MismatchError as error:
+        release = _search_release(virtual, handler)
+        detail = f"its release is {release}" if release is not None else str(error)
         raise MismatchError(
-            f"the vmlinux does not match the kernel at {where}: {error}", hint="give the vmlinux of the same build"
+            f"the vmlinux does not match the kernel at {where}: {detail}", hint="give the vmlinux of the same build"
         ) from None
     except ReadError as error:
         raise NotBootedError(f"could not read the kernel's memory: {error}", hint=_READ_HINT) from None
@@ -299,6 +303,26 @@ def _find_by_tables(
     if made is None:
         raise TargetError("the kernel has no VMCOREINFO", hint=_NEEDS)
     return made
+
+
+def _search_release(virtual: ReadMemory, handler: int) -> str | None:
+    """Return the release of the kernel that an address in its text leads to."""
+    start = handler - handler % X86_ALIGNMENT
+    rest = b""
+    for address in range(start, start + _MAX_IMAGE, X86_ALIGNMENT):
+        try:
+            data = rest + virtual(address, X86_ALIGNMENT)
+        except ReadError:
+            return None
+        position = data.find(BANNER)
+        while position >= 0:
+            # The text of a message that prints it has no version.
+            release = find_release(data[position : position + _MAX_BANNER])
+            if release is not None and release[:1].isdigit():
+                return release
+            position = data.find(BANNER, position + 1)
+        rest = data[-_MAX_BANNER:]
+    return None
 
 
 def _make_vmcoreinfo(

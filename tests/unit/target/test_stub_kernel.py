@@ -9,7 +9,7 @@ from kcovdbg.elf.header import make_note, parse_notes, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target import stub_kernel
 from kcovdbg.target.drgn import machines
-from kcovdbg.target.stub_kernel import read_lowcore_vmcoreinfo
+from kcovdbg.target.stub_kernel import MismatchError, read_lowcore_vmcoreinfo
 
 REGISTERS = (
     "\r\nCPU#0\r\nRAX=0000000000000000\r\nGDT=     fffffe7ae4708000 0000007f\r\nIDT=     fffffe0000000000 00000fff\r\n"
@@ -130,6 +130,29 @@ def test_another_vmlinux():
     machine, symbols, idt = make_machine(handler=LINK + OFFSET + 0x40)
     with pytest.raises(TargetError, match="vmlinux does not match"):
         find((idt, machine.root, 0), machine.read, symbols)
+
+
+def test_another_build_of_the_kernel():
+    """Another kernel's tables may be where those of the vmlinux are; the release is found in the image."""
+    machine, symbols, idt = make_machine()
+    banner = 0xFFFF_FFFF_8100_2000 + OFFSET
+    machine.map(banner & ~0x1F_FFFF, 0x6000_0000, large=True)
+    text = b"Linux version %s\0 Linux version 5.4.1 (someone)\n\0"
+    whole = bytearray(2 << 20)
+    whole[0x2000 : 0x2000 + len(text)] = text
+
+    def read(address, size):
+        if 0x6000_0000 <= address < 0x6020_0000:
+            return bytes(whole[address - 0x6000_0000 :][:size])
+        return machine.read(address, size)
+
+    def check(offset, read_image):
+        assert offset == OFFSET
+        assert read_image(banner, 13) == text[:13]
+        raise MismatchError("no")
+
+    with pytest.raises(MismatchError, match=r"5\.4\.1"):
+        find((idt, machine.root, 0), read, symbols, check)
 
 
 def test_a_kernel_without_vmcoreinfo():
