@@ -42,7 +42,7 @@ def _parts() -> Iterator[str]:
         yield f"\n## {titles[letter]}\n"
         for rule in rules:
             yield f"\n**{rule.name}** {rule.sentence}.\n\n"
-            yield f"- severity: {rule.severity.value}\n- kernels: {rule.since}\n- guaranteed by: {rule.guaranteed_by}\n"
+            yield f"- severity: {rule.severity.value}\n- kernels: {rule.kernels}\n- guaranteed by: {rule.guaranteed_by}\n"
             if rule.consequence:
                 yield f"- consequence: {rule.consequence}\n"
             if rule.detail:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
@@ -18,8 +19,7 @@ from kcovdbg.model.task import Session
 
 # A cache of more than 64 MiB is reported.
 _MUCH: Final = 64 << 20
-_REMOTE: Final = (Feature.REMOTE,)
-_SINCE: Final = "v5.5 and later"
+_remote_rule = partial(Rule, features=(Feature.REMOTE,))
 _PUT: Final = "kcov_remote_area_put(), kcov_remote_area_get()"
 
 
@@ -32,15 +32,12 @@ def _name_user(state: State, session: Session) -> str:
     return "an unknown task" if fields is None else name_task(fields)
 
 
-@Rule(
+@_remote_rule(
     "A1",
-    Severity.ERROR,
     "the lists of free areas are intact",
-    since=_SINCE,
     guaranteed_by="list_add(), list_del() under kcov_remote_lock",
     consequence="Taking or returning an area runs forever or writes into other memory; areas behind the damage are lost.",
     needs=Part.LINKS,
-    features=_REMOTE,
 )
 def _check_links(state: State) -> Iterator[Violation]:
     for link in state.area_links:
@@ -56,15 +53,12 @@ def _check_links(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_remote_rule(
     "A2",
-    Severity.ERROR,
     "a free area is a vmalloc area of its size, allocated for the purpose of its list",
-    since=_SINCE,
     guaranteed_by="kcov_remote_start(), kcov_init()",
     consequence="A section records into memory of another owner, or past the end of the area.",
     needs=Part.CACHED_AREAS | Part.VMALLOC,
-    features=_REMOTE,
 )
 def _check_memory(state: State) -> Iterator[Violation]:
     if state.vmalloc is None:
@@ -89,15 +83,12 @@ def _words(state: State, size: int) -> int:
     return state.kernel.page_align(size) // state.kernel.buffer_word
 
 
-@Rule(
+@_remote_rule(
     "A3",
-    Severity.ERROR,
     "a free area is not in use",
-    since=_SINCE,
     guaranteed_by=_PUT,
     consequence="Two sections, or a section and user space, write into the same memory.",
     needs=Part.TASKS | Part.CACHED_AREAS | Part.SAVED,
-    features=_REMOTE,
 )
 def _check_free(state: State) -> Iterator[Violation]:
     of_cpus = frozenset(state.irq_areas.values())
@@ -119,15 +110,12 @@ def _check_free(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_remote_rule(
     "A4",
-    Severity.ERROR,
     "an area is on one list once, or in use by one section",
-    since=_SINCE,
     guaranteed_by=_PUT,
     consequence="Two sections get the same area and mix their records.",
     needs=Part.TASKS | Part.OBJECTS | Part.CACHED_AREAS,
-    features=_REMOTE,
 )
 def _check_once(state: State) -> Iterator[Violation]:
     for address, count in Counter(area.address for area in state.cached_areas).items():
@@ -155,9 +143,7 @@ def _check_once(state: State) -> Iterator[Violation]:
 
 @Rule(
     "A5",
-    Severity.ERROR,
     "areas for softirqs have one size, and none is lost",
-    since="August 2026 and later",
     guaranteed_by="kcov_init()",
     consequence="Softirq sections get no area and record nothing, or write past the end of one.",
     needs=Part.TASKS | Part.CACHED_AREAS | Part.LINKS,
@@ -199,15 +185,13 @@ def _check_pool(state: State) -> Iterator[Violation]:
         )
 
 
-@Rule(
+@_remote_rule(
     "A6",
-    Severity.ADVICE,
     "free areas do not take much memory",
-    since=_SINCE,
+    severity=Severity.ADVICE,
     guaranteed_by="nothing: the cache is never trimmed",
     consequence="The memory stays allocated until the next boot.",
     needs=Part.CACHED_AREAS,
-    features=_REMOTE,
 )
 def _check_amount(state: State) -> Iterator[Violation]:
     sizes = Counter(area.size for area in state.cached_areas if area.size is not None and area.list == TASK_LIST)
@@ -223,9 +207,7 @@ def _check_amount(state: State) -> Iterator[Violation]:
 
 @Rule(
     "A7",
-    Severity.ERROR,
     "a CPU's area for softirqs is never on the list of free areas",
-    since="v5.8 to v7.2",
     guaranteed_by="kcov_remote_stop()",
     consequence="A section in a task gets a CPU's area, into which softirqs write at the same time.",
     needs=Part.CACHED_AREAS | Part.SAVED,

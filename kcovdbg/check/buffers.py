@@ -12,9 +12,9 @@ from typing import Final
 from kcovdbg.abi import record
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.kcov import name_kcov, name_task
+from kcovdbg.model.kcov import name_task
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, kcov_violation, values
 from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, Part, State
 from kcovdbg.series import table
 
@@ -30,8 +30,8 @@ def _holds_comparisons(mode: str | None) -> bool:
 
 @Rule(
     "B1",
-    Severity.WARNING,
     "a buffer's count is at most its capacity",
+    severity=Severity.WARNING,
     guaranteed_by="__sanitizer_cov_trace_pc(), kcov_move_area()",
     consequence="Nothing is recorded until user space resets the count; a reader that trusts the count reads past the buffer.",
     needs=Part.OBJECTS,
@@ -48,21 +48,19 @@ def _check_count(state: State) -> Iterator[Violation]:
         # The last mode of an object that is not enabled is unknown: more PCs than comparisons fit.
         capacity = kcov.capacity if kcov.capacity is not None else fields.size - 1
         if kcov.count > capacity:
-            yield Violation(
-                name_kcov(address),
+            yield kcov_violation(
+                address,
                 f"its buffer's count is {kcov.count:#x}, but {capacity} records fit",
                 values(count=Hex(kcov.count), capacity=capacity),
                 Certainty.LIKELY,
                 "user space can write it, and the kernel does when it takes the buffer for a free area (K10)",
-                kcovs=(address,),
             )
 
 
 @Rule(
     "B2",
-    Severity.WARNING,
     "a buffer's count of comparisons is at most its capacity",
-    since="v4.15 and later",
+    severity=Severity.WARNING,
     guaranteed_by="write_comp_data(), kcov_move_area()",
     consequence=(
         "Nothing is recorded until user space resets the count; kernels before autumn 2026 may write outside of the buffer."
@@ -83,8 +81,8 @@ def _check_comparison_count(state: State) -> Iterator[Violation]:
         wraps = end <= size
         # write_comp_data() leaves a count alone that KCOV_ENABLE found: it is the user's to reset.
         fits_pcs = kcov.count < (fields.size or 0)
-        yield Violation(
-            name_kcov(address),
+        yield kcov_violation(
+            address,
             f"its buffer's count is {kcov.count:#x}, but {kcov.capacity} comparisons fit"
             + (": kernels up to autumn 2026 write outside of the buffer then" if wraps else ""),
             values(count=Hex(kcov.count), capacity=kcov.capacity, end=Hex(end), bytes=size),
@@ -92,16 +90,13 @@ def _check_comparison_count(state: State) -> Iterator[Violation]:
             "so many PCs fit: user space may have changed the mode without resetting the count"
             if fits_pcs
             else "user space can write it; then the kernel is not at fault yet",
-            kcovs=(address,),
             severity=Severity.ERROR if wraps else None,
         )
 
 
 @Rule(
     "B3",
-    Severity.ERROR,
     "a section's count is at most the capacity of its area",
-    since="v5.5 and later",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
     consequence="When the section ends, memory behind its area may be merged into its owner's buffer.",
     needs=Part.BUFFERS,
@@ -118,7 +113,6 @@ def _check_private_count(state: State) -> Iterator[Violation]:
 
 @Rule(
     "B4",
-    Severity.ERROR,
     "records hold addresses of code",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
     consequence="The record is fake coverage: it names no function, and a fuzzer may keep an input for it.",
@@ -173,9 +167,7 @@ def _comparisons(state: State) -> Iterator[tuple[BufferContents, int, record.Com
 
 @Rule(
     "B5",
-    Severity.ERROR,
     "a comparison's type is below 8",
-    since="v4.15 and later",
     guaranteed_by="write_comp_data()",
     consequence="Readers decode the comparison with the wrong size, or refuse it.",
     needs=Part.BUFFERS,
@@ -196,9 +188,7 @@ def _check_types(state: State) -> Iterator[Violation]:
 
 @Rule(
     "B6",
-    Severity.ERROR,
     "a comparison's operands fit its size",
-    since="v4.15 and later",
     guaranteed_by="__sanitizer_cov_trace_cmp1() and others",
     consequence="A fuzzer takes hints from operands that the kernel never compared.",
     needs=Part.BUFFERS,
@@ -224,9 +214,7 @@ def _check_operands(state: State) -> Iterator[Violation]:
 
 @Rule(
     "B8",
-    Severity.ERROR,
     "the first bytes of a free area are its list entry and the size that it was allocated with",
-    since="v5.5 and later",
     guaranteed_by="kcov_remote_area_put()",
     consequence="A section takes an area of the wrong size, or follows a damaged list.",
     needs=Part.CACHED_AREAS | Part.VMALLOC,
@@ -255,7 +243,6 @@ def _check_overlay(state: State) -> Iterator[Violation]:
 
 @Rule(
     "B12",
-    Severity.ERROR,
     "a record is a coverage point of this build: a call of the sanitizer's callback ends at its address",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
     consequence="The record is fake coverage: a fuzzer may keep an input for code that it never ran.",

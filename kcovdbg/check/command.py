@@ -50,7 +50,7 @@ _RULE_COLUMNS: Final = (
     Column("rule", value=lambda rule: rule.name, meaning="name of the rule"),
     Column("severity", TEXT),
     Column("sentence", elastic=40, wraps=True, meaning="what the rule says"),
-    Column("eras", value=lambda rule: rule.since, elastic=12, priority=DETAIL, meaning="kernels that the rule applies to"),
+    Column("eras", value=lambda rule: rule.kernels, elastic=12, priority=DETAIL, meaning="kernels that the rule applies to"),
     Column("guarantee", value=lambda rule: rule.guaranteed_by, title="BY", elastic=16, priority=DETAIL + 1),
     Column("consequence", value=lambda rule: rule.consequence or None, json_only=True),
     Column("detail", value=lambda rule: rule.detail or None, json_only=True),
@@ -61,7 +61,7 @@ _EXPLAIN_COLUMNS: Final = (
     Column("severity", TEXT, title="severity"),
     Column("sentence", title="sentence", meaning="what the rule says"),
     Column("consequence", value=lambda rule: rule.consequence or None, title="consequence"),
-    Column("eras", value=lambda rule: rule.since, title="kernels", meaning="kernels that the rule applies to"),
+    Column("eras", value=lambda rule: rule.kernels, title="kernels", meaning="kernels that the rule applies to"),
     Column("guarantee", value=lambda rule: rule.guaranteed_by, title="by"),
     Column("detail", value=lambda rule: rule.detail or None, title="legal"),
     Column(

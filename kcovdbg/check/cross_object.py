@@ -8,9 +8,9 @@ from typing import Final
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.kcov import name_kcov, name_some, name_task
+from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
-from kcovdbg.model.rule import Hex, Rule, Violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, values
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.series.table import user_allocators
 
@@ -20,7 +20,6 @@ _REMOTE_ROADS: Final = (Source.REMOTE, Source.AREAS)
 
 @Rule(
     "X1",
-    Severity.ERROR,
     "an object's refcount covers the files that lead to it",
     guaranteed_by="kcov_get(), kcov_put()",
     consequence="The object is freed while a file leads to it: the next use of the file reads freed memory.",
@@ -35,18 +34,16 @@ def _check_holders(state: State) -> Iterator[Violation]:
             continue
         holders = sum(reference.kind in ("fd", "vma") and bool(reference.counts) for reference in kcov.references)
         if fields.refcount < holders:
-            yield Violation(
-                name_kcov(fields.address),
+            yield kcov_violation(
+                fields.address,
                 f"refcount is {fields.refcount}, but {holders} {what} hold it: it is used after it was freed, or will be",
                 values(refcount=fields.refcount, holders=holders),
-                kcovs=(fields.address,),
                 anybody=True,
             )
 
 
 @Rule(
     "X2",
-    Severity.ERROR,
     "every buffer that KCOV allocated belongs to an object, a section, a list or a CPU",
     guaranteed_by="kcov_put(), kcov_remote_stop()",
     consequence="The memory stays allocated until the next boot.",
@@ -98,9 +95,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
 
 @Rule(
     "X3",
-    Severity.ERROR,
     "an object is reachable by more than its handles",
-    since="v5.5 and later",
     guaranteed_by="kcov_remote_reset()",
     consequence="Nothing ever releases the object: its buffer stays allocated, and its handles fail with EEXIST for others.",
     needs=Part.OBJECTS | Part.TASKS | Part.REMOTE | Part.FILES | Part.SAVED,
@@ -112,13 +107,12 @@ def _check_forgotten(state: State) -> Iterator[Violation]:
         fields = kcov.fields
         if fields is None or set(kcov.found_by) != {"remote"} or (fields.task and fields.task in state.task_by_address):
             continue
-        yield Violation(
-            name_kcov(fields.address),
+        yield kcov_violation(
+            fields.address,
             f"only its {len(state.handles_of.get(fields.address, ()))} handles lead to it, which nobody can unregister",
             values(t=Hex(fields.task or 0), refcount=fields.refcount),
             certainty,
             reason,
-            kcovs=(fields.address,),
             remote_lock=True,
             anybody=True,
         )
@@ -126,7 +120,6 @@ def _check_forgotten(state: State) -> Iterator[Violation]:
 
 @Rule(
     "X4",
-    Severity.ERROR,
     "only one task traces itself into an object's buffer",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE)",
     consequence="Records of the tasks are mixed, and some are lost: both write the same count.",
@@ -138,18 +131,16 @@ def _check_claims(state: State) -> Iterator[Violation]:
         local = dict.fromkeys(session.task for session in sessions if session.is_local and session.task is not None)
         if kcov is not None and len(local) > 1:
             named = name_some([name_task(state.task_by_address[task]) for task in local])
-            yield Violation(
-                name_kcov(address),
+            yield kcov_violation(
+                address,
                 f"{len(local)} tasks trace themselves into its buffer: {named}",
                 values(tasks=named, t=Hex(kcov.task or 0)),
-                kcovs=(address,),
                 tasks=tuple(local),
             )
 
 
 @Rule(
     "X5",
-    Severity.ERROR,
     "a mapping shows no more than its object's buffer, and exists only once the buffer has a size",
     guaranteed_by="kcov_mmap()",
     consequence="User space reads memory that is no part of the buffer, or faults.",
@@ -170,4 +161,4 @@ def _check_mappings(state: State) -> Iterator[Violation]:
         else:
             continue
         shown = values(start=Hex(file.start), end=Hex(file.end), pgoff=file.pgoff, size=kcov.size, bytes=size)
-        yield Violation(name_kcov(file.kcov), message, shown, kcovs=(file.kcov,))
+        yield kcov_violation(file.kcov, message, shown)

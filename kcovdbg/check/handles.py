@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from kcovdbg.abi import handle as handles
@@ -17,8 +18,7 @@ from kcovdbg.model.state import Part, Source, State
 
 # The fill of freed and of red-zoned slab objects: include/linux/poison.h.
 _POISON: Final = (0x6B, 0xA5, 0x5A, 0xBB, 0xCC)
-_REMOTE: Final = (Feature.REMOTE,)
-_SINCE: Final = "v5.5 and later"
+_remote_rule = partial(Rule, features=(Feature.REMOTE,))
 
 
 def _name(handle: int) -> str:
@@ -40,15 +40,12 @@ def broken_link(about: str, what: str, link: ListLink) -> Violation:
     )
 
 
-@Rule(
+@_remote_rule(
     "R1",
-    Severity.ERROR,
     f"the chains of kcov_remote_map are intact, and an object has at most {handles.MAX_HANDLES + 1} handles",
-    since=_SINCE,
     guaranteed_by="hash_add(), hash_del() under kcov_remote_lock",
     consequence="Looking up or removing a handle runs forever or into freed memory; handles behind the damage are lost.",
     needs=Part.REMOTE | Part.LINKS,
-    features=_REMOTE,
 )
 def _check_chain(state: State) -> Iterator[Violation]:
     for link in state.hash_links:
@@ -71,15 +68,12 @@ def _check_chain(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_remote_rule(
     "R2",
-    Severity.ERROR,
     "a handle is in its hash bucket",
-    since=_SINCE,
     guaranteed_by="kcov_remote_add()",
     consequence="It is not found: sections under it record nothing, and it can be registered a second time.",
     needs=Part.REMOTE,
-    features=_REMOTE,
 )
 def _check_bucket(state: State) -> Iterator[Violation]:
     bits = max(state.buckets.bit_length() - 1, 0)
@@ -96,15 +90,12 @@ def _check_bucket(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_remote_rule(
     "R3",
-    Severity.ERROR,
     "a handle is registered once",
-    since=_SINCE,
     guaranteed_by="kcov_remote_add()",
     consequence="Only one of the objects gets the coverage.",
     needs=Part.REMOTE,
-    features=_REMOTE,
 )
 def _check_unique(state: State) -> Iterator[Violation]:
     found: dict[int, list[int]] = defaultdict(list)
@@ -121,15 +112,12 @@ def _check_unique(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_remote_rule(
     "R4",
-    Severity.ERROR,
     "a registered handle is valid: reserved bits are zero, and a common handle has an instance",
-    since=_SINCE,
     guaranteed_by="kcov_check_handle()",
     consequence="No section uses it: its owner gets no coverage under it.",
     needs=Part.REMOTE,
-    features=_REMOTE,
     detail="A USB handle may have any instance. Other trees have more subsystems: those are reported with --all only.",
 )
 def _check_valid(state: State) -> Iterator[Violation]:
@@ -153,17 +141,14 @@ def _check_valid(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_remote_rule(
     "R5",
-    Severity.ERROR,
     "a handle leads to an object that takes remote coverage for a task",
-    since=_SINCE,
     guaranteed_by="kcov_remote_reset()",
     consequence=(
         "Sections record into an object that nobody reads or that is freed; registering the handle again fails with EEXIST."
     ),
     needs=Part.REMOTE | Part.OBJECTS,
-    features=_REMOTE,
 )
 def _check_target(state: State) -> Iterator[Violation]:
     for entry in state.handles:
@@ -185,15 +170,12 @@ def _check_target(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_remote_rule(
     "R6",
-    Severity.ERROR,
     "an object has at most one common handle, and its task carries that handle",
-    since=_SINCE,
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE)",
     consequence="Background work of the task is recorded for another object, or for none.",
     needs=Part.REMOTE | Part.OBJECTS | Part.TASKS,
-    features=_REMOTE,
 )
 def _check_common(state: State) -> Iterator[Violation]:
     for address, entries in state.handles_of.items():
@@ -218,15 +200,13 @@ def _check_common(state: State) -> Iterator[Violation]:
             )
 
 
-@Rule(
+@_remote_rule(
     "R7",
-    Severity.ADVICE,
     "an object that takes remote coverage has a handle",
-    since=_SINCE,
+    severity=Severity.ADVICE,
     guaranteed_by="nothing: KCOV_REMOTE_ENABLE accepts none",
     consequence="The object collects nothing.",
     needs=Part.REMOTE | Part.OBJECTS,
-    features=_REMOTE,
 )
 def _check_reachable(state: State) -> Iterator[Violation]:
     if state.lacks(Source.REMOTE):
@@ -237,15 +217,12 @@ def _check_reachable(state: State) -> Iterator[Violation]:
             yield Violation(name_kcov(address), message, values(handles=0))
 
 
-@Rule(
+@_remote_rule(
     "R8",
-    Severity.ERROR,
     "an entry of kcov_remote_map is not freed",
-    since=_SINCE,
     guaranteed_by="kcov_remote_reset()",
     consequence="The next look-up in its bucket reads freed memory.",
     needs=Part.REMOTE,
-    features=_REMOTE,
 )
 def _check_poison(state: State) -> Iterator[Violation]:
     for entry in state.handles:

@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference, name_kcov, name_some
-from kcovdbg.model.rule import Hex, Rule, Violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, values
 from kcovdbg.model.state import Part, Source, State
 
 _MAX_REFERENCES: Final = 1 << 20
@@ -40,7 +40,6 @@ def describe_reference(reference: Reference) -> str:
 
 @Rule(
     "K1",
-    Severity.ERROR,
     "an object's refcount is the number of its open files, plus one if a task has it enabled, plus its remote sections",
     guaranteed_by="kcov_get(), kcov_put()",
     consequence="Too low: the object is freed while it is in use. Too high: object and buffer are never freed.",
@@ -77,13 +76,12 @@ def _check_references(state: State) -> Iterator[Violation]:
             )
         else:
             message = f"refcount is {fields.refcount}, but {found} references were found: it will be freed while in use"
-        yield Violation(
-            name_kcov(fields.address),
+        yield kcov_violation(
+            fields.address,
             message,
             values(refcount=fields.refcount, found=found, references=name_some(names) or "none"),
             certainty,
             reason,
-            kcovs=(fields.address,),
             anybody=True,
             most=max(1, abs(fields.refcount - found)),
         )
@@ -95,7 +93,6 @@ def _count_holders(kcov: Kcov) -> int:
 
 @Rule(
     "K2",
-    Severity.ERROR,
     "an object's mode is a mode of its kernel, and never KCOV_MODE_REMOTE",
     guaranteed_by="kcov_get_mode()",
     consequence="KCOV_ENABLE fails with EINVAL, and a task that takes the mode over records nothing.",
@@ -108,17 +105,11 @@ def _check_mode(state: State) -> Iterator[Violation]:
     never = {number for name, number in kernel.modes.items() if name.upper().endswith(("MODE_REMOTE", "MODE_INVALID"))}
     for _, fields in _objects(state):
         if fields.mode is not None and fields.mode not in kernel.mode_values - never:
-            yield Violation(
-                name_kcov(fields.address),
-                f"an object cannot be in mode {fields.mode:#x}",
-                values(mode=Hex(fields.mode)),
-                kcovs=(fields.address,),
-            )
+            yield kcov_violation(fields.address, f"an object cannot be in mode {fields.mode:#x}", values(mode=Hex(fields.mode)))
 
 
 @Rule(
     "K3",
-    Severity.ERROR,
     "an object has a size exactly when it has a mode, and a size that KCOV_INIT_TRACE accepts",
     guaranteed_by="kcov_ioctl() (KCOV_INIT_TRACE)",
     consequence="The bounds of the buffer are wrong: records are lost, or written behind it.",
@@ -135,12 +126,11 @@ def _check_size(state: State) -> Iterator[Violation]:
             message = f"size is {fields.size}, but KCOV_INIT_TRACE accepts 2 to {limit}"
         else:
             continue
-        yield Violation(name_kcov(fields.address), message, values(mode=kcov.mode, size=fields.size), kcovs=(fields.address,))
+        yield kcov_violation(fields.address, message, values(mode=kcov.mode, size=fields.size))
 
 
 @Rule(
     "K4",
-    Severity.ERROR,
     "an initialized object has a buffer: a vmalloc area for user space that is large enough for its size",
     guaranteed_by="kcov_ioctl() (KCOV_INIT_TRACE), up to v5.17 kcov_mmap()",
     consequence="Recording faults, or overwrites what is behind the buffer.",
@@ -160,12 +150,7 @@ def _check_area(state: State) -> Iterator[Violation]:
             message = f"its buffer {fields.area:#x} {problem}"
         else:
             continue
-        yield Violation(
-            name_kcov(fields.address),
-            message,
-            values(mode=kcov.mode, size=fields.size, area=Hex(fields.area)),
-            kcovs=(fields.address,),
-        )
+        yield kcov_violation(fields.address, message, values(mode=kcov.mode, size=fields.size, area=Hex(fields.area)))
 
 
 def _allocates_at_once(state: State) -> bool:
@@ -192,7 +177,6 @@ def _find_problem(state: State, start: int, size: int) -> str | None:
 
 @Rule(
     "K5",
-    Severity.ERROR,
     "an object is in a tracing mode exactly while a task has it enabled",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE), kcov_reset()",
     consequence="KCOV_ENABLE fails with EBUSY or EINVAL although no task collects.",
@@ -212,12 +196,11 @@ def _check_enabled(state: State) -> Iterator[Violation]:
             message = f"its mode is {kcov.mode}, but no task has it enabled"
         else:
             continue
-        yield Violation(name_kcov(fields.address), message, values(mode=kcov.mode, t=Hex(fields.task)), kcovs=(fields.address,))
+        yield kcov_violation(fields.address, message, values(mode=kcov.mode, t=Hex(fields.task)))
 
 
 @Rule(
     "K6",
-    Severity.ERROR,
     "the task that an object is enabled for exists",
     guaranteed_by="kcov_task_exit()",
     consequence="The object can be neither disabled nor enabled again, and its handles stay registered.",
@@ -227,21 +210,18 @@ def _check_owner(state: State) -> Iterator[Violation]:
     certainty, reason = state.doubt(Source.TASKS)
     for _, fields in _objects(state):
         if fields.task and fields.task not in state.task_by_address:
-            yield Violation(
-                name_kcov(fields.address),
+            yield kcov_violation(
+                fields.address,
                 f"it is enabled for {fields.task:#x}, which is not a task, or no longer one",
                 values(t=Hex(fields.task)),
                 certainty,
                 reason,
-                kcovs=(fields.address,),
             )
 
 
 @Rule(
     "K7",
-    Severity.ERROR,
     "an object takes remote coverage only while it is enabled, and has handles and a remote_size only then",
-    since="v5.5 and later",
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE), kcov_remote_reset()",
     consequence=(
         "Sections under its handles record for nobody, or its handles stay registered: registering them "
@@ -263,8 +243,8 @@ def _check_remote(state: State) -> Iterator[Violation]:
             message = f"{len(handles)} handles lead to it, but it takes no remote coverage"
         else:
             continue
-        yield Violation(
-            name_kcov(fields.address),
+        yield kcov_violation(
+            fields.address,
             message,
             values(
                 remote=fields.remote,
@@ -273,16 +253,14 @@ def _check_remote(state: State) -> Iterator[Violation]:
                 remote_size=fields.remote_size,
                 handles=len(handles),
             ),
-            kcovs=(fields.address,),
             remote_lock=not fields.remote and bool(handles),
         )
 
 
 @Rule(
     "K8",
-    Severity.WARNING,
     "an object's sequence is at least 1",
-    since="v5.5 and later",
+    severity=Severity.WARNING,
     guaranteed_by="kcov_open(), kcov_reset()",
     consequence="A section may take an ended session for the current one, and merge its coverage into it.",
     needs=Part.OBJECTS,
@@ -291,21 +269,19 @@ def _check_remote(state: State) -> Iterator[Violation]:
 def _check_sequence(state: State) -> Iterator[Violation]:
     for _, fields in _objects(state):
         if fields.sequence is not None and fields.sequence < 1:
-            yield Violation(
-                name_kcov(fields.address),
+            yield kcov_violation(
+                fields.address,
                 f"sequence is {fields.sequence}, but it starts at 1 and increases",
                 values(sequence=fields.sequence),
                 Certainty.LIKELY,
                 "it wraps after 2147483647 sessions",
-                kcovs=(fields.address,),
             )
 
 
 @Rule(
     "K9",
-    Severity.ADVICE,
     "areas for remote coverage have a size",
-    since="v5.5 and later",
+    severity=Severity.ADVICE,
     guaranteed_by="nothing: KCOV_REMOTE_ENABLE accepts 0",
     consequence="Sections in tasks record nothing, and the kernel warns of an allocation of no bytes.",
     needs=Part.OBJECTS,
@@ -314,17 +290,15 @@ def _check_sequence(state: State) -> Iterator[Violation]:
 def _check_remote_size(state: State) -> Iterator[Violation]:
     for _, fields in _objects(state):
         if fields.remote and fields.remote_size == 0:
-            yield Violation(
-                name_kcov(fields.address),
+            yield kcov_violation(
+                fields.address,
                 "its areas for remote coverage have no size: the coverage of task sections is lost, and the kernel warns",
                 values(remote_size=0),
-                kcovs=(fields.address,),
             )
 
 
 @Rule(
     "K10",
-    Severity.ERROR,
     "an object's buffer belongs to no other object, is on no free list, and is no CPU's area",
     guaranteed_by="vmalloc_user(), kcov_remote_area_put()",
     consequence=(
@@ -355,7 +329,6 @@ def _check_sharing(state: State) -> Iterator[Violation]:
 
 @Rule(
     "K11",
-    Severity.ERROR,
     "exactly one open file leads to an object, and every file of KCOV leads to an object",
     guaranteed_by="kcov_open(), kcov_close()",
     consequence="A file without an object crashes the kernel when it is used; an object with two files is freed too early.",
@@ -366,11 +339,8 @@ def _check_file(state: State) -> Iterator[Violation]:
         files = {reference.file for reference in kcov.references if reference.file}
         if len(files) > 1:
             named = name_some([f"{file:#x}" for file in sorted(files)])
-            yield Violation(
-                name_kcov(fields.address),
-                f"{len(files)} open files lead to it, but each open() creates an object",
-                values(files=named),
-                kcovs=(fields.address,),
+            yield kcov_violation(
+                fields.address, f"{len(files)} open files lead to it, but each open() creates an object", values(files=named)
             )
     for kcov in state.objects.values():
         if kcov.fields is None and kcov.address is not None and not state.kernel.is_kernel_pointer(kcov.address):

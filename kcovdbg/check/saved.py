@@ -10,9 +10,8 @@ from typing import Final
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.check.kcov_functions import find_kcov_function
-from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some, name_task
-from kcovdbg.model.rule import Hex, Rule, Violation, session_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, session_violation, task_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, SavedState, Session
 
@@ -120,9 +119,7 @@ def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
 
 @Rule(
     "S1",
-    Severity.ERROR,
     "a CPU's saved state is entirely empty, or has an object",
-    since="v5.8 to v7.2",
     guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
     consequence="The session that a softirq interrupted is lost, or restored in part.",
     needs=Part.SAVED | Part.CURRENT,
@@ -146,9 +143,7 @@ def _check_whole(state: State) -> Iterator[Violation]:
 
 @Rule(
     "S2",
-    Severity.ERROR,
     "a CPU's saved state is in use only while the task that runs there is in a softirq section",
-    since="v5.8 to v7.2",
     guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
     consequence="A session is restored into a task that it does not belong to, or never.",
     needs=Part.TASKS | Part.SAVED | Part.CURRENT,
@@ -169,9 +164,7 @@ def _check_on_top(state: State) -> Iterator[Violation]:
 
 @Rule(
     "S3",
-    Severity.ERROR,
     "a saved session is one that a task can have: local, a section, or an owner's mark",
-    since="v5.8 and later",
     guaranteed_by="kcov_remote_softirq_start()",
     consequence="After the softirq the task records nothing, or into the wrong buffer.",
     needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
@@ -200,19 +193,12 @@ def _check_session(state: State) -> Iterator[Violation]:
     for task in (task.fields for task in state.tasks):
         pointer = task.saved_kcov
         if pointer and not state.kernel.is_kernel_pointer(pointer):
-            yield Violation(
-                name_task(task),
-                f"its saved kcov {pointer:#x} is not a kernel address",
-                values(saved_kcov=Hex(pointer)),
-                tasks=(task.address,),
-            )
+            yield task_violation(task, f"its saved kcov {pointer:#x} is not a kernel address", values(saved_kcov=Hex(pointer)))
 
 
 @Rule(
     "S4",
-    Severity.ERROR,
     "a task's saved state is entirely empty, unless the task is in a softirq section that interrupted a session of its own",
-    since="August 2026 and later",
     guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
     consequence="The session that a softirq interrupted is lost, or restored over another one.",
     needs=Part.TASKS,
@@ -231,14 +217,12 @@ def _check_left_over(state: State) -> Iterator[Violation]:
             shown += (("kcov_softirq", "0"),)
         else:
             continue
-        yield Violation(name_task(fields), message, shown, tasks=(fields.address,))
+        yield task_violation(fields, message, shown)
 
 
 @Rule(
     "S5",
-    Severity.ERROR,
     "each CPU has an area for softirq sections of its own, and all of these have one size",
-    since="v5.8 to v7.2",
     guaranteed_by="kcov_init()",
     consequence="Softirq sections of two CPUs overwrite each other's records, or fault.",
     needs=Part.SAVED | Part.VMALLOC,
@@ -279,7 +263,6 @@ def _find_lock_owners(state: State) -> list[int]:
 
 @Rule(
     "S6",
-    Severity.ERROR,
     "the lock of a CPU's KCOV state is held only inside kcov_remote_start() and kcov_remote_stop()",
     since="v5.16 and later, where the lock has an owner",
     guaranteed_by="kcov_remote_start(), kcov_remote_stop()",

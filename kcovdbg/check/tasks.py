@@ -12,9 +12,9 @@ from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.check.saved import check_local, check_owner_mark, check_section, with_objects
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.kcov import name_kcov, name_some, name_task
+from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
-from kcovdbg.model.rule import Hex, Rule, Violation, session_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, session_violation, task_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task
 
@@ -31,7 +31,6 @@ _REMOTE: Final = (Feature.REMOTE,)
 
 @Rule(
     "T1",
-    Severity.ERROR,
     "the object that is enabled for a task is the one that the task collects into, and vice versa",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE), kcov_disable()",
     consequence=(
@@ -47,11 +46,10 @@ def _check_symmetry(state: State) -> Iterator[Violation]:
         if fields is None or task is None or fields.remote or not kcov.is_enabled:
             continue
         if not state.refers_to(task.address, fields.address):
-            yield Violation(
-                name_kcov(fields.address),
+            yield kcov_violation(
+                fields.address,
                 f"it is enabled for {name_task(task)}, which does not refer to it",
                 values(t=Hex(task.address), task_kcov=Hex(task.kcov or 0)),
-                kcovs=(fields.address,),
                 tasks=(task.address,),
             )
     for session, _, fields in (*with_objects(state, saved=False), *with_objects(state, saved=True)):
@@ -73,17 +71,11 @@ def _check_symmetry(state: State) -> Iterator[Violation]:
             )
     for task in (task.fields for task in state.tasks):
         if task.kcov and not state.kernel.is_kernel_pointer(task.kcov):
-            yield Violation(
-                name_task(task),
-                f"its kcov {task.kcov:#x} is not a kernel address",
-                values(kcov=Hex(task.kcov)),
-                tasks=(task.address,),
-            )
+            yield task_violation(task, f"its kcov {task.kcov:#x} is not a kernel address", values(kcov=Hex(task.kcov)))
 
 
 @Rule(
     "T2",
-    Severity.ERROR,
     "a task that traces itself has its object's mode, size, area and sequence",
     guaranteed_by="kcov_start()",
     consequence="Records go into another buffer, or past the end of the task's own.",
@@ -98,7 +90,6 @@ def _check_copies(state: State) -> Iterator[Violation]:
 
 @Rule(
     "T3",
-    Severity.ERROR,
     "a task without an object has mode 0, size 0 and no area",
     guaranteed_by="kcov_stop(), kcov_task_init()",
     consequence="The task records into memory that no object keeps allocated.",
@@ -119,19 +110,16 @@ def _check_rest(state: State) -> Iterator[Violation]:
         if has_self_test and fields.pid == 1 and traces_nowhere:
             continue
         mode, area = task.mode or modes.DISABLED, Hex(fields.kcov_area or 0)
-        yield Violation(
-            name_task(fields),
+        yield task_violation(
+            fields,
             f"it has no kcov, but mode {mode}, size {fields.kcov_size} and area {area}",
             values(kcov_mode=mode, kcov_size=fields.kcov_size, kcov_area=area),
-            tasks=(fields.address,),
         )
 
 
 @Rule(
     "T4",
-    Severity.ERROR,
     "the owner of a KCOV_REMOTE_ENABLE is marked as the owner, and the mark collects nothing",
-    since="v5.5 and later",
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE), kcov_remote_start(), kcov_remote_stop()",
     consequence=(
         "Remote coverage is never disabled: the handles stay registered after the owner exits, and fail with EEXIST for others."
@@ -155,15 +143,14 @@ def _check_owners(state: State) -> Iterator[Violation]:
             of_object = state.sessions_of.get(kcov.address, ())
             knows = any(session.task == task.address and not session.is_tracing for session in of_object)
         if not knows:
-            yield Violation(
-                name_kcov(kcov.address),
+            yield kcov_violation(
+                kcov.address,
                 f"{name_task(task)} registered its handles, but no longer refers to it",
                 values(
                     t=Hex(task.address),
                     task_kcov=Hex(task.kcov or 0),
                     task_kcov_remote=Hex(task.kcov_remote or 0) if own_member else "no such member",
                 ),
-                kcovs=(kcov.address,),
                 tasks=(task.address,),
             )
     if own_member:
@@ -186,18 +173,11 @@ def _check_owner_members(state: State) -> Iterator[Violation]:
             shown += values(remote=owned.remote, t=Hex(owned.task or 0))
         else:
             continue
-        yield Violation(
-            name_task(task),
-            f"its kcov_remote {pointer:#x} {problem}",
-            shown,
-            kcovs=() if owned is None else (pointer,),
-            tasks=(task.address,),
-        )
+        yield task_violation(task, f"its kcov_remote {pointer:#x} {problem}", shown, kcovs=() if owned is None else (pointer,))
 
 
 @Rule(
     "T5",
-    Severity.ERROR,
     "a task's mode is one that a task can have, and KCOV_MODE_REMOTE only marks an owner",
     guaranteed_by="kcov_start()",
     consequence="The task records nothing, or in the wrong format.",
@@ -220,11 +200,10 @@ def _check_modes(state: State) -> Iterator[Violation]:
             message = "its mode is that of the owner of a KCOV_REMOTE_ENABLE, but it owns none"
         else:
             continue
-        yield Violation(
-            name_task(fields),
+        yield task_violation(
+            fields,
             message,
             values(kcov_mode=Hex(fields.kcov_mode), kcov=Hex(fields.kcov or 0)),
-            tasks=(fields.address,),
             kcovs=(fields.kcov,) if fields.kcov else (),
         )
 
@@ -237,9 +216,7 @@ def _owns(state: State, task: Task) -> bool:
 
 @Rule(
     "T6",
-    Severity.ERROR,
     "a remote section collects into an area of its own that is large enough, and its sequence is not ahead of its object's",
-    since="v5.5 and later",
     guaranteed_by="kcov_remote_start()",
     consequence="The section's coverage is lost, written past its area, or merged into a session that it is no part of.",
     needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
@@ -254,9 +231,7 @@ def _check_sections(state: State) -> Iterator[Violation]:
 
 @Rule(
     "T7",
-    Severity.ERROR,
     "a task in a softirq section runs on a CPU, and collects into an area for softirqs",
-    since="v5.8 and later",
     guaranteed_by="kcov_remote_start(), kcov_remote_stop()",
     consequence="The interrupted session is not restored: the task loses its coverage, or records into an area for softirqs.",
     needs=Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS | Part.VMALLOC | Part.TASK_FACTS,
@@ -271,15 +246,15 @@ def _check_softirq(state: State) -> Iterator[Violation]:
         shown = values(kcov_softirq=fields.kcov_softirq, cpu=fields.cpu, kcov_area=Hex(fields.kcov_area or 0))
         if fields.kcov_softirq != 1:
             message = f"kcov_softirq is {fields.kcov_softirq:#x}"
-            yield Violation(name_task(fields), message, shown, tasks=(fields.address,))
+            yield task_violation(fields, message, shown)
             continue
         if not state.kernel.is_rt and state.running and fields.address not in state.running:
             message = "it is in a softirq section, but runs on no CPU"
-            yield Violation(name_task(fields), message, shown, tasks=(fields.address,))
+            yield task_violation(fields, message, shown)
         elif state.serving_softirq.get(fields.address) is False:
             who = "it" if state.kernel.is_rt else "its CPU"
             message = f"it is in a softirq section, but {who} serves no softirq"
-            yield Violation(name_task(fields), message, shown, tasks=(fields.address,))
+            yield task_violation(fields, message, shown)
         yield from _check_softirq_area(state, task, shown)
 
 
@@ -312,9 +287,7 @@ def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], 
 
 @Rule(
     "T8",
-    Severity.ERROR,
     "a task's handle is 0 or a common handle",
-    since="v5.5 and later",
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE)",
     consequence="Background work that the task starts is recorded for another owner, or for none.",
     needs=Part.TASKS,
@@ -324,11 +297,8 @@ def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], 
 def _check_handle(state: State) -> Iterator[Violation]:
     for task in (task.fields for task in state.tasks):
         if task.kcov_handle and not handles.is_common(task.kcov_handle):
-            yield Violation(
-                name_task(task),
-                f"its handle {task.kcov_handle:#x} is not a common handle",
-                values(kcov_handle=Hex(task.kcov_handle)),
-                tasks=(task.address,),
+            yield task_violation(
+                task, f"its handle {task.kcov_handle:#x} is not a common handle", values(kcov_handle=Hex(task.kcov_handle))
             )
 
 
@@ -343,9 +313,8 @@ def _find_marked_running(state: State) -> list[int]:
 
 @Rule(
     "T9",
-    Severity.WARNING,
     "a task is marked as switched out exactly while it is",
-    since="v4.18 and later",
+    severity=Severity.WARNING,
     guaranteed_by="kcov_prepare_switch(), kcov_finish_switch()",
     consequence="A task that is marked as switched out records nothing while it runs.",
     needs=Part.ALL_TASKS | Part.CURRENT,
@@ -375,17 +344,11 @@ def _check_switch_flag(state: State) -> Iterator[Violation]:
             message = "it is switched out, but not marked as such, so that its context switches are recorded"
         else:
             continue
-        yield Violation(
-            name_task(fields),
-            message,
-            values(kcov_mode=Hex(fields.kcov_mode or 0), on_cpu=int(bool(fields.on_cpu))),
-            tasks=(fields.address,),
-        )
+        yield task_violation(fields, message, values(kcov_mode=Hex(fields.kcov_mode or 0), on_cpu=int(bool(fields.on_cpu))))
 
 
 @Rule(
     "T10",
-    Severity.ERROR,
     "at most one object is enabled for a task; since v7.2 one by KCOV_ENABLE and one by KCOV_REMOTE_ENABLE",
     since="v4.16 and later; before, a bug",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE)",
@@ -419,7 +382,6 @@ def _check_number(state: State) -> Iterator[Violation]:
 
 @Rule(
     "T11",
-    Severity.ERROR,
     "an exiting task has no object",
     guaranteed_by="kcov_task_exit()",
     consequence="Nothing disables KCOV for it any more: the object stays enabled for a task that is freed.",
@@ -436,11 +398,10 @@ def _check_exiting(state: State) -> Iterator[Violation]:
         in_section = task.session.is_section and not state.dead.get(fields.address)
         for name, pointer in (("kcov", fields.kcov), ("kcov_remote", fields.kcov_remote)):
             if pointer and not (name == "kcov" and in_section):
-                yield Violation(
-                    name_task(fields),
+                yield task_violation(
+                    fields,
                     f"it is exiting, but still has {name} {pointer:#x}: kcov_task_exit() warned and left it",
                     values(**{name: Hex(pointer)}, flags=Hex(fields.flags or 0)),
-                    tasks=(fields.address,),
                     kcovs=(pointer,),
                 )
 
@@ -456,7 +417,6 @@ def _find_threads_in_sections(state: State) -> list[int]:
 
 @Rule(
     "T12",
-    Severity.ERROR,
     "a kernel thread collects only inside remote sections, and ends them with its work",
     guaranteed_by="kcov_remote_stop() and its callers",
     consequence="What the thread does next is recorded for the wrong work, and its next section warns and records nothing.",

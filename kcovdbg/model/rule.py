@@ -5,29 +5,39 @@
 
     @Rule(
         "R2",
-        Severity.ERROR,
         "a handle is in the hash bucket that its value selects",
-        since="v5.5",
         guaranteed_by="kcov_remote_add()",
         consequence="It is not found: sections under it record nothing, and it can be registered a second time.",
         needs=Part.REMOTE,
-        features={Feature.REMOTE},
+        features=(Feature.REMOTE,),
     )
     def _check_bucket(state: State) -> Iterator[Violation]: ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from types import ModuleType
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
-from kcovdbg.abi.generations import Generation
+from kcovdbg.abi.generations import Feature, Generation
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.kcov import name_task
+from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import BufferContents, Part, State
-from kcovdbg.model.task import Session
+from kcovdbg.model.task import Session, TaskFields
+
+# The kernels that have a feature of mainline, for readers.
+_KERNELS: Final[Mapping[str, str]] = {
+    Feature.COMPARISONS: "v4.15 and later",
+    Feature.CTXSW_FLAG: "v4.18 and later",
+    Feature.REMOTE: "v5.5 and later",
+    Feature.SOFTIRQ: "v5.8 and later",
+    Feature.SAVED_PER_CPU: "v5.8 to v7.2",
+    Feature.IRQ_AREA_PER_CPU: "v5.8 to v7.2",
+    Feature.SAVED_IN_TASK: "August 2026 and later",
+    Feature.AREA_LISTS: "August 2026 and later",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,23 @@ class Violation:
     """How many such tasks are needed to resolve it."""
     severity: Severity | None = None
     """The severity, where it differs from the rule's."""
+
+
+def kcov_violation(
+    address: int,
+    message: str,
+    shown: tuple[tuple[str, str], ...],
+    certainty: Certainty = Certainty.CERTAIN,
+    reason: str | None = None,
+    **more: Any,
+) -> Violation:
+    """Return a violation about an object, whose lock protects what disagrees."""
+    return Violation(name_kcov(address), message, shown, certainty, reason, (address,), **more)
+
+
+def task_violation(fields: TaskFields, message: str, shown: tuple[tuple[str, str], ...], **more: Any) -> Violation:
+    """Return a violation about a task, which itself changes what disagrees."""
+    return Violation(name_task(fields), message, shown, tasks=(fields.address,), **more)
 
 
 def session_violation(state: State, session: Session, message: str, shown: tuple[tuple[str, str], ...] = ()) -> Violation:
@@ -82,18 +109,18 @@ class Rule:
 
     name: str
     """``K1``; the letter stands for the group."""
-    severity: Severity
     sentence: str
     """The invariant."""
     _: KW_ONLY
+    severity: Severity = Severity.ERROR
     guaranteed_by: str
     """The kernel functions that maintain it."""
     needs: Part
     """The parts of the State that ``check`` reads."""
     consequence: str = ""
     """The consequence of a violation."""
-    since: str = "all"
-    """The kernels that keep it, for readers; ``features`` decide."""
+    since: str = ""
+    """The kernels that keep it, for readers, where these are not all that have the first of ``features``."""
     features: Collection[str] = ()
     stacks: Callable[[State], Iterable[int]] | None = None
     """Returns the tasks, ``struct task_struct *``, whose stacks ``check`` reads."""
@@ -108,6 +135,11 @@ class Rule:
     def __call__(self, check: RuleFunction) -> Rule:
         """Return the rule with its function."""
         return replace(self, check=check)
+
+    @property
+    def kernels(self) -> str:
+        """The kernels that keep it, in words."""
+        return self.since or next((_KERNELS[feature] for feature in self.features), "all")
 
     def applies(self, generation: Generation) -> bool:
         """Return whether kernels of this generation keep the rule."""

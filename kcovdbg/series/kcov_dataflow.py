@@ -20,7 +20,7 @@ from kcovdbg.abi.generations import TASK
 from kcovdbg.abi.mode import DeviceRequests, EnableRequest, Ioctl, Mode
 from kcovdbg.abi.record import Codec, Comparison, Encoding, RecordKind, Values, decode_comparison, signed_value
 from kcovdbg.model.device import DeviceSession, DeviceState
-from kcovdbg.model.finding import Certainty, Severity
+from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
@@ -266,7 +266,6 @@ _rule = partial(Rule, since="posted series of 2026 with kcov_dataflow in its own
 
 @_rule(
     "T14",
-    Severity.ERROR,
     "the object that a task traces data flow for is enabled for the task, and has the task's area and size",
     guaranteed_by="kcov_dataflow's ioctl",
     consequence="Data flow is recorded into another task's buffer, or past its end.",
@@ -287,7 +286,6 @@ def _check_dataflow(state: State) -> Iterator[Violation]:
 
 @_rule(
     "D1",
-    Severity.ERROR,
     "a remote session records data flow into an area of its own, of 2^20 words",
     guaranteed_by="kcov_df_remote_start()",
     consequence="Sections that run at once overwrite each other's records, or memory behind the area.",
@@ -311,7 +309,6 @@ def _check_remote_area(state: State) -> Iterator[Violation]:
 
 @_rule(
     "D2",
-    Severity.ERROR,
     "an object's reference count is its file, its task, and its remote sessions",
     guaranteed_by="kcov_df_put()",
     consequence="The object leaks, or is freed while it is used.",
@@ -331,7 +328,6 @@ def _check_refcount(state: State) -> Iterator[Violation]:
 
 @_rule(
     "D3",
-    Severity.ERROR,
     "an object with a remote handle is in the hash once, under that handle; one without is not in it",
     guaranteed_by="kcov_df_remote_lock",
     consequence="Sections record for an object that was freed, or not at all.",
@@ -351,7 +347,6 @@ def _check_handles(state: State) -> Iterator[Violation]:
 
 @_rule(
     "D4",
-    Severity.ERROR,
     "an object with a remote handle is not enabled for a task",
     guaranteed_by="kcov_dataflow's ioctl",
     consequence="The task and remote sections write the buffer at once.",
@@ -367,7 +362,6 @@ def _check_one_writer(state: State) -> Iterator[Violation]:
 
 @_rule(
     "D5",
-    Severity.ERROR,
     "the number of free areas is the length of their list",
     guaranteed_by="kcov_df_remote_lock",
     consequence="Areas leak, or the list is damaged.",
@@ -383,7 +377,6 @@ def _check_free_areas(state: State) -> Iterator[Violation]:
 
 @_rule(
     "D6",
-    Severity.ERROR,
     "the task that an object is enabled for traces data flow for it",
     guaranteed_by="kcov_dataflow's ioctl",
     consequence="Nothing is recorded, and nobody else can enable the object.",
@@ -404,7 +397,6 @@ def _check_enabled_task(state: State) -> Iterator[Violation]:
 
 @_rule(
     "D7",
-    Severity.ERROR,
     "every buffer and area that the device allocated belongs to an object, a section or the list of free areas",
     guaranteed_by="kcov_df_put(), kcov_df_remote_stop()",
     consequence="The memory stays allocated until the next boot.",
@@ -428,7 +420,6 @@ def _check_leaks(state: State) -> Iterator[Violation]:
 
 @_rule(
     "D8",
-    Severity.ERROR,
     "a free area is a vmalloc area of 2^20 words, is listed once, and is not in use",
     guaranteed_by="kcov_df_remote_lock",
     consequence="Two sections, or a section and another owner, write into the same memory.",

@@ -10,9 +10,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.generations import KCOV, PERCPU, TASK
 from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.abi.record import GUESS_WORDS, Codec, Encoding, RecordKind, make_encoding
-from kcovdbg.model.finding import Severity
-from kcovdbg.model.kcov import name_kcov
-from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, session_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, kcov_violation, session_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Session
 from kcovdbg.series.declaration import (
@@ -114,7 +112,6 @@ _NEEDS: Final = Part.SERIES | READ_PARTS
 
 @_rule(
     "F1",
-    Severity.ERROR,
     "records have a type in mode TRACE_PC only",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE), kcov_start()",
     consequence="Readers decode records in the wrong format.",
@@ -126,11 +123,8 @@ def _check_modes(state: State) -> Iterator[Violation]:
     for address, fields in state.kcovs.items():
         kcov = state.objects[address]
         if flags.kcovs.get(address) and (not fields.mode or (kcov.is_enabled and kcov.mode != "TRACE_PC")):
-            yield Violation(
-                name_kcov(address),
-                f"its records have a type, but its mode is {kcov.mode}",
-                values(mode=kcov.mode, kcov_ext_format=1),
-                kcovs=(address,),
+            yield kcov_violation(
+                address, f"its records have a type, but its mode is {kcov.mode}", values(mode=kcov.mode, kcov_ext_format=1)
             )
     for session in state.sessions:
         if session.is_tracing and session.mode != "TRACE_PC" and flags.of_session(state, session):
@@ -140,7 +134,6 @@ def _check_modes(state: State) -> Iterator[Violation]:
 
 @_rule(
     "F2",
-    Severity.ERROR,
     "a CPU's saved state has the flag for records with a type only while it holds a session",
     guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
     consequence="After a softirq the session goes on in the wrong format.",
@@ -161,7 +154,6 @@ def _check_saved(state: State) -> Iterator[Violation]:
 
 @_rule(
     "F3",
-    Severity.ERROR,
     "the records of a session have a type exactly if its object's have one",
     guaranteed_by="kcov_start()",
     consequence="Readers decode records in the wrong format.",
@@ -193,7 +185,6 @@ _REACH: Final = 1 << 31
 
 @_rule(
     "B9",
-    Severity.ERROR,
     "a record with a type is a block, an entry or an exit, and in code",
     guaranteed_by="__sanitizer_cov_trace_pc(), __sanitizer_cov_trace_pc_entry(), __sanitizer_cov_trace_pc_exit()",
     consequence="Readers that balance entries and exits build a wrong call tree.",

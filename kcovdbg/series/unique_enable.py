@@ -24,7 +24,7 @@ from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
-from kcovdbg.model.rule import Hex, Rule, Violation, session_violation, values
+from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, session_violation, task_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Session
 from kcovdbg.series.declaration import (
@@ -219,7 +219,6 @@ _rule = partial(
 
 @_rule(
     "U1",
-    Severity.ERROR,
     "the unique mode has a bitmap, at the start of the buffer, and no other mode has one",
     guaranteed_by="kcov_ioctl() (KCOV_UNIQUE_ENABLE), kcov_reset()",
     consequence="Edges are marked outside of the bitmap, or not at all.",
@@ -237,7 +236,6 @@ def _check_bitmap(state: State) -> Iterator[Violation]:
 
 @_rule(
     "U2",
-    Severity.ERROR,
     "bitmap and trace share the whole buffer: the trace begins where the bitmap ends",
     guaranteed_by="kcov_ioctl() (KCOV_UNIQUE_ENABLE), kcov_reset()",
     consequence="Bitmap and records overwrite each other, or room is wasted.",
@@ -261,7 +259,6 @@ def _check_split(state: State) -> Iterator[Violation]:
 
 @_rule(
     "U3",
-    Severity.ERROR,
     "a local session has its object's trace and bitmap, and a task without an object has neither",
     guaranteed_by="kcov_start(), kcov_stop()",
     consequence="The task marks edges in another buffer, or past the end of its own.",
@@ -286,18 +283,17 @@ def _check_copies(state: State) -> Iterator[Violation]:
     for fields in state.task_fields:
         left = [name for name in names if fields.kcov == 0 and getattr(found.tasks.get(fields.address), name, None)]
         if left:
-            yield Violation(
-                name_task(fields),
+            yield task_violation(
+                fields,
                 f"it has no kcov, but {' and '.join(left)}",
                 values(**{name: Hex(getattr(found.tasks[fields.address], name)) for name in left}),
-                tasks=(fields.address,),
             )
 
 
 @_rule(
     "U4",
-    Severity.WARNING,
     "a bitmap marks edges that have a number: from 1 to kcov_guard_max_index",
+    severity=Severity.WARNING,
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
     consequence="Marks name no edge: the coverage is wrong.",
 )
@@ -310,20 +306,19 @@ def _check_marks(state: State) -> Iterator[Violation]:
             message = f"its bitmap marks edge {bits.bit_length() - 1}, but {found.highest} have a number"
         else:
             continue
-        yield Violation(
-            name_kcov(address),
+        yield kcov_violation(
+            address,
             message,
             values(marked=bits.bit_count(), kcov_guard_max_index="unknown" if found.highest is None else found.highest),
             Certainty.UNSURE,
             "user space can write its buffer",
-            kcovs=(address,),
         )
 
 
 @_rule(
     "U5",
-    Severity.ADVICE,
     "for each edge that a bitmap marks there is a record",
+    severity=Severity.ADVICE,
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
     consequence="Coverage in the bitmap has no place in the order of records.",
     detail=(
@@ -336,17 +331,15 @@ def _check_recorded(state: State) -> Iterator[Violation]:
         kcov, marked = state.objects[address], bits.bit_count()
         if kcov.count is None or kcov.full or kcov.count >= marked:
             continue
-        yield Violation(
-            name_kcov(address),
+        yield kcov_violation(
+            address,
             f"its bitmap marks {marked} edges, but {kcov.count} records were kept: the others are not recorded again",
             values(marked=marked, count=kcov.count),
-            kcovs=(address,),
         )
 
 
 @_rule(
     "U6",
-    Severity.ERROR,
     "each edge has a number of its own, at most kcov_guard_max_index",
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
     consequence="Two edges share a mark: one of them is never recorded.",

@@ -23,8 +23,8 @@ from kcovdbg.abi.record import CMP, PC, Codec, RecordKind
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.kcov import KcovFields, name_kcov, name_some
-from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, values
+from kcovdbg.model.kcov import KcovFields, name_some
+from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, kcov_violation, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import BufferReader, Detection, SecondBuffer, Series, SeriesMember, SeriesState, Variant
 from kcovdbg.target.pointer import check_pointer, finish, follow_chain, read_pointer, strip_tag
@@ -192,13 +192,12 @@ class ReadMap(NamedTuple):
 
         :param is_user: whether user space can have written what is wrong.
         """
-        return Violation(
-            name_kcov(self.kcov.address),
+        return kcov_violation(
+            self.kcov.address,
             f"its {self.member} {message}",
             shown,
             Certainty.UNSURE if is_user else Certainty.CERTAIN,
             "user space can write its buffer" if is_user else None,
-            kcovs=(self.kcov.address,),
             tasks=(self.kcov.task,) if self.kcov.task else (),
             severity=Severity.WARNING if is_user else None,
         )
@@ -256,7 +255,6 @@ def _maps(state: State) -> tuple[ReadMap, ...]:
 
 @_rule(
     "M1",
-    Severity.ERROR,
     "an initialized object has both maps, with pool, memory and buffer, and the first one's buffer is the object's own",
     guaranteed_by="kcov_map_init()",
     consequence="Recording faults, or writes into a buffer that user space does not read.",
@@ -280,7 +278,6 @@ def _check_whole(state: State) -> Iterator[Violation]:
 
 @_rule(
     "M2",
-    Severity.ERROR,
     "a map's buffer and memory are as long as the object's size requires",
     guaranteed_by="kcov_map_init()",
     consequence="Entries or records are written past the end of their memory.",
@@ -305,7 +302,6 @@ def _check_room(state: State) -> Iterator[Violation]:
 
 @_rule(
     "M3",
-    Severity.ERROR,
     "a map's entries lie in its memory, each at the start of a piece of it",
     guaranteed_by="kcov_map_add()",
     consequence="Looking up a PC reads memory that is no entry: the PC is recorded again, or never.",
@@ -323,7 +319,6 @@ def _check_entries(state: State) -> Iterator[Violation]:
 
 @_rule(
     "M4",
-    Severity.ERROR,
     "every piece of its memory that a map's pool gave out is an entry of the map",
     guaranteed_by="kcov_map_add()",
     consequence="The PC of the lost piece is recorded again, and the memory is used up early.",
@@ -348,8 +343,8 @@ def _check_pool(state: State) -> Iterator[Violation]:
 
 @_rule(
     "M5",
-    Severity.WARNING,
     "a buffer of a unique mode has no more records than its map has entries",
+    severity=Severity.WARNING,
     guaranteed_by="kcov_map_add()",
     consequence="The buffer has records that the kernel did not write in this session.",
     needs=Part.SERIES,
@@ -365,8 +360,8 @@ def _check_count(state: State) -> Iterator[Violation]:
 
 @_rule(
     "M6",
-    Severity.WARNING,
     "the records of a unique mode are entries of its map, and recorded once",
+    severity=Severity.WARNING,
     guaranteed_by="kcov_map_add()",
     consequence="Coverage is counted twice, or is not the kernel's.",
     needs=Part.SERIES,

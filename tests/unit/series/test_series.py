@@ -20,9 +20,7 @@ from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.abi.record import Codec, RecordKind
 from kcovdbg.collect.requests import find_mode
 from kcovdbg.errors import UsageError
-from kcovdbg.model.finding import Severity
-from kcovdbg.model.kcov import name_task
-from kcovdbg.model.rule import Rule, Violation, values
+from kcovdbg.model.rule import Rule, task_violation, values
 from kcovdbg.model.state import Part
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Detection, Series, SeriesMember, SeriesState, Variant
@@ -164,7 +162,6 @@ TOY = _ToyCodec("toy", "toy records", has_plain_pcs=False)
 
 @Rule(
     "Y1",
-    Severity.ERROR,
     "a toy is even",
     since="never posted",
     guaranteed_by="kcov_toy()",
@@ -176,7 +173,7 @@ def check_toy(state):
     for fields in state.task_fields:
         number = state.series["toy"].get(fields.address, 0)
         if number % 2:
-            yield Violation(name_task(fields), f"its toy is {number}", values(kcov_toy=number), tasks=(fields.address,))
+            yield task_violation(fields, f"its toy is {number}", values(kcov_toy=number))
 
 
 def detect_toy(target, enumerators):
