@@ -6,88 +6,32 @@ from __future__ import annotations
 import asyncio
 import textwrap
 import time
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
-from prompt_toolkit.application import Application
-from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Point
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.keys import Keys
-from prompt_toolkit.layout import ConditionalContainer, Float, FloatContainer, HSplit, Layout, Window
-from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl, UIContent, UIControl
+from prompt_toolkit.layout import ConditionalContainer, Window
+from prompt_toolkit.layout.controls import FormattedTextControl, UIContent, UIControl
 from prompt_toolkit.layout.dimension import Dimension
-from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.output import Output
 
 from kcovdbg.buffers.trace_view import TraceView
 from kcovdbg.buffers.view_state import ViewState
-from kcovdbg.console.full_screen import fit, make_style, redraw_when_continued, style_line
+from kcovdbg.console.full_screen import fit
+from kcovdbg.console.screen_application import ScreenApplication, ScreenKey, style_line
 from kcovdbg.console.text import highlight
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.source_tree import NO_TREE, SourceText
 
-
-class ViewKey(NamedTuple):
-    """The keys of one action."""
-
-    keys: tuple[str, ...]
-    """As prompt_toolkit names them."""
-    label: str
-    """The keys' names in help."""
-    action: str
-    help: str
-    footer: str = ""
-    """The action in the footer; empty where it is not shown."""
-
-
-KEYS: Final = (
-    ViewKey(("down", "j", "enter"), "j ↓", "down", "one record down"),
-    ViewKey(("up", "k"), "k ↑", "up", "one record up"),
-    ViewKey(("pagedown", "c-f", " "), "PgDn C-f Space", "page-down", "one screen down"),
-    ViewKey(("pageup", "c-b"), "PgUp C-b", "page-up", "one screen up"),
-    ViewKey(("c-d",), "C-d", "half-down", "half a screen down"),
-    ViewKey(("c-u",), "C-u", "half-up", "half a screen up"),
-    ViewKey(("home", "g"), "g Home", "first", "the first record"),
-    ViewKey(("end", "G"), "G End", "last", "the last record"),
-    ViewKey((":",), ":", "go-to", "go to a record by its index, or to 50%"),
-    ViewKey(("]", "tab"), "] Tab", "next-difference", "the next difference", "diff"),
-    ViewKey(("[", "s-tab"), "[ S-Tab", "previous-difference", "the previous difference"),
-    ViewKey(("/",), "/", "search", "search functions, files and addresses for a regular expression", "search"),
-    ViewKey(("n",), "n", "search-next", "the next match", "next"),
-    ViewKey(("N",), "N", "search-previous", "the previous match"),
-    ViewKey(("&",), "&", "filter", "show only matches of a regular expression; an empty one shows all", "filter"),
-    ViewKey(("f",), "f", "fold", "fold equal records of two traces, or runs of one function", "fold"),
-    ViewKey(("s",), "s", "source", "show the source of the current record", "source"),
-    ViewKey(("d",), "d", "detail", "show all frames and operands of the current record", "frames"),
-    ViewKey(("i",), "i", "notes", "show all notes"),
-    ViewKey(("c-l",), "C-l", "redraw", "redraw the screen"),
-    ViewKey(("c-z",), "C-z", "suspend", "return to the shell, whose fg continues"),
-    ViewKey(("?", "f1"), "? F1", "help", "show this help", "help"),
-    ViewKey(("q", "escape", "c-c", "c-q"), "q Esc", "leave", "leave", "leave"),
-)
-
-
-def footer() -> str:
-    """Return the footer of the view."""
-    return "  ".join(f"{key.label.split()[0]} {key.footer}" for key in KEYS if key.footer)
-
-
-def help_lines() -> list[tuple[str, str]]:
-    """Return the names and actions of the keys."""
-    return [(key.label, key.help) for key in KEYS]
-
-
-# Terminals send an escape sequence at once: a key that follows Escape later is another key.
-_ESCAPE_WAIT: Final = 0.05
 # Seconds between two reads of a live buffer, and the least ratio of that pause to the time of a read.
 _RENEW_WAIT: Final = 1.0
 _RENEW_SHARE: Final = 4
 _SOURCE_SHARE: Final = 0.4
 _DETAIL_ROWS: Final = 6
+_WIDEST_NOTE: Final = 96
 
 
 class RowControl(UIControl):
@@ -180,7 +124,7 @@ class SourceControl(UIControl):
         return found
 
 
-class ViewScreen:
+class ViewScreen(ScreenApplication):
     """A view on a terminal.
 
     :param view: the view.
@@ -189,85 +133,37 @@ class ViewScreen:
     """
 
     def __init__(self, view: TraceView, *, terminal_input: Input | None = None, terminal_output: Output | None = None) -> None:
-        self.state = ViewState(view)
-        self._prompt = Buffer(multiline=False, accept_handler=self._accept)
-        self._asked: Callable[[str], None] | None = None
-        self._asked_for = ""
-        self._renews = view.renew is not None
-        self._rows = RowControl(self.state)
+        self.state: ViewState = ViewState(view)
         self._source = SourceControl(self.state)
-        self.application: Application[None] = Application(
-            layout=Layout(self._make_layout(), focused_element=self._rows),
-            key_bindings=self._make_bindings(),
-            style=make_style(),
-            full_screen=True,
-            input=terminal_input,
-            output=terminal_output,
-        )
-        self.application.ttimeoutlen = _ESCAPE_WAIT
-        self.application.after_render += self._start
+        state = self.state
+        body = [
+            Window(FormattedTextControl(lambda: style_line(state.view.heading(self.width), "class:bar")), height=1),
+            Window(RowControl(state), wrap_lines=False),
+            ConditionalContainer(
+                Window(FormattedTextControl(self._detail), height=Dimension(max=_DETAIL_ROWS + 1), style="class:gutter"),
+                Condition(lambda: state.shows_detail),
+            ),
+            ConditionalContainer(
+                Window(self._source, height=self._source_height, wrap_lines=False),
+                Condition(lambda: state.shows_source),
+            ),
+            Window(FormattedTextControl(lambda: style_line(fit((("", self._status()),), self.width))), height=1),
+        ]
 
-    def run(self, *, handle_sigint: bool = True) -> None:
-        """Show the view until the user leaves it.
+        def draw_footer(width: int) -> StyleAndTextTuples:
+            return style_line(fit((("gutter", footer()),), width))
 
-        :param handle_sigint: False inside a debugger that handles SIGINT.
-        """
-        self.application.run(handle_sigint=handle_sigint)
+        super().__init__(KEYS, "?", body, draw_footer, terminal_input, terminal_output)
 
-    def _start(self, _application: Application[None]) -> None:
-        self.application.after_render -= self._start
-        redraw_when_continued(self.application)
-        if self._renews:
-            self.application.create_background_task(self._renew())
-
-    async def _renew(self) -> None:
+    async def _work(self) -> None:
         pause = _RENEW_WAIT
-        while not self.state.ending:
+        while self.state.view.renew is not None and not self.state.ending:
             await asyncio.sleep(pause)
             started = time.monotonic()
-            # In this thread, to which the Program belongs. Keys wait for it, so it gets only a small share of the time.
+            # Keys wait for it, so it gets only a small share of the time.
             self.state.renew()
             pause = max(_RENEW_WAIT, _RENEW_SHARE * (time.monotonic() - started))
             self.application.invalidate()
-
-    @property
-    def _is_asking(self) -> bool:
-        return self._asked is not None
-
-    def _make_layout(self) -> FloatContainer:
-        state = self.state
-        asking = Condition(lambda: self._is_asking)
-        prompt = BufferControl(self._prompt, input_processors=[BeforeInput(lambda: self._asked_for)])
-
-        def width() -> int:
-            return self.application.output.get_size().columns
-
-        heading = FormattedTextControl(lambda: style_line(state.view.heading(width()), "class:bar"))
-        status = FormattedTextControl(lambda: style_line(fit((("", self._status()),), width())))
-        keys = FormattedTextControl(lambda: style_line(fit((("gutter", footer()),), width())))
-        body = HSplit(
-            [
-                Window(heading, height=1),
-                Window(self._rows, wrap_lines=False),
-                ConditionalContainer(
-                    Window(FormattedTextControl(self._detail), height=Dimension(max=_DETAIL_ROWS + 1), style="class:gutter"),
-                    Condition(lambda: state.shows_detail),
-                ),
-                ConditionalContainer(
-                    Window(self._source, height=self._source_height, wrap_lines=False),
-                    Condition(lambda: state.shows_source),
-                ),
-                Window(status, height=1),
-                ConditionalContainer(Window(prompt, height=1), asking),
-                ConditionalContainer(Window(keys, height=1), ~asking),
-            ]
-        )
-        help_window = Window(
-            FormattedTextControl(self._help), style="class:help", dont_extend_width=True, dont_extend_height=True
-        )
-        return FloatContainer(
-            body, [Float(ConditionalContainer(help_window, Condition(lambda: state.shows_help or state.shows_notes)))]
-        )
 
     def _source_height(self) -> Dimension:
         available = max(int(self.application.output.get_size().rows * _SOURCE_SHARE), 3)
@@ -276,122 +172,85 @@ class ViewScreen:
     def _detail(self) -> StyleAndTextTuples:
         row = self.state.current()
         lines = [] if row is None else self.state.view.detail(row)
-        width = self.application.output.get_size().columns
         found: StyleAndTextTuples = []
         for number, line in enumerate(lines[:_DETAIL_ROWS]):
             found += [("", "\n")] if number else []
-            found += style_line(fit(line, width))
+            found += style_line(fit(line, self.width))
         return found
 
-    def _help(self) -> StyleAndTextTuples:
-        size = self.application.output.get_size()
-        if self.state.shows_notes:
-            notes = self.state.view.remarks or ("no notes",)
-            wrapped = [line for note in notes for line in textwrap.wrap(note, max(min(size.columns, 100) - 4, 10))]
-            return [("", "\n".join(f" {line} " for line in wrapped[: max(size.rows - 1, 1)]))]
-        lines = help_lines()
-        widest = max(len(label) for label, _ in lines)
-        room = max(size.columns - 4, 10)
-        texts = [fit((("", f" {label:<{widest}}  {text} "),), min(room, 80)) for label, text in lines[: max(size.rows - 1, 1)]]
-        return [("", "\n".join("".join(text for _, text in line) for line in texts))]
+    def notes(self, width: int) -> Iterable[str]:
+        """Yield all notes."""
+        for note in self.state.view.remarks or ("no notes",):
+            yield from textwrap.wrap(note, min(width, _WIDEST_NOTE))
 
     def _status(self) -> str:
-        state = self.state
-        if state.message:
-            return f"{state.position()}  {state.message}"
-        remarks = state.view.remarks
-        return (
-            f"{state.position()}  {remarks[0]}{f' (i: all {len(remarks)} notes)' if len(remarks) > 1 else ''}"
-            if remarks
-            else state.position()
-        )
+        state, remarks = self.state, self.state.view.remarks
+        more = f" (i: all {len(remarks)} notes)" if len(remarks) > 1 else ""
+        return f"{state.position()}  {state.message or ''.join((*remarks[:1], more))}".rstrip()
 
-    # Keys.
 
-    def _make_bindings(self) -> KeyBindings:
-        bindings = KeyBindings()
-        moving = Condition(lambda: not self._is_asking)
-        actions = self._actions()
-        for key in KEYS:
-            for name in key.keys:
-                bindings.add(name, filter=moving, eager=name == "escape")(self._binding(actions[key.action]))
+KEYS: Final = (
+    ScreenKey(("down", "j", "enter"), "j ↓", "one record down", lambda screen: screen.state.move(1)),
+    ScreenKey(("up", "k"), "k ↑", "one record up", lambda screen: screen.state.move(-1)),
+    ScreenKey(("pagedown", "c-f", " "), "PgDn C-f Space", "one screen down", lambda screen: screen.state.page(1)),
+    ScreenKey(("pageup", "c-b"), "PgUp C-b", "one screen up", lambda screen: screen.state.page(-1)),
+    ScreenKey(("c-d",), "C-d", "half a screen down", lambda screen: screen.state.page(0.5)),
+    ScreenKey(("c-u",), "C-u", "half a screen up", lambda screen: screen.state.page(-0.5)),
+    ScreenKey(("home", "g"), "g Home", "the first record", lambda screen: screen.state.go_to(0)),
+    ScreenKey(("end", "G"), "G End", "the last record", lambda screen: screen.state.go_to(len(screen.state.rows) - 1)),
+    ScreenKey(
+        (":",),
+        ":",
+        "go to a record by its index, or to 50%",
+        lambda screen: screen.ask(":", screen.state.go_to_record),
+    ),
+    ScreenKey(("]", "tab"), "] Tab", "the next difference", lambda screen: screen.state.next_difference(), "diff"),
+    ScreenKey(
+        ("[", "s-tab"),
+        "[ S-Tab",
+        "the previous difference",
+        lambda screen: screen.state.next_difference(backwards=True),
+    ),
+    ScreenKey(
+        ("/",),
+        "/",
+        "search functions, files and addresses for a regular expression",
+        lambda screen: screen.ask("/", screen.state.search),
+        "search",
+    ),
+    ScreenKey(("n",), "n", "the next match", lambda screen: screen.state.search_on(), "next"),
+    ScreenKey(("N",), "N", "the previous match", lambda screen: screen.state.search_on(backwards=True)),
+    ScreenKey(
+        ("&",),
+        "&",
+        "show only matches of a regular expression; an empty one shows all",
+        lambda screen: screen.ask("&", screen.state.set_filter),
+        "filter",
+    ),
+    ScreenKey(
+        ("f",),
+        "f",
+        "fold equal records of two traces, or runs of one function",
+        lambda screen: screen.state.toggle_fold(),
+        "fold",
+    ),
+    ScreenKey(("s",), "s", "show the source of the current record", lambda screen: screen.state.toggle_source(), "source"),
+    ScreenKey(
+        ("d",), "d", "show all frames and operands of the current record", lambda screen: screen.state.toggle_detail(), "frames"
+    ),
+    ScreenKey(("i",), "i", "show all notes", lambda screen: screen.pop_up(screen.notes)),
+    ScreenKey(("c-l",), "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()),
+    ScreenKey(
+        ("c-z",), "C-z", "return to the shell, whose fg continues", lambda screen: screen.application.suspend_to_background()
+    ),
+    ScreenKey(("?", "f1"), "? F1", "show this help", lambda screen: screen.pop_up(screen.help_lines), "help"),
+    ScreenKey(("q", "escape", "c-c", "c-q"), "q Esc", "leave", lambda screen: screen.application.exit(), "leave"),
+)
 
-        @bindings.add("escape", filter=~moving, eager=True)
-        @bindings.add("c-c", filter=~moving)
-        @bindings.add("c-g", filter=~moving)
-        def _(_event: KeyPressEvent) -> None:
-            self._stop_asking()
 
-        @bindings.add("backspace", filter=~moving & Condition(lambda: not self._prompt.text))
-        def _(_event: KeyPressEvent) -> None:
-            self._stop_asking()
-
-        def name_help() -> None:
-            self.state.message = "? lists the keys"
-
-        bindings.add(Keys.Any, filter=moving)(self._binding(name_help))
-
-        return bindings
-
-    def _binding(self, action: Callable[[], None]) -> Callable[[KeyPressEvent], None]:
-        def run(_event: KeyPressEvent) -> None:
-            if self.state.shows_help or self.state.shows_notes:
-                # Any key closes help and notes, and does nothing else.
-                self.state.shows_help = self.state.shows_notes = False
-                return
-            action()
-
-        return run
-
-    def _actions(self) -> dict[str, Callable[[], None]]:
-        state = self.state
-        return {
-            "down": lambda: state.move(1),
-            "up": lambda: state.move(-1),
-            "page-down": lambda: state.page(1),
-            "page-up": lambda: state.page(-1),
-            "half-down": lambda: state.page(0.5),
-            "half-up": lambda: state.page(-0.5),
-            "first": lambda: state.go_to(0),
-            "last": lambda: state.go_to(len(state.rows) - 1),
-            "go-to": lambda: self._ask(":", state.go_to_record),
-            "next-difference": state.next_difference,
-            "previous-difference": lambda: state.next_difference(backwards=True),
-            "search": lambda: self._ask("/", state.search),
-            "search-next": state.search_on,
-            "search-previous": lambda: state.search_on(backwards=True),
-            "filter": lambda: self._ask("&", state.set_filter),
-            "fold": state.toggle_fold,
-            "source": self._toggle("shows_source"),
-            "detail": self._toggle("shows_detail"),
-            "redraw": lambda: self.application.renderer.clear(),
-            "suspend": lambda: self.application.suspend_to_background(),
-            "help": self._toggle("shows_help"),
-            "notes": self._toggle("shows_notes"),
-            "leave": lambda: self.application.exit(),
-        }
-
-    def _toggle(self, attribute: str) -> Callable[[], None]:
-        def toggle() -> None:
-            setattr(self.state, attribute, not getattr(self.state, attribute))
-
-        return toggle
-
-    def _ask(self, sign: str, answer: Callable[[str], None]) -> None:
-        self._prompt.reset()
-        self._asked, self._asked_for = answer, sign
-        self.application.layout.focus(self._prompt)
-
-    def _accept(self, buffer: Buffer) -> bool:
-        answer, text = self._asked, buffer.text
-        self._stop_asking()
-        if answer is not None:
-            answer(text)
-        return False
-
-    def _stop_asking(self) -> None:
-        self._asked = None
-        self.application.layout.focus(self._rows)
+def footer() -> str:
+    """Return the footer of the view."""
+    return "  ".join(f"{key.label.split()[0]} {key.footer}" for key in KEYS if key.footer)
 
 
 def show_view(view: TraceView) -> None:

@@ -37,8 +37,6 @@ class ViewState:
         self.message = ""
         self.shows_source = False
         self.shows_detail = False
-        self.shows_help = False
-        self.shows_notes = False
         self.is_folded = False
         self.filter = ""
         self.looks = 1
@@ -115,6 +113,14 @@ class ViewState:
         return self._differences[1:]
 
     # Looking at one row.
+
+    def toggle_source(self) -> None:
+        """Show the source of the current record, or hide it."""
+        self.shows_source = not self.shows_source
+
+    def toggle_detail(self) -> None:
+        """Show all of the current record, or hide it."""
+        self.shows_detail = not self.shows_detail
 
     def current(self) -> ViewRow | None:
         """Return the row under the cursor."""

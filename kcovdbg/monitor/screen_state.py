@@ -69,10 +69,7 @@ class MonitorState:
         self.source = source
         self.tab = Tab.TASKS
         self.filter = ""
-        self.is_asking = False
-        """Whether keys go to the filter."""
         self.is_frozen = False
-        self.shows_help = False
         self.message = ""
         self.top = 0
         self.cursor = 0
@@ -283,7 +280,7 @@ class MonitorState:
             line.append(("error", f"{self.source.problem}  "))
         elif sample is not None and sample.state == "stopped":
             line.append(("warning", "the machine is stopped: nothing changes  "))
-        if self.filter and not self.is_asking:
+        if self.filter:
             line.append(("key", f"filter '{self.filter}': {len(self.rows)} rows  "))
         if self.message:
             line.append(("", f"{self.message}  "))

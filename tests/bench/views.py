@@ -9,6 +9,7 @@ import resource
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Size
@@ -48,7 +49,7 @@ class _Blank(UIControl):
         return UIContent(lambda _number: [("", text)], line_count=height or 1)
 
 
-def _frames(application: Application[None], move: Callable[[int], None], count: int) -> float:
+def _frames(application: Application[Any], move: Callable[[int], None], count: int) -> float:
     """Draw frames, and return the shortest of their times in seconds: what a quiet machine would need."""
     times: list[float] = []
 

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A process in a pseudo-terminal: its screen and its keys."""
+"""Screens and keys: of a process in a pseudo-terminal, and of a full-screen application in memory."""
 
+import asyncio
 import os
 import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pyte
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output.vt100 import Vt100_Output
 
 ROOT = Path(__file__).parent.parent.parent
 _ASKS_FOR_CURSOR = re.compile(rb"\x1b\[6n")
@@ -123,3 +129,57 @@ class Sink:
         return True
 
     encoding = "utf-8"
+
+
+# Seconds until what was typed is on the screen; prompt_toolkit waits for the rest of an escape sequence.
+_STEP, _SHORT_STEP = 0.1, 0.04
+
+
+class KeyTerminal:
+    """Types keys into a full-screen application and reads its screen.
+
+    :param make: makes it; takes ``terminal_input`` and ``terminal_output``.
+    """
+
+    def __init__(self, make, columns=80, rows=24):
+        self._make, self._size = make, Size(rows, columns)
+        self.sink: Any = Sink(columns, rows)
+        self.result = None
+
+    def run(self, *steps):
+        """Run the application: each step is text to type, or a function to call; return the screen after each."""
+        return asyncio.run(self._run(steps))
+
+    async def _run(self, steps):
+        frames = []
+        with create_pipe_input() as keys:
+            output = Vt100_Output(self.sink, lambda: self._size, term="xterm", enable_cpr=False)
+            with create_app_session(input=keys, output=output):
+                self.shown = self._make(terminal_input=keys, terminal_output=output)
+                application = self.shown.application
+                running = asyncio.ensure_future(application.run_async(handle_sigint=False))
+                await asyncio.sleep(_STEP)
+                for step in steps:
+                    drawn = application.render_counter
+                    if callable(step):
+                        step()
+                        application.invalidate()
+                    else:
+                        keys.send_text(step)
+                    for _ in range(200):
+                        # A busy machine may take long to answer.
+                        if running.done() or application.render_counter > drawn:
+                            break
+                        await asyncio.sleep(0.01)
+                    await asyncio.sleep(_STEP if callable(step) or "\x1b" in step or "N" in step else _SHORT_STEP)
+                    frames.append(list(self.sink.screen.display))
+                if not running.done():
+                    self.shown.popup = None
+                    keys.send_text("q")
+                self.result = await asyncio.wait_for(running, 5)
+        return frames
+
+    def resize(self, columns, rows):
+        self._size = Size(rows, columns)
+        self.sink.screen.resize(rows, columns)
+        self.shown.application._on_resize()

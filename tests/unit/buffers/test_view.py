@@ -1,66 +1,22 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The full-screen view in a terminal that exists in memory only: what is on the screen after some keys."""
 
-import asyncio
 import random
+from functools import partial
 
 import pytest
-from prompt_toolkit.application import create_app_session
-from prompt_toolkit.data_structures import Size
-from prompt_toolkit.input import create_pipe_input
-from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.buffers.trace_view import TracePane, TraceView
-from kcovdbg.buffers.view_screen import KEYS, ViewScreen, footer, help_lines
+from kcovdbg.buffers.view_screen import KEYS, ViewScreen, footer
 from kcovdbg.buffers.view_state import ViewState
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.symbols.source_tree import SourceTree
-from tests.support.screen import Sink
+from tests.support.screen import KeyTerminal
 from tests.support.traces import CountingWords, make_buffer, names, pc
 
 
-class Terminal:
-    """Types keys into a view and reads its screen."""
-
-    def __init__(self, view, columns=80, rows=24):
-        self.view, self.columns, self.rows = view, columns, rows
-        self.sink = Sink(columns, rows)
-        self.frames = []
-
-    def run(self, *steps):
-        """Run the view: each step is text to type, or a function to call with the screen."""
-
-        async def main():
-            with create_pipe_input() as keys:
-                output = Vt100_Output(self.sink, lambda: Size(self.rows, self.columns), term="xterm", enable_cpr=False)
-                with create_app_session(input=keys, output=output):
-                    self.shown = ViewScreen(self.view, terminal_input=keys, terminal_output=output)
-                    task = asyncio.ensure_future(self.shown.application.run_async(handle_sigint=False))
-                    await self._settle()
-                    for step in steps:
-                        if callable(step):
-                            step(self)
-                            self.shown.application.invalidate()
-                        else:
-                            keys.send_text(step)
-                        await self._settle()
-                        self.frames.append(list(self.sink.screen.display))
-                    if not task.done():
-                        keys.send_text("q")
-                    await asyncio.wait_for(task, 5)
-
-        asyncio.run(main())
-        return self.frames
-
-    async def _settle(self):
-        for _ in range(4):
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.06)
-
-    def resize(self, columns, rows):
-        self.columns, self.rows = columns, rows
-        self.sink.screen.resize(rows, columns)
-        self.shown.application._on_resize()
+def show(view, *size, **options):
+    return KeyTerminal(partial(ViewScreen, view), *size, **options)
 
 
 def make_trace(count, seed=1):
@@ -87,7 +43,7 @@ def text(frame):
 
 def test_first_screen():
     view = single()
-    (frame,) = Terminal(view).run("k")
+    (frame,) = show(view).run("k")
     first = view.left.record(0).pc
     assert frame[0].startswith("41, 1000 records")
     assert frame[1].split()[0] == "0"
@@ -118,7 +74,7 @@ def test_first_screen():
     ],
 )
 def test_moving(keys, row):
-    terminal = Terminal(single())
+    terminal = show(single())
     (frame,) = terminal.run(keys)
     state = terminal.shown.state
     assert state.row == row
@@ -130,7 +86,7 @@ def test_moving(keys, row):
 def test_search_goes_around():
     words = make_trace(1000)
     words[700] = pc(77)
-    terminal = Terminal(TraceView(TracePane(make_buffer(words), names())))
+    terminal = show(TraceView(TracePane(make_buffer(words), names())))
     frames = terminal.run("/FN_77\r", "/fn_77\r", "n", "N", "/fn_[\r", "/nothing_like_it\r")
     assert "FN_77'" in text(frames[0])
     assert "701/1000" in text(frames[1])
@@ -144,7 +100,7 @@ def test_search_goes_around():
 def test_search_by_address_and_file():
     words = make_trace(300)
     words[250] = pc(990, 3)
-    terminal = Terminal(TraceView(TracePane(make_buffer(words), names())))
+    terminal = show(TraceView(TracePane(make_buffer(words), names())))
     frames = terminal.run(f"/{words[250]:x}\r", "g/file_99\\.c\r")
     assert all("251/300" in text(frame) for frame in frames)
 
@@ -154,7 +110,7 @@ def test_search_by_address_and_file():
 def test_both_spellings_of_an_address_are_found_and_shown(spelling, offset):
     words = make_trace(300)
     words[250] = pc(990, 3)
-    terminal = Terminal(TraceView(TracePane(make_buffer(words, kaslr_offset=0x1200000), names())), columns=100)
+    terminal = show(TraceView(TracePane(make_buffer(words, kaslr_offset=0x1200000), names())), columns=100)
     (frame,) = terminal.run(f"/{spelling.format(words[250] + offset).replace('0X', '0x')}\r")
     assert "251/300" in frame[-2]
     assert f"{words[250]:#x}" in frame[-2]
@@ -165,20 +121,20 @@ def test_differences_are_numbered():
     left = make_trace(400)
     right = [*left[:100], *(pc(80, point) for point in range(5)), *left[100:200], *left[210:]]
     for by_index, total in ((False, 2), (True, 1)):
-        frames = Terminal(two(left, right, by_index=by_index), columns=100).run("]", "f", "G", "[")
+        frames = show(two(left, right, by_index=by_index), columns=100).run("]", "f", "G", "[")
         assert f"1 of {total}" in frames[0][-2]
         assert f"{total} of {total}" in frames[3][-2]
-    (frame,) = Terminal(two(right[100:], left[100:]), columns=100).run("G[[")
+    (frame,) = show(two(right[100:], left[100:]), columns=100).run("G[[")
     assert "1 of 2" in frame[-2]
 
 
 def test_differences_and_equal_rows_have_four_colors():
     left = make_trace(60)
     right = [*left[:10], pc(90), *left[10:20], *left[21:30], pc(91), *left[31:]]
-    terminal = Terminal(two(left, right), columns=100, rows=40)
+    terminal = show(two(left, right), columns=100, rows=40)
     colors = {}
 
-    def look(terminal):
+    def look():
         screen = terminal.sink.screen
         for number, line in enumerate(screen.display[2:-2], 2):
             cells = [screen.buffer[number][column] for column in range(100)]
@@ -193,14 +149,14 @@ def test_differences_and_equal_rows_have_four_colors():
 def test_narrow_titles_keep_the_number_of_records():
     trace = make_trace(300)
     buffers = [make_buffer(trace, pid=41, comm="syz-executor", kcov=0xFFFF888003A51C00, mode="TRACE_PC") for _ in range(2)]
-    (frame,) = Terminal(TraceView(*(TracePane(buffer, names()) for buffer in buffers)), columns=80).run("j")
+    (frame,) = show(TraceView(*(TracePane(buffer, names()) for buffer in buffers)), columns=80).run("j")
     assert frame[0].count("300") == 2
-    (frame,) = Terminal(TraceView(TracePane(buffers[0], names())), columns=120).run("j")
+    (frame,) = show(TraceView(TracePane(buffers[0], names())), columns=120).run("j")
     assert "0xffff888003a51c00" in frame[0]
 
 
 def test_a_missing_source_takes_the_rows_of_its_message():
-    terminal = Terminal(TraceView(TracePane(make_buffer(make_trace(300)), names())), rows=40)
+    terminal = show(TraceView(TracePane(make_buffer(make_trace(300)), names())), rows=40)
     frames = terminal.run("s")
     assert "--source-dir" in frames[0][-3]
     assert len([line for line in frames[0] if "fn_" in line]) >= 35
@@ -209,7 +165,7 @@ def test_a_missing_source_takes_the_rows_of_its_message():
 def test_two_traces_are_aligned():
     left = make_trace(400)
     right = [*left[:100], *(pc(80, point) for point in range(5)), *left[100:200], *left[210:]]
-    terminal = Terminal(two(left, right), columns=100)
+    terminal = show(two(left, right), columns=100)
     frames = terminal.run("]", "]", "]", "[", "[")
     for frame, expected in zip(frames, (100, 205, 205, 100, 100), strict=True):
         assert f"{expected + 1}/405" in frame[-2]
@@ -224,7 +180,7 @@ def test_two_traces_are_aligned():
 def test_rows_of_both_sides_belong_together():
     left = make_trace(200)
     right = [*left[:50], pc(90), *left[50:]]
-    terminal = Terminal(two(left, right), columns=120)
+    terminal = show(two(left, right), columns=120)
     (frame,) = terminal.run(":120\r")
     rows = [line.split("│") for line in frame[1:-2] if "│" in line]
     assert rows
@@ -238,7 +194,7 @@ def test_by_index():
     left = make_trace(300)
     right = list(left)
     right[33], right[150:153] = pc(60), [pc(61)] * 3
-    terminal = Terminal(two(left, right[:290], by_index=True))
+    terminal = show(two(left, right[:290], by_index=True))
     frames = terminal.run("]", "]", "]", "]", "[", "[")
     expected = (33, 150, 290, 290, 150, 33)
     assert [frame[-2].split()[0] for frame in frames] == [f"{row + 1}/300" for row in expected]
@@ -247,7 +203,7 @@ def test_by_index():
 def test_fold_and_filter():
     left = make_trace(2000)
     right = [*left[:1000], pc(88), *left[1000:]]
-    terminal = Terminal(two(left, right), columns=100)
+    terminal = show(two(left, right), columns=100)
     frames = terminal.run("]", "f", "f", "&helper_3\r", "&\r")
     assert "1001/2001" in text(frames[0])
     assert "997 equal records from 0 and 0" in text(frames[1])
@@ -261,7 +217,7 @@ def test_fold_and_filter():
 
 def test_runs_of_a_function_are_folded():
     words = [pc(1, point) for point in range(8)] * 4 + [pc(2)] * 10 + [pc(3)]
-    terminal = Terminal(TraceView(TracePane(make_buffer(words), names())))
+    terminal = show(TraceView(TracePane(make_buffer(words), names())))
     (frame,) = terminal.run("f")
     assert "1/3" in frame[-2]
     assert ["×32" in frame[1], "×10" in frame[2], "×" in frame[3]] == [True, True, False]
@@ -272,7 +228,7 @@ def test_source_follows_the_cursor(tmp_path):
     path.parent.mkdir()
     path.write_text("".join(f"int line_{number};\n" for number in range(1, 200)))
     buffer = make_buffer([pc(1, 0), pc(1, 1), pc(25, 0)])
-    terminal = Terminal(TraceView(TracePane(buffer, names()), sources=[SourceTree([tmp_path])]))
+    terminal = show(TraceView(TracePane(buffer, names()), sources=[SourceTree([tmp_path])]))
     frames = terminal.run("s", "j", "j", "s")
     assert "dir/file_0.c:100" in text(frames[0])
     assert "100 int line_100;" in text(frames[0])
@@ -282,21 +238,21 @@ def test_source_follows_the_cursor(tmp_path):
 
 
 def test_detail_help_and_unknown_keys():
-    terminal = Terminal(TraceView(TracePane(make_buffer([pc(1, 2)], kaslr_offset=0x1000), names())))
+    terminal = show(TraceView(TracePane(make_buffer([pc(1, 2)], kaslr_offset=0x1000), names())))
     frames = terminal.run("d", "d", "?", "j", "z")
     assert "← fn_1" in text(frames[0])
     assert f"{pc(1, 2) + 0x1000:#x}" in text(frames[0])
     help_text = text(frames[2])
-    for label, what in help_lines():
-        assert label.split()[0] in help_text
-        assert what.split()[0] in help_text
+    for key in KEYS:
+        assert key.label.split()[0] in help_text
+        assert key.help.split()[0] in help_text
     assert "regular expression" not in text(frames[3])
     assert "? lists the keys" in text(frames[4])
 
 
 def test_resize():
-    terminal = Terminal(single())
-    frames = terminal.run("G", lambda t: t.resize(60, 12), lambda t: t.resize(120, 40))
+    terminal = show(single())
+    frames = terminal.run("G", lambda: terminal.resize(60, 12), lambda: terminal.resize(120, 40))
     for frame, (columns, rows) in zip(frames, ((80, 24), (60, 12), (120, 40)), strict=True):
         assert len(frame) == rows
         assert len(frame[0]) == columns
@@ -306,7 +262,7 @@ def test_resize():
 
 @pytest.mark.parametrize("leave", ["q", "\x1b", "\x03"])
 def test_leaving(leave):
-    assert Terminal(single(5)).run(leave)
+    assert show(single(5)).run(leave)
 
 
 @pytest.mark.parametrize("sides", [1, 2])
@@ -335,7 +291,7 @@ def test_what_is_hostile_is_escaped():
     from kcovdbg.records.pc_names import LocationCache
 
     view = TraceView(TracePane(make_buffer([pc(1)], comm="x\x1b]0;y\x07", pid=3), LocationCache(locate)))
-    terminal = Terminal(view)
+    terminal = show(view)
     (frame,) = terminal.run("k")
     assert "evil\\x1b[2J\\x0a" in text(frame)
     assert "\x1b[2J" not in terminal.sink.raw.replace("\x1b[2J", "", 1)
@@ -344,10 +300,10 @@ def test_what_is_hostile_is_escaped():
 def test_empty_and_damaged_buffers():
     from kcovdbg.model.buffer import Gap
 
-    (frame,) = Terminal(TraceView(TracePane(make_buffer([]), names()))).run("jGg]nfds")
+    (frame,) = show(TraceView(TracePane(make_buffer([]), names()))).run("jGg]nfds")
     assert "0 records" in text(frame)
     buffer = make_buffer([pc(1), 0, 1 << 63, 7, pc(2)], gaps=(Gap(3, 1),), remarks=("1 of 5 records can't be read",))
-    (frame,) = Terminal(TraceView(TracePane(buffer, names()))).run("k")
+    (frame,) = show(TraceView(TracePane(buffer, names()))).run("k")
     assert "no address" in frame[2]
     assert "no kernel text" in frame[3]
     assert "page is missing" in frame[4]
@@ -410,6 +366,6 @@ def test_the_screen_follows_by_itself(monkeypatch):
         made.renew = make
         return made
 
-    terminal = Terminal(make())
-    terminal.run("G", *[lambda _screen: None] * 20, "q")
+    terminal = show(make())
+    terminal.run("G", *[lambda: None] * 20, "q")
     assert terminal.shown.state.looks > 1

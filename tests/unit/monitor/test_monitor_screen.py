@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The monitor's screen in a terminal that exists in memory only, its sources, and its recordings."""
 
-import asyncio
 import contextlib
 import json
+from functools import partial
 
 import pytest
-from prompt_toolkit.application import create_app_session
-from prompt_toolkit.data_structures import Size
-from prompt_toolkit.input import create_pipe_input
-from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.errors import GoneError, KcovdbgError, TargetError
 from kcovdbg.model.state import State
@@ -24,11 +20,9 @@ from kcovdbg.monitor.screen_state import MonitorState
 from kcovdbg.monitor.summary import handles_text, short_number
 from tests.support.clock import Clock
 from tests.support.samples import OTHER, USB, kcov, owner, sample, section, task
-from tests.support.screen import Sink
+from tests.support.screen import KeyTerminal
 from tests.support.state import make_task
 
-# Seconds until what was typed is on the screen; prompt_toolkit waits for the rest of an escape sequence.
-_STEP, _SHORT_STEP = 0.1, 0.04
 CALLS = ("read(3, 0x7f0000001000, 512)", "close(3)")
 
 
@@ -69,50 +63,8 @@ class FakeSampler:
         return answer
 
 
-class Terminal:
-    """Types keys into a monitor and reads its screen."""
-
-    def __init__(self, state, columns=80, rows=24):
-        self.state, self.columns, self.rows = state, columns, rows
-        self.sink = Sink(columns, rows)
-        self.result = None
-
-    def run(self, *steps):
-        frames = []
-
-        async def main():
-            with create_pipe_input() as keys:
-                output = Vt100_Output(self.sink, lambda: Size(self.rows, self.columns), term="xterm", enable_cpr=False)
-                with create_app_session(input=keys, output=output):
-                    self.shown = MonitorScreen(self.state, terminal_input=keys, terminal_output=output)
-                    running = asyncio.ensure_future(self.shown.application.run_async(handle_sigint=False))
-                    await asyncio.sleep(_STEP)
-                    for step in steps:
-                        drawn = self.shown.application.render_counter
-                        if callable(step):
-                            step(self)
-                            self.shown.application.invalidate()
-                        else:
-                            keys.send_text(step)
-                        for _ in range(200):
-                            # A busy machine may take long to answer.
-                            if running.done() or self.shown.application.render_counter > drawn:
-                                break
-                            await asyncio.sleep(0.01)
-                        await asyncio.sleep(_STEP if callable(step) or "\x1b" in step or "N" in step else _SHORT_STEP)
-                        frames.append(list(self.sink.screen.display))
-                    if not running.done():
-                        self.state.shows_help = False
-                        keys.send_text("q")
-                    self.result = await asyncio.wait_for(running, 5)
-
-        asyncio.run(main())
-        return frames
-
-    def resize(self, columns, rows):
-        self.columns, self.rows = columns, rows
-        self.sink.screen.resize(rows, columns)
-        self.shown.application._on_resize()
+def show(state, *size):
+    return KeyTerminal(partial(MonitorScreen, state), *size)
 
 
 def paused(count=40, at=0):
@@ -129,7 +81,7 @@ def text(frame):
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (100, 30), (132, 50), (40, 10), (20, 5)])
 def test_screens_of_all_sizes(columns, rows):
-    (frame,) = Terminal(paused(at=10), columns, rows).run("N")
+    (frame,) = show(paused(at=10), columns, rows).run("N")
     assert len(frame) == rows
     assert "kcovdbg monitor" in frame[0]
     if columns >= 80:
@@ -155,9 +107,9 @@ def test_screens_of_all_sizes(columns, rows):
     ],
 )
 def test_sorting(keys, column, inverted):
-    terminal = Terminal(paused(at=9))
+    terminal = show(paused(at=9))
     (frame,) = terminal.run(keys)
-    state = terminal.state
+    state = terminal.shown.state
     assert (state.sort_column.heading, state.sort.inverted) == (column, inverted)
     orders = [state.sort_column.reader()(row.item) for row in state.rows]
     known = [order for order in orders if order is not None]
@@ -167,7 +119,7 @@ def test_sorting(keys, column, inverted):
 
 
 def test_filter():
-    terminal = Terminal(paused(at=9))
+    terminal = show(paused(at=9))
     frames = terminal.run("/", "IDL", "\r", "\x1b", "\x1bOS", "zzz", "\x7f\x7f\x7f", "\x7f")
     assert "Filter:" in frames[0][-1]
     assert "idle" in text(frames[1])
@@ -176,18 +128,17 @@ def test_filter():
     assert "syz-executor" in text(frames[3])
     assert "Filter:" in frames[4][-1]
     assert "nothing matches 'zzz'" in text(frames[5])
-    assert terminal.state.filter == ""
-    assert not terminal.state.is_asking
+    assert terminal.shown.state.filter == ""
 
 
 def test_lists():
-    terminal = Terminal(paused(at=39))
+    terminal = show(paused(at=39))
     frames = terminal.run("\t", "\t", "\t", "\t", "\x1b[Z")
     assert "usb:1" in text(frames[0])
     assert "HANDLES" in text(frames[1])
     assert "- kcov 0xffff888003a51d00" in text(frames[2])
     assert "SYSCALL" in text(frames[3])
-    assert terminal.state.tab is Tab.EVENTS
+    assert terminal.shown.state.tab is Tab.EVENTS
 
 
 def test_the_cursor_stays_with_its_row():
@@ -202,7 +153,7 @@ def test_the_cursor_stays_with_its_row():
 def test_moving():
     tasks = [task(pid, pid=pid) for pid in range(1, 101)]
     state = MonitorState(PlaybackSource((sample(0, *tasks),)))
-    terminal = Terminal(state)
+    terminal = show(state)
     for keys, cursor in (("G", 99), ("g", 0), ("jjk", 1), ("\x1b[6~", None), ("\x1b[F", 99), ("\x1b[H", 0)):
         (frame,) = terminal.run(keys)
         if cursor is not None:
@@ -211,7 +162,7 @@ def test_moving():
 
 
 def test_help_names_every_key_and_any_key_closes_it():
-    terminal = Terminal(paused())
+    terminal = show(paused())
     frames = terminal.run("?", ">", "\x1bOP", ">", "x")
     assert "F1 lists the keys" in text(frames[4])
     for key in (*KEYS, *PLAYBACK_KEYS):
@@ -221,12 +172,12 @@ def test_help_names_every_key_and_any_key_closes_it():
     assert "show this help" in text(frames[2])
     assert "show this help" not in text(frames[3])
     # The key that closed help did nothing else.
-    assert terminal.state.sort.key == "rate"
+    assert terminal.shown.state.sort.key == "rate"
 
 
 def test_resize():
-    terminal = Terminal(paused(at=9))
-    frames = terminal.run("N", lambda shown: shown.resize(120, 40), lambda shown: shown.resize(60, 12))
+    terminal = show(paused(at=9))
+    frames = terminal.run("N", lambda: terminal.resize(120, 40), lambda: terminal.resize(60, 12))
     assert "RECORDS" not in text(frames[0])
     assert "RECORDS" in text(frames[1])
     assert len(frames[2]) == 12
@@ -234,9 +185,9 @@ def test_resize():
 
 
 def test_playback_seeks_and_stops_at_its_ends():
-    terminal = Terminal(paused(at=4))
+    terminal = show(paused(at=4))
     (frame,) = terminal.run("]")
-    source = terminal.state.playback
+    source = terminal.shown.state.playback
     assert source.index == 5
     assert "look 6/40" in text(frame)
     for keys, index in (("[[", 3), ("$", 39), ("]", 39), ("0", 0), ("[", 0), ("\x1b[C", 10), ("\x1b[D", 0)):
@@ -251,7 +202,7 @@ def test_playback_seeks_and_stops_at_its_ends():
 def test_playback_goes_on_by_itself_and_pauses():
     state = MonitorState(PlaybackSource(tuple(sequence(40))))
     state.playback.speed = 64
-    terminal = Terminal(state)
+    terminal = show(state)
     terminal.run("N", "N", "N")
     played = state.playback.index
     assert played > 0
@@ -288,7 +239,7 @@ def live(*answers, interval=0.01, share=1.0, **values):
 def test_live_screen_advances():
     samples = list(sequence(6))
     source = live(*samples)
-    terminal = Terminal(MonitorState(source))
+    terminal = show(MonitorState(source))
     frames = terminal.run("N", "N", "N")
     assert source.activity.looks > 3
     assert "limit 100%" in text(frames[-1])
@@ -296,16 +247,16 @@ def test_live_screen_advances():
 
 def test_frozen_screen_reads_nothing_unless_it_records(tmp_path):
     source = live(*sequence(3))
-    terminal = Terminal(MonitorState(source))
+    terminal = show(MonitorState(source))
     terminal.run(" ")
     looks = source._sampler.looks
     terminal.run("N", "N")
     assert source._sampler.looks == looks
     with open_recording(str(tmp_path / "a.jsonl")) as writer:
         source = live(*sequence(3), writer=writer)
-        terminal = Terminal(MonitorState(source))
+        terminal = show(MonitorState(source))
         frames = terminal.run(" ", "N", "N")
-        shown = terminal.state.activity.looks
+        shown = terminal.shown.state.activity.looks
         assert source.activity.looks > shown
         assert "FROZEN" in frames[-1][0]
         assert "REC" in frames[-1][0]
@@ -319,7 +270,7 @@ def end(_seconds):
 def test_a_machine_that_ends_stays_on_the_screen(let_run):
     first, *_ = sequence(1)
     source = live(first, GoneError("QEMU guest at /run/qmp"), let_run=let_run)
-    terminal = Terminal(MonitorState(source))
+    terminal = show(MonitorState(source))
     frames = terminal.run("N", "N", "\t", "q")
     assert "GONE" in frames[1][0]
     assert "is gone" in text(frames[1])
@@ -331,7 +282,7 @@ def test_a_machine_that_ends_stays_on_the_screen(let_run):
 def test_a_look_that_fails_is_named_and_repeated():
     first, second = sequence(2)
     source = live(first, TargetError("could not read"), second)
-    terminal = Terminal(MonitorState(source))
+    terminal = show(MonitorState(source))
     frames = terminal.run("N")
     assert "could not read" in text(frames[0])
     source._started = 0
@@ -348,18 +299,18 @@ def test_errors_of_the_recording_end_the_screen():
     source = live(*sequence(2))
     source._writer = Full()
     with pytest.raises(OSError, match="No space left"):
-        Terminal(MonitorState(source)).run("N", "N")
+        show(MonitorState(source)).run("N", "N")
 
 
 def test_enter_names_the_buffer_to_view():
     first, *_ = sequence(2)
     state = MonitorState(live(first, interval=60))
     state.set_filter("41")
-    terminal = Terminal(state)
+    terminal = show(state)
     terminal.run("g\r")
     assert terminal.result == "41"
     # A recording has none.
-    terminal = Terminal(paused())
+    terminal = show(paused())
     frames = terminal.run("\r")
     assert "no buffers to view" in text(frames[0])
 
@@ -367,7 +318,7 @@ def test_enter_names_the_buffer_to_view():
 def test_names_from_the_kernel_are_escaped():
     evil = task(1, comm="evil\x1b[2J\u202e\n", syscall="x\x1b]0;y\x07")
     state = MonitorState(live(sample(0, evil, objects=(kcov()._replace(comm="\x1b[31m"),)), interval=60))
-    terminal = Terminal(state, 140, 30)
+    terminal = show(state, 140, 30)
     terminal.run("\t", "\t", "\t")
     assert "\x1b[2J\u202e" not in terminal.sink.raw
     assert "\x1b]0;y" not in terminal.sink.raw
@@ -408,7 +359,7 @@ def test_a_machine_that_is_stopped_for_each_look_runs_between_them():
         return len(runs) < 5
 
     source = live(first, second, let_run=let_run)
-    terminal = Terminal(MonitorState(source))
+    terminal = show(MonitorState(source))
     # Also while the screen is frozen.
     frames = terminal.run(" ", "N", "N", " ", "N")
     assert len(runs) == 5
