@@ -137,15 +137,7 @@ def find_packing(start: bytes) -> Packing | None:
 _PIECE: Final = 1024
 
 
-class UnpackedData(NamedTuple):
-    """The contents of a file."""
-
-    data: bytes
-    packing: str | None
-    """The program that compressed them; None where the file is not compressed."""
-
-
-def unpack_data(path: object, data: bytes) -> UnpackedData:
+def unpack_data(path: object, data: bytes) -> bytes:
     """Return the contents of a file, decompressed if they are compressed with gzip, xz or zstd.
 
     :param path: of the file, for errors.
@@ -153,7 +145,7 @@ def unpack_data(path: object, data: bytes) -> UnpackedData:
     """
     packing = find_packing(data)
     if packing is None:
-        return UnpackedData(data, None)
+        return data
     limit = find_limit(TRACE_SIZE)
     try:
         unpacked = _unpack(packing, data, limit)
@@ -163,7 +155,7 @@ def unpack_data(path: object, data: bytes) -> UnpackedData:
         raise KcovdbgError(f"{path}: {packing.program} data is damaged: {error}", hint="copy it again") from None
     if unpacked is None:
         raise over_limit(TRACE_SIZE, f"{path} unpacked")
-    return UnpackedData(unpacked, packing.program)
+    return unpacked
 
 
 def _unpack(packing: Packing, data: bytes, limit: int) -> bytes | None:

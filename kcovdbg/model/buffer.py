@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,41 +16,6 @@ class Gap(NamedTuple):
     first: int
     """Index of the first incomplete record."""
     length: int
-
-
-class WordReading(NamedTuple):
-    """How some words of a file of PCs were read."""
-
-    convention: str
-    """Their meaning: a :class:`~kcovdbg.records.pc_convention.Convention`."""
-    records: int
-    kaslr_offset: int = 0
-    """The KASLR offset that they included; where it is negative, it was subtracted twice."""
-    module: str | None = None
-    """The module that they are in, of words that were moved."""
-    shift: int = 0
-    """How far these were too low, in bytes."""
-
-
-class FileFacts(NamedTuple):
-    """Findings about a file of PCs that has no side file."""
-
-    format: str
-    """A :class:`~kcovdbg.records.pc_file.PcFormat`."""
-    packing: tuple[str, ...] = ()
-    """The compressions and the encoding that it is in, from the outside."""
-    skipped: int = 0
-    """Lines without an address."""
-    readings: tuple[WordReading, ...] = ()
-    """How the words were read, the one of most words first; none where the points of the kernel are unknown."""
-    share: float | None = None
-    """The share of records that are coverage points; None where that is unknown."""
-    damaged: Sequence[int] = ()
-    """Indexes of records that are no points, however they are read."""
-    unjudged: int = 0
-    """Records in code whose points are unknown."""
-    restored: int = 0
-    """Records whose upper half was cut off."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +55,6 @@ class Buffer:
     """Ascending, with whole records between them."""
     remarks: tuple[str, ...] = ()
     """Notes for the reader, each a line: clamped, full, being written, missing pages."""
-    facts: FileFacts | None = None
-    """Of a file without a side file."""
     edges: Buffer | None = field(default=None, repr=False)
     """The second buffer of an object that writes both at once."""
 

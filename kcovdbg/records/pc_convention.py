@@ -20,7 +20,6 @@ from itertools import filterfalse
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.model.buffer import WordReading
 from kcovdbg.model.location import KIND_BITS, KIND_MASK
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import make_numbering
@@ -46,13 +45,26 @@ class Convention(str, Enum):
 
     def text(self, call_length: int) -> str:
         """Return what such PCs are, in the plural."""
-        twice = f"calls minus {call_length}: the call was subtracted twice"
         return {
             "raw": "return addresses of coverage points",
             "call": "calls of coverage points",
             "minus1": "return addresses minus 1",
-            "twice": twice,
+            "twice": f"calls minus {call_length}: the call was subtracted twice",
         }[self.value]
+
+
+class WordReading(NamedTuple):
+    """How some words of a file of PCs were read."""
+
+    convention: Convention
+    """Their meaning."""
+    records: int
+    kaslr_offset: int = 0
+    """The KASLR offset that they included; where it is negative, it was subtracted twice."""
+    module: str | None = None
+    """The module that they are in, of words that were moved."""
+    shift: int = 0
+    """How far these were too low, in bytes."""
 
 
 class PointSet:
@@ -394,7 +406,7 @@ class _Search:
 
     def _finish_one(self, way: _Way) -> PcReading:
         """Return the words, which are all points in one way."""
-        reading = WordReading(way.convention.value, len(self.words), way.kaslr_offset)
+        reading = WordReading(way.convention, len(self.words), way.kaslr_offset)
         return PcReading(_add(self.words, way.correction), (reading,), restored=self.restored)
 
     def _finish(self, chosen: list[tuple[_Way, array[int]]], rest: array[int]) -> PcReading:
@@ -406,7 +418,7 @@ class _Search:
         ways.append((main.correction, unjudged))
         words = self._correct([(correction, indexes) for correction, indexes in ways if len(indexes)])
         readings = [
-            WordReading(way.convention.value, self._records(indexes), way.kaslr_offset, way.module, way.shift)
+            WordReading(way.convention, self._records(indexes), way.kaslr_offset, way.module, way.shift)
             for way, indexes in chosen
         ]
         return PcReading(

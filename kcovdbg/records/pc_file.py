@@ -50,14 +50,6 @@ class PcFormat(str, Enum):
     """DynamoRIO's log of blocks, as text or binary."""
 
 
-class SkippedLine(NamedTuple):
-    """A line without an address."""
-
-    number: int
-    """Counted from 1."""
-    text: str
-
-
 class ModuleBase(NamedTuple):
     """A module that the addresses of a file count from."""
 
@@ -75,8 +67,6 @@ class PcFile(NamedTuple):
     """The plain contents."""
     words: array[int]
     """In order; none for :attr:`PcFormat.BINARY`, whose records need not be PCs."""
-    packing: tuple[str, ...] = ()
-    """The compressions and the encoding that it was in, from the outside: ``gzip``, ``utf-16``."""
     word_size: int = 8
     """Bytes of a word of a binary file."""
     big_endian: bool = sys.byteorder == "big"
@@ -84,9 +74,8 @@ class PcFile(NamedTuple):
     """Of the records of a binary file with a count."""
     skipped: int = 0
     """Lines without an address."""
-    first_skipped: SkippedLine | None = None
-    count_line: int | None = None
-    """The number of addresses that follow, according to the first line."""
+    first_skipped: tuple[int, str] | None = None
+    """The number of the first of them, counted from 1, and its text."""
     modules: tuple[ModuleBase, ...] = ()
     """The base of offsets, for formats that have them."""
     module_of: array[int] = array("I")
@@ -202,19 +191,15 @@ def read_pc_file(path: object, data: bytes, wanted: PcFormat | None = None, code
     :raises NotATraceError: when it is not such a list.
     :raises KcovdbgError: when it is compressed and damaged, or too large.
     """
-    unpacked = unpack_data(path, data)
-    packing: tuple[str, ...] = () if unpacked.packing is None else (unpacked.packing,)
-    text, encoding = _decode_text(unpacked.data)
+    data = unpack_data(path, data)
+    text = _decode_text(data)
 
     def is_address(value: int) -> bool:
         return _is_upper(value, 64) or _is_upper(value, 32) or code[0] <= value < code[1]
 
     if text is None:
-        found = _read_binary(path, unpacked.data, wanted, code)
-    else:
-        packing += () if encoding is None else (encoding,)
-        found = _read_text(path, text, wanted, is_address)
-    return found._replace(packing=packing)
+        return _read_binary(path, data, wanted, code)
+    return _read_text(path, text, wanted, is_address)
 
 
 def _is_upper(value: int, bits: int) -> bool:
@@ -222,8 +207,8 @@ def _is_upper(value: int, bits: int) -> bool:
     return 1 << bits - 1 <= value < (1 << bits) - _ERRORS
 
 
-def _decode_text(data: bytes) -> tuple[bytes | None, str | None]:
-    """Return text as UTF-8 without a byte order mark, and the encoding that it was in, if that is another; None for no text."""
+def _decode_text(data: bytes) -> bytes | None:
+    """Return text as UTF-8 without a byte order mark; None for no text."""
     start = data[:_START]
     order = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(start[:2])
     if order is None and len(start) >= 4:
@@ -234,10 +219,9 @@ def _decode_text(data: bytes) -> tuple[bytes | None, str | None]:
             order = "utf-16-be"
     if order is not None:
         # The same bytes may be words: a count of 65,279 looks like a byte order mark.
-        decoded = data.decode(order, "replace").removeprefix("\ufeff").encode("utf-8", "replace")
-        return (decoded, "utf-16") if _is_text(decoded[:_START]) else (None, None)
+        data = data.decode(order, "replace").encode("utf-8", "replace")
     data = data.removeprefix(b"\xef\xbb\xbf")
-    return (data, None) if _is_text(data[:_START]) else (None, None)
+    return data if _is_text(data[:_START]) else None
 
 
 def _is_text(start: bytes) -> bool:
@@ -288,7 +272,7 @@ class _Lines:
     def __init__(self, is_address: AddressTest) -> None:
         self.words = array("Q")
         self.skipped = 0
-        self.first: SkippedLine | None = None
+        self.first: tuple[int, str] | None = None
         self.lines = 0
         self._is_address = is_address
 
@@ -301,7 +285,7 @@ class _Lines:
         else:
             self.skipped += 1
             if self.first is None:
-                self.first = SkippedLine(number, line.strip()[:_QUOTED].decode("utf-8", "replace"))
+                self.first = number, line.strip()[:_QUOTED].decode("utf-8", "replace")
         return len(found)
 
     def make_file(self, path: object, kind: PcFormat, data: bytes, **more: Any) -> PcFile:
@@ -310,7 +294,7 @@ class _Lines:
         :raises NotATraceError: when too few lines have an address.
         """
         if self.first is not None and self.lines - self.skipped < _LEAST * self.lines:
-            detail = f"line {self.first.number} has no address: '{self.first.text}'"
+            detail = "line {} has no address: '{}'".format(*self.first)
             raise NotATraceError(path, "text", detail=detail, hint=_HEX_HINT)
         return PcFile(kind, data, self.words, skipped=self.skipped, first_skipped=self.first, **more)
 
@@ -360,11 +344,9 @@ def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address
         lines.skipped -= 1
         lines.lines -= 1
         lines.first = lines.first if lines.skipped else None
-    else:
-        count_line = None
     is_text = is_loose or wanted is PcFormat.TEXT
     kind = PcFormat.TEXT if is_text else PcFormat.DECIMAL if is_decimal * 2 > len(lines.words) else PcFormat.HEX
-    return lines.make_file(path, kind, data, count_line=count_line)
+    return lines.make_file(path, kind, data)
 
 
 def _is_list(line: bytes) -> bool:
@@ -374,16 +356,16 @@ def _is_list(line: bytes) -> bool:
 def _read_hexadecimal(data: bytes) -> PcFile | None:
     """Read hexadecimal numbers alone, many at a time; None where there is anything else."""
     tokens = data.translate(_BLANK_MARKS).split()
-    count_line = None
     if len(tokens) > 1 and tokens[0].isdigit() and int(tokens[0]) == len(tokens) - 1:
-        count_line = int(tokens.pop(0))
+        # The number of those that follow.
+        del tokens[0]
     try:
         words = array("Q", map(int, tokens, repeat(16)))
     except (ValueError, OverflowError):
         return None
     if words and min(words) < _HALF:
         return None
-    return PcFile(PcFormat.HEX, data, words, count_line=count_line)
+    return PcFile(PcFormat.HEX, data, words)
 
 
 def _find_column(start: bytes) -> int | None:
@@ -509,14 +491,6 @@ _TEXT_READERS: Final[tuple[tuple[PcFormat, Callable[[bytes, bytes], bool], Calla
 """Formats of text but numbers in lines: how the start of a file, or all of it, shows the format, and what reads it."""
 
 
-class _Candidate(NamedTuple):
-    """A way to read binary words."""
-
-    share: float
-    """Share of the words that are addresses."""
-    found: PcFile
-
-
 # Words of the largest buffer.
 _LARGEST: Final = 1 << 31
 # Words that decide.
@@ -541,30 +515,31 @@ def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float
     return max(inside, most) / len(sample)
 
 
-def _try_words(data: bytes, word_size: int, big_endian: bool, code: tuple[int, int]) -> _Candidate:
+def _try_words(data: bytes, word_size: int, big_endian: bool, code: tuple[int, int]) -> tuple[float, PcFile]:
+    """Return which share of binary words are addresses when they are read in one way, and the file read so."""
     encoding = make_encoding(PC, word_size, big_endian)
     words = decode_words(data, encoding)
     first = words[0] if words else 0
     found = PcFile(PcFormat.BINARY, data, array("Q"), word_size=word_size, big_endian=big_endian)
     if not words:
-        return _Candidate(0.0, found)
+        return 0.0, found
     # Half of all 32-bit numbers are in the upper half.
     is_enough = len(words) >= 4 or word_size == 8
     if _share(words[:1], word_size, code):
         if not is_enough:
-            return _Candidate(0.0, found)
-        return _Candidate(_share(words, word_size, code), found._replace(format=PcFormat.WORDS, words=words))
+            return 0.0, found
+        return _share(words, word_size, code), found._replace(format=PcFormat.WORDS, words=words)
     records = words[1:]
     if word_size == 8 and first <= _LARGEST:
         for low, high in ((_HALF, WORD_MASK), code):
             codec = guess_codec(records[:64], first, low, high, table.guessable_codecs()) if high else None
             if codec not in (None, PC):
-                return _Candidate(1.0, found._replace(codec=codec))
+                return 1.0, found._replace(codec=codec)
     if first > len(records) and not (is_enough and len(records) > 1):
-        return _Candidate(0.0, found)
+        return 0.0, found
     if not first and not any(records[:_SAMPLE]):
-        return _Candidate(1.0, found)
-    return _Candidate(_share(records[:first] if first else records, word_size, code), found)
+        return 1.0, found
+    return _share(records[:first] if first else records, word_size, code), found
 
 
 def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple[int, int]) -> PcFile:
@@ -584,9 +559,9 @@ def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple
     is_big = sys.byteorder == "big"
     tried = [_try_words(data, size, big, code) for size in (8, 4) for big in (is_big, not is_big)]
     if wanted is not None:
-        tried = [one._replace(found=_force(one.found, wanted)) for one in tried]
-    best = max(tried, key=lambda one: (one.share, one.found.format is PcFormat.BINARY))
-    if best.share < _LEAST and wanted is None:
+        tried = [(share, _force(found, wanted)) for share, found in tried]
+    share, best = max(tried, key=lambda one: (one[0], one[1].format is PcFormat.BINARY))
+    if share < _LEAST and wanted is None:
         what = "binary data" if len(data) >= 8 else f"{len(data)} bytes of binary data"
         raise NotATraceError(
             path,
@@ -594,7 +569,7 @@ def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple
             detail="fewer than half of its words can be addresses of a kernel",
             hint="--format binary, or words where there is no count, reads it nevertheless",
         )
-    return best.found
+    return best
 
 
 def _force(found: PcFile, wanted: PcFormat) -> PcFile:

@@ -13,9 +13,9 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.buffer import Buffer, FileFacts, WordReading
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule
-from kcovdbg.records.pc_convention import Convention, PcReading, PointSet, find_convention
+from kcovdbg.records.pc_convention import Convention, PcReading, PointSet, WordReading, find_convention
 from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, read_pc_file
 
 AUTO: Final = "auto"
@@ -72,7 +72,7 @@ def read_pc_list(name: str, data: bytes, kernel: TraceKernel | None, options: Re
 
 
 def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
-    """Return the addresses in a file as a buffer.
+    """Return the addresses in a file as a buffer of 64-bit words.
 
     :raises KcovdbgError: when it is unknown where a module is that offsets count from.
     """
@@ -83,18 +83,12 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
         words = array("Q", words)
     remarks: list[str] = []
     if found.skipped:
-        first = found.first_skipped
-        where = "" if first is None else f"; line {first.number}: '{first.text}'"
+        where = "" if found.first_skipped is None else "; line {}: '{}'".format(*found.first_skipped)
         remarks.append(f"{found.skipped} {'lines' if found.skipped > 1 else 'line'} without an address skipped{where}")
     if found.lists_all_points:
         remarks.append("its points are all those of the functions that it lists, covered or not")
     encoding = record.make_encoding(PC, 8, found.big_endian)
-    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks), facts=make_facts(found))
-
-
-def make_facts(found: PcFile) -> FileFacts:
-    """Return what is known of a file by its format."""
-    return FileFacts(found.format.value, found.packing, found.skipped)
+    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks))
 
 
 def _add_bases(name: str, found: PcFile, kernel: TraceKernel | None) -> array[int]:
@@ -119,8 +113,7 @@ def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOption
     :param call_length: of a call of a callback, in bytes; 0 if unknown.
     :raises KcovdbgError: when they cannot be of this kernel, or the convention that the user names needs the length of a call.
     """
-    facts = buffer.facts
-    if buffer.encoding.codec != PC or facts is None or not buffer.words:
+    if buffer.encoding.codec != PC or not buffer.words:
         return buffer
     offset = options.kaslr_offset
     if options.pc != AUTO:
@@ -156,30 +149,16 @@ def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOption
         reading._replace(kaslr_offset=reading.kaslr_offset + (offset or 0)) if not reading.module else reading
         for reading in found.readings
     )
-    facts = facts._replace(
-        readings=readings,
-        share=found.share,
-        damaged=found.damaged,
-        unjudged=found.unjudged,
-        restored=found.restored,
-    )
     remarks = tuple(_find_remarks(found, readings, kernel.kaslr_offset, call_length, is_quiet=is_buffer))
-    if found.words is not buffer.words and buffer.words.typecode != "Q":
-        # A word of a 32-bit kernel may stay one.
-        same = all(word < 1 << 32 for word in found.words)
-        words = array("I", found.words) if same else found.words
-        encoding = buffer.encoding if same else record.make_encoding(PC, 8, buffer.encoding.big_endian)
-        return replace(buffer, words=words, encoding=encoding, remarks=(*remarks, *buffer.remarks), facts=facts)
-    return replace(buffer, words=found.words, remarks=(*remarks, *buffer.remarks), facts=facts)
+    encoding = record.make_encoding(PC, 8, buffer.encoding.big_endian)
+    return replace(buffer, words=found.words, encoding=encoding, remarks=(*remarks, *buffer.remarks))
 
 
 def _apply(buffer: Buffer, convention: Convention, offset: int, call_length: int) -> Buffer:
     """Return a buffer read as the user says."""
     if convention is Convention.CALL and not call_length:
         raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
-    buffer = _shift(buffer, convention.correction(call_length) - offset)
-    reading = WordReading(convention.value, buffer.count, offset)
-    return replace(buffer, facts=buffer.facts and buffer.facts._replace(readings=(reading,)))
+    return _shift(buffer, convention.correction(call_length) - offset)
 
 
 def _shift(buffer: Buffer, correction: int) -> Buffer:
@@ -234,7 +213,7 @@ def restored_remark(count: int) -> str:
 
 
 def _is_as_recorded(reading: WordReading) -> bool:
-    return reading.convention == Convention.RAW.value and not reading.kaslr_offset
+    return reading.convention is Convention.RAW and not reading.kaslr_offset
 
 
 def _name_conventions(readings: Sequence[WordReading], share: float, kaslr_offset: int, call_length: int) -> str:
@@ -249,7 +228,7 @@ def _name_conventions(readings: Sequence[WordReading], share: float, kaslr_offse
 
 
 def _name_convention(reading: WordReading, kaslr_offset: int, call_length: int) -> str:
-    text = Convention(reading.convention).text(call_length)
+    text = reading.convention.text(call_length)
     offset = reading.kaslr_offset
     if offset > 0:
         known = "" if offset == kaslr_offset else ", which was found by the coverage points"

@@ -7,10 +7,9 @@ The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg
 
 from __future__ import annotations
 
-import os
+import errno
 import platform
 import re
-import stat
 import zlib
 from array import array
 from collections import Counter
@@ -34,10 +33,10 @@ from kcovdbg.records.pc_list import (
     TraceKernel,
     interpret,
     make_buffer,
-    make_facts,
     read_pc_list,
     restored_remark,
 )
+from kcovdbg.records.pc_names import is_pattern
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint
 from kcovdbg.walk.buffers import full_remark, full_words_remark
@@ -176,7 +175,7 @@ def find_traces(path: Path | str) -> list[Path]:
     path = Path(path)
     if path.is_dir():
         found = set(path.iterdir())
-    elif not path.exists() and any(character in path.name for character in "*?["):
+    elif not path.exists() and is_pattern(path.name):
         found = set(path.parent.glob(path.name))
     else:
         return [path]
@@ -237,7 +236,7 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
         remarks.append(f"left out: {others[0]}{more}")
     merged = concatenate(buffers, remarks)
     build = builds.pop() if len(builds) == 1 else None
-    return replace(merged, name=name, pid=None, comm=None, build_id=build, facts=None)
+    return replace(merged, name=name, pid=None, comm=None, build_id=build)
 
 
 def read_header(path: Path, folder: Path | None = None) -> TraceHeader | None:
@@ -332,13 +331,15 @@ def read_trace(
     """
     path = Path(path)
     try:
-        data = _read_bytes(path) if folder is None else read_input(path, TRACE_SIZE, folder=folder)
+        data = _read_pipe(path) if folder is None and path.is_fifo() else read_input(path, TRACE_SIZE, folder=folder)
     except OSError as error:
         hint = None
         if isinstance(error, FileNotFoundError):
             hint = path_hint(path)
         elif isinstance(error, IsADirectoryError):
             hint = "name a file in it; diff takes directories of trace files"
+        elif error.errno == errno.ESPIPE:
+            hint = "name a file, or a pipe that ends"
         raise KcovdbgError(f"{path}: could not be read: {error.strerror or error}", hint=hint) from error
     except MemoryError:
         raise KcovdbgError(f"{path}: too large for this machine's memory", hint="is it a trace?") from None
@@ -346,7 +347,7 @@ def read_trace(
     header = read_header(path, folder)
     if header is not None:
         build = None if header.build_id is None else header.build_id.lower()
-        buffer = replace(_read_binary(name, unpack_data(path, data).data, header), build_id=build)
+        buffer = replace(_read_binary(name, unpack_data(path, data), header), build_id=build)
         if kernel is not None and kernel.build_id and build and build != kernel.build_id.lower():
             other = f"the trace is of another kernel ({header.release or 'build-id ' + build}): {NAMES_MAY_BE_WRONG}"
             buffer = replace(buffer, remarks=(*buffer.remarks, other))
@@ -362,24 +363,14 @@ def read_trace(
     return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
 
 
-def _read_bytes(path: Path) -> bytes:
-    """Return the content of a file, or of a pipe that ends."""
+def _read_pipe(path: Path) -> bytes:
+    """Return what comes out of a pipe until it ends."""
     limit = find_limit(TRACE_SIZE)
-    # A device is not even opened; what is opened may be another file.
-    _check_device(path, path.stat())
-    with path.open("rb") as file:
-        status = os.fstat(file.fileno())
-        _check_device(path, status)
-        data = b"" if status.st_size > limit else file.read(limit + 1)
-    if status.st_size > limit or len(data) > limit:
+    with path.open("rb") as pipe:
+        data = pipe.read(limit + 1)
+    if len(data) > limit:
         raise over_limit(TRACE_SIZE, str(path))
     return data
-
-
-def _check_device(path: Path, status: os.stat_result) -> None:
-    if stat.S_ISCHR(status.st_mode):
-        # /dev/zero has no end.
-        raise KcovdbgError(f"{path}: a device, not a trace", hint="name a file, or a pipe that ends")
 
 
 def _read_buffer(name: str, found: PcFile) -> Buffer:
@@ -388,7 +379,7 @@ def _read_buffer(name: str, found: PcFile) -> Buffer:
     header = TraceHeader(mode=mode, word_size=found.word_size, byteorder="big" if found.big_endian else "little")
     buffer = _read_binary(name, found.data, header)
     remark = f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit words"
-    return replace(buffer, remarks=(remark, *buffer.remarks), facts=make_facts(found))
+    return replace(buffer, remarks=(remark, *buffer.remarks))
 
 
 def _restore_upper_halves(buffer: Buffer, kernel: TraceKernel) -> Buffer:
