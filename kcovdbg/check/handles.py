@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -23,6 +24,10 @@ _remote_rule = partial(Rule, features=(Feature.REMOTE,))
 
 def _name(handle: int) -> str:
     return f"handle {handles.decode_handle(handle)}"
+
+
+def _violation(handle: int, message: str, *, kcovs: tuple[int, ...] = (), **shown: object) -> Violation:
+    return Violation(_name(handle), message, values(handle=Hex(handle), **shown), kcovs=kcovs, remote_lock=True)
 
 
 def broken_link(about: str, what: str, link: ListLink) -> Violation:
@@ -82,12 +87,8 @@ def _check_bucket(state: State) -> Iterator[Violation]:
             continue
         right = handles.find_bucket(entry.handle, bits, state.kernel.word_size)
         if right != entry.bucket:
-            yield Violation(
-                _name(entry.handle),
-                f"it is in bucket {entry.bucket} instead of {right}: no look-up finds it",
-                values(handle=Hex(entry.handle), bucket=entry.bucket, belongs=right),
-                remote_lock=True,
-            )
+            message = f"it is in bucket {entry.bucket} instead of {right}: no look-up finds it"
+            yield _violation(entry.handle, message, bucket=entry.bucket, belongs=right)
 
 
 @_remote_rule(
@@ -104,12 +105,9 @@ def _check_unique(state: State) -> Iterator[Violation]:
             found[entry.handle].append(entry.kcov or 0)
     for handle, owners in found.items():
         if len(owners) > 1:
-            yield Violation(
-                _name(handle),
-                f"it is registered {len(owners)} times: the object found first gets the coverage",
-                values(handle=Hex(handle), kcovs=name_some([*map(hex, owners)])),
-                remote_lock=True,
-            )
+            message = f"it is registered {len(owners)} times: the object found first gets the coverage"
+            shown = values(handle=Hex(handle), kcovs=name_some([*map(hex, owners)]))
+            yield Violation(_name(handle), message, shown, remote_lock=True)
 
 
 @_remote_rule(
@@ -124,19 +122,16 @@ def _check_valid(state: State) -> Iterator[Violation]:
     for entry in state.handles:
         if entry.handle is None:
             continue
-        handle, shown = handles.decode_handle(entry.handle), values(handle=Hex(entry.handle))
+        handle = handles.decode_handle(entry.handle)
         if handle.reserved:
-            yield Violation(_name(entry.handle), "reserved bits are set in it", shown, remote_lock=True)
+            yield _violation(entry.handle, "reserved bits are set in it")
         elif handle.subsystem == handles.COMMON and not handle.instance:
-            yield Violation(_name(entry.handle), "it is a common handle without an instance", shown, remote_lock=True)
+            yield _violation(entry.handle, "it is a common handle without an instance")
         elif handle.subsystem not in (handles.COMMON, handles.USB):
-            yield Violation(
-                _name(entry.handle),
-                f"mainline has no subsystem {handle.subsystem:#x}",
-                shown,
-                Certainty.UNSURE,
-                "other trees have subsystems of their own",
-                remote_lock=True,
+            yield replace(
+                _violation(entry.handle, f"mainline has no subsystem {handle.subsystem:#x}"),
+                certainty=Certainty.UNSURE,
+                reason="other trees have subsystems of their own",
                 severity=Severity.ADVICE,
             )
 
@@ -154,20 +149,16 @@ def _check_target(state: State) -> Iterator[Violation]:
     for entry in state.handles:
         if entry.kcov is None or entry.handle is None:
             continue
-        about, shown = _name(entry.handle), values(handle=Hex(entry.handle), kcov=Hex(entry.kcov))
         kcov = state.kcovs.get(entry.kcov)
         if kcov is None:
             if not state.kernel.is_kernel_pointer(entry.kcov):
-                yield Violation(about, f"it leads to {entry.kcov:#x}, which is not an object", shown, remote_lock=True)
+                message = f"it leads to {entry.kcov:#x}, which is not an object"
+                yield _violation(entry.handle, message, kcov=Hex(entry.kcov))
         elif not (kcov.remote and kcov.task):
             problem = "whose owner is gone" if kcov.remote else "which takes no remote coverage"
-            yield Violation(
-                about,
-                f"it leads to {name_kcov(kcov.address)}, {problem}: registering it fails with EEXIST",
-                (*shown, *values(remote=kcov.remote, t=Hex(kcov.task or 0))),
-                kcovs=(kcov.address,),
-                remote_lock=True,
-            )
+            message = f"it leads to {name_kcov(kcov.address)}, {problem}: registering it fails with EEXIST"
+            shown = {"kcov": Hex(entry.kcov), "remote": kcov.remote, "t": Hex(kcov.task or 0)}
+            yield _violation(entry.handle, message, kcovs=(kcov.address,), **shown)
 
 
 @_remote_rule(

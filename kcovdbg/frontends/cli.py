@@ -20,28 +20,17 @@ from kcovdbg.console.terminal import find_terminal, write_remarks
 from kcovdbg.errors import INTERRUPTED, KcovdbgError
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, USAGE, option_help, parse_options
 from kcovdbg.limits import set_limits
+from kcovdbg.target import opener
 from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
 if TYPE_CHECKING:
-    from kcovdbg.target.opener import TargetOptions
     from kcovdbg.target.protocol import Target
-
-
-def open_with_drgn(options: TargetOptions) -> Target:
-    """Open the target that the options name.
-
-    :raises KcovdbgError: when it cannot be opened.
-    """
-    # Imported here: it imports drgn, which help and usage errors do without.
-    from kcovdbg.target.opener import open_target
-
-    return open_target(options)
 
 
 def main(
     arguments: Sequence[str] | None = None,
     *,
-    open_target: Callable[[TargetOptions], Target] = open_with_drgn,
+    open_target: Callable[[opener.TargetOptions], Target] = opener.open_target,
     commands: CommandTable = COMMANDS,
 ) -> int:
     """Run the program.
@@ -74,7 +63,7 @@ def main(
     return status
 
 
-def _run(arguments: Sequence[str], commands: CommandTable, open_target: Callable[[TargetOptions], Target]) -> int:
+def _run(arguments: Sequence[str], commands: CommandTable, open_target: Callable[[opener.TargetOptions], Target]) -> int:
     settings = read_settings(commands, os.environ)
     options = parse_options(arguments, commands, settings.aliases)
     set_limits({**settings.limits, **options.limits})

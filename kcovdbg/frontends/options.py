@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from kcovdbg.console.argument import Argument, Count, Value, WordError, convert
 from kcovdbg.console.command import CommandTable, add_argument
@@ -17,9 +17,8 @@ from kcovdbg.console.renderable import suggest
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.limits import parse_limit
-
-if TYPE_CHECKING:
-    from kcovdbg.target.opener import TargetOptions
+from kcovdbg.target.dump_file import FileKind, identify, path_hint
+from kcovdbg.target.opener import TargetOptions
 
 # Hexadecimal or decimal, a count in front of a list included, with the byte order mark of UTF-8 or UTF-16.
 _PC: Final = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?(?:0[xX][0-9a-fA-F]+|-?\d+|[0-9a-fA-F]{8,16}),?")
@@ -74,17 +73,18 @@ TARGET_OPTIONS: Final = (
     Argument(("--image",), Value.FLAG, "the vmlinux alone, even if it is the running kernel's"),
 )
 GENERAL_OPTIONS: Final = (
-    Argument(("-e", "--execute"), Value.COMMAND, "run a command and exit", count=Count.ANY, metavar="COMMAND"),
+    Argument(("-e", "--execute"), Value.COMMAND, "run a command and exit", count=Count.ANY, metavar="COMMAND", key="commands"),
     Argument(
         ("--symbol-table",), Value.FILE, "the kernel's location table, as written by: symbols build -o FILE", metavar="FILE"
     ),
-    Argument(("--source-dir",), Value.FILE, "the kernel's source tree", count=Count.ANY, metavar="PATH"),
+    Argument(("--source-dir",), Value.FILE, "the kernel's source tree", count=Count.ANY, metavar="PATH", key="source_folders"),
     Argument(
         ("--substitute-path",),
         Value.TEXT,
         "look in TO for source that debug info has in FROM",
         count=Count.ANY,
         metavar="FROM=TO",
+        key="substitutions",
     ),
     Argument(
         ("--other-vmlinux",),
@@ -99,6 +99,7 @@ GENERAL_OPTIONS: Final = (
         "the source tree of that build; given in the same order",
         count=Count.ANY,
         metavar="PATH",
+        key="other_sources",
     ),
     Argument(
         ("--limit",),
@@ -106,6 +107,7 @@ GENERAL_OPTIONS: Final = (
         "how much an input may take: trace-size=1G; see help config",
         count=Count.ANY,
         metavar="NAME=VALUE",
+        key="limits",
     ),
     Argument(("-q", "--quiet"), Value.FLAG, "show no banner"),
     Argument(("--color",), Value.CHOICE, "use color", metavar="WHEN", choices=tuple(color.value for color in Color)),
@@ -135,12 +137,12 @@ def _make_parser() -> ArgumentParser:
     return parser
 
 
-def _read_word(option: Argument, word: str) -> str:
-    """Refuse an empty word: a variable of a script that is not set must not open another target."""
+def _read_word(option: Argument, word: str) -> Any:
+    """Return an option's value; an empty word is refused: a script's variable that is not set must not open another target."""
     if not word and option.value is not Value.COMMAND:
         raise ArgumentTypeError("the value is empty")
     try:
-        return str(convert(option, word))
+        return _READERS.get(option.attribute, str)(convert(option, word))
     except WordError as error:
         raise UsageError(f"{option.names[0]}: {error}", hint=error.hint or _HINT) from None
 
@@ -160,56 +162,42 @@ def _parse_limit(text: str) -> tuple[str, int]:
         raise UsageError(f"--limit: {error}", hint=error.hint) from None
 
 
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "substitutions": _parse_substitution,
+    "limits": _parse_limit,
+    "color": Color,
+}
+
+
 def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Collection[str] = ()) -> Options:
     """Parse the program's arguments.
 
     :param aliases: the user's names for commands.
     :raises UsageError: when they are wrong.
     """
-    from kcovdbg.target.opener import TargetOptions
-
     start = _find_command(arguments, lambda word: word in aliases or word in commands)
     args, unknown = _make_parser().parse_known_intermixed_args(arguments[:start])
     if unknown:
         raise _refuse_option(unknown[0])
     words = tuple(arguments[start:])
-    files, scripts, traces = _sort_paths(args.paths, commands)
-    if words and args.execute:
+    # Options that were not given have the defaults of Options.
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in vars(args).items() if value is not None
+    }
+    files, scripts, traces = _sort_paths(given.pop("paths"), commands)
+    if words and args.commands:
         raise UsageError(f"-e cannot be combined with the command '{words[0]}'", hint="give each command with its own -e")
-    if scripts and (words or args.execute):
+    if scripts and (words or args.commands):
         raise UsageError(f"script '{scripts[0]}' cannot be combined with a command", hint="give one of them")
     if len(scripts) > 1:
         raise UsageError(f"more than one script given: {', '.join(scripts)}")
-    other_vmlinux, other_sources = args.other_vmlinux or (), args.other_source or ()
-    if len(other_sources) > len(other_vmlinux):
+    if len(args.other_sources or ()) > len(args.other_vmlinux or ()):
         raise UsageError("--other-source: more source trees than --other-vmlinux", hint="name a vmlinux for each")
-    return Options(
-        target=TargetOptions(
-            core=args.core,
-            kernel=args.kernel,
-            qemu=args.qemu,
-            gdb_remote=args.gdb_remote,
-            demo=args.demo,
-            image=args.image,
-            symbols=tuple(args.symbols or ()),
-            files=tuple(files),
-        ),
-        commands=tuple(args.execute or ()),
-        words=words,
-        script=scripts[0] if scripts else None,
-        traces=tuple(traces),
-        source_folders=tuple(args.source_dir or ()),
-        symbol_table=args.symbol_table,
-        substitutions=tuple(_parse_substitution(text) for text in args.substitute_path or ()),
-        other_vmlinux=tuple(other_vmlinux),
-        other_sources=tuple(other_sources),
-        limits=dict(_parse_limit(text) for text in args.limit or ()),
-        quiet=args.quiet,
-        color=None if args.color is None else Color(args.color),
-        debug=args.debug,
-        help=args.help,
-        version=args.version,
-    )
+    of_target = {field.name: given.pop(field.name) for field in fields(TargetOptions) if field.name in given}
+    target = TargetOptions(files=tuple(files), **of_target)
+    script = scripts[0] if scripts else None
+    given["limits"] = dict(given.get("limits", ()))
+    return Options(target, words=words, script=script, traces=tuple(traces), **given)
 
 
 def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> int:
@@ -240,8 +228,6 @@ def _refuse_option(word: str) -> UsageError:
 
 def _sort_paths(paths: Sequence[str], commands: CommandTable) -> tuple[list[str], list[str], list[str]]:
     """Return the files of the target, the scripts, and the lists of PCs."""
-    from kcovdbg.target.dump_file import FileKind, identify, path_hint
-
     files: list[str] = []
     scripts: list[str] = []
     traces: list[str] = []

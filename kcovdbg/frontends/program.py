@@ -7,9 +7,8 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +21,12 @@ from kcovdbg.console.runner import explain, report, run_reporting, run_script, r
 from kcovdbg.console.settings import Settings
 from kcovdbg.console.terminal import Color, find_terminal, write_remarks
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
-from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, Options
+from kcovdbg.frontends.options import OPTIONS, Options
+from kcovdbg.target.opener import TargetOptions, find_demo_source, find_gdb_arguments
 from kcovdbg.target.protocol import Target
 
 if TYPE_CHECKING:
     from kcovdbg.console.trace_paths import FileConfinement
-    from kcovdbg.target.opener import TargetOptions
 
 
 def run_program(
@@ -40,6 +39,7 @@ def run_program(
     :raises KeyboardInterrupt: on C-c.
     :raises BrokenPipeError: when nobody reads the answer.
     """
+    demo_source = (str(find_demo_source()),) if options.target.demo else ()
     workspace = Workspace(
         commands,
         Kernel(
@@ -47,7 +47,7 @@ def run_program(
             is_named=options.target.is_named or options.target.kernel or options.symbol_table is not None,
             table_file=options.symbol_table,
             tables=settings.symbol_tables,
-            source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
+            source_folders=(*options.source_folders, *settings.source_dirs, *demo_source),
             substitutions=(*options.substitutions, *settings.substitute_paths),
         ),
         color=color,
@@ -58,12 +58,16 @@ def run_program(
         other_sources=options.other_sources,
         settings=settings,
         named_files=_find_named_files(options),
-        find_gdb_arguments=lambda: _find_gdb_arguments(options),
+        find_gdb_arguments=lambda: find_gdb_arguments(options.target),
         debug=options.debug,
     )
     try:
         try:
-            status = _run(workspace, options)
+            status = _run_commands(workspace, options)
+            if status is None:
+                status = _start_shell(workspace, options)
+            elif workspace.stop_reason is not None:
+                _go_on_where_stopped(workspace, options, workspace.stop_reason)
         finally:
             for line in workspace.end_background():
                 sys.stdout.write(f"{workspace.terminal().painter.paint(line)}\n")
@@ -123,21 +127,6 @@ def _warn_of_condition(target: Target, options: Options, color: Color) -> Target
     return target
 
 
-def _find_demo_source(options: Options) -> tuple[str, ...]:
-    """Return the folder with the source of the demo's module, for the demo."""
-    if not options.target.demo:
-        return ()
-    from kcovdbg.target.opener import find_demo_source
-
-    return (str(find_demo_source()),)
-
-
-def _find_gdb_arguments(options: Options) -> Sequence[str]:
-    from kcovdbg.target.opener import find_gdb_arguments
-
-    return find_gdb_arguments(options.target)
-
-
 def _find_named_files(options: Options) -> tuple[str, ...]:
     """Return the files on the command line, which no output may overwrite; commands may also come from standard input."""
     target = options.target
@@ -158,37 +147,38 @@ def _background_program(options: Options) -> tuple[str, ...]:
     return (*program, *(word for path in (*target.symbols, *target.files) for word in ("-s", path)))
 
 
-def _run(workspace: Workspace, options: Options) -> int:
+def _run_commands(workspace: Workspace, options: Options) -> int | None:
+    """Run what the options or standard input say; return None where that is the user at a terminal, for the shell."""
     if options.traces and (options.words or options.commands or options.script is not None or sys.stdin.isatty()):
         _keep_traces(workspace, options)
     if options.words:
         try:
-            status = run_words(workspace, options.words)
+            return run_words(workspace, options.words)
         except WordError as error:
             raise _explain_misplaced(error) from error
-        return _go_on_where_stopped(workspace, options, status)
     if options.commands:
-        status = max(run_reporting(workspace, line) for line in options.commands)
-        return _go_on_where_stopped(workspace, options, status)
+        return max(run_reporting(workspace, line) for line in options.commands)
     if options.script is not None:
         with Path(options.script).open(encoding="utf-8", errors="surrogateescape") as script:
-            return _go_on_where_stopped(workspace, options, run_script(workspace, script, options.script))
+            return run_script(workspace, script, options.script)
     if options.traces and not (sys.stdin.isatty() and sys.stdout.isatty()):
         return max(run_words(workspace, ["top", f"file:{path}"]) for path in options.traces)
-    if not sys.stdin.isatty():
-        head: list[str] = []
+    if sys.stdin.isatty():
+        return None
+    is_empty = True
+
+    def lines() -> Iterator[str]:
+        nonlocal is_empty
         for line in sys.stdin:
-            head.append(line)
-            if line.strip():
-                break
-        # Further lines are run as they come.
-        status = run_script(workspace, chain(head, sys.stdin), "standard input")
-        target = options.target
-        if not any(map(str.strip, head)) and (target.core or target.qemu or target.gdb_remote or target.files):
-            # Nothing else reports a named target that cannot be opened.
-            _ = workspace.kernel.target
-        return _go_on_where_stopped(workspace, options, status)
-    return _start_shell(workspace, options)
+            is_empty = is_empty and not line.strip()
+            yield line
+
+    status = run_script(workspace, lines(), "standard input")
+    target = options.target
+    if is_empty and (target.core or target.qemu or target.gdb_remote or target.files):
+        # Nothing else reports a named target that cannot be opened.
+        _ = workspace.kernel.target
+    return status
 
 
 def _keep_traces(workspace: Workspace, options: Options) -> None:
@@ -201,20 +191,12 @@ def _keep_traces(workspace: Workspace, options: Options) -> None:
         run_words(workspace, ["keep", f"@{name}", f"file:{path}"], terminal)
 
 
-def _go_on_where_stopped(workspace: Workspace, options: Options, status: int) -> int:
-    """Open the shell where a command stopped the kernel; without a terminal, leave the kernel stopped there.
-
-    :param status: of the commands, returned as it is.
-    """
-    if workspace.stop_reason is None:
-        return status
+def _go_on_where_stopped(workspace: Workspace, options: Options, reason: str) -> None:
+    """Open the shell where a command stopped the kernel; without a terminal, leave the kernel stopped there."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         _start_shell(workspace, options)
-        return status
-    note = workspace.kernel.target.connection.leave_stopped(workspace.stop_reason)
-    if note is not None:
+    elif (note := workspace.kernel.target.connection.leave_stopped(reason)) is not None:
         write_remarks(workspace.terminal(), [note])
-    return status
 
 
 def _start_shell(workspace: Workspace, options: Options) -> int:
@@ -231,7 +213,7 @@ def _start_shell(workspace: Workspace, options: Options) -> int:
 def _explain_misplaced(error: WordError) -> UsageError:
     """Return the error with a hint where the program's options belong, if one comes after a command."""
     name = (error.word or "").split("=", 1)[0]
-    is_ours = any(name in option.names for option in (*TARGET_OPTIONS, *GENERAL_OPTIONS))
+    is_ours = any(name in option.names for option in OPTIONS)
     explained = UsageError(str(error), hint=f"{name} comes before the command" if is_ours else error.hint)
     explained.status = error.status
     return explained
