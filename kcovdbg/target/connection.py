@@ -38,6 +38,9 @@ class MachineState(str, Enum):
 class Connection:
     """The connection that a target is read through; this one is that of files, which do not change."""
 
+    is_slow: bool = False
+    """Whether each page that is read takes a round trip."""
+
     def pause(self) -> AbstractContextManager[bool]:
         """Stop the kernel for a block, which is given whether it is stopped; afterwards it continues if it ran before."""
         return contextlib.nullcontext(True)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -14,6 +14,7 @@ from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member, find_page_size, read_partly
 
 PAGE: Final = "struct page"
+_PAGE_TYPE: Final = ("page_type", "_mapcount.counter")
 
 # arch/x86/include/asm/sparsemem.h and that of riscv, where no map of a section's parts has as many bits; debug info has no
 # macros.
@@ -35,6 +36,10 @@ _ARM64_WIDE_BITS: Final = 52
 _ARM64_MOVED: Final = -(1 << _ARM64_WIDE_BITS - 1)
 # A section's part of the array.
 _CHUNK: Final = 2 << 20
+# MAX_PAGE_ORDER is 10 on most machines, 13 on arm64 with pages of 64 KiB.
+_MAX_ORDER: Final = 16
+# Linux kernel commit 6e292b9be7f4 ("mm: split page_type out from _mapcount") (in v4.18): PG_buddy, 0x80, is cleared.
+_OLD_BUDDY_TYPE: Final = 0xFFFF_FF7F
 # After so many missing pages in a row, the rest of a part counts as missing: on a large machine, all of it may be missing.
 _PATIENCE: Final = 4
 
@@ -68,6 +73,7 @@ class PageArray:
         """Of the kernel, in bytes."""
         self.element_size = target.type_size(PAGE)
         """Of ``struct page``, in bytes."""
+        self._free_order = _find_free_order(target) if target.connection.is_slow else None
         self._is_sparse = True
         try:
             self._sections = target.symbol("mem_section").address
@@ -146,6 +152,8 @@ class PageArray:
     def for_each_block(self) -> Iterator[PageBlock]:
         """Yield the parts of the array, with what of them can be read.
 
+        Through a slow connection, elements of free pages are not read: they are zero.
+
         :raises ReadError: when it cannot be found.
         """
         size = self.element_size
@@ -153,9 +161,31 @@ class PageArray:
             step = _CHUNK // size
             for start in range(0, count, step):
                 length = min(step, count - start)
-                data, gaps = read_partly(self._target, address + start * size, length * size, _PATIENCE)
+                data, gaps = self._read_elements(first + start, address + start * size, length * size)
                 missing = sum(-(-gap // self.page_size) for _, gap in gaps)
                 yield PageBlock(first + start, address + start * size, data[: len(data) // size * size], missing)
+
+    def _read_elements(self, first: int, address: int, size: int) -> tuple[bytes, list[tuple[int, int]]]:
+        """Read elements as :func:`~kcovdbg.target.struct_layout.read_partly` does.
+
+        :param first: page frame number of the first one.
+        """
+        data = bytearray()
+        while self._free_order is not None and len(data) < size:
+            start = address + len(data)
+            try:
+                page = self._target.read(start, min(PAGE_SIZE - start % PAGE_SIZE, size - len(data)))
+            except ReadError:
+                break
+            index = len(data) // self.element_size
+            data += page
+            while (end := (index + 1) * self.element_size) <= len(data):
+                order = self._free_order(bytes(data[end - self.element_size : end]))
+                # The allocator aligns a block to its size.
+                index += 1 << order if order <= _MAX_ORDER and not (first + index) % (1 << order) else 1
+            data += bytes(max(min(index * self.element_size, size) - len(data), 0))
+        rest, gaps = read_partly(self._target, address + len(data), size - len(data), _PATIENCE)
+        return bytes(data) + rest, [(len(data) + offset, length) for offset, length in gaps]
 
     def find_frame(self, page: int) -> int | None:
         """Return the page frame number of a ``struct page *``, None when it is not in the array.
@@ -226,3 +256,52 @@ class PageArray:
     def _word(self, data: bytes, offset: int) -> int:
         order = "big" if self._target.big_endian else "little"
         return int.from_bytes(data[offset : offset + self._target.word_size], order)  # type: ignore[arg-type]
+
+
+def find_page_type(target: Target, name: str) -> Callable[[bytes], bool] | None:
+    """Return a function that returns whether a ``struct page`` has a type, None if it is not one of ``enum pagetype``.
+
+    :param name: ``slab`` or ``buddy``.
+    :raises MissingTypeError: when the debug info lacks the member that has the type.
+    """
+    try:
+        types = target.enumerators("enum pagetype")
+    except MissingTypeError:
+        return None
+    if f"PGTY_{name}" in types:
+        # Since Linux kernel commit 4ffca5a96678 ("mm: support only one page_type per page") (in v6.12).
+        read, value = page_reader(target, _PAGE_TYPE), types[f"PGTY_{name}"]
+        return lambda page: read(page) >> 24 == value
+    if f"PG_{name}" in types:
+        # Since Linux kernel commit ff202303c398 ("mm: convert page type macros to enum") (in v6.11): bits are cleared.
+        read, value = page_reader(target, _PAGE_TYPE), types[f"PG_{name}"]
+        return lambda page: not read(page) & value
+    return None
+
+
+def page_reader(target: Target, paths: Sequence[str]) -> Callable[[bytes], int]:
+    """Return a function that returns a member of a ``struct page``.
+
+    :raises MissingTypeError: when the debug info has none of these members.
+    """
+    member = find_member(target, PAGE, paths)
+    if member is None:
+        raise MissingTypeError(f"{PAGE} has none of {', '.join(paths)}")
+    order = "big" if target.big_endian else "little"
+    return lambda page: int.from_bytes(page[member.offset : member.offset + member.size], order)  # type: ignore[arg-type]
+
+
+def _find_free_order(target: Target) -> Callable[[bytes], int] | None:
+    """Return a function that returns the order of the free block that begins with a ``struct page``, 0 for other pages.
+
+    None if the debug info does not show which pages are free.
+    """
+    try:
+        order = page_reader(target, ("private",))
+        is_free = find_page_type(target, "buddy")
+        if is_free is None:
+            read = page_reader(target, ("page_type",))
+            return lambda page: order(page) if read(page) == _OLD_BUDDY_TYPE else 0
+    except MissingTypeError:
+        return None
+    return lambda page: order(page) if is_free(page) else 0

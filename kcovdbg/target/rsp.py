@@ -58,6 +58,7 @@ class StopReply(NamedTuple):
 class Stub(Connection):
     """A machine's stub: :class:`RspClient`, or one that GDB is connected to and lends."""
 
+    is_slow = True
     where: str
     """The stub's address in messages."""
     block: int = PAGE_SIZE

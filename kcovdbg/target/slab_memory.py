@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.target.page_array import PAGE, PageArray, PageBlock
+from kcovdbg.target.page_array import PAGE, PageArray, PageBlock, find_page_type, page_reader
 from kcovdbg.target.pointer import (
     Links,
     check_pointer,
@@ -56,7 +56,6 @@ _ACCESSIBLE: Final = 8
 _ATTEMPTS: Final = 4
 
 _FLAGS: Final = ("flags.f", "flags")
-_TYPE: Final = ("page_type", "_mapcount.counter")
 
 
 class _Cache(NamedTuple):
@@ -482,29 +481,12 @@ def _find_slab_test(target: Target) -> Callable[[bytes], bool]:
 
     A word that refers to a cache is almost a proof, but may be left over in a page that was freed.
     """
-    order = "big" if target.big_endian else "little"
-
-    def reader(paths: Iterable[str]) -> Callable[[bytes], int]:
-        member = find_member(target, PAGE, paths)
-        if member is None:
-            raise MissingTypeError(f"{PAGE} has none of {', '.join(paths)}")
-        return lambda page: int.from_bytes(page[member.offset : member.offset + member.size], order)  # type: ignore[arg-type]
-
-    try:
-        types = target.enumerators("enum pagetype")
-    except MissingTypeError:
-        types = {}
-    if "PGTY_slab" in types:
-        # Since Linux kernel commit 4ffca5a96678 ("mm: support only one page_type per page") (in v6.12).
-        read, value = reader(_TYPE), types["PGTY_slab"]
-        return lambda page: read(page) >> 24 == value
-    if "PG_slab" in types:
-        # Since Linux kernel commit ff202303c398 ("mm: convert page type macros to enum") (in v6.11): bits are cleared.
-        read, value = reader(_TYPE), types["PG_slab"]
-        return lambda page: not read(page) & value
+    is_slab = find_page_type(target, "slab")
+    if is_slab is not None:
+        return is_slab
     flags = target.enumerators("enum pageflags")
     if "PG_slab" in flags:
-        read, value = reader(_FLAGS), 1 << flags["PG_slab"]
+        read, value = page_reader(target, _FLAGS), 1 << flags["PG_slab"]
         return lambda page: bool(read(page) & value)
     # Since Linux kernel commit 46df8e73a4a3 ("mm: free up PG_slab") (in v6.10) it is a macro.
     return bool

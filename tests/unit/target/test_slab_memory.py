@@ -7,8 +7,10 @@ import pytest
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.target.connection import Connection
 from kcovdbg.target.page_array import PageArray
 from kcovdbg.target.protocol import Member, Symbol
+from kcovdbg.target.rsp import Stub
 from kcovdbg.target.slab_memory import SlabWalk
 from tests.support.memory_target import MemoryTarget, Structure
 
@@ -24,7 +26,8 @@ FRAMES = 64
 SUBSECTION = 512
 """Elements of the array that are present together."""
 ELEMENT = 64
-SLAB_TYPE = 0xF5
+SLAB_TYPE, BUDDY_TYPE = 0xF5, 0xF0
+PAGE_TYPES = {"PGTY_slab": SLAB_TYPE, "PGTY_buddy": BUDDY_TYPE}
 # Of the direct map: Documentation/arch/x86/x86_64/mm.rst in the kernel has where shadow memory begins.
 SHADOW = 0xFFFF_EC00_0000_0000 + (DIRECT_MAP - 0xFFFF_8000_0000_0000 >> 3)
 RANDOM = 0x1234_5678_9ABC_DEF0
@@ -64,7 +67,12 @@ class Kernel:
         self.target = MemoryTarget(
             types={
                 "struct page": Structure(
-                    ELEMENT, {"flags": Member(0, 8, "unsigned long"), "page_type": Member(48, 4, "unsigned int")}
+                    ELEMENT,
+                    {
+                        "flags": Member(0, 8, "unsigned long"),
+                        "private": Member(40, 8, "unsigned long"),
+                        "page_type": Member(48, 4, "unsigned int"),
+                    },
                 ),
                 "struct slab": Structure(ELEMENT, slab),
                 "struct kmem_cache": Structure(64, cache),
@@ -92,7 +100,7 @@ class Kernel:
                 "struct node_barn": Structure(24, {"sheaves_full": Member(8, 16, "struct list_head")}),
                 "struct kmem_cache_node": Structure(16, {"barn": Member(8, 8, "struct node_barn *")}),
             },
-            enums={"enum pagetype": {"PGTY_slab": SLAB_TYPE}} if has_types else {"enum pageflags": {"PG_slab": 9}},
+            enums={"enum pagetype": PAGE_TYPES} if has_types else {"enum pageflags": {"PG_slab": 9}},
             symbols={
                 name: Symbol(name, IMAGE + 16 * number, 16)
                 for number, name in enumerate(
@@ -183,6 +191,11 @@ class Kernel:
         self.write(page + 32, self.chain(number, [objects[index] for index in free]), len(objects) << 16)
         self.write(page + 48, SLAB_TYPE << 24)
         return objects
+
+    def free(self, frame, order):
+        """Make a page the first one of a free block."""
+        has_types = "enum pagetype" in self.target.enums
+        self.write(PAGES + frame * ELEMENT + 40, order, BUDDY_TYPE << 24 if has_types else 0xFFFF_FF7F)
 
     def on_cpu(self, number, cpu, frame, free):
         """Make a slab the one that a CPU allocates from."""
@@ -354,6 +367,25 @@ def test_missing_pages_of_the_array_of_pages():
     # Nothing is read after a long gap.
     kernel.target.holes.append((PAGES, PAGES + 6 * PAGE_SIZE))
     expect(kernel, [], "^8 pages of the array of struct page")
+
+
+@pytest.mark.parametrize("has_types", [True, False])
+def test_elements_of_free_pages_are_not_read_through_a_slow_connection(has_types):
+    kernel = Kernel(has_types=has_types)
+    kernel.target.segments[DIRECT_MAP] += bytearray(SUBSECTION * PAGE_SIZE)
+    kernel.target.connection = Stub()
+    before, after = kernel.slab(0, 3), kernel.slab(0, 448)
+    kernel.free(128, 7)
+    # No blocks: one is not aligned to its size, the other is larger than the allocator's are.
+    kernel.free(65, 7)
+    kernel.free(0, 40)
+    kernel.target.holes.append((PAGES + 3 * PAGE_SIZE, PAGES + 4 * PAGE_SIZE))
+    assert kernel.files() == [*before, *after]
+    kernel.target.holes.append((PAGES + 6 * PAGE_SIZE, PAGES + 7 * PAGE_SIZE))
+    expect(kernel, [*before, *after], "^1 pages of the array of struct page")
+    # Elsewhere it costs less to read all of it at once.
+    kernel.target.connection = Connection()
+    expect(kernel, [*before, *after], "^2 pages of the array of struct page")
 
 
 def test_parts_of_a_section_that_are_absent_are_not_missing():
