@@ -63,8 +63,6 @@ _TASK_FIELDS: Final[Mapping[str, _Field]] = {
     "trace_size": _Field(()),
     **_fields("stack"),
 }
-# Members that lie far before the others, and are read only of tasks that are shown.
-_LATE_FIELDS: Final = ("flags", "cpu", "on_cpu", "stack")
 _MAINLINE: Final[Mapping[str, Mapping[str, _Field]]] = {
     TASK: {
         **_TASK_FIELDS,
@@ -138,10 +136,6 @@ class Layout:
     """The KCOV_IN_CTXSW bit, 0 in kernels without it."""
     traits: Traits = _MAINLINE_TRAITS
     """Changes by the posted series in this kernel."""
-    near_task: BlockLayout | None = None
-    """``task`` without the fields of ``late_task``; None if one read of the target returns all of them anyway."""
-    late_task: BlockLayout | None = None
-    """``flags``, ``cpu`` and ``on_cpu``, in this order."""
     stack_cpu: tuple[int, int] | None = None
     """For tasks without a member for their CPU: offsets of the stack, and of the CPU in the thread_info at its base."""
 
@@ -199,7 +193,6 @@ def detect_layout(target: Target) -> Layout:
     detected = table.detect_series(target, modes)
     generation = _detect_generation(target, found, modes, detected)
     traits = table.traits_of(generation.features)
-    near, late = _split_task(target, task)
     in_ctxsw = flags = 0
     if generation.has(Feature.CTXSW_FLAG):
         in_ctxsw = mode.IN_CTXSW
@@ -216,8 +209,6 @@ def detect_layout(target: Target) -> Layout:
         buffer_word=next((series.word_size for series in traits.series if series.word_size is not None), target.word_size),
         in_ctxsw=in_ctxsw,
         traits=traits,
-        near_task=near,
-        late_task=late,
         stack_cpu=_find_stack_cpu(target, task),
     )
 
@@ -228,19 +219,6 @@ def _combined_name(value: int, enumerators: Mapping[str, int]) -> str | None:
     if sum(number for number, _ in parts) != value:
         return None
     return "|".join(mode.mode_name(number, enumerators) for number, _ in sorted(parts))
-
-
-def _split_task(target: Target, task: BlockLayout) -> tuple[BlockLayout | None, BlockLayout | None]:
-    """Split what is read of a task in two if a GDB stub would need two packets for each task otherwise."""
-    # Only targets that read over a wire have it.
-    packet: int | None = getattr(target, "packet_size", None)
-    if packet is None or task.span <= packet:
-        return None, None
-    fields = _all_paths(TASK)
-    near = BlockLayout(target, TASK, {name: () if name in _LATE_FIELDS else paths for name, paths in fields.items()})
-    if near.span > packet:
-        return None, None
-    return near, BlockLayout(target, TASK, {name: fields[name] for name in _LATE_FIELDS})
 
 
 def _find_layout(target: Target, type_name: str) -> BlockLayout | None:

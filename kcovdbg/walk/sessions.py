@@ -19,7 +19,7 @@ from kcovdbg.walk.layout import TASK_FIELD_COUNT
 from kcovdbg.walk.objects import find_fill, find_implausible
 from kcovdbg.walk.saved import find_saved, saved_in_task
 from kcovdbg.walk.structure_cache import StructureCache
-from kcovdbg.walk.tasks import complete_task, read_stack_cpu, read_task
+from kcovdbg.walk.tasks import read_stack_cpu, read_task
 
 # How often a task of a live kernel is read again while its fields disagree: they agree again within a system call.
 _RETRIES: Final = 3
@@ -57,16 +57,7 @@ class SessionWalk:
     def saved(self) -> tuple[SavedState, ...]:
         """The sessions that are saved now."""
         current = self._cache.current if self._generation.has(Feature.SAVED_PER_CPU) else {}
-        found = find_saved(self._layout, self._cache.tasks.found, self._cache.per_cpu.found, current)
-        if self._layout.late_task is None:
-            return found
-        return tuple(saved if saved.cpu is not None else saved._replace(cpu=self._cpu_of(saved.task)) for saved in found)
-
-    def _cpu_of(self, task: int | None) -> int | None:
-        try:
-            return complete_task(self._target, self._layout, self._cache.by_address[task or 0]).cpu
-        except (KeyError, ReadError):
-            return None
+        return find_saved(self._layout, self._cache.tasks.found, self._cache.per_cpu.found, current)
 
     @cached_property
     def _saved_by_task(self) -> Mapping[int, SavedState]:
@@ -117,14 +108,9 @@ class SessionWalk:
     def interpret(self, fields: TaskFields) -> Task:
         """Return a task with its sessions and the fill of its buffer."""
         layout = self._layout
-        errors: list[str] = []
-        try:
-            fields = complete_task(self._target, layout, fields)
-        except ReadError as error:
-            errors.append(str(error))
         if fields.cpu is None and layout.stack_cpu is not None:
             fields = fields._replace(cpu=read_stack_cpu(self._target, layout.stack_cpu, fields.address))
-        errors += [f"{name} is unreadable" for name in layout.task.names[:TASK_FIELD_COUNT] if self._is_lost(fields, name)]
+        errors = [f"{name} is unreadable" for name in layout.task.names[:TASK_FIELD_COUNT] if self._is_lost(fields, name)]
         word = fields.kcov_mode
         in_ctxsw: bool | None = None
         if word is not None and layout.modes and self._generation.has(Feature.CTXSW_FLAG):

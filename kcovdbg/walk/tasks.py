@@ -83,7 +83,7 @@ class TaskWalk:
     def _read(self, address: int) -> tuple[Any, ...]:
         """Read a task's members and links; a task with a missing page is read as far as it goes."""
         check_pointer(self._target, address, TASK)
-        layout = self._layout.near_task or self._layout.task
+        layout = self._layout.task
         try:
             return layout.read(self._target, address)
         except ReadError:
@@ -270,17 +270,6 @@ def find_current_tasks(target: Target) -> dict[int, int]:
         if address:
             found[cpu] = address
     return found
-
-
-def complete_task(target: Target, layout: Layout, fields: TaskFields) -> TaskFields:
-    """Return a task's fields with those that the walk left out; see :attr:`Layout.near_task`.
-
-    :raises ReadError: when it is unreadable.
-    """
-    if layout.late_task is None or fields.flags is not None:
-        return fields
-    flags, cpu, on_cpu, stack = layout.late_task.read(target, fields.address)
-    return fields._replace(flags=flags, cpu=cpu, on_cpu=on_cpu, stack=stack)
 
 
 def read_stack_cpu(target: Target, places: tuple[int, int], task: int) -> int | None:
