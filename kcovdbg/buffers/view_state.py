@@ -8,18 +8,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from kcovdbg.buffers.trace_view import TraceView
+from kcovdbg.console.full_screen import RowCursor
 from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.wording import place_text
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Mark, ViewRow, ViewRows
 
-_SMALLEST = 1
 # Limit for the differences that are counted.
 _MAX_DIFFERENCES = 10_000
 
 
-class ViewState:
+class ViewState(RowCursor):
     """The state of a view on the screen.
 
     :param view: the view.
@@ -28,12 +28,6 @@ class ViewState:
     def __init__(self, view: TraceView) -> None:
         self.view = view
         self.rows: ViewRows = view.rows
-        self.row = 0
-        """The cursor."""
-        self.top = 0
-        """The first row on the screen."""
-        self.height = _SMALLEST
-        """Rows on the screen."""
         self.message = ""
         self.shows_source = False
         self.shows_detail = False
@@ -48,33 +42,6 @@ class ViewState:
         self._matches: tuple[Callable[[int], bool], Callable[[int], bool]] | None = None
 
     # Moving.
-
-    def resize(self, height: int) -> None:
-        """Set the height of the screen."""
-        self.height = max(height, _SMALLEST)
-        self._clamp()
-
-    def _clamp(self) -> None:
-        last = max(len(self.rows) - 1, 0)
-        self.row = min(max(self.row, 0), last)
-        self.top = min(max(self.top, self.row - self.height + 1), self.row)
-        self.top = max(min(self.top, last - self.height + 1), 0)
-
-    def go_to(self, row: int) -> None:
-        """Put the cursor into a row."""
-        self.row = row
-        self.message = ""
-        self._clamp()
-
-    def move(self, rows: int) -> None:
-        """Move the cursor by so many rows."""
-        self.go_to(self.row + rows)
-
-    def page(self, pages: float) -> None:
-        """Move by so many screens."""
-        rows = int(pages * self.height)
-        self.top += rows
-        self.move(rows)
 
     def go_to_record(self, text: str) -> None:
         """Go to a record by its index, or to a percentage of the view."""
@@ -247,7 +214,7 @@ class ViewState:
             self._matches = None if wanted is None else view.matching(wanted)
         if is_last:
             self.row = len(self.rows) - 1
-        self._clamp()
+        self.clamp()
 
     def _make_test(self, text: str) -> Callable[[Location, int], bool] | None:
         """Return the test for a regular expression, which ignores case unless it has capitals."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lines of full-screen views: lines of a given width, and two texts side by side. Cut text ends in an ellipsis."""
+"""Lines of full-screen views: of a given width, and two texts side by side; and the cursor. Cut text ends in an ellipsis."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Final
 
 from kcovdbg.console.renderable import Fragment, Line
@@ -14,6 +14,45 @@ GUTTER: Final = 3
 _STYLES: Final = {"<": "left", ">": "right", "|": "changed", " ": ""}
 
 _COUNTS: Final = ("record", " bits", "FULL", " shown")
+
+
+class RowCursor:
+    """A cursor in rows, some of which are on the screen."""
+
+    rows: Sized
+    row = 0
+    """The cursor."""
+    top = 0
+    """The first row on the screen."""
+    height = 1
+    """Rows on the screen."""
+
+    def resize(self, height: int) -> None:
+        """Set the height of the screen."""
+        self.height = max(height, 1)
+        self.clamp()
+
+    def clamp(self) -> None:
+        """Keep the cursor in the rows, and on the screen."""
+        last = max(len(self.rows) - 1, 0)
+        self.row = min(max(self.row, 0), last)
+        self.top = min(max(self.top, self.row - self.height + 1), self.row)
+        self.top = max(min(self.top, last - self.height + 1), 0)
+
+    def go_to(self, row: int) -> None:
+        """Put the cursor into a row."""
+        self.row = row
+        self.clamp()
+
+    def move(self, rows: int) -> None:
+        """Move the cursor by so many rows."""
+        self.go_to(self.row + rows)
+
+    def page(self, pages: float) -> None:
+        """Move by so many screens."""
+        rows = int(pages * self.height)
+        self.top += rows
+        self.move(rows)
 
 
 def panel_width(width: int) -> int:

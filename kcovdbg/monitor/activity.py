@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Final, NamedTuple
 
+from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.monitor.samples import ObjectSample, Sample, TaskSample
 
 # Seconds over which rates are averaged.
@@ -39,7 +39,10 @@ class BufferStep(NamedTuple):
     """Records, at least."""
     was_reset: bool
     """Whether it was emptied, or its section ended and another one began."""
+    is_continued: bool
+    """Whether the look before saw it as well, and it was not reset since."""
     became_full: bool
+    stayed_full: bool
     lost: int
     """Records, at least: a task that enters another system call while its buffer is full loses one."""
 
@@ -49,24 +52,20 @@ def buffer_key(task: TaskSample) -> BufferKey:
     return BufferKey(task.task, task.object, task.kcov_area if task.is_section else None, task.device)
 
 
-def buffers_of(sample: Sample | None) -> dict[BufferKey, TaskSample]:
-    """Return the tasks of a sample by their buffers; none of no sample."""
-    return {} if sample is None else {buffer_key(task): task for task in sample.tasks}
-
-
 def compare_looks(before: TaskSample | None, now: TaskSample) -> BufferStep:
     """Return the change of a buffer.
 
     :param before: the same buffer in the look before, None where it was not seen then.
     """
-    full, was_full = bool(now.full), before is not None and bool(before.full)
+    became_full = bool(now.full) and not (before is not None and before.full)
     if before is None or before.count is None or now.count is None:
-        return BufferStep(0, False, full and not was_full, 0)
+        return BufferStep(0, False, before is not None, became_full, False, 0)
     was_reset = now.count < before.count
     gained = now.held if was_reset else max(now.held - before.held, 0)
+    stayed_full = bool(before.full and now.full) and not was_reset
     entered = now.syscall is not None and before.syscall is not None and now.syscall != before.syscall
-    lost = was_full and full and not was_reset and entered and now.is_tracing
-    return BufferStep(gained, was_reset, full and not was_full, int(lost))
+    lost = stayed_full and entered and now.is_tracing
+    return BufferStep(gained, was_reset, not was_reset, became_full, stayed_full, int(lost))
 
 
 def is_new_section(before: TaskSample | None, now: TaskSample) -> bool:
@@ -157,22 +156,24 @@ class SectionActivity(NamedTuple):
         return _rate(self.gains)
 
 
-class EventKind(str, Enum):
-    """The kinds of events."""
-
-    FULL = "FULL"
-    CAME = "+"
-    WENT = "-"
-    STATE = "state"
-
-
 class MonitorEvent(NamedTuple):
     """Something that happened between two looks."""
 
     time: float
     """Of the look that showed it."""
-    kind: EventKind
-    subject: TaskSample | ObjectSample | str
+    text: str
+    style: str = ""
+
+
+def _full_text(task: TaskSample) -> str:
+    where = "area of a section" if task.is_section else "buffer"
+    return f"FULL: {where} of {name_task(task)}, {task.capacity} {'records' if task.device is None else 'words'}"
+
+
+def _object_text(found: ObjectSample) -> str:
+    whose = "" if found.pid is None else f" of {name_task(found)}"
+    size = f", {found.size} words" if found.size else ""
+    return f"{name_kcov(found.kcov, found.device or 'kcov')}{whose}{size}"
 
 
 @dataclass(frozen=True)
@@ -206,23 +207,29 @@ class Activity:
         """Time since the first look."""
         return 0.0 if self.sample is None else self.sample.time - self.started
 
+    @property
+    def cpu_share(self) -> float:
+        """The share of one core's time that looking took."""
+        return self.used / self.seconds if self.seconds > 0 else 0.0
+
     def after(self, sample: Sample) -> Activity:
         """Return the activity after one more sample."""
         last = self.sample
-        before, now = buffers_of(last), buffers_of(sample)
+        before, now = ({buffer_key(task): task for task in look.tasks} if look else {} for look in (last, sample))
         steps = {key: compare_looks(before.get(key), task) for key, task in now.items()}
         lost = _lost_of_sections(before, now)
         for key, task in now.items():
             if not task.is_section:
                 steps[key] = steps[key]._replace(lost=steps[key].lost + lost[task.object])
         full = [now[key] for key, step in steps.items() if step.became_full]
-        happened: list[tuple[EventKind, TaskSample | ObjectSample | str]] = [(EventKind.FULL, task) for task in full]
+        events = [MonitorEvent(sample.time, _full_text(task), "error") for task in full]
         if last is not None and sample.state != last.state and sample.state is not None:
-            happened.append((EventKind.STATE, sample.state))
+            events.append(MonitorEvent(sample.time, f"the machine is {sample.state}", "warning"))
         objects = self.objects if sample.objects is None else {found.kcov: found for found in sample.objects}
         came = [objects[kcov] for kcov in sorted(objects.keys() - self.objects.keys())] if self._knows_objects else []
         went = [self.objects[kcov] for kcov in sorted(self.objects.keys() - objects.keys())]
-        happened += [(EventKind.CAME, found) for found in came] + [(EventKind.WENT, found) for found in went]
+        events += [MonitorEvent(sample.time, f"+ {_object_text(found)}", "good") for found in came]
+        events += [MonitorEvent(sample.time, f"- {_object_text(found)}") for found in went]
         return replace(
             self,
             sample=sample,
@@ -232,7 +239,7 @@ class Activity:
             objects=objects,
             came=self.came + len(came),
             went=self.went + len(went),
-            events=(*self.events, *(MonitorEvent(sample.time, *event) for event in happened))[-_EVENTS:],
+            events=(*self.events, *events)[-_EVENTS:],
             overflows=self.overflows + len(full),
             reads=self.reads if sample.reads is None else (self.reads or 0) + sample.reads,
             used=self.used + sample.seconds,

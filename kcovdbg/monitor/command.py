@@ -166,15 +166,15 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
     yield Lines((*heading_lines(summary), ()))
     yield buffer_table(summary, _BUFFERS_SHOWN)
     yield Lines((*advice_lines(summary), ()), is_prose=True)
-    if summary.sections:
-        yield section_table(summary.sections)
+    if summary.activity.sections:
+        yield section_table(summary.activity.sections)
         yield Lines(((),))
     if summary.functions:
         for by, shares in (("function", summary.functions), ("file", summary.files), ("directory", summary.directories)):
             yield Lines((_heading(f"records by {by}, estimated from samples"),))
             yield share_table(shares, by=by)
             yield Lines(((),))
-    yield Lines((_heading(f"objects: {summary.came} came, {summary.went} went"),), remarks=summary.errors)
+    yield Lines((_heading(f"objects: {summary.activity.came} came, {summary.activity.went} went"),), remarks=summary.errors)
     if args.output is not None:
         yield Lines(((("remark", f"written: {args.output}"),),))
 

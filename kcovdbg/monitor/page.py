@@ -100,13 +100,15 @@ _FOOTER = "Made by kcovdbg. KCOV records no time: rates come from looks at a ker
 
 def recording_page(summary: Summary) -> Iterator[str]:
     """Yield the page."""
-    kernel = ", ".join(filter(None, (summary.target, summary.release))) or "unknown kernel"
+    kernel = ", ".join(filter(None, (summary.last.target, summary.last.release))) or "unknown kernel"
     sections = [
         PageSection("summary", "Summary", _overview(summary)),
         PageSection("time", "Over time", _plots(summary.points)),
         PageSection("buffers", "Buffers", table_markup(buffer_table(summary), "Buffers and areas")),
         PageSection("where", "Where records went", _share_tables(summary)),
-        PageSection("sections", "Remote sections", table_markup(section_table(summary.sections), "Sections by handle")),
+        PageSection(
+            "sections", "Remote sections", table_markup(section_table(summary.activity.sections), "Sections by handle")
+        ),
     ]
     return page_lines("KCOV over time", kernel, sections, footer=_FOOTER)
 

@@ -100,13 +100,12 @@ class MonitorScreen(ScreenApplication):
 
     def view(self) -> None:
         """Leave the screen for the buffer of the row with the cursor."""
-        row = self.state.selected
         if self.state.playback is not None:
             self.state.message = "a recording has no buffers to view"
-        elif row is None or row.buffer is None:
+        elif (buffer := self.state.selected) is None:
             self.state.message = "no buffer to view in this row"
         else:
-            self.application.exit(result=row.buffer)
+            self.application.exit(result=buffer)
 
 
 _MOVING: Final = "↑ ↓ PgUp PgDn g G"
@@ -129,8 +128,8 @@ KEYS: Final[tuple[ScreenKey, ...]] = (
     ),
     ScreenKey(("<", ","), "<", "", lambda screen: screen.state.turn_sort(-1)),
     ScreenKey(("I",), "I", "invert the order", lambda screen: screen.state.invert()),
-    ScreenKey(("tab",), "Tab S-Tab", "the next list or the one before", lambda screen: screen.state.turn_tab(1), "List"),
-    ScreenKey(("s-tab",), "S-Tab", "", lambda screen: screen.state.turn_tab(-1)),
+    ScreenKey(("tab",), "Tab S-Tab", "the next list or the one before", lambda screen: screen.state.turn_list(1), "List"),
+    ScreenKey(("s-tab",), "S-Tab", "", lambda screen: screen.state.turn_list(-1)),
     ScreenKey(
         (" ", "z", "Z"),
         "Space z",

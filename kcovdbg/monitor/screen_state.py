@@ -6,41 +6,28 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from kcovdbg.console.column import Column
-from kcovdbg.console.full_screen import fit
+from kcovdbg.console.full_screen import RowCursor, fit
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.renderable import Fragment, Line, Table
-from kcovdbg.console.text import elide_start, text_width
+from kcovdbg.console.text import elide_start, pad, text_width
 from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.monitor_source import MonitorSource, PlaybackSource
-from kcovdbg.monitor.rows import (
-    COLUMNS,
-    MonitorRow,
-    Tab,
+from kcovdbg.monitor.samples import Sample
+from kcovdbg.monitor.screen_lists import (
+    EVENTS,
+    LISTS,
+    MonitorList,
+    Sort,
     clock_text,
     cost_line,
-    event_style,
-    event_text,
-    filter_rows,
-    is_reversed,
-    make_rows,
     sections_line,
-    sort_rows,
+    sort_by,
     totals_line,
 )
 from kcovdbg.monitor.summary import seconds_text
 
-_TABS: Final = tuple(Tab)
-# The keys of the columns by which the lists are sorted at first: tasks by records a second.
-_FIRST_SORT: Final = dict(zip(_TABS, ("rate", "begun", "object", "time"), strict=True))
-_EMPTY: Final = {
-    Tab.TASKS: "no task with KCOV state",
-    Tab.SECTIONS: "no remote section was seen",
-    Tab.OBJECTS: "no object",
-    Tab.EVENTS: "nothing happened yet",
-}
 # Rows of a screen from which on the latest events are shown below the list, and how many at most.
 _ROWS_FOR_EVENTS: Final = 16
 _MOST_EVENTS: Final = 6
@@ -53,13 +40,7 @@ class ScreenLine(NamedTuple):
     style: str = ""
 
 
-class _Sort(NamedTuple):
-    key: str
-    """Of the column."""
-    inverted: bool = False
-
-
-class MonitorState:
+class MonitorState(RowCursor):
     """The state of a monitor on the screen.
 
     :param source: of what it shows.
@@ -67,16 +48,12 @@ class MonitorState:
 
     def __init__(self, source: MonitorSource) -> None:
         self.source = source
-        self.tab = Tab.TASKS
         self.filter = ""
         self.is_frozen = False
         self.message = ""
-        self.top = 0
-        self.cursor = 0
         self._key: Hashable = None
-        # The latest events come first.
-        self._sorts = {tab: _Sort(key, tab is Tab.EVENTS) for tab, key in _FIRST_SORT.items()}
-        self._height = 1
+        self._number = 0
+        self._sorts = [sort_by(column) for shown in LISTS for column in shown.columns if column.key == shown.sort]
         self.refresh()
 
     @property
@@ -85,14 +62,19 @@ class MonitorState:
         return self.source if isinstance(self.source, PlaybackSource) else None
 
     @property
-    def sort(self) -> _Sort:
-        """The order of the list."""
-        return self._sorts[self.tab]
+    def shown(self) -> MonitorList:
+        """The list that is shown."""
+        return LISTS[self._number]
 
     @property
-    def sort_column(self) -> Column:
-        """The column by which the list is sorted."""
-        return next(column for column in COLUMNS[self.tab] if column.key == self.sort.key)
+    def sort(self) -> Sort:
+        """The order of the list."""
+        return self._sorts[self._number]
+
+    @property
+    def _sample(self) -> Sample:
+        assert self.activity.sample is not None, "a screen begins with a look"
+        return self.activity.sample
 
     @property
     def is_advancing(self) -> bool:
@@ -112,62 +94,47 @@ class MonitorState:
 
     def _make_rows(self) -> None:
         """Find the rows of the list, in order, and the columns that may be shown."""
-        self._shown_keys = [column.key for column in COLUMNS[self.tab]]
-        rows = filter_rows(make_rows(self.activity, self.tab), self.tab, self.filter)
-        self.rows: list[MonitorRow] = sort_rows(rows, self.sort_column, inverted=self.sort.inverted)
+        shown = self.shown
+        self._columns = shown.columns
+        self.rows: list[Any] = shown.rows(self.activity, self.filter, self.sort)
         if self._key is not None:
             # The cursor stays with its row.
-            self.cursor = next((number for number, row in enumerate(self.rows) if row.key == self._key), self.cursor)
-        self._clamp()
+            keys = map(shown.identity, self.rows)
+            self.row = next((number for number, key in enumerate(keys) if key == self._key), self.row)
+        self.clamp()
 
     # Moving.
 
-    def _clamp(self) -> None:
-        last = max(len(self.rows) - 1, 0)
-        self.cursor = min(max(self.cursor, 0), last)
-        self.top = min(max(self.top, self.cursor - self._height + 1), self.cursor)
-        self.top = max(min(self.top, last - self._height + 1), 0)
-
     def go_to(self, row: int) -> None:
         """Put the cursor into a row."""
-        self.cursor = row
-        self._clamp()
+        super().go_to(row)
         # At the top, the cursor stays at the top.
-        self._key = self.rows[self.cursor].key if self.rows and self.cursor else None
-
-    def move(self, rows: int) -> None:
-        """Move the cursor by so many rows."""
-        self.go_to(self.cursor + rows)
-
-    def page(self, pages: int) -> None:
-        """Move by so many screens."""
-        self.top += pages * self._height
-        self.move(pages * self._height)
+        self._key = self.shown.identity(self.rows[self.row]) if self.rows and self.row else None
 
     @property
-    def selected(self) -> MonitorRow | None:
-        """The row with the cursor."""
-        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+    def selected(self) -> str | None:
+        """The name of the buffer of the row with the cursor."""
+        return self.shown.buffer(self.rows[self.row]) if self.rows else None
 
     # Lists, order and filter.
 
-    def turn_tab(self, by: int) -> None:
+    def turn_list(self, by: int) -> None:
         """Show another list."""
-        self.tab = _TABS[(_TABS.index(self.tab) + by) % len(_TABS)]
-        self.top = self.cursor = 0
+        self._number = (self._number + by) % len(LISTS)
+        self.top = self.row = 0
         self._key = None
         self._make_rows()
 
     def turn_sort(self, by: int) -> None:
         """Sort by another column that is shown."""
-        place = self._shown_keys.index(self.sort.key) if self.sort.key in self._shown_keys else 0
-        self._sorts[self.tab] = _Sort(self._shown_keys[(place + by) % len(self._shown_keys)])
-        self.message = f"sorted by {self.sort_column.heading}"
+        place = self._columns.index(self.sort.column) if self.sort.column in self._columns else 0
+        self._sorts[self._number] = sort_by(self._columns[(place + by) % len(self._columns)])
+        self.message = f"sorted by {self.sort.column.heading}"
         self._make_rows()
 
     def invert(self) -> None:
         """Invert the order."""
-        self._sorts[self.tab] = _Sort(self.sort.key, not self.sort.inverted)
+        self._sorts[self._number] = Sort(self.sort.column, not self.sort.is_reversed)
         self._make_rows()
 
     def set_filter(self, text: str) -> None:
@@ -198,97 +165,76 @@ class MonitorState:
 
     def lines(self, width: int, height: int) -> list[ScreenLine]:
         """Return the lines of a screen of this size, without the last one, which has the keys."""
-        source = self.source
-        events = self._event_lines(width, height)
         top = [
-            self._title(width),
-            ScreenLine(fit(totals_line(self.activity), width)),
-            ScreenLine(fit(sections_line(self.activity), width)),
-            ScreenLine(fit(cost_line(self.activity, source.share), width)),
-            self._tabs(width),
+            (self._title(width), "bar"),
+            (totals_line(self.activity), ""),
+            (sections_line(self.activity), ""),
+            (cost_line(self.activity, self.source.share), ""),
+            (self._list_titles(), ""),
         ]
-        self._height = max(height - len(top) - len(events) - 3, 1)
-        self._clamp()
+        bottom = [*((line, "") for line in self._event_lines(height)), (self._status(), "")]
+        self.resize(height - len(top) - len(bottom) - 2)
         table = self._table(width)
-        table += [ScreenLine((("", " " * width),))] * (self._height + 1 - len(table))
-        return [*top, *table, *events, ScreenLine(fit(self._status(), width))][: max(height - 1, 0)]
+        table += [((), "")] * (self.height + 1 - len(table))
+        return [ScreenLine(fit(line, width), style) for line, style in (*top, *table, *bottom)][: max(height - 1, 0)]
 
-    def _table(self, width: int) -> list[ScreenLine]:
-        """Return the heading of the list and the rows that are on the screen."""
-        sign = "▽" if is_reversed(self.sort_column, inverted=self.sort.inverted) else "△"
-        columns = [
-            replace(column, is_chosen=True, title=column.heading + sign * (column.key == self.sort.key))
-            for column in COLUMNS[self.tab]
-        ]
-        shown = range(self.top, min(self.top + self._height, len(self.rows)))
-        table = Table(columns, [self.rows[number].item for number in shown])
-        # Notes on columns that do not fit follow the rows.
-        heading, *lines = islice(table_lines(table, width), len(shown) + 1)
-        by_title = {column.heading: column.key for column in columns}
-        self._shown_keys = [by_title[title.strip()] for _, title in heading]
-
-        found = [ScreenLine(fit([("", title) for _, title in heading], width), "bar")]
-        for number, line in zip(shown, lines, strict=True):
-            found.append(ScreenLine(fit(line, width), "cursor" if number == self.cursor else ""))
-        if not self.rows:
-            text = f"nothing matches '{self.filter}'" if self.filter else _EMPTY[self.tab]
-            found.append(ScreenLine(fit((("remark", text),), width)))
-        return found
-
-    def _title(self, width: int) -> ScreenLine:
-        name = "unknown target"
-        state = clock = ""
-        if (sample := self.activity.sample) is not None:
-            name, state, clock = (
-                sample.target or name,
-                sample.state or "",
-                f"{clock_text(sample.time)}  {seconds_text(self.activity.seconds)}",
-            )
+    def _title(self, width: int) -> Line:
+        sample = self._sample
         signs = " RECORDING " if self.playback is not None else " REC " if self.source.is_recording else ""
         signs += " FROZEN" if self.is_frozen and self.playback is None else ""
-        right = f"{signs} {state.upper()}  {clock} "
+        right = f"{signs} {(sample.state or '').upper()}  {clock_text(sample.time)}  {seconds_text(self.activity.seconds)} "
         left = " kcovdbg monitor  "
-        text = left + elide_start(name, max(width - text_width(left) - text_width(right) - 1, 8))
-        gap = " " * max(width - text_width(text) - text_width(right), 1)
-        return ScreenLine(fit((("", text + gap + right),), width), "bar")
+        name = elide_start(sample.target or "unknown target", max(width - text_width(left) - text_width(right) - 1, 8))
+        return (("", pad(left + name, width - text_width(right) - 1)), ("", f" {right}"))
 
-    def _tabs(self, width: int) -> ScreenLine:
-        activity = self.activity
-        tasks = () if activity.sample is None else activity.sample.tasks
-        lists = (tasks, activity.sections, activity.objects, activity.events)
+    def _list_titles(self) -> Line:
         line: list[Fragment] = []
-        for tab, items in zip(_TABS, lists, strict=True):
-            line += [("bar" if tab is self.tab else "", f" {tab.value} {len(items)} "), ("", " ")]
-        return ScreenLine(fit(line, width))
+        for shown in LISTS:
+            text = f" {shown.title} {len(shown.items(self.activity))} "
+            line += [("bar" if shown is self.shown else "", text), ("", " ")]
+        return line
 
-    def _event_lines(self, width: int, height: int) -> list[ScreenLine]:
-        if height < _ROWS_FOR_EVENTS or self.tab is Tab.EVENTS:
+    def _table(self, width: int) -> list[tuple[Line, str]]:
+        """Return the heading of the list and the rows that are on the screen, with their styles."""
+        sign = "▽" if self.sort.is_reversed else "△"
+        titles = {column.key: column.heading + sign * (column is self.sort.column) for column in self.shown.columns}
+        columns = [replace(column, is_chosen=True, title=titles[column.key]) for column in self.shown.columns]
+        rows = self.rows[self.top : self.top + self.height]
+        # Notes on columns that do not fit follow the rows.
+        heading, *lines = islice(table_lines(Table(columns, rows), width), len(rows) + 1)
+        fitting = {title.strip() for _, title in heading}
+        self._columns = tuple(column for column in self.shown.columns if titles[column.key] in fitting)
+        found: list[tuple[Line, str]] = [([("", title) for _, title in heading], "bar")]
+        found += [(line, "cursor" if number == self.row else "") for number, line in enumerate(lines, self.top)]
+        if not self.rows:
+            text = f"nothing matches '{self.filter}'" if self.filter else self.shown.empty
+            found.append(((("remark", text),), ""))
+        return found
+
+    def _event_lines(self, height: int) -> list[Line]:
+        if height < _ROWS_FOR_EVENTS or self.shown is EVENTS:
             return []
         most = min(max(height // 6 - 1, 2), _MOST_EVENTS)
         lines: list[Line] = [
-            (("gutter", f"{clock_text(event.time)} "), (event_style(event), event_text(event)))
-            for event in self.activity.events[-most:]
+            (("gutter", f"{clock_text(event.time)} "), (event.style, event.text)) for event in self.activity.events[-most:]
         ]
-        return [ScreenLine(fit(line, width)) for line in (*lines, *[()] * (most - len(lines)))]
+        return [*lines, *[()] * (most - len(lines))]
 
-    def _status(self) -> list[Fragment]:
+    def _status(self) -> Line:
         line: list[Fragment] = []
-        if self.playback is not None:
-            line.append(("key", self._position(self.playback)))
-        sample = self.activity.sample
         if self.source.problem is not None:
             line.append(("error", f"{self.source.problem}  "))
-        elif sample is not None and sample.state == "stopped":
+        elif self._sample.state == "stopped":
             line.append(("warning", "the machine is stopped: nothing changes  "))
         if self.filter:
             line.append(("key", f"filter '{self.filter}': {len(self.rows)} rows  "))
         if self.message:
             line.append(("", f"{self.message}  "))
-        errors = () if sample is None else sample.errors
-        if errors and len(line) <= (self.playback is not None):
+        errors = self._sample.errors
+        if errors and not line:
             more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
             line.append(("remark", f"{errors[0]}{more}"))
-        return line
+        return line if self.playback is None else [("key", self._position(self.playback)), *line]
 
     def _position(self, source: PlaybackSource) -> str:
         at, end = (source.samples[index].time - source.samples[0].time for index in (source.index, -1))

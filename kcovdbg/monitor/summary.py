@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.console.column import ADDRESS, ADDRESSES, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL, Column
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.model.kcov import name_kcov, name_some
-from kcovdbg.monitor.activity import Activity, BufferKey, SectionActivity, buffers_of
+from kcovdbg.monitor.activity import Activity, BufferKey, SectionActivity, buffer_key
 from kcovdbg.monitor.samples import Sample
 
 # The share of rounds that the recommended size holds.
@@ -48,8 +49,8 @@ class BufferUse:
     mode: str | None
     size: int | None = None
     """In words of the kernel."""
-    names: dict[str, None] = field(default_factory=dict)
-    """Of the tasks that collected into it."""
+    tasks: dict[str, None] = field(default_factory=dict)
+    """The names of the tasks that collected into it."""
     capacity: int | None = None
     looks: int = 0
     overflows: int = 0
@@ -61,18 +62,8 @@ class BufferUse:
     free_seconds: float = 0.0
     free_records: int = 0
     """Written to it while it was not full."""
-    ended: list[_Round] = field(default_factory=list)
+    rounds: list[_Round] = field(default_factory=list)
     """Its uses from one reset to the next, and the last one."""
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The names of the tasks that collected into it."""
-        return tuple(self.names)
-
-    @property
-    def rounds(self) -> int:
-        """How often it was emptied or used anew, and the last use."""
-        return len(self.ended)
 
     @property
     def rate(self) -> float | None:
@@ -89,19 +80,19 @@ class BufferUse:
     @property
     def largest(self) -> int:
         """Records of the fullest round that was seen."""
-        return max((one.records for one in self.ended), default=0)
+        return max((one.records for one in self.rounds), default=0)
 
     @property
     def needed(self) -> int | None:
         """Records that 99 % of the rounds need; None where overflows hide it."""
         rate = self.rate
         # Without a rate, how much did not fit is unknown.
-        lacks = (math.inf if rate is None else one.full_seconds * rate for one in self.ended)
-        needs = sorted(one.records + (lack if one.is_full else 0) for one, lack in zip(self.ended, lacks, strict=True))
+        lacks = (math.inf if rate is None else one.full_seconds * rate for one in self.rounds)
+        needs = sorted(one.records + (lack if one.is_full else 0) for one, lack in zip(self.rounds, lacks, strict=True))
         if not needs or math.isinf(needed := needs[min(math.ceil(_HELD * len(needs)), len(needs)) - 1]):
             return None
         # Assume that a full buffer lacks at least one record.
-        return math.ceil(needed) + any(one.is_full and one.records >= needed for one in self.ended)
+        return math.ceil(needed) + any(one.is_full and one.records >= needed for one in self.rounds)
 
     @property
     def needed_size(self) -> int | None:
@@ -143,26 +134,15 @@ class PlotPoint(NamedTuple):
 class Summary(NamedTuple):
     """The answers."""
 
-    target: str | None
-    release: str | None
-    build_id: str | None
-    start: float
-    """Seconds since 1970."""
-    seconds: float
-    looks: int
+    last: Sample
+    activity: Activity
+    """At the end."""
     interval: float | None
     """The median time from look to look."""
     buffers: tuple[BufferUse, ...]
-    sections: tuple[SectionActivity, ...]
     functions: tuple[LocatedShare, ...]
     files: tuple[LocatedShare, ...]
     directories: tuple[LocatedShare, ...]
-    came: int
-    went: int
-    overflows: int
-    cpu_share: float
-    """Of one core, for looking."""
-    reads: int | None
     points: tuple[PlotPoint, ...]
     errors: tuple[str, ...]
 
@@ -172,7 +152,8 @@ def summarize(samples: Iterable[Sample]) -> Summary:
 
     :param samples: in the order of time, at least one.
     """
-    usage = _Usage()
+    uses: _Uses = {}
+    rounds: _Rounds = {}
     shares: Counter[tuple[str | None, str | None]] = Counter()
     errors: dict[str, None] = {}
     points: list[PlotPoint] = []
@@ -187,7 +168,9 @@ def summarize(samples: Iterable[Sample]) -> Summary:
             shares[share.function, file] += share.records  # type: ignore[assignment]
         span = 0.0 if last is None else sample.time - last.time
         gaps += () if last is None else (span,)
-        gained = usage.add(activity, last, span)
+        rounds = _follow_rounds(rounds, uses, activity, span)
+        # Devices count words.
+        gained = sum(step.gained for key, step in activity.steps.items() if key.device is None)
         points.append(
             PlotPoint(
                 seconds=activity.seconds,
@@ -198,94 +181,66 @@ def summarize(samples: Iterable[Sample]) -> Summary:
                 objects=len(activity.objects),
             )
         )
-        if len(points) >= 4 * _POINTS:
-            points = _thin(points, 2 * _POINTS)
+    _end_rounds(rounds)
     return Summary(
-        target=sample.target,
-        release=sample.release,
-        build_id=sample.build_id,
-        start=activity.started,
-        seconds=activity.seconds,
-        looks=activity.looks,
+        last=sample,
+        activity=activity,
         interval=sorted(gaps)[len(gaps) // 2] if gaps else None,
-        buffers=tuple(sorted(usage.end(), key=_buffer_order)),
-        sections=activity.sections,
+        buffers=tuple(sorted(uses.values(), key=_buffer_order)),
         functions=_rank((*located, records) for located, records in shares.items()),
         files=_rank((None, file, records) for (_, file), records in shares.items()),
         directories=_rank((None, _directory_of(file), records) for (_, file), records in shares.items()),
-        came=activity.came,
-        went=activity.went,
-        overflows=activity.overflows,
-        cpu_share=activity.used / activity.seconds if activity.seconds > 0 else 0.0,
-        reads=activity.reads,
         points=tuple(_thin(points, _POINTS)),
         errors=tuple(errors),
     )
 
 
-class _UseKey(NamedTuple):
-    kind: str
-    kcov: int | None
-    mode: str | None
+_Uses: TypeAlias = dict[tuple[str, int | None, str | None], BufferUse]
+"""By kind, object and mode."""
+_Rounds: TypeAlias = dict[BufferKey, tuple[BufferUse, _Round]]
 
 
-class _Usage:
-    """The use of each buffer, added up over samples."""
+def _follow_rounds(before: _Rounds, uses: _Uses, activity: Activity, span: float) -> _Rounds:
+    """Add the latest sample to the uses of buffers; return the rounds that go on.
 
-    def __init__(self) -> None:
-        self._uses: dict[_UseKey, BufferUse] = {}
-        self._rounds: dict[BufferKey, tuple[_UseKey, _Round]] = {}
+    :param before: the rounds that went on after the sample before; those that ended remain.
+    :param span: seconds since that.
+    """
+    rounds: _Rounds = {}
+    for task in activity.sample.tasks if activity.sample is not None else ():
+        if task.count is None or not task.capacity:
+            continue
+        key = buffer_key(task)
+        step = activity.steps[key]
+        of = ("area" if task.is_section else "buffer", task.object, task.kcov_mode)
+        use = uses.setdefault(of, BufferUse(*of))
+        # An owner of remote handles has no area itself: it is the object's, which may be found later.
+        found = activity.objects.get(task.object or 0)
+        use.size = task.kcov_size or (use.size if found is None else found.size)
+        use.tasks[f"{task.comm or '?'} ({task.pid if task.pid is not None else '?'})"] = None
+        use.capacity = task.capacity
+        use.looks += 1
+        use.overflows += step.became_full
+        use.records += step.gained
+        use.lost += step.lost
+        full_seconds = 0.0
+        if step.stayed_full:
+            full_seconds = span
+            use.full_seconds += span
+        elif step.is_continued:
+            use.free_seconds += span
+            use.free_records += step.gained
+        if key in before and before[key][0] is use and not step.was_reset:
+            full_seconds += before.pop(key)[1].full_seconds
+        rounds[key] = (use, _Round(task.held, bool(task.full), full_seconds))
+    _end_rounds(before)
+    return rounds
 
-    def add(self, activity: Activity, last: Sample | None, span: float) -> int:
-        """Add the latest sample; return the records that all of KCOV's buffers gained.
 
-        :param last: the sample before it.
-        :param span: seconds since that.
-        """
-        known, now = buffers_of(last), buffers_of(activity.sample)
-        gained = 0
-        for key in [key for key in self._rounds if key not in now]:
-            self._end_round(key)
-        for key, task in now.items():
-            if task.count is None or not task.capacity:
-                self._end_round(key)
-                continue
-            before, step = known.get(key), activity.steps[key]
-            of = _UseKey("area" if task.is_section else "buffer", task.object, task.kcov_mode)
-            use = self._uses.setdefault(of, BufferUse(*of))
-            # An owner of remote handles has no area itself: it is the object's, which may be found later.
-            found = activity.objects.get(task.object or 0)
-            use.size = task.kcov_size or (use.size if found is None else found.size)
-            use.names[f"{task.comm or '?'} ({task.pid if task.pid is not None else '?'})"] = None
-            use.capacity = task.capacity
-            use.looks += 1
-            use.overflows += step.became_full
-            use.records += step.gained
-            use.lost += step.lost
-            # Devices count words.
-            gained += step.gained if task.device is None else 0
-            stayed_full = before is not None and bool(before.full and task.full) and not step.was_reset
-            if stayed_full:
-                use.full_seconds += span
-            elif before is not None and not step.was_reset:
-                use.free_seconds += span
-                use.free_records += step.gained
-            if key in self._rounds and (step.was_reset or self._rounds[key][0] != of):
-                self._end_round(key)
-            full_seconds = self._rounds[key][1].full_seconds if key in self._rounds else 0.0
-            self._rounds[key] = (of, _Round(task.held, bool(task.full), full_seconds + (span if stayed_full else 0.0)))
-        return gained
-
-    def end(self) -> Iterable[BufferUse]:
-        """Return what was added up, after the last sample."""
-        for key in list(self._rounds):
-            self._end_round(key)
-        return self._uses.values()
-
-    def _end_round(self, key: BufferKey) -> None:
-        of, ended = self._rounds.pop(key, (None, None))
-        if of is not None and ended is not None and ended.records:
-            self._uses[of].ended.append(ended)
+def _end_rounds(rounds: _Rounds) -> None:
+    for use, ended in rounds.values():
+        if ended.records:
+            use.rounds.append(ended)
 
 
 def _buffer_order(buffer: BufferUse) -> tuple[float, ...]:
@@ -391,7 +346,7 @@ _BUFFER_COLUMNS: Final = (
     Column(
         "tasks",
         LIST,
-        text=lambda row: name_some(row.tasks, 1),
+        text=lambda row: name_some([*row.tasks], 1),
         elastic=14,
         meaning="names of the tasks that collected into it, with their thread ids",
     ),
@@ -399,7 +354,13 @@ _BUFFER_COLUMNS: Final = (
     Column("size", NUMBER),
     Column("capacity", NUMBER),
     Column("looks", NUMBER, priority=4, meaning="looks in which it was seen", unit="looks"),
-    Column("rounds", NUMBER, priority=2, meaning="how often it was emptied or used anew, at least, and the last use"),
+    Column(
+        "rounds",
+        NUMBER,
+        value=lambda row: len(row.rounds),
+        priority=2,
+        meaning="how often it was emptied or used anew, at least, and the last use",
+    ),
     Column(
         "overflows",
         NUMBER,
@@ -506,42 +467,57 @@ _SHARE_COLUMNS: Final = (
 )
 _RANKED: Final = "where records went, the largest share first"
 SUMMARY_COLUMNS: Final = (
-    Column("target"),
-    Column("release"),
-    Column("build_id"),
-    Column("start", SECONDS, meaning="time of the first look", unit="seconds since 1970"),
+    Column("target", value=attrgetter("last.target")),
+    Column("release", value=attrgetter("last.release")),
+    Column("build_id", value=attrgetter("last.build_id")),
+    Column("start", SECONDS, value=attrgetter("activity.started"), meaning="time of the first look", unit="seconds since 1970"),
     Column(
         "seconds",
         SECONDS,
-        value=lambda row: round(row.seconds, 3),
+        value=lambda row: round(row.activity.seconds, 3),
         meaning="time from the first look to the last",
         unit="seconds",
     ),
-    Column("looks", NUMBER, meaning="number of looks at the kernel", unit="looks"),
+    Column("looks", NUMBER, value=attrgetter("activity.looks"), meaning="number of looks at the kernel", unit="looks"),
     Column("interval", SECONDS, meaning="median time from look to look", null="there is only one", unit="seconds"),
-    Column("overflows", NUMBER, meaning="how often any buffer became full, at least"),
+    Column("overflows", NUMBER, value=attrgetter("activity.overflows"), meaning="how often any buffer became full, at least"),
     Column("buffers", items=_BUFFER_COLUMNS, meaning="the buffers and areas, those that overflowed most often first"),
-    Column("sections", items=_SECTION_COLUMNS, meaning="remote and softirq sections by handle"),
+    Column(
+        "sections",
+        value=attrgetter("activity.sections"),
+        items=_SECTION_COLUMNS,
+        meaning="remote and softirq sections by handle",
+    ),
     Column("functions", items=_SHARE_COLUMNS, meaning=_RANKED),
     Column("files", items=_SHARE_COLUMNS, meaning=_RANKED),
     Column("directories", items=_SHARE_COLUMNS, meaning=_RANKED),
-    Column("came", NUMBER, meaning="objects that appeared after the first look", unit="objects"),
-    Column("went", NUMBER, meaning="objects that disappeared", unit="objects"),
-    Column("cpu_share", SHARE, meaning="share of one core's time that looking took"),
-    Column("reads", NUMBER, meaning="reads of the kernel's memory", null="they were not counted", unit="reads"),
+    Column(
+        "came", NUMBER, value=attrgetter("activity.came"), meaning="objects that appeared after the first look", unit="objects"
+    ),
+    Column("went", NUMBER, value=attrgetter("activity.went"), meaning="objects that disappeared", unit="objects"),
+    Column("cpu_share", SHARE, value=attrgetter("activity.cpu_share"), meaning="share of one core's time that looking took"),
+    Column(
+        "reads",
+        NUMBER,
+        value=attrgetter("activity.reads"),
+        meaning="reads of the kernel's memory",
+        null="they were not counted",
+        unit="reads",
+    ),
     Column("errors", LIST, meaning="what could not be read, one sentence each"),
 )
 
 
 def heading_lines(summary: Summary) -> Iterator[Line]:
     """Yield what the summary is of."""
-    release = f", Linux {summary.release}" if summary.release else ""
-    yield (("header", f"{summary.target or 'unknown target'}{release}"),)
-    start = datetime.fromtimestamp(summary.start, timezone.utc)
+    last, activity = summary.last, summary.activity
+    release = f", Linux {last.release}" if last.release else ""
+    yield (("header", f"{last.target or 'unknown target'}{release}"),)
+    start = datetime.fromtimestamp(activity.started, timezone.utc)
     interval = "" if summary.interval is None else f", one every {summary.interval:.2f} s"
-    yield (("", f"{start:%Y-%m-%d %H:%M:%S} UTC, {seconds_text(summary.seconds)}, {summary.looks} looks{interval}"),)
-    reads = "" if summary.reads is None else f", {summary.reads} reads"
-    yield (("remark", f"looking took {summary.cpu_share:.1%} of one core{reads}; counts are lower bounds"),)
+    yield (("", f"{start:%Y-%m-%d %H:%M:%S} UTC, {seconds_text(activity.seconds)}, {activity.looks} looks{interval}"),)
+    reads = "" if activity.reads is None else f", {activity.reads} reads"
+    yield (("remark", f"looking took {activity.cpu_share:.1%} of one core{reads}; counts are lower bounds"),)
 
 
 def buffer_table(summary: Summary, limit: int | None = None) -> Table:

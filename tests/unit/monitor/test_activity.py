@@ -3,9 +3,9 @@
 
 import pytest
 
-from kcovdbg.monitor.activity import Activity, EventKind
-from kcovdbg.monitor.rows import Tab, make_rows, totals_line
+from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.samples import ObjectSample, RecordShare
+from kcovdbg.monitor.screen_lists import OBJECTS, TASKS, totals_line
 from kcovdbg.monitor.summary import exclusion, summarize, syzkaller_size
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 
@@ -42,7 +42,7 @@ def test_rate_is_unknown_at_first_and_least_after_a_reset():
 def test_full_buffers_are_counted_each_time(counts, overflows):
     activity = run(*(sample(number, task(count)) for number, count in enumerate(counts)))
     assert only(activity).overflows == overflows == activity.overflows
-    assert sum(event.kind is EventKind.FULL for event in activity.events) == overflows
+    assert sum(event.text.startswith("FULL: ") for event in activity.events) == overflows
 
 
 def test_count_written_by_user_space_makes_no_rate():
@@ -93,15 +93,15 @@ def test_objects_come_and_go():
     looks = [(first,), None, (first, second), (second,)]
     activity = run(*(sample(number, objects=found) for number, found in enumerate(looks)))
     assert (activity.came, activity.went) == (1, 1)
-    assert [(event.time, event.kind, event.subject) for event in activity.events] == [
-        (2, EventKind.CAME, second),
-        (3, EventKind.WENT, first),
+    assert [(event.time, event.text) for event in activity.events] == [
+        (2, f"+ kcov {OTHER:#x}, 512 words"),
+        (3, f"- kcov {KCOV:#x}, 512 words"),
     ]
 
 
 def test_state_of_the_machine_is_an_event():
     activity = run(sample(0), sample(1, state="stopped"), sample(2, state="gone"))
-    assert [event.subject for event in activity.events] == ["stopped", "gone"]
+    assert [event.text for event in activity.events] == ["the machine is stopped", "the machine is gone"]
 
 
 def test_cost():
@@ -121,7 +121,7 @@ def test_summary_of_a_buffer_that_overflows():
     counts = [0, 100, 200, 300, 400, 500, 511, 511, 511] * 3
     samples = [sample(number, task(count)) for number, count in enumerate(counts)]
     (buffer,) = summarize(samples).buffers
-    assert (buffer.kind, buffer.overflows, buffer.rounds, buffer.largest, buffer.size) == ("buffer", 3, 3, 511, 512)
+    assert (buffer.kind, buffer.overflows, len(buffer.rounds), buffer.largest, buffer.size) == ("buffer", 3, 3, 511, 512)
     assert buffer.full_seconds == 6
     assert buffer.rate is not None
     assert 80 < buffer.rate < 100
@@ -144,7 +144,7 @@ def test_summary_of_comparisons_counts_their_words():
 def test_summary_takes_99_of_100_rounds():
     counts = [count for number in range(200) for count in (0, 400 if number == 0 else 100)]
     (buffer,) = summarize([sample(number, task(count, capacity=1023)) for number, count in enumerate(counts)]).buffers
-    assert (buffer.rounds, buffer.largest, buffer.needed, buffer.needed_size) == (200, 400, 100, 512)
+    assert (len(buffer.rounds), buffer.largest, buffer.needed, buffer.needed_size) == (200, 400, 100, 512)
 
 
 def test_summary_of_a_buffer_that_was_always_full_has_no_size():
@@ -210,7 +210,7 @@ def test_summary_knows_the_size_once_the_object_is_found():
         for number, count in enumerate(counts)
     ]
     (buffer,) = summarize(samples).buffers
-    assert (buffer.size, buffer.looks, buffer.rounds, buffer.records) == (4096, 4, 2, 12)
+    assert (buffer.size, buffer.looks, len(buffer.rounds), buffer.records) == (4096, 4, 2, 12)
 
 
 def test_a_device_and_kcov_in_one_task_are_apart():
@@ -222,10 +222,10 @@ def test_a_device_and_kcov_in_one_task_are_apart():
     rates = {found.task.device: found.rate.per_second for found in activity.tasks}
     assert rates == {None: 20, "dataflow": 411}
     assert {found.task.device: found.overflows for found in activity.tasks} == {None: 0, "dataflow": 1}
-    rows = {row.buffer for row in make_rows(activity, Tab.TASKS)}
-    assert rows == {"41", "dataflow:41"}
-    assert len({row.key for row in make_rows(activity, Tab.TASKS)}) == 2
-    assert {row.buffer for row in make_rows(activity, Tab.OBJECTS)} == {f"kcov:{KCOV:#x}", f"dataflow:{OTHER:#x}"}
+    rows = TASKS.items(activity)
+    assert {TASKS.buffer(row) for row in rows} == {"41", "dataflow:41"}
+    assert len({TASKS.identity(row) for row in rows}) == 2
+    assert {OBJECTS.buffer(row) for row in OBJECTS.items(activity)} == {f"kcov:{KCOV:#x}", f"dataflow:{OTHER:#x}"}
     line = "".join(text for _, text in totals_line(activity))
     # KCOV's records and the device's words are not added up.
     assert "20 records/s" in line

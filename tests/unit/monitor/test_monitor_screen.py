@@ -13,9 +13,9 @@ from kcovdbg.model.task import Role
 from kcovdbg.monitor import monitor_source
 from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource, find_interval, make_task_sample
-from kcovdbg.monitor.rows import Tab, bar_text
 from kcovdbg.monitor.samples import RecordShare, open_recording, read_samples
 from kcovdbg.monitor.screen import KEYS, PLAYBACK_KEYS, MonitorScreen
+from kcovdbg.monitor.screen_lists import EVENTS, bar_text
 from kcovdbg.monitor.screen_state import MonitorState
 from kcovdbg.monitor.summary import handles_text, short_number
 from tests.support.clock import Clock
@@ -96,25 +96,25 @@ def test_screens_of_all_sizes(columns, rows):
 
 
 @pytest.mark.parametrize(
-    ("keys", "column", "inverted"),
+    ("keys", "column", "is_reversed"),
     [
-        ("", "REC/S", False),
-        ("I", "REC/S", True),
-        (">", "FULL", False),
-        ("<", "FILL", False),
+        ("", "REC/S", True),
+        ("I", "REC/S", False),
+        (">", "FULL", True),
+        ("<", "FILL", True),
         (">>>>", "PID", False),
-        ("\x1b[17~", "FULL", False),
+        ("\x1b[17~", "FULL", True),
     ],
 )
-def test_sorting(keys, column, inverted):
+def test_sorting(keys, column, is_reversed):
     terminal = show(paused(at=9))
     (frame,) = terminal.run(keys)
     state = terminal.shown.state
-    assert (state.sort_column.heading, state.sort.inverted) == (column, inverted)
-    orders = [state.sort_column.reader()(row.item) for row in state.rows]
+    assert (state.sort.column.heading, state.sort.is_reversed) == (column, is_reversed)
+    orders = [state.sort.column.reader()(row) for row in state.rows]
     known = [order for order in orders if order is not None]
     assert orders == known + [None] * (len(orders) - len(known))
-    assert known == sorted(known, reverse=(column in ("REC/S", "FILL", "FULL")) is not inverted)
+    assert known == sorted(known, reverse=is_reversed)
     assert "▽" in text(frame) or "△" in text(frame)
 
 
@@ -138,16 +138,16 @@ def test_lists():
     assert "HANDLES" in text(frames[1])
     assert "- kcov 0xffff888003a51d00" in text(frames[2])
     assert "SYSCALL" in text(frames[3])
-    assert terminal.shown.state.tab is Tab.EVENTS
+    assert terminal.shown.state.shown is EVENTS
 
 
 def test_the_cursor_stays_with_its_row():
     state = paused(at=1)
-    state.go_to(next(number for number, row in enumerate(state.rows) if row.item.task.comm == "idle"))
+    state.go_to(next(number for number, row in enumerate(state.rows) if row.task.comm == "idle"))
     for index in range(2, 30):
         state.playback.go_to(index)
         state.refresh()
-        assert state.selected.item.task.comm == "idle"
+        assert state.rows[state.row].task.comm == "idle"
 
 
 def test_moving():
@@ -157,8 +157,8 @@ def test_moving():
     for keys, cursor in (("G", 99), ("g", 0), ("jjk", 1), ("\x1b[6~", None), ("\x1b[F", 99), ("\x1b[H", 0)):
         (frame,) = terminal.run(keys)
         if cursor is not None:
-            assert state.cursor == cursor
-        assert f" {state.selected.item.task.pid}  syz-executor" in text(frame)
+            assert state.row == cursor
+        assert f" {state.rows[state.row].task.pid}  syz-executor" in text(frame)
 
 
 def test_help_names_every_key_and_any_key_closes_it():
@@ -172,7 +172,7 @@ def test_help_names_every_key_and_any_key_closes_it():
     assert "show this help" in text(frames[2])
     assert "show this help" not in text(frames[3])
     # The key that closed help did nothing else.
-    assert terminal.shown.state.sort.key == "rate"
+    assert terminal.shown.state.sort.column.key == "rate"
 
 
 def test_resize():

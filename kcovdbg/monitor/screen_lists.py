@@ -3,44 +3,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import datetime
-from enum import Enum
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.console.column import ABSENT, ADDRESS, COMM, MODE, NUMBER, PID, Column
 from kcovdbg.console.renderable import Fragment
-from kcovdbg.model.kcov import name_kcov, name_task
-from kcovdbg.monitor.activity import Activity, EventKind, MonitorEvent, Rate, TaskActivity
-from kcovdbg.monitor.samples import ObjectSample, TaskSample
+from kcovdbg.monitor.activity import Activity, Rate, TaskActivity
+from kcovdbg.monitor.samples import ObjectSample
 from kcovdbg.monitor.summary import handle_text, handles_text, short_number
 
 _BAR: Final = 12
 # The style of a bar from this fill on.
 _HIGH: Final = 0.8
 _ROLES: Final = {"remote-section": "remote", "softirq-section": "softirq", "none": "-"}
+# The columns by which the largest come first, unless the user inverts that.
+_LARGEST_FIRST: Final = frozenset("fill records rate overflows lost in_flight begun words time".split())
 # Limit for the handles whose sections are named above the lists.
 _HANDLES: Final = 6
 
 
-class Tab(str, Enum):
-    """The lists."""
+class MonitorList(NamedTuple):
+    """One list; its rows are items of an activity."""
 
-    TASKS = "Tasks"
-    SECTIONS = "Sections"
-    OBJECTS = "Objects"
-    EVENTS = "Events"
+    title: str
+    items: Callable[[Activity], Sequence[Any]]
+    columns: tuple[Column, ...]
+    sort: str
+    """The key of the column by which it is sorted at first."""
+    empty: str
+    """Shown when it has no row."""
+    identity: Callable[[Any], Hashable]
+    """Returns what a row has from look to look."""
+    buffer: Callable[[Any], str | None] = lambda _row: None
+    """Returns the name of a row's buffer, None where it has none."""
+
+    def rows(self, activity: Activity, text: str, sort: Sort) -> list[Any]:
+        """Return the rows in whose columns a text occurs, in whichever case, in order; those without a value come last."""
+        rows = self.items(activity)
+        if text:
+            formatters = [column.formatter() for column in self.columns]
+            wanted = text.casefold()
+            rows = [row for row in rows if wanted in " ".join(form(row) for form in formatters).casefold()]
+        read = sort.column.reader()
+        known = [row for row in rows if read(row) is not None]
+        return sorted(known, key=read, reverse=sort.is_reversed) + [row for row in rows if read(row) is None]
 
 
-class MonitorRow(NamedTuple):
-    """One row."""
+class Sort(NamedTuple):
+    """The order of a list."""
 
-    key: Hashable
-    """Its identity from look to look."""
-    item: Any
-    buffer: str | None = None
-    """The name of its buffer; None where it has none."""
+    column: Column
+    is_reversed: bool
+    """Whether the largest values come first."""
+
+
+def sort_by(column: Column) -> Sort:
+    """Return the order by a column, unless the user inverts it."""
+    return Sort(column, column.key in _LARGEST_FIRST)
 
 
 def rate_text(rate: Rate | None) -> str:
@@ -86,9 +107,28 @@ def _count_text(row: TaskActivity) -> str:
     return f"{'' if count is None else count if count < 1e9 else 'overwr.':>7}"
 
 
+def clock_text(seconds: float) -> str:
+    """Return the local time of day."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")
+
+
+def _task_buffer(row: TaskActivity) -> str | None:
+    task = row.task
+    # Others have nothing that could be viewed.
+    if task.pid is None or task.count is None:
+        return None
+    return str(task.pid) if task.device is None else f"{task.device}:{task.pid}"
+
+
+def _object_buffer(row: ObjectSample) -> str | None:
+    return f"{row.device or 'kcov'}:{row.kcov:#x}" if row.area else None
+
+
 # Texts of numbers have a least width, so that columns stay where they are.
-COLUMNS: Final = {
-    Tab.TASKS: (
+TASKS: Final = MonitorList(
+    "Tasks",
+    lambda activity: activity.tasks,
+    columns=(
         Column("pid", PID, value=attrgetter("task.pid"), text=lambda row: f"{row.task.pid or ABSENT:>6}"),
         Column("comm", COMM, value=attrgetter("task.comm"), elastic=8),
         Column(
@@ -122,14 +162,29 @@ COLUMNS: Final = {
             elastic=12,
         ),
     ),
-    Tab.SECTIONS: (
+    sort="rate",
+    empty="no task with KCOV state",
+    identity=lambda row: (row.task.task, row.task.device),
+    buffer=_task_buffer,
+)
+SECTIONS: Final = MonitorList(
+    "Sections",
+    lambda activity: activity.sections,
+    columns=(
         Column("handle", value=handle_text, style="handle", elastic=12),
         Column("in_flight", NUMBER, title="IN FLIGHT"),
         Column("begun", NUMBER, text=lambda row: f"{f'≥{row.begun}':>6}"),
         Column("rate", NUMBER, title="PER S", value=_per_second, text=lambda row: f"{slow_rate_text(row.rate):>6}"),
         Column("object", ADDRESS, value=attrgetter("kcov")),
     ),
-    Tab.OBJECTS: (
+    sort="begun",
+    empty="no remote section was seen",
+    identity=attrgetter("kcov"),
+)
+OBJECTS: Final = MonitorList(
+    "Objects",
+    lambda activity: tuple(activity.objects.values()),
+    columns=(
         Column("object", ADDRESS, value=attrgetter("kcov")),
         Column("mode", MODE),
         Column("words", NUMBER, value=attrgetter("size")),
@@ -137,87 +192,23 @@ COLUMNS: Final = {
         Column("comm", COMM, elastic=6),
         Column("handles", value=lambda row: handles_text(row.handles) or None, style="handle", elastic=8),
     ),
-    Tab.EVENTS: (
+    sort="object",
+    empty="no object",
+    identity=attrgetter("kcov"),
+    buffer=_object_buffer,
+)
+EVENTS: Final = MonitorList(
+    "Events",
+    lambda activity: activity.events,
+    columns=(
         Column("time", value=attrgetter("time"), text=lambda row: clock_text(row.time), style="gutter"),
-        Column("event", value=lambda row: event_text(row), style=lambda row: event_style(row), elastic=8),
+        Column("event", value=attrgetter("text"), style=attrgetter("style"), elastic=8),
     ),
-}
-# The columns by which the largest come first, unless the user inverts that.
-_LARGEST_FIRST: Final = frozenset("fill records rate overflows lost in_flight begun words".split())
-
-
-def clock_text(seconds: float) -> str:
-    """Return the local time of day."""
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")
-
-
-def event_text(event: MonitorEvent) -> str:
-    """Return an event in words."""
-    subject = event.subject
-    if isinstance(subject, TaskSample):
-        where = "area of a section" if subject.is_section else "buffer"
-        unit = "records" if subject.device is None else "words"
-        return f"FULL: {where} of {name_task(subject)}, {subject.capacity} {unit}"
-    if isinstance(subject, ObjectSample):
-        whose = "" if subject.pid is None else f" of {name_task(subject)}"
-        size = f", {subject.size} words" if subject.size else ""
-        return f"{event.kind.value} {name_kcov(subject.kcov, subject.device or 'kcov')}{whose}{size}"
-    return f"the machine is {subject}"
-
-
-def event_style(event: MonitorEvent) -> str:
-    """Return the style of an event."""
-    return {EventKind.FULL: "error", EventKind.CAME: "good", EventKind.STATE: "warning"}.get(event.kind, "")
-
-
-def make_rows(activity: Activity, tab: Tab) -> Iterator[MonitorRow]:
-    """Yield the rows of a list, in no order."""
-    if tab is Tab.TASKS:
-        for found in activity.tasks:
-            task = found.task
-            # Others have nothing that could be viewed.
-            yield MonitorRow((task.task, task.device), found, _buffer_name(task) if task.count is not None else None)
-    elif tab is Tab.SECTIONS:
-        for section in activity.sections:
-            yield MonitorRow(section.kcov, section)
-    elif tab is Tab.OBJECTS:
-        for of in activity.objects.values():
-            yield MonitorRow(of.kcov, of, f"{of.device or 'kcov'}:{of.kcov:#x}" if of.area else None)
-    else:
-        for number, event in enumerate(activity.events):
-            yield MonitorRow((event.time, number), event)
-
-
-def filter_rows(rows: Iterable[MonitorRow], tab: Tab, text: str) -> list[MonitorRow]:
-    """Return the rows in whose columns a text occurs, in whichever case."""
-    if not text:
-        return list(rows)
-    formatters = [column.formatter() for column in COLUMNS[tab]]
-    wanted = text.casefold()
-    return [row for row in rows if wanted in " ".join(form(row.item) for form in formatters).casefold()]
-
-
-def _buffer_name(task: TaskSample) -> str | None:
-    """Return the name of what collects into a task."""
-    if task.pid is None:
-        return None
-    return str(task.pid) if task.device is None else f"{task.device}:{task.pid}"
-
-
-def is_reversed(column: Column, *, inverted: bool) -> bool:
-    """Return whether the largest values of a column come first."""
-    return (column.key in _LARGEST_FIRST) is not inverted
-
-
-def sort_rows(rows: Sequence[MonitorRow], column: Column, *, inverted: bool) -> list[MonitorRow]:
-    """Return the rows in the order of a column; rows without a value there come last."""
-    read = column.reader()
-    known = sorted(
-        (row for row in rows if read(row.item) is not None),
-        key=lambda row: read(row.item),
-        reverse=is_reversed(column, inverted=inverted),
-    )
-    return known + [row for row in rows if read(row.item) is None]
+    sort="time",
+    empty="nothing happened yet",
+    identity=lambda row: row,
+)
+LISTS: Final = (TASKS, SECTIONS, OBJECTS, EVENTS)
 
 
 def totals_line(activity: Activity) -> list[Fragment]:
@@ -272,4 +263,4 @@ def cost_line(activity: Activity, limit: float | None) -> list[Fragment]:
     reads, looks = ((count or 0) / activity.seconds for count in (activity.reads, activity.looks))
     shown = "reads not counted" if activity.reads is None else f"{short_number(reads)} reads/s"
     bound = "" if limit is None else f"; limit {limit:.0%}"
-    return [("remark", f"cost: {shown}, {looks:.1f} looks/s, {activity.used / activity.seconds:.1%} of a core{bound}")]
+    return [("remark", f"cost: {shown}, {looks:.1f} looks/s, {activity.cpu_share:.1%} of a core{bound}")]
