@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,7 @@ from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, CapabilityError, GoneError, KcovdbgError, UsageError
 from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, MonitorSource, PlaybackSource, Sampler
 from kcovdbg.monitor.page import recording_page
-from kcovdbg.monitor.samples import SAMPLE_COLUMNS, RecordingWriter, Sample, open_recording, read_samples
+from kcovdbg.monitor.samples import SAMPLE_COLUMNS, Sample, open_recording, read_samples
 from kcovdbg.monitor.summary import (
     SUMMARY_COLUMNS,
     advice_lines,
@@ -79,8 +79,8 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
     recording = contextlib.nullcontext() if args.record is None else open_recording(args.record, context.inputs)
     # The screen handles signals itself.
     signals = contextlib.nullcontext() if _has_screen(context) else signals_as_exit()
-    with signals, recording as writer:
-        source = _make_source(context, args, writer)
+    with signals, recording as record:
+        source = _make_source(context, args, record)
         if _has_screen(context):
             # An error of the first look is better read without a screen.
             source.advance()
@@ -92,8 +92,8 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
                 if not is_text:
                     yield Table(SAMPLE_COLUMNS, (sample,))
                     yield Flush()
-    if writer is not None and is_text:
-        text = f"{writer.samples} looks in {seconds_text(source.activity.seconds)} recorded: {args.record}"
+    if record is not None and is_text:
+        text = f"{source.activity.looks} looks in {seconds_text(source.activity.seconds)} recorded: {args.record}"
         yield Lines(((("", text),),), remarks=filter(None, (source.problem,)))
 
 
@@ -115,12 +115,12 @@ def _show(context: Context, source: MonitorSource) -> None:
     show_monitor(source, view)
 
 
-def _make_source(context: Context, args: Namespace, writer: RecordingWriter | None) -> LiveSource:
+def _make_source(context: Context, args: Namespace, record: Callable[[Sample], None] | None) -> LiveSource:
     share, target = args.cpu / 100, context.target
     names = None if args.no_records else context.kernel.names
     sampler = Sampler(target, context.layout, names, share, is_stepped=not target.live)
     let_run = None if target.live or target.watchpoints is None else partial(_let_run, target.watchpoints)
-    return LiveSource(sampler, args.interval, share, writer, let_run)
+    return LiveSource(sampler, args.interval, share, record, let_run)
 
 
 def _let_run(machine: Watchpoints, seconds: float) -> bool:

@@ -25,7 +25,6 @@ from kcovdbg.monitor.samples import (
     OBJECT_SAMPLE_COLUMNS,
     TASK_SAMPLE_COLUMNS,
     ObjectSample,
-    RecordingWriter,
     RecordShare,
     Sample,
     TaskSample,
@@ -43,9 +42,8 @@ SHARE: Final = 0.04
 LEAST_INTERVAL: Final = 0.25
 """Seconds between two looks, at least."""
 
-STOPPED_PART: Final = 0.5
-"""The share of the time for which a machine may be stopped for looks, as a part of the share of a core."""
-
+# The share of the time for which a machine may be stopped for looks, as a part of the share of a core.
+_STOPPED_PART: Final = 0.5
 _NEAR: Final = Part.TASKS | Part.CURRENT | Part.DEVICE_USE
 _WHOLE: Final = _NEAR | Part.REMOTE | Part.FILES | Part.VMALLOC | Part.OBJECTS | Part.DEVICES
 _LEFT_OUT: Final = frozenset((Source.SLAB, Source.LOST, Source.STACKS))
@@ -80,7 +78,7 @@ class Sampler:
         self._layout = layout
         self._names = names
         self._share = share
-        self._known: tuple[TaskFields, ...] = ()
+        self._known: dict[int, TaskFields] = {}
         self._remembered: dict[int, tuple[float, TaskFields]] = {}
         self._last: dict[BufferKey, TaskSample] = {}
         self._next_whole = 0.0
@@ -97,7 +95,7 @@ class Sampler:
         :raises KcovdbgError: when nothing could be read.
         """
         started, reads, began = time.process_time(), self._reads, time.monotonic()
-        is_whole = time.monotonic() >= self._next_whole
+        is_whole = began >= self._next_whole
         if is_whole:
             machine = self.target.state()
             self._state = None if machine is None else machine.value
@@ -108,21 +106,23 @@ class Sampler:
         parts = _WHOLE if is_whole else _NEAR
         reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
         state = reader.read(parts)
-        of_devices = _find_device_tasks(state)
-        asked = {fields.address: fields for fields in (*(task.fields for task in state.tasks), *of_devices)}
-        state = reader.read(parts, syscalls=tuple(asked.values()))
-        tasks = tuple(make_task_sample(task, state) for task in state.tasks)
-        self._remember(state.tasks, of_devices, time.monotonic())
+        self._known = {task.fields.address: task.fields for task in state.tasks}
+        for session in (session for device in state.device_use for session in device.sessions):
+            if session.task in state.task_by_address:
+                self._known[session.task] = state.task_by_address[session.task]
+        state = reader.read(parts, syscalls=tuple(self._known.values()))
+        tasks = tuple(make_task_samples(state))
+        self._remember(state.tasks, time.monotonic())
         if walks:
             self._tasks = len(state.task_fields)
-        shares = self._sample_records(state.tasks, tasks)
+        # Those of devices follow KCOV's.
+        shares = self._sample_records(state.tasks, tasks[: len(state.tasks)])
         # Parts that a near look leaves out are not reported as missing.
         errors = tuple(note for source, notes in state.lacking.items() if source not in _LEFT_OUT for note in notes)
-        used = time.process_time() - started
+        used, end = time.process_time() - started, time.monotonic()
         if is_whole:
-            now_done = time.monotonic()
-            stopped = (now_done - began) / STOPPED_PART if self._is_stepped else 0.0
-            self._next_whole = now_done + max(_WHOLE_INTERVAL, max(used, stopped) / (self._share * _WHOLE_PART))
+            stopped = end - began if self._is_stepped else 0.0
+            self._next_whole = end + _find_interval(self._share * _WHOLE_PART, used, stopped, _WHOLE_INTERVAL)
         self._last = {buffer_key(task): task for task in tasks}
         return Sample(
             target=self.target.name,
@@ -130,7 +130,7 @@ class Sampler:
             build_id=self.target.build_id,
             time=now,
             state=self._state,
-            tasks=(*tasks, *_make_device_samples(state)),
+            tasks=tasks,
             objects=_make_object_samples(state) if is_whole else None,
             shares=shares,
             reads=None if reads is None or self._reads is None else self._reads - reads,
@@ -146,8 +146,7 @@ class Sampler:
 
     def _find_near(self) -> Sequence[TaskFields]:
         """Return the tasks of a near look."""
-        found = {fields.address: fields for fields in self._known}
-        found.update((address, fields) for address, (_, fields) in self._remembered.items())
+        found = {**self._known, **{address: fields for address, (_, fields) in self._remembered.items()}}
         for address in find_current_tasks(self.target).values():
             if address not in found:
                 try:
@@ -156,8 +155,7 @@ class Sampler:
                     continue
         return tuple(found.values())
 
-    def _remember(self, tasks: Iterable[Task], of_devices: Iterable[TaskFields], now: float) -> None:
-        self._known = (*(task.fields for task in tasks), *of_devices)
+    def _remember(self, tasks: Iterable[Task], now: float) -> None:
         for task in tasks:
             if task.session.is_section:
                 self._remembered.pop(task.fields.address, None)
@@ -170,15 +168,14 @@ class Sampler:
         """Read some of the records that are new in the buffers that grew most."""
         if self._names is None:
             return ()
-        steps = [compare_looks(self._last.get(buffer_key(sample)), sample) for sample in samples]
-        growing = sorted((number for number, step in enumerate(steps) if step.gained), key=lambda number: -steps[number].gained)
+        gains = [compare_looks(self._last.get(buffer_key(sample)), sample).gained for sample in samples]
+        growing = sorted(zip(gains, tasks, samples, strict=True), key=lambda item: -item[0])[:_MAX_BUFFERS]
         found: Counter[tuple[str | None, str | None]] = Counter()
-        total = sum(step.gained for step in steps)
-        read = sum(steps[number].gained for number in growing[:_MAX_BUFFERS])
-        for number in growing[:_MAX_BUFFERS]:
-            step, task, sample = steps[number], tasks[number], samples[number]
-            taken = min(step.gained, _MAX_RECORDS)
-            first = sample.held - step.gained + self._random.randint(0, step.gained - taken)
+        for gained, task, sample in growing:
+            if not gained:
+                break
+            taken = min(gained, _MAX_RECORDS)
+            first = sample.held - gained + self._random.randint(0, gained - taken)
             reader = StateReader(self.target, self._layout, known_tasks=(task.fields,), is_brief=True)
             try:
                 window = read_window(self.target, self._layout, reader, str(sample.pid), first, taken)
@@ -191,7 +188,7 @@ class Sampler:
             if not window.records:
                 continue
             # The buffers that are read stand for those that are not.
-            weight = step.gained / window.records * (total / read)
+            weight = gained / window.records * (sum(gains) / sum(item[0] for item in growing))
             for pc, times in Counter(window.pcs).items():
                 frame = self._names.frame(pc)
                 found[frame.function, frame.file] += times * weight  # type: ignore[assignment]
@@ -202,41 +199,14 @@ _READ_TASK: Final = {column.key: column.reader() for column in TASK_SAMPLE_COLUM
 _READ_OBJECT: Final = {column.key: column.reader() for column in OBJECT_SAMPLE_COLUMNS}
 
 
-def make_task_sample(task: Task, state: State) -> TaskSample:
-    """Return a task as a sample has it."""
-    members = {key: read(task) for key, read in _READ_TASK.items()}
-    role = None if task.role is None else task.role.value
-    sample = TaskSample(**{**members, "role": role}, syscall=_find_syscall(task.fields.address, state))
-    if sample.is_section and _is_link(task.count, task.capacity):
-        return replace(sample, count=None, full=None)
-    return sample
-
-
-def _is_link(count: int | None, capacity: int | None) -> bool:
-    """Return whether an area's count, which only the kernel writes, is a link of the list of free areas.
-
-    The section ended between two reads.
-    """
-    return count is not None and capacity is not None and count > capacity
-
-
-def _find_syscall(task: int, state: State) -> str | None:
-    call = state.syscalls[task].call if task in state.syscalls else None
-    return None if call is None else syscall_text(call)
-
-
-def _find_device_tasks(state: State) -> tuple[TaskFields, ...]:
-    """Return the tasks that devices of posted series collect into."""
-    sessions = (session for device in state.device_use for session in device.sessions)
-    return tuple(state.task_by_address[session.task] for session in sessions if session.task in state.task_by_address)
-
-
-def _make_device_samples(state: State) -> Iterator[TaskSample]:
-    """Yield what devices of posted series collect into tasks."""
+def make_task_samples(state: State) -> Iterator[TaskSample]:
+    """Yield the tasks of a state, and what devices of posted series collect into tasks."""
+    for task in state.tasks:
+        members = {key: read(task) for key, read in _READ_TASK.items()}
+        yield _complete(TaskSample(**{**members, "role": None if task.role is None else task.role.value}), state)
     for device in state.device_use:
         for session in device.sessions:
-            is_known = not (session.depth and _is_link(session.count, session.capacity))
-            yield TaskSample(
+            sample = TaskSample(
                 pid=session.pid,
                 comm=session.comm,
                 task=session.task,
@@ -247,12 +217,22 @@ def _make_device_samples(state: State) -> Iterator[TaskSample]:
                 kcov_area=session.area,
                 role=None if session.role is None else session.role.value,
                 owns_remote=False,
-                count=session.count if is_known else None,
+                count=session.count,
                 capacity=session.capacity,
-                full=session.full if is_known else None,
-                syscall=_find_syscall(session.task, state),
+                full=session.full,
                 device=device.name,
             )
+            yield _complete(sample, state)
+
+
+def _complete(sample: TaskSample, state: State) -> TaskSample:
+    """Return a sample with its system call, and without a count that no section can have."""
+    call = state.syscalls[sample.task].call if sample.task in state.syscalls else None
+    sample = replace(sample, syscall=None if call is None else syscall_text(call))
+    if sample.is_section and sample.count is not None and sample.capacity is not None and sample.count > sample.capacity:
+        # Only the kernel writes it: it is a link of the list of free areas, as the section ended between two reads.
+        return replace(sample, count=None, full=None)
+    return sample
 
 
 def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
@@ -271,13 +251,13 @@ def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
     return tuple(found)
 
 
-def find_interval(share: float, used: float, stopped: float, least: float) -> float:
+def _find_interval(share: float, used: float, stopped: float, least: float) -> float:
     """Return the seconds from one look to the next so that looking takes no more than a share of a core.
 
     :param used: processor time of a look and of showing it.
     :param stopped: seconds for which a look stops the machine.
     """
-    return max(least, max(used, stopped / STOPPED_PART) / (share * (1 - _WHOLE_PART)))
+    return max(least, max(used, stopped / _STOPPED_PART) / share)
 
 
 # Every n-th activity of a recording is kept, for going back.
@@ -293,7 +273,7 @@ class LiveSource:
     :param sampler: takes them.
     :param interval: seconds from one look to the next, at least.
     :param share: of one core's time that looking, recording and drawing may take.
-    :param writer: records them; None to record nothing.
+    :param record: records one; None to record nothing.
     :param let_run: lets a machine that is stopped for each look run for some seconds, and returns whether it runs on;
         None for a machine that is not stopped.
     """
@@ -303,13 +283,13 @@ class LiveSource:
         sampler: Sampler,
         interval: float,
         share: float,
-        writer: RecordingWriter | None = None,
+        record: Callable[[Sample], None] | None = None,
         let_run: Callable[[float], bool] | None = None,
     ) -> None:
         self._sampler = sampler
         self._interval = interval
         self.share = share
-        self._writer = writer
+        self._record = record
         self._let_run = let_run
         self.activity = Activity()
         self.problem: str | None = None
@@ -321,7 +301,7 @@ class LiveSource:
     @property
     def is_recording(self) -> bool:
         """Whether samples are recorded."""
-        return self._writer is not None
+        return self._record is not None
 
     @property
     def is_stepped(self) -> bool:
@@ -337,22 +317,23 @@ class LiveSource:
         if self.problem is None:
             # Drawing the look is of the budget as well.
             used = time.process_time() - self._used_before
-            interval = find_interval(self.share, used, self._look_time if self.is_stepped else 0.0, self._interval)
+            stopped = self._look_time if self.is_stepped else 0.0
+            interval = _find_interval(self.share * (1 - _WHOLE_PART), used, stopped, self._interval)
         return max(self._started + interval - time.monotonic(), 0.0)
 
     def wait(self, seconds: float) -> None:
         """Wait for some seconds, in which the machine runs.
 
-        :raises GoneError: when the machine ends before anything of it was seen.
+        :raises KcovdbgError: when the machine ends or stops before anything of it was seen.
         """
         if self._let_run is None:
             time.sleep(seconds)
         elif not self._is_over:
             try:
                 if not self._let_run(seconds):
-                    self._end("stopped", "the machine has stopped by itself, or by another debugger")
+                    self._end("stopped", KcovdbgError("the machine has stopped by itself, or by another debugger"))
             except GoneError as error:
-                self._note_end(error)
+                self._end("gone", error)
 
     def advance(self) -> None:
         """Look at the kernel; what cannot be read becomes the problem.
@@ -365,7 +346,7 @@ class LiveSource:
         try:
             sample = self._sampler.look()
         except GoneError as error:
-            self._note_end(error)
+            self._end("gone", error)
             return
         except KcovdbgError as error:
             self.problem = f"could not look at the kernel: {error}"
@@ -378,22 +359,19 @@ class LiveSource:
             self._used_before += sample.seconds
         self._add(sample)
 
-    def _note_end(self, error: GoneError) -> None:
-        if self.activity.sample is None:
+    def _end(self, state: str, error: KcovdbgError) -> None:
+        """Keep showing the last sample; raise if there is none."""
+        last = self.activity.sample
+        if last is None:
             raise error
-        self._end("gone", str(error))
-
-    def _end(self, state: str, problem: str) -> None:
-        """Keep showing the last sample, if there is one."""
         self._is_over = True
-        self.problem = problem
-        if (last := self.activity.sample) is not None:
-            self._add(last._replace(time=time.time(), state=state, objects=None, shares=(), reads=0, seconds=0.0, errors=()))
+        self.problem = str(error)
+        self._add(last._replace(time=time.time(), state=state, objects=None, shares=(), reads=0, seconds=0.0, errors=()))
 
     def _add(self, sample: Sample) -> None:
         self.activity = self.activity.after(sample)
-        if self._writer is not None:
-            self._writer.add(sample)
+        if self._record is not None:
+            self._record(sample)
 
 
 class PlaybackSource:

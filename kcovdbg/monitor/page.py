@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from itertools import pairwise
+from typing import Final
 
 from kcovdbg.console.html import PageSection, notes_markup, page_lines, table_markup, text
 from kcovdbg.monitor.summary import (
@@ -26,32 +27,31 @@ _LEFT: Final = 64
 _RIGHT: Final = 12
 _TOP: Final = 10
 _BOTTOM: Final = 26
-TICKS: Final = 4
-"""Parts of the scale of values."""
+# Parts of the scale of values.
+_TICKS: Final = 4
 
 
-class Plot(NamedTuple):
-    """One value over time."""
+def _plot_markup(
+    title: str,
+    times: Sequence[float],
+    values: Sequence[float],
+    format_value: Callable[[float], str],
+    *,
+    top: float | None = None,
+    is_stepped: bool = False,
+    marks: Sequence[float] = (),
+    marks_title: str = "",
+) -> Iterator[str]:
+    """Yield a figure with the drawing of a value over time.
 
-    title: str
-    times: Sequence[float]
-    """Seconds, ascending."""
-    values: Sequence[float]
-    format: Callable[[float], str]
-    top: float | None = None
-    """The upper end of the scale; None: the largest value."""
-    is_stepped: bool = False
-    """Whether a value stays until the next one."""
-    marks: Sequence[float] = ()
-    """Times of events, drawn as vertical lines."""
-    marks_title: str = ""
-
-
-def plot_markup(plot: Plot) -> Iterator[str]:
-    """Yield a figure with the drawing."""
-    last = plot.times[-1] if plot.times else 0.0
-    span = last or 1.0
-    top = plot.top if plot.top is not None else nice_ceiling(max(plot.values, default=0.0))
+    :param times: seconds, ascending.
+    :param top: the upper end of the scale; None: the largest value.
+    :param is_stepped: whether a value stays until the next one.
+    :param marks: times of events, drawn as vertical lines.
+    """
+    span = (times[-1] if times else 0.0) or 1.0
+    peak = max(values, default=0.0)
+    top = _nice_ceiling(peak) if top is None else top
 
     def x(seconds: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * seconds / span
@@ -59,34 +59,29 @@ def plot_markup(plot: Plot) -> Iterator[str]:
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * min(value / top, 1.0)
 
-    peak = max(plot.values, default=0.0)
-    label = f"{plot.title}: at most {plot.format(peak)}, at last {plot.format(plot.values[-1] if plot.values else 0)}"
-    if plot.marks:
-        label += f"; {len(plot.marks)} {plot.marks_title}"
+    label = f"{title}: at most {format_value(peak)}, at last {format_value(values[-1] if values else 0)}"
+    if marks:
+        label += f"; {len(marks)} {marks_title}"
     yield f"<figure><figcaption>{text(label)}</figcaption>"
     yield f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{text(label)}">'
-    for tick in range(TICKS + 1):
-        value = top * tick / TICKS
+    for tick in range(_TICKS + 1):
+        value = top * tick / _TICKS
         yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-        yield f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{text(plot.format(value))}</text>'
-    step = nice_ceiling(span / 6)
+        yield f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{text(format_value(value))}</text>'
+    step = _nice_ceiling(span / 6)
     for number in range(math.floor(span / step) + 1):
         seconds = number * step
         yield f'<text x="{x(seconds):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{text(f"{seconds:g} s")}</text>'
-    for seconds in plot.marks:
+    for seconds in marks:
         yield f'<line class="mark" x1="{x(seconds):.1f}" x2="{x(seconds):.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>'
-    points: list[str] = []
-    before = None
-    for seconds, value in zip(plot.times, plot.values, strict=True):
-        if plot.is_stepped and before is not None:
-            points.append(f"{x(seconds):.1f},{y(before):.1f}")
-        points.append(f"{x(seconds):.1f},{y(value):.1f}")
-        before = value
-    yield f'<polyline class="value" points="{" ".join(points)}"/>'
+    points = [*zip(times, values, strict=True)]
+    if is_stepped:
+        points = [*points[:1], *(point for (_, held), (at, value) in pairwise(points) for point in ((at, held), (at, value)))]
+    yield f'<polyline class="value" points="{" ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in points)}"/>'
     yield "</svg></figure>"
 
 
-def nice_ceiling(value: float) -> float:
+def _nice_ceiling(value: float) -> float:
     """Return the next of 1, 2 or 5 times a power of ten that is not below a value."""
     if value <= 0:
         return 1.0
@@ -123,30 +118,25 @@ def _plots(points: tuple[PlotPoint, ...]) -> Iterator[str]:
     times = [point.seconds for point in points]
     before = [0, *(point.overflows for point in points)]
     full = [point.seconds for point, known in zip(points, before, strict=False) if point.overflows > known]
-    plots = (
-        Plot("Records a second, all tasks", times, [point.rate for point in points], short_number),
-        Plot(
-            "Fill of the fullest buffer",
-            times,
-            [point.fill for point in points],
-            lambda value: f"{value:.0%}",
-            1.0,
-            marks=full,
-            marks_title="moments at which a buffer became full",
-        ),
-        _count_plot("Sections in flight", times, [point.sections for point in points]),
-        _count_plot("Objects", times, [point.objects for point in points]),
-    )
     yield '<div class="two">'
-    for plot in plots:
-        yield from plot_markup(plot)
+    yield from _plot_markup("Records a second, all tasks", times, [point.rate for point in points], short_number)
+    yield from _plot_markup(
+        "Fill of the fullest buffer",
+        times,
+        [point.fill for point in points],
+        lambda value: f"{value:.0%}",
+        top=1.0,
+        marks=full,
+        marks_title="moments at which a buffer became full",
+    )
+    for title, counts in (
+        ("Sections in flight", [point.sections for point in points]),
+        ("Objects", [point.objects for point in points]),
+    ):
+        # A scale whose marks are whole numbers.
+        top = max(-(-max(counts, default=0) // _TICKS), 1) * _TICKS
+        yield from _plot_markup(title, times, counts, lambda value: f"{value:g}", top=top, is_stepped=True)
     yield "</div>"
-
-
-def _count_plot(title: str, times: list[float], counts: list[int]) -> Plot:
-    # A scale whose marks are whole numbers.
-    top = max(-(-max(counts, default=0) // TICKS), 1) * TICKS
-    return Plot(title, times, [float(count) for count in counts], lambda value: f"{value:g}", float(top), is_stepped=True)
 
 
 def _share_tables(summary: Summary) -> Iterator[str]:

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.mode import is_tracing
 from kcovdbg.console.column import ADDRESS, ADDRESSES, BOOL, LIST, NUMBER, PATH, PID, SECONDS, SYMBOL, Column
-from kcovdbg.console.output_files import Inputs, no_inputs, refuse_input
+from kcovdbg.console.output_files import Inputs, no_inputs, open_text
 from kcovdbg.console.renderable import Fields
 from kcovdbg.console.state_columns import OBJECT_COLUMNS, TASK_COLUMNS
 from kcovdbg.console.writer import json_lines
@@ -20,7 +19,6 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import parse_json
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.model.task import Role
-from kcovdbg.output_file import open_output
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,26 +191,9 @@ def _decode(value: Any, column: Column) -> Any:
     return float(value) if column.kind is SECONDS else value
 
 
-class RecordingWriter:
-    """A recording that samples are added to.
-
-    :param stream: written to.
-    """
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self.samples = 0
-
-    def add(self, sample: Sample) -> None:
-        """Add a sample."""
-        self.samples += 1
-        for line in json_lines(Fields(SAMPLE_COLUMNS, sample)):
-            self._stream.write(line.encode())
-
-
 @contextlib.contextmanager
-def open_recording(path: str, inputs: Inputs = no_inputs) -> Iterator[RecordingWriter]:
-    """Open a recording for writing.
+def open_recording(path: str, inputs: Inputs = no_inputs) -> Iterator[Callable[[Sample], None]]:
+    """Open a recording; yield what adds a sample to it.
 
     The file gets its name when the block ends. C-c and what ends the process in order end the block; what was recorded is kept.
 
@@ -220,18 +201,15 @@ def open_recording(path: str, inputs: Inputs = no_inputs) -> Iterator[RecordingW
     :raises KcovdbgError: when it cannot be written.
     """
     end: BaseException | None = None
-    try:
-        with open_output(path, check=partial(refuse_input, path, inputs)) as stream:
-            try:
-                yield RecordingWriter(stream)
-            except BaseException as error:
-                if isinstance(error, OSError) and error.filename is None:
-                    # An error of the recording's own file, which is then useless.
-                    raise
-                # Raised again once the recording is complete.
-                end = error
-    except OSError as error:
-        raise KcovdbgError(f"could not write '{path}': {error.strerror or error}") from error
+    with open_text(path, inputs) as stream:
+        try:
+            yield lambda sample: stream.writelines(json_lines(Fields(SAMPLE_COLUMNS, sample)))
+        except BaseException as error:
+            if isinstance(error, OSError) and error.filename is None:
+                # An error of the recording's own file, which is then useless.
+                raise
+            # Raised again once the recording is complete.
+            end = error
     if end is not None:
         raise end
 

@@ -12,7 +12,7 @@ from kcovdbg.model.state import State
 from kcovdbg.model.task import Role
 from kcovdbg.monitor import monitor_source
 from kcovdbg.monitor.activity import Activity
-from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource, find_interval, make_task_sample
+from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource, make_task_samples
 from kcovdbg.monitor.samples import RecordShare, open_recording, read_samples
 from kcovdbg.monitor.screen import KEYS, PLAYBACK_KEYS, MonitorScreen
 from kcovdbg.monitor.screen_lists import EVENTS, bar_text
@@ -252,8 +252,8 @@ def test_frozen_screen_reads_nothing_unless_it_records(tmp_path):
     looks = source._sampler.looks
     terminal.run("N", "N")
     assert source._sampler.looks == looks
-    with open_recording(str(tmp_path / "a.jsonl")) as writer:
-        source = live(*sequence(3), writer=writer)
+    with open_recording(str(tmp_path / "a.jsonl")) as record:
+        source = live(*sequence(3), record=record)
         terminal = show(MonitorState(source))
         frames = terminal.run(" ", "N", "N")
         shown = terminal.shown.state.activity.looks
@@ -292,12 +292,11 @@ def test_a_look_that_fails_is_named_and_repeated():
 
 
 def test_errors_of_the_recording_end_the_screen():
-    class Full:
-        def add(self, _sample):
-            raise OSError(28, "No space left on device")
+    def fail(_sample):
+        raise OSError(28, "No space left on device")
 
     source = live(*sequence(2))
-    source._writer = Full()
+    source._record = fail
     with pytest.raises(OSError, match="No space left"):
         show(MonitorState(source)).run("N", "N")
 
@@ -331,23 +330,27 @@ def clock(monkeypatch):
     return clock
 
 
-def test_interval_keeps_to_the_budget():
-    assert find_interval(0.04, 0.001, 0.0, 0.25) == 0.25
-    assert find_interval(0.04, 0.03, 0.0, 0.25) == pytest.approx(1.0)
-    # A machine that is stopped for each look is stopped for 2 % of the time, whole looks included.
-    assert find_interval(0.04, 0.001, 0.03, 0.25) == pytest.approx(2.0)
-
-
 def test_all_that_a_look_leads_to_is_of_the_budget(clock):
-    class SlowWriter:
-        def add(self, _sample):
-            clock.used += 0.03
+    def record(_sample):
+        clock.used += 0.03
 
-    source = live(*(one._replace(objects=None, seconds=0.0) for one in sequence(3)), share=0.04, writer=SlowWriter())
+    near = [one._replace(objects=None, seconds=0.0) for one in sequence(3)]
+    assert live(*near, interval=0.25, share=0.04).pause == 0.25
+    source = live(*near, share=0.04, record=record)
     assert source.pause == pytest.approx(1.0)
     # Drawing.
     clock.used += 0.03
     assert source.pause == pytest.approx(2.0)
+
+
+def test_a_machine_is_stopped_for_a_share_of_the_time(clock):
+    near = next(sequence())._replace(objects=None)
+    sampler = FakeSampler(near)
+    sampler.look = lambda: clock.sleep(0.03) or near
+    source = LiveSource(sampler, 0.25, 0.04, let_run=lambda _seconds: True)
+    source.advance()
+    # 2 % of it, whole looks included.
+    assert source.pause == pytest.approx(1.97)
 
 
 def test_a_machine_that_is_stopped_for_each_look_runs_between_them():
@@ -370,21 +373,20 @@ def test_a_machine_that_is_stopped_for_each_look_runs_between_them():
 
 
 def test_a_count_that_no_section_can_have_is_unknown():
-    state = State(None, {})
-    found = make_task(7, role=Role.REMOTE_SECTION, count=0xFFFF888003A51C00, capacity=511, full=True)
-    assert make_task_sample(found, state).count is None
-    assert make_task_sample(found, state).full is None
+    in_section = make_task(7, role=Role.REMOTE_SECTION, count=0xFFFF888003A51C00, capacity=511, full=True)
     # User space can write its own.
-    assert make_task_sample(make_task(7, count=1 << 60, capacity=511, full=True), state).full
+    local = make_task(8, count=1 << 60, capacity=511, full=True)
+    found = make_task_samples(State(None, {"tasks": (in_section, local), "device_use": ()}))
+    assert [(sample.count, sample.full) for sample in found] == [(None, None), (1 << 60, True)]
 
 
 # Recordings.
 
 
 def record(path, samples):
-    with open_recording(str(path)) as writer:
+    with open_recording(str(path)) as add:
         for one in samples:
-            writer.add(one)
+            add(one)
 
 
 def test_a_recording_is_what_was_seen(tmp_path):
@@ -410,9 +412,9 @@ def test_what_ends_a_recording_keeps_it(tmp_path, error):
     samples = list(sequence(3))
 
     def run():
-        with open_recording(str(path)) as writer:
+        with open_recording(str(path)) as add:
             for one in samples:
-                writer.add(one)
+                add(one)
                 # No incomplete recording has the final name.
                 assert not path.exists()
             raise error("now")
