@@ -89,9 +89,8 @@ def has_buffer(task: Task) -> bool:
     return task.role is not Role.NONE and bool(task.fields.kcov_area)
 
 
-def summarize_crash(context: Context) -> CrashSummary:
+def summarize_crash(context: Context, crashed: CrashedTask) -> CrashSummary:
     """Return where the kernel crashed; what is missing is among the errors."""
-    crashed = find_crashed_task(context.target, context.reader)
     task, error = crashed.task, crashed.error
     if task is None:
         return CrashSummary(errors=(f"crashed task unknown: {error}" if error else "no task crashed",))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,25 +17,19 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.runner import find_command
 from kcovdbg.console.text import escape
-from kcovdbg.errors import UsageError
+from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.farm.batch_job import BatchJob, Outcome
-from kcovdbg.farm.batch_run import (
-    RUN_OPTIONS,
-    SYMBOLS,
-    TIMEOUT,
-    find_debug_info,
-    find_inputs,
-    find_symbols,
-    import_arrow,
-    make_output,
-    run_batch,
-)
+from kcovdbg.farm.batch_run import RUN_OPTIONS, TIMEOUT, find_debug_info, run_batch
+from kcovdbg.farm.batch_worker import import_arrow
+from kcovdbg.farm.output_folder import make_output
+from kcovdbg.target import dump_file as dumpfile
 
 # These act on the machine, or write a file that the next dump would overwrite.
 _REFUSED: Final = frozenset(
     {"batch", "watch", "view", "collect", "jobs", "gdb", "slice", "keep", "export", "report", "resume", "demo", "syzkaller"}
 )
 _LONGEST_LIST: Final = 20
+_IS_DUMP_NAME: Final = re.compile(r"(vm)?core|dump", re.IGNORECASE)
 
 _COLUMNS: Final = (
     Column("dump", PATH, value=lambda outcome: outcome.path, meaning="path of the dump"),
@@ -62,16 +57,42 @@ def _check_lines(context: Context, lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines))
 
 
+def _find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
+    """Return the absolute paths of files, and of those in directories that are dumps by their contents or name.
+
+    :param traces: return those that are neither dumps nor programs nor JSON, instead.
+    """
+    found: list[Path] = []
+    for place in (Path(name).expanduser().absolute() for name in names):
+        paths = sorted(place.rglob("[!.]*")) if place.is_dir() else ()
+        found += (path for path in paths if path.is_file() and _is_input(path, traces=traces))
+        found += () if place.is_dir() else (place,)
+    return tuple(dict.fromkeys(found))
+
+
+def _is_input(path: Path, *, traces: bool) -> bool:
+    try:
+        kind = dumpfile.identify(path)
+    except KcovdbgError:
+        # Listed with its error.
+        return True
+    if traces:
+        return path.suffix != ".json" and kind in (dumpfile.FileKind.EMPTY, dumpfile.FileKind.OTHER)
+    # Files that were not extracted, or not from their start, are listed as well.
+    return kind.is_dump or (kind is not dumpfile.FileKind.ELF and _IS_DUMP_NAME.search(path.name) is not None)
+
+
 def _run(context: Context, args: Namespace) -> Lines:
     import_arrow()
     lines = _check_lines(context, args.execute or [])
-    symbols = find_debug_info(find_symbols(context, args.symbols), unpacked=args.scheduler is None)
-    paths = find_inputs(args.dumps, traces=any("{}" in line for line in lines))
+    symbols = find_debug_info(context, args)
+    paths = _find_inputs(args.dumps, traces=any("{}" in line for line in lines))
     if not paths:
         raise UsageError(f"batch: no dump in {', '.join(args.dumps)}", hint="give dumps, or directories with dumps")
     output = make_output("batch", args.output, [*paths, *map(Path, args.dumps)])
     jobs = [BatchJob(str(path), lines, str(output), symbols, args.timeout or TIMEOUT) for path in paths]
     outcomes, earlier = run_batch(context, jobs, args)
+    context.status = int(any(outcome.failed for outcome in outcomes))
     return Lines(tuple(_summary(outcomes, earlier, output)), data=Table(_COLUMNS, outcomes))
 
 
@@ -110,7 +131,6 @@ COMMAND: Final = Command(
             ("dumps",), Value.FILE, "dumps, slices or trace files, or directories of them", count=Count.SOME, metavar="FILE"
         ),
         Argument(("-o", "--output"), Value.FILE, "the directory of the data set", metavar="DIR", count=Count.ONE),
-        SYMBOLS,
         *RUN_OPTIONS,
     ),
     examples=(

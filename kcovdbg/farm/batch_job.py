@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kcovdbg import __version__
 from kcovdbg.child_process import python_command
@@ -25,19 +25,11 @@ from kcovdbg.errors import LimitError
 from kcovdbg.input_file import parse_json, read_input
 
 WORKER: Final = "kcovdbg.farm.batch_worker"
-RUNS: Final = "_runs"
-"""The directory with the outcomes. Readers of data sets ignore names that begin with an underscore."""
-
-CRASHED: Final = "{crashed}"
-"""Stands for the crashed task's thread id, in commands with a file."""
-COVERED: Final = "{covered}"
-"""The same, for a command that needs the task's buffer."""
-
-REPORT: Final = "sym -"
-"""The command of a job whose file is a report of a crash: shows it with the source lines of a kernel's image."""
-
 _MAX_ERROR: Final = 400
 """Limit for the length of an error message."""
+
+DebugInfo: TypeAlias = tuple[tuple[str | None, str], ...]
+"""Files with debug info: the build ID of a kernel, None of a module; and the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +41,14 @@ class BatchJob:
     lines: tuple[str, ...]
     output: str
     """The user's directory, never in or above the file's."""
-    symbols: tuple[tuple[str | None, str], ...]
-    """Debug info: build-id and path."""
+    symbols: DebugInfo
     timeout: float
-    table: str = "kcovdbg.commands"
-    """The module with the table of commands."""
     files: tuple[str, ...] = ()
     """The file of each command's text, in the order of the commands; without them, rows go to the data set."""
+    worker: str = WORKER
+    """The module that runs it."""
+    table: str = "kcovdbg.commands"
+    """The module with the table of commands."""
 
     @property
     def key(self) -> str:
@@ -64,8 +57,8 @@ class BatchJob:
 
     @property
     def run_file(self) -> Path:
-        """The file with the outcome."""
-        return Path(self.output, RUNS, f"{self.key}.json")
+        """The file with the outcome. Readers of data sets ignore names that begin with an underscore."""
+        return Path(self.output, "_runs", f"{self.key}.json")
 
     def identity(self) -> dict[str, object]:
         """Return what an outcome depends on: the state of the file, the commands, the debug info and this program."""
@@ -132,13 +125,12 @@ def find_outcome(job: BatchJob) -> Outcome | None:
     """Return the outcome of an earlier run with the same file and commands; None where there is none, or an answer is gone."""
     try:
         kept = parse_json(read_input(job.run_file, owned=True))
-        if kept["identity"] != job.identity():
-            return None
         outcome = _decode(kept["outcome"])
+        if kept["identity"] != job.identity() or outcome.path != job.path:
+            return None
     except (OSError, LimitError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    is_whole = outcome.failed or all(Path(name).is_file() for name in job.files)
-    return outcome if outcome.path == job.path and is_whole else None
+    return outcome if outcome.failed or all(Path(name).is_file() for name in job.files) else None
 
 
 def run_job(job: BatchJob) -> Outcome:
@@ -148,7 +140,7 @@ def run_job(job: BatchJob) -> Outcome:
     error = None
     try:
         done = subprocess.run(
-            python_command(WORKER),
+            python_command(job.worker),
             cwd="/",
             input=json.dumps(dataclasses.asdict(job)).encode(),
             capture_output=True,
@@ -168,10 +160,10 @@ def run_job(job: BatchJob) -> Outcome:
     # A dump can make its reader do anything at all.
     with contextlib.suppress(LookupError, ValueError, TypeError, AttributeError):
         # The last complete line has all that was done.
-        outcome = _decode({**parse_json(output.split(b"\n")[-2]), "path": job.path})
-    outcome = dataclasses.replace(outcome, seconds=time.monotonic() - start, error=error)
+        outcome = _decode(parse_json(output.split(b"\n")[-2]))
     if error is None and len(outcome.lines) != len(job.lines):
-        outcome = dataclasses.replace(outcome, error="ended early")
+        error = "ended early"
+    outcome = dataclasses.replace(outcome, path=job.path, seconds=time.monotonic() - start, error=error)
     job.run_file.parent.mkdir(parents=True, exist_ok=True)
     # The file gets its name when it is complete.
     with open_text(str(job.run_file)) as stream:
@@ -180,16 +172,8 @@ def run_job(job: BatchJob) -> Outcome:
 
 
 def _decode(kept: Mapping[str, Any]) -> Outcome:
-    crash = kept.get("crash")
-    outcome = Outcome(
-        **{
-            **kept,
-            "damage": tuple(map(str, kept.get("damage", ()))),
-            "lines": tuple(LineOutcome(**line) for line in kept["lines"]),
-            "crash": None if crash is None else CrashSummary(**crash),
-        }
-    )
-    for line in outcome.lines:
-        if not (isinstance(line.line, str) and isinstance(line.status, int) and isinstance(line.rows, int)):
-            raise TypeError(line)
-    return outcome
+    lines = tuple(LineOutcome(**line) for line in kept["lines"])
+    if not all(isinstance(line.line, str) and isinstance(line.status, int) and isinstance(line.rows, int) for line in lines):
+        raise TypeError("values of other types")
+    crash = None if kept["crash"] is None else CrashSummary(**kept["crash"])
+    return Outcome(**{**kept, "damage": tuple(map(str, kept["damage"])), "lines": lines, "crash": crash})

@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -35,14 +35,11 @@ _REPRODUCER: Final = re.compile(r"repro\.prog|reproducer\d+")
 _OLD_CRASH: Final = re.compile(r"crash-.*-\d+")
 # The title is in the last line of such a file.
 _OLD_TITLE: Final = re.compile(rb"after running for [^\n]*:\n(?P<title>[^\n]+)\n*\Z")
-_IMAGE: Final = "vmlinux"
 _MAX_TITLE: Final = 4096
 _MAX_CONFIGURATION: Final = 1 << 20
 _MAX_LOG: Final = 16 << 20
 # syzkaller removes such lines before it parses the rest as JSON.
 _COMMENT: Final = re.compile(rb"(^|\n)\s*#[^\n]*")
-# Of a line of the console.
-_STAMP: Final = re.compile(r"^(<\d+>)?\[ *\d+\.\d+\](\[ *[CT]\d+\])? *")
 _EXECUTED: Final = re.compile(
     rb"executing program (?P<proc>\d+) \(id=(?P<id>\d+)\):[^\n]*\n(?P<program>.*?)(?:\n\n|\Z)", re.DOTALL
 )
@@ -52,11 +49,9 @@ _OLD_EXECUTED: Final = re.compile(
 )
 # The start of a call of a program, or of a comment.
 _CALL: Final = re.compile(r"(r\d+ = )?[\w$]+\(|#")
-_OLD_EXECUTOR: Final = re.compile(r"syz-executor\.?(?P<proc>\d+)")
-_EXECUTOR: Final = re.compile(r"syz\.(?P<proc>\d+)\.(?P<id>\d+)")
 # The line about the task in the kernel's reports and panics.
 _PRINTED: Final = re.compile(rb"PID: (?P<pid>\d+) Comm: (?P<comm>[^\n]{1,15})")
-# A name in the kernel is cut off after 15 bytes.
+# Of a name in the kernel, in bytes.
 _MAX_COMM: Final = 15
 
 
@@ -103,13 +98,12 @@ class Manager(NamedTuple):
     """A manager's files."""
 
     workdir: Path
-    configuration: Path | None
-    images: tuple[Path, ...]
+    images: tuple[Path, ...] = ()
     """The vmlinux in the configuration's ``kernel_obj``, and the modules with debug info there and in ``module_obj``; none
     where there is no configuration."""
 
-    def crashes(self) -> Iterator[Crash]:
-        """Iterate over the crashes, by title, without links out of the directory of crashes.
+    def crashes(self) -> Sequence[Crash]:
+        """Return the crashes, by title, without links out of the directory of crashes.
 
         :raises KcovdbgError: when they cannot be listed.
         """
@@ -123,7 +117,7 @@ class Manager(NamedTuple):
             raise KcovdbgError(f"could not read '{top}': {error.strerror or error}") from None
         crashes = [_read_crash(path) for path in paths if path.is_dir()]
         crashes += [_read_old_crash(path) for path in paths if _OLD_CRASH.fullmatch(path.name) and path.is_file()]
-        return iter(sorted(crashes, key=lambda crash: ((crash.title or "").lower(), crash.path.name)))
+        return sorted(crashes, key=lambda crash: ((crash.title or "").lower(), crash.path.name))
 
 
 def find_manager(place: str) -> Manager:
@@ -140,23 +134,29 @@ def find_manager(place: str) -> Manager:
                 f"syzkaller: no crashes in '{place}'",
                 hint="give the manager's working directory, which has a directory crashes",
             )
-        configuration = next((found for found in _nearby(workdir) if workdir in _workdirs(found)), None)
-        return Manager(workdir, configuration, () if configuration is None else _find_images(configuration))
+        for near in _nearby(workdir):
+            with contextlib.suppress(KcovdbgError):
+                settings = _read_configuration(near)
+                if workdir in _resolve(near, settings.get("workdir")):
+                    return Manager(workdir, _find_images(near, settings))
+        return Manager(workdir)
     settings = _read_configuration(path)
     if not isinstance(settings.get("workdir"), str):
         raise UsageError(f"syzkaller: no workdir in '{place}'", hint="give a manager's working directory or configuration")
-    workdirs = [found for found in _workdirs(path) if (found / _CRASHES).is_dir()]
-    if not workdirs:
-        raise UsageError(f"syzkaller: no crashes in '{settings['workdir']}'", hint="give the manager's working directory")
-    return Manager(workdirs[0], path.resolve(), _find_images(path))
+    for workdir in _resolve(path, settings["workdir"]):
+        if (workdir / _CRASHES).is_dir():
+            return Manager(workdir, _find_images(path, settings))
+    raise UsageError(f"syzkaller: no crashes in '{settings['workdir']}'", hint="give the manager's working directory")
 
 
-def read_log(path: Path) -> bytes:
+def read_log(path: Path, limit: int = _MAX_LOG) -> bytes:
     """Return the start of a crash's log or report.
 
-    :raises OSError: when it cannot be read.
+    :raises OSError: when it cannot be read, is a pipe or a device, or a link out of the crash: whoever writes a work directory
+        must not choose which other file's text an answer shows.
     """
-    return _read_start(path, _MAX_LOG, path.parent.resolve())
+    with open_input(path, folder=path.parent.resolve()) as file:
+        return file.read(limit)
 
 
 def names_another_task(log: bytes, pid: int, comm: str) -> bool:
@@ -169,51 +169,26 @@ def names_another_task(log: bytes, pid: int, comm: str) -> bool:
 
 
 def find_program(log: bytes, comm: str | None) -> str | None:
-    """Return the program that an executor ran when the machine crashed; None where the log does not have it.
+    """Return the calls of the program that an executor ran last; None where the log does not have it.
 
-    :param comm: the name of the crashed task, which the executor makes of its number and the program's; None for the program
-        that was started last.
+    :param comm: the name of the crashed task, which the executor makes of its number and the program's; None for any program.
     """
-    found = [*_EXECUTED.finditer(log)]
-    if comm is None:
-        return _read_program((found or [*_OLD_EXECUTED.finditer(log)])[-1:])
-    executor = _EXECUTOR.fullmatch(comm)
-    if executor is None:
-        old = _OLD_EXECUTOR.fullmatch(comm)
-        if old is None or found:
-            return None
-        return _read_program([one for one in _OLD_EXECUTED.finditer(log) if one["proc"].decode() == old["proc"]][-1:])
-    cut = len(comm) >= _MAX_COMM
-
-    def is_same(one: re.Match[bytes]) -> bool:
-        number = one["id"].decode()
-        same = number.startswith(executor["id"]) if cut else number == executor["id"]
-        return same and one["proc"].decode() == executor["proc"]
-
-    return _read_program([one for one in found if is_same(one)][-1:])
-
-
-def _read_program(found: Sequence[re.Match[bytes]]) -> str | None:
-    """Return the calls of a program, without what the console printed among them; None where there is no program."""
-    lines = found[0]["program"].decode("utf-8", "replace").split("\n") if found else []
+    # A name in the kernel is cut off.
+    runs: list[tuple[Sequence[str], re.Match[bytes]]]
+    runs = [((f"syz.{one['proc'].decode()}.{one['id'].decode()}"[:_MAX_COMM],), one) for one in _EXECUTED.finditer(log)]
+    if not runs:
+        old = ((one["proc"].decode(), one) for one in _OLD_EXECUTED.finditer(log))
+        runs = [((f"syz-executor{number}", f"syz-executor.{number}"), one) for number, one in old]
+    found = [one["program"] for names, one in runs if comm is None or comm in names]
+    lines = found[-1].decode("utf-8", "replace").split("\n") if found else []
+    # Without what the console printed among them.
     return "\n".join(line for line in lines if _CALL.match(line) and line.endswith(")")) or None
-
-
-def _read_start(path: Path, limit: int, folder: Path | None = None) -> bytes:
-    """Return the start of a file.
-
-    :param folder: a directory that it must be in once links are followed: whoever writes a work directory must not choose
-        which other file's text an answer shows.
-    :raises OSError: when it cannot be read, is a pipe or a device, or is elsewhere.
-    """
-    with open_input(path, folder=folder) as file:
-        return file.read(limit)
 
 
 def _read_text(path: Path | None) -> str | None:
     if path is not None:
         with contextlib.suppress(OSError):
-            return _read_start(path, _MAX_TITLE, path.parent.resolve()).decode("utf-8", "replace").strip()
+            return read_log(path, _MAX_TITLE).decode("utf-8", "replace").strip()
     return None
 
 
@@ -227,7 +202,7 @@ def _read_crash(path: Path) -> Crash:
     title = _read_text(path / "description")
     if title is None and reports:
         # Patch fuzzing saves no description.
-        title = _STAMP.sub("", (_read_text(reports[0]) or "").partition("\n")[0]) or None
+        title = _PREFIX.sub("", (_read_text(reports[0]) or "").partition("\n")[0], count=1).strip() or None
     return Crash(
         path,
         title,
@@ -269,20 +244,15 @@ def _sort(folder: Path, pattern: re.Pattern[str], names: Sequence[str]) -> tuple
 def _find_log(dump: Path, logs: Sequence[Path]) -> Path | None:
     """Return the log of the crash that was dumped: it has its number, or is written right after the dump is complete."""
     number = _number(_DUMP, dump.name)
-    times: dict[Path, float] = {}
-    for path in logs:
-        log = _number(_LOG, path.name)
-        if log is not None and log == number:
-            return path
-        with contextlib.suppress(OSError):
-            if log is not None:
-                times[path] = path.stat().st_mtime
+    numbered = [log for log in logs if _number(_LOG, log.name) is not None]
     try:
         complete = dump.stat().st_mtime
+        times = {log: log.stat().st_mtime for log in numbered}
     except OSError:
         return None
-    later = {path: time for path, time in times.items() if time >= complete}
-    return min(later, key=later.__getitem__) if later else max(times, key=times.__getitem__, default=None)
+    same = (log for log in numbered if _number(_LOG, log.name) == number)
+    later = (log for log in numbered if times[log] >= complete)
+    return next(same, None) or min(later, key=times.__getitem__, default=None) or next(iter(numbered), None)
 
 
 def _nearby(workdir: Path) -> Iterator[Path]:
@@ -293,17 +263,10 @@ def _nearby(workdir: Path) -> Iterator[Path]:
                 yield from sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
-def _workdirs(configuration: Path) -> tuple[Path, ...]:
-    """Return what a configuration's ``workdir`` can be: a relative one is relative to where the manager ran."""
-    try:
-        named = _read_configuration(configuration).get("workdir")
-    except KcovdbgError:
-        return ()
-    return _resolve(configuration, named) if isinstance(named, str) else ()
-
-
-def _resolve(configuration: Path, named: str) -> tuple[Path, ...]:
-    return tuple(dict.fromkeys((base / named).resolve() for base in (Path.cwd(), configuration.resolve().parent)))
+def _resolve(configuration: Path, named: object) -> Sequence[Path]:
+    """Return what a path in a configuration can be: a relative one is relative to where the manager ran."""
+    places = (Path.cwd(), configuration.resolve().parent) if isinstance(named, str) and named else ()
+    return tuple(dict.fromkeys((base / str(named)).resolve() for base in places))
 
 
 def _read_configuration(path: Path) -> dict[str, Any]:
@@ -312,7 +275,8 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     :raises KcovdbgError: when it cannot be read.
     """
     try:
-        text = _COMMENT.sub(b"", _read_start(path, _MAX_CONFIGURATION)).decode("utf-8", "replace").lstrip()
+        with open_input(path) as file:
+            text = _COMMENT.sub(b"", file.read(_MAX_CONFIGURATION)).decode("utf-8", "replace").lstrip()
         # Like Go's decoder, ignore what follows the first value.
         settings, _ = json.JSONDecoder().raw_decode(text)
     except FileNotFoundError:
@@ -328,13 +292,12 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _find_images(configuration: Path) -> tuple[Path, ...]:
-    settings = _read_configuration(configuration)
+def _find_images(configuration: Path, settings: Mapping[str, Any]) -> tuple[Path, ...]:
+    folders = _resolve(configuration, settings.get("kernel_obj"))
+    image = next((path for folder in folders if (path := folder / "vmlinux").is_file()), None)
     modules = settings.get("module_obj")
-    named = [settings.get("kernel_obj"), *(modules if isinstance(modules, list) else [])]
-    folders = [[*_resolve(configuration, name)] if isinstance(name, str) and name else [] for name in named]
-    image = next((path for folder in folders[0] if (path := folder / _IMAGE).is_file()), None)
-    found = {path for places in folders for place in places for path in place.rglob("*.ko") if _has_debug_info(path)}
+    named = [place for name in (modules if isinstance(modules, list) else ()) for place in _resolve(configuration, name)]
+    found = {path for place in (*folders, *named) for path in place.rglob("*.ko") if _has_debug_info(path)}
     return (*(() if image is None else (image,)), *sorted(found))
 
 

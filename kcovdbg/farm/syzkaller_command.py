@@ -14,23 +14,14 @@ from typing import Any, Final, NamedTuple
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, SECONDS, SYMBOL, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
-from kcovdbg.console.command_line import quote
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.text import escape
 from kcovdbg.crash.crash_summary import CrashSummary
-from kcovdbg.farm.batch_job import COVERED, CRASHED, REPORT, BatchJob, Outcome
-from kcovdbg.farm.batch_run import (
-    RUN_OPTIONS,
-    SYMBOLS,
-    TIMEOUT,
-    DebugInfo,
-    find_debug_info,
-    find_symbols,
-    make_output,
-    run_batch,
-)
+from kcovdbg.farm.batch_job import Outcome
+from kcovdbg.farm.batch_run import RUN_OPTIONS, TIMEOUT, find_debug_info, run_batch
+from kcovdbg.farm.crash_answers import REPORT, SLICE, make_job
 from kcovdbg.farm.manager_workdir import (
     Crash,
     Dump,
@@ -41,17 +32,9 @@ from kcovdbg.farm.manager_workdir import (
     read_log,
     summarize_report,
 )
+from kcovdbg.farm.output_folder import make_output
 
-_SLICE: Final = "kcov.slice.zst"
 _PROGRAM: Final = "program.txt"
-_REPORT: Final = "report.txt"
-# A command, and the file of its text.
-_ANSWERS: Final = (
-    ("last --all", "last.txt"),
-    (f"why {CRASHED}", "why.txt"),
-    ("check", "check.txt"),
-    (f"trace {COVERED}", "trace.txt"),
-)
 
 
 class _Row(NamedTuple):
@@ -81,7 +64,7 @@ def _violations(row: _Row) -> bool | None:
 def _slice(row: _Row) -> Path | None:
     if row.answers is None or not any(line.line.startswith("slice ") and line.error is None for line in row.outcome.lines):
         return None
-    return row.answers / _SLICE
+    return row.answers / SLICE
 
 
 def _path(find: Callable[[_Row], Path | None]) -> Callable[[_Row], str | None]:
@@ -121,17 +104,6 @@ _COLUMNS: Final = (
 
 # All others are in JSON, and in text with --columns and --wide.
 _SHOWN: Final = ("title", "function", "syscall", "comm", "pid", "violations", "error")
-
-
-def _make_job(dump: Dump, answers: Path, output: Path, symbols: DebugInfo, timeout: float) -> BatchJob:
-    lines = [*_ANSWERS, (f"slice -o {quote(str(answers / _SLICE))}", "slice.txt")]
-    commands = tuple(line for line, _ in lines)
-    files = tuple(str(answers / name) for _, name in lines)
-    return BatchJob(str(dump.path), commands, str(output), symbols, timeout, files=files)
-
-
-def _make_report_job(crash: Crash, answers: Path, output: Path, symbols: DebugInfo, timeout: float) -> BatchJob:
-    return BatchJob(str(crash.report), (REPORT,), str(output), symbols, timeout, files=(str(answers / _REPORT),))
 
 
 def _find_output(manager: Manager, name: str | None) -> Path:
@@ -178,7 +150,7 @@ def _make_row(crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
         log = None if crash.log is None else read_log(crash.log)
         summary = CrashSummary() if report is None else summarize_report(report)
         if outcome is not None and not outcome.failed:
-            located = summarize_report(read_log(answers / _REPORT).decode())
+            located = summarize_report(read_log(answers / REPORT).decode())
             if located.function == summary.function and located.file is not None:
                 summary = replace(summary, file=located.file, line=located.line)
     except OSError as error:
@@ -198,20 +170,18 @@ def _make_row(crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
 
 def _run(context: Context, args: Namespace) -> Table:
     manager = find_manager(args.workdir)
-    crashes = list(manager.crashes())
+    crashes = manager.crashes()
     # A link may lead elsewhere, where answers do not belong either.
     output = make_output("syzkaller", _find_output(manager, args.output), [manager.workdir, *(crash.path for crash in crashes)])
     found = [(crash, dump, output / "crashes" / crash.path.name / dump.path.name) for crash in crashes for dump in crash.dumps]
     others = [(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
-    places = [*find_symbols(context, args.symbols), *map(str, manager.images)]
-    symbols = find_debug_info(places, unpacked=args.scheduler is None)
-    timeout = args.timeout or TIMEOUT
-    jobs = [_make_job(dump, answers, output, symbols, timeout) for _, dump, answers in found]
+    symbols = find_debug_info(context, args, [*map(str, manager.images)])
+    shared = (output, symbols, args.timeout or TIMEOUT)
+    jobs = [make_job(dump.path, answers, *shared, is_dump=True) for _, dump, answers in found]
     # A report does not say which kernel it is of.
     if len({build_id for build_id, _ in symbols if build_id is not None}) == 1:
-        jobs += [_make_report_job(crash, answers, output, symbols, timeout) for crash, answers in others if crash.report]
-    for job in jobs:
-        Path(job.files[0]).parent.mkdir(parents=True, exist_ok=True)
+        reports = ((crash.report, answers) for crash, answers in others)
+        jobs += [make_job(report, answers, *shared, is_dump=False) for report, answers in reports if report is not None]
     outcomes, earlier = run_batch(context, jobs, args)
     of_path = {outcome.path: outcome for outcome in outcomes}
     rows = [_make_dump_row(*one, of_path[str(one[1].path)]) for one in found]
@@ -221,7 +191,7 @@ def _run(context: Context, args: Namespace) -> Table:
     return Table(
         _COLUMNS,
         rows,
-        remarks=tuple(_remarks(rows, earlier, output, has_image=bool(places))),
+        remarks=tuple(_remarks(rows, earlier, output, has_image=bool(symbols))),
         errors=lambda row: row.errors,
         label=lambda row: row.crash.path.name,
         empty="no crashes",
@@ -297,7 +267,6 @@ COMMAND: Final = Command(
             metavar="DIR",
             count=Count.OPTIONAL,
         ),
-        SYMBOLS,
         *RUN_OPTIONS,
     ),
     examples=(

@@ -219,8 +219,8 @@ def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -
 def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
     job = BatchJob(str(DEMO / "demo.slice.zst"), ("tasks",), str(tmp_path / "out"), ((None, str(vmlinux)),), 60)
     code = (
-        "from kcovdbg.farm import batch_worker; from kcovdbg.target import dump_file; batch_worker.main(); "
-        "print(len(dump_file._KEPT))"
+        "from kcovdbg.farm import batch_worker; from kcovdbg.target import dump_file; "
+        "batch_worker.main(batch_worker._run_commands); print(len(dump_file._KEPT))"
     )
     words = [sys.executable, "-c", code]
     done = subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True, check=True)
@@ -232,8 +232,8 @@ def test_a_dump_is_known_before_its_first_command(tmp_path: Path, vmlinux: Path)
         str(DEMO / "demo.slice.zst"), ("last",), str(tmp_path), ((None, str(vmlinux)),), 60, files=(str(tmp_path / "last"),)
     )
     code = (
-        "import os; from kcovdbg.farm import batch_worker; "
-        "batch_worker.summarize_crash = lambda context: os._exit(7); batch_worker.main()"
+        "import os; from kcovdbg.farm import batch_worker, crash_answers; "
+        "crash_answers.summarize_crash = lambda *_: os._exit(7); batch_worker.main(crash_answers._answer)"
     )
     words = [sys.executable, "-c", code]
     done = subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True, check=False)

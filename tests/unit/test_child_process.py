@@ -17,7 +17,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
 from kcovdbg.errors import CapabilityError
 from kcovdbg.farm.batch_job import WORKER
-from kcovdbg.farm.batch_run import import_arrow
+from kcovdbg.farm.batch_worker import import_arrow
 from tests.unit.test_imports import MODULES
 
 MODULES_STARTED = ("kcovdbg.frontends.background_process", WORKER, "kcovdbg.symbols.table_builder")
