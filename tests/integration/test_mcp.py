@@ -31,7 +31,7 @@ from kcovdbg.console.kernel import Kernel  # noqa: E402
 from kcovdbg.console.trace_paths import FileConfinement  # noqa: E402
 from kcovdbg.frontends.mcp.server import CallQueue, ToolServer  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
-from kcovdbg.target.opener import TargetOptions, find_demo, find_demo_source, open_target  # noqa: E402  # noqa: E402
+from kcovdbg.target.opener import TargetOptions, find_demo, find_demo_source, open_target  # noqa: E402
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
 from tests.support.escaped_rows import escape_all  # noqa: E402
 
@@ -195,8 +195,8 @@ def test_a_cancelled_call_is_not_run() -> None:
     done: list[str] = []
 
     async def request() -> None:
-        cancelled = asyncio.create_task(calls.call(lambda: done.append("cancelled")))
-        following = asyncio.create_task(calls.call(lambda: done.append("following")))
+        cancelled = asyncio.ensure_future(calls.call(lambda: done.append("cancelled")))
+        following = asyncio.ensure_future(calls.call(lambda: done.append("following")))
         await asyncio.sleep(0)
         cancelled.cancel()
         await asyncio.wait([cancelled])

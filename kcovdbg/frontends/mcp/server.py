@@ -8,19 +8,17 @@ while a command runs and notices that the client hung up.
 from __future__ import annotations
 
 import asyncio
-import io
-import os
 import queue
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
-from typing import Annotated, Any, Final, TextIO, TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Annotated, Any, Final, TypeVar
 
 import anyio
 import mcp_types
 from mcp.server.mcpserver import MCPServer
-from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
@@ -35,8 +33,6 @@ from kcovdbg.frontends.mcp.tools import MAX_ROWS, NOTICE, WRITERS, ToolBox, clea
 from kcovdbg.series.table import eras
 
 _T = TypeVar("_T")
-_STDOUT: Final = 1
-_STDERR: Final = 2
 
 _INSTRUCTIONS: Final = (
     "kcovdbg shows the Linux kernel's KCOV state of one target: a dump, a guest or a running kernel. Start with info, tasks "
@@ -56,10 +52,16 @@ class ToolServer(MCPServer[Any]):
     """The server of a tool box.
 
     :param call: runs a function in the thread that the target belongs to, and returns its result.
+    :param lifespan: is entered while the server serves.
     """
 
-    def __init__(self, box: ToolBox, call: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
-        super().__init__("kcovdbg", version=__version__, instructions=_INSTRUCTIONS, log_level="CRITICAL")
+    def __init__(
+        self,
+        box: ToolBox,
+        call: Callable[[Callable[[], Any]], Awaitable[Any]],
+        lifespan: Callable[[MCPServer[Any]], AbstractAsyncContextManager[Any]] | None = None,
+    ) -> None:
+        super().__init__("kcovdbg", version=__version__, instructions=_INSTRUCTIONS, log_level="CRITICAL", lifespan=lifespan)
         self._box = box
         self._call = call
         self.prompt("missing-coverage", "Why is coverage missing?")(ask_for_missing_coverage)
@@ -80,15 +82,6 @@ class ToolServer(MCPServer[Any]):
             """The rules of check, with the known bugs that violate them."""
             # Reference texts are not bounded by bytes: a client asks for one as a whole.
             return (await call(lambda: box.call("check", {"list": True, "limit": MAX_ROWS}, sys.maxsize))).content["rows"]
-
-    async def serve(self, replies: TextIO) -> None:
-        """Serve a client on standard input.
-
-        :param replies: where it reads.
-        """
-        server = self._lowlevel_server
-        async with stdio_server(stdout=anyio.wrap_file(replies)) as (read_stream, write_stream):
-            await server.run(read_stream, write_stream, server.create_initialization_options())
 
     async def list_tools(self) -> list[mcp_types.Tool]:
         """Describe the commands as they declare themselves."""
@@ -119,8 +112,7 @@ class ToolServer(MCPServer[Any]):
         except UsageError as error:
             raise MCPError(mcp_types.INVALID_PARAMS, f"{error}; {error.hint}") from error
         content: list[Any] = [mcp_types.TextContent(type="text", text=answer.text)]
-        structured = None if answer.content is None else dict(answer.content)
-        return mcp_types.CallToolResult(content=content, structured_content=structured, is_error=answer.is_error)
+        return mcp_types.CallToolResult(content=content, structured_content=answer.content, is_error=answer.is_error)
 
 
 _Subject = Annotated[
@@ -166,11 +158,11 @@ class CallQueue:
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
 
-    async def call(self, function: Callable[[], _T]) -> _T:
-        """Return the result of a function that the other thread runs."""
+    def call(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Return the result of a function that the other thread will run."""
         future: Future[_T] = Future()
         self._calls.put((function, future))
-        return await asyncio.wrap_future(future)
+        return asyncio.wrap_future(future)
 
     def end(self) -> None:
         """Let :meth:`run` return after the calls so far."""
@@ -178,32 +170,13 @@ class CallQueue:
 
     def run(self) -> None:
         """Run calls until the end."""
-        while (given := self._calls.get()) is not None:
-            function, future = given
-            # Of a request that the client cancelled, or that nobody waits for any more.
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result = function()
-            except Exception as error:  # noqa: BLE001 - for whoever waits
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-
-class _ReplyStream(io.TextIOWrapper):
-    """Standard output, which ends the server when its reader is gone."""
-
-    def __init__(self, descriptor: int, on_end: Callable[[], None]) -> None:
-        super().__init__(open(descriptor, "wb"), encoding="utf-8")  # noqa: SIM115 - open until the end
-        self._on_end = on_end
-
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except OSError:
-            self._on_end()
-            raise
+        for function, future in iter(self._calls.get, None):
+            # Not of a request that the client cancelled, or that nobody waits for any more.
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except Exception as error:  # noqa: BLE001 - for whoever waits
+                    future.set_exception(error)
 
 
 def serve_stdio(workspace: Workspace, confinement: FileConfinement) -> None:
@@ -215,24 +188,32 @@ def serve_stdio(workspace: Workspace, confinement: FileConfinement) -> None:
         raise CapabilityError("mcp: standard input is a terminal", hint="a client starts this: docs/mcp.md")
     box = ToolBox(workspace, confinement)
     calls = CallQueue()
-    # Other output must not mix with replies.
-    replies = os.dup(_STDOUT)
-    os.dup2(_STDERR, _STDOUT)
+
+    def open_box() -> None:
+        try:
+            box.open()
+        except KcovdbgError as error:
+            # Each call tries again: a guest may not be up yet.
+            report(workspace, error)
+
+    @asynccontextmanager
+    async def serving(_server: object) -> AsyncIterator[None]:
+        # From now on other output does not mix with replies: the protocol's package has taken standard output.
+        calls.call(open_box)
+        try:
+            yield
+        finally:
+            # Also when nobody reads the replies: its thread then waits for a client that does not hang up.
+            calls.end()
 
     def speak() -> None:
         try:
-            anyio.run(ToolServer(box, calls.call).serve, _ReplyStream(replies, calls.end))
+            anyio.run(ToolServer(box, calls.call, serving).run_stdio_async)
         except Exception as error:  # noqa: BLE001 - a reader that is gone is no error, and what is one was answered
             if workspace.debug:
                 report(workspace, error)
         finally:
             calls.end()
 
-    # A daemon: it may wait for a client that does not hang up.
     threading.Thread(target=speak, name="mcp", daemon=True).start()
-    try:
-        box.open()
-    except KcovdbgError as error:
-        # Each call tries again: a guest may not be up yet.
-        report(workspace, error)
     calls.run()

@@ -10,7 +10,8 @@ import io
 import json
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -33,149 +34,123 @@ MAX_TEXT: Final = 1000
 """Limit for the characters of one text; source lines of generated files have no other."""
 
 
-class AnswerPage:
-    """Some rows of a command's answer, as JSON objects. Rows before them are not encoded, and those behind them not made.
+class AnswerPage(NamedTuple):
+    """Some rows of a command's answer, as JSON objects."""
+
+    rows: list[dict[str, Any]]
+    next: int | None
+    """Index of the first row that is left out at the end; None where none is."""
+    total: int | None
+    """Number of rows of the whole answer; None where it is unknown without reading all of them."""
+    remarks: list[str]
+    """Lines on missing and cut parts of the answer."""
+
+
+def read_page(answer: Iterable[Renderable], *, first: int, limit: int, max_bytes: int) -> AnswerPage:
+    """Return a page of an answer. Rows before it are not encoded, and those behind it not made.
 
     :param answer: what the command returned.
     :param first: index of the first row.
     :param limit: number of rows at most.
     :param max_bytes: size of the rows as JSON at most; a longer row is cut, and a remark says so.
     """
+    rows: list[dict[str, Any]] = []
+    remarks: list[str] = []
+    cut_rows: list[str] = []
+    following: int | None = None
+    total: int | None = 0
+    index = used = 0
+    for part in answer:
+        data = find_data(part)
+        if data is not None:
+            every = (data.row,) if isinstance(data, Fields) else data.rows
+            count = len(every) if isinstance(every, Sequence) else None
+            if following is None:
+                encode = row_encoder(data)
+                start = index
+                for row in every:
+                    if index >= first:
+                        is_full = len(rows) >= limit
+                        fitted = None if is_full else _fit(encode(row), max_bytes - used, is_first=not rows)
+                        if fitted is None:
+                            following = index
+                            break
+                        encoded, size, is_cut = fitted
+                        rows.append(encoded)
+                        used += size
+                        cut_rows += [f"row {index} is cut: its text or its lists are longer than the limit"] if is_cut else []
+                    index += 1
+                else:
+                    count = index - start
+            total = None if count is None or total is None else total + count
+            # They are read after the rows.
+            remarks += data.remarks
+            if isinstance(data, Table) and data.empty is not None and count == 0:
+                remarks.append(data.empty)
+        if isinstance(part, Lines):
+            remarks += part.remarks
+    return AnswerPage(rows, following, total, [*map(clean_text, remarks), *cut_rows])
 
-    def __init__(self, answer: Iterable[Renderable], *, first: int, limit: int, max_bytes: int) -> None:
-        self._first = first
-        self._limit = limit
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._index = 0
-        self._cut_rows: list[str] = []
-        self.rows: list[dict[str, Any]] = []
-        self.next: int | None = None
-        """Index of the first row that is left out at the end; None where none is."""
-        self.total: int | None = 0
-        """Number of rows of the whole answer; None where it is unknown without reading all of them."""
-        remarks: list[str] = []
-        for part in answer:
-            data = find_data(part)
-            if data is not None:
-                count = self._add(data)
-                # They are read after the rows.
-                remarks += data.remarks
-                if isinstance(data, Table) and data.empty is not None and count == 0:
-                    remarks.append(data.empty)
-            if isinstance(part, Lines):
-                remarks += part.remarks
-        self.remarks: list[str] = [*map(clean_text, remarks), *self._cut_rows]
-        """Lines on missing and cut parts of the answer."""
 
-    def _add(self, data: Table | Fields) -> int | None:
-        """Add the rows of a part of the answer that belong to the page.
+def _fit(row: dict[str, Any], room: int, *, is_first: bool) -> tuple[dict[str, Any], int, bool] | None:
+    """Return a row with its text escaped, its size, and whether it is cut; the first row of a page is cut until it fits.
 
-        :return: the number of rows of the part, None where it is unknown.
-        """
-        rows = (data.row,) if isinstance(data, Fields) else data.rows
-        count = len(rows) if isinstance(rows, Sequence) else None
-        if self.next is None:
-            encode = row_encoder(data)
-            start = self._index
-            for row in rows:
-                if self._index >= self._first and not self._take(encode, row):
-                    self.next = self._index
-                    break
-                self._index += 1
-            else:
-                count = self._index - start
-        self.total = None if count is None or self.total is None else self.total + count
-        return count
-
-    def _take(self, encode: Callable[[Any], dict[str, object]], row: Any) -> bool:
-        """Add a row if it fits; the first row of a page is cut until it does."""
-        if len(self.rows) >= self._limit:
-            return False
-        cleaned, is_cut = _clean(encode(row))
-        size = _size_of(cleaned)
-        if self._bytes + size > self._max_bytes:
-            if self.rows:
-                return False
-            cleaned, size = _shrink(cleaned, self._max_bytes)
-            is_cut = True
-        if is_cut:
-            self._cut_rows.append(f"row {self._index} is cut: its text or its lists are longer than the limit")
-        self.rows.append(cleaned)
-        self._bytes += size
-        return True
+    :return: None for another one that does not fit.
+    """
+    row, is_cut = _clean(row)
+    size = _size_of(row)
+    while size > room:
+        if not is_first:
+            return None
+        is_cut = True
+        lists = {key: _size_of(value) for key, value in row.items() if isinstance(value, list) and len(value) > 1}
+        if not lists:
+            # Keys and single values stay.
+            break
+        longest = max(lists, key=lambda key: (lists[key], key))
+        row = {**row, longest: row[longest][: len(row[longest]) // 2]}
+        size = _size_of(row)
+    return row, size, is_cut
 
 
 def clean_text(text: str) -> str:
     """Return text on one line, escaped and cut."""
-    return _cut_text(text)[0]
+    return str(_clean(text)[0])
 
 
 def _size_of(value: object) -> int:
     return len(json.dumps(value))
 
 
-def _cut_text(text: str) -> tuple[str, bool]:
-    # Tabs begin lines of source text.
-    cleaned = "\t".join(map(escape, text.split("\t")))
-    return (cleaned, False) if len(cleaned) <= MAX_TEXT else (f"{cleaned[: MAX_TEXT - 1]}…", True)
-
-
 def _clean(value: Any) -> tuple[Any, bool]:
     """Return a value with its text escaped and cut, and whether any was cut."""
     if isinstance(value, str):
-        return _cut_text(value)
-    if isinstance(value, dict):
-        cleaned = {key: _clean(item) for key, item in value.items()}
-        return {key: item for key, (item, _) in cleaned.items()}, any(is_cut for _, is_cut in cleaned.values())
-    if isinstance(value, list):
-        items = [_clean(item) for item in value]
-        return [item for item, _ in items], any(is_cut for _, is_cut in items)
+        # Tabs begin lines of source text.
+        text = "\t".join(map(escape, value.split("\t")))
+        return (text, False) if len(text) <= MAX_TEXT else (f"{text[: MAX_TEXT - 1]}…", True)
+    if isinstance(value, (dict, list)):
+        items = [_clean(item) for item in (value.values() if isinstance(value, dict) else value)]
+        cleaned = [item for item, _ in items]
+        return dict(zip(value, cleaned, strict=True)) if isinstance(value, dict) else cleaned, any(cut for _, cut in items)
     return value, False
-
-
-def _shrink(row: dict[str, Any], max_bytes: int) -> tuple[dict[str, Any], int]:
-    """Return a row that fits, with its longest lists cut; keys and single values stay."""
-    row = dict(row)
-    while (size := _size_of(row)) > max_bytes:
-        lists = {key: _size_of(value) for key, value in row.items() if isinstance(value, list) and len(value) > 1}
-        if not lists:
-            break
-        longest = max(lists, key=lambda key: (lists[key], key))
-        row[longest] = row[longest][: len(row[longest]) // 2]
-    return row, size
 
 
 _MAX_ITEMS: Final = 1000
 _MAX_LENGTH: Final = 4096
 
 _TEXT: Final = {"type": "string", "minLength": 1, "maxLength": _MAX_LENGTH}
-_NUMBER_OR_TEXT: Final = {"type": ["integer", "string"], "minimum": 0, "minLength": 1, "maxLength": _MAX_LENGTH}
 _TYPES: Final[Mapping[Value, Mapping[str, object]]] = {
     Value.FLAG: {"type": "boolean"},
     Value.NUMBER: {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
     Value.SECONDS: {"type": "number", "minimum": 0},
-    # Words that may be thread ids.
-    **dict.fromkeys(
-        (Value.TID, Value.TASK, Value.OBJECT, Value.REGISTERED, Value.BUFFER, Value.SUBJECT),
-        _NUMBER_OR_TEXT,
-    ),
+    **{
+        value: {**_TEXT, "type": ["integer", "string"], "minimum": 0}
+        # Words that may be thread ids.
+        for value in (Value.TID, Value.TASK, Value.OBJECT, Value.REGISTERED, Value.BUFFER, Value.SUBJECT)
+    },
 }
 _REPEATED: Final = (Count.ANY, Count.SOME)
-
-
-def arguments_schema(command: Command) -> dict[str, Any]:
-    """Return the JSON Schema of a command's arguments; each key is the attribute that a handler reads."""
-    return {
-        "type": "object",
-        "properties": {argument.attribute: _argument_schema(command, argument) for argument in command.arguments},
-        "required": [argument.attribute for argument in command.arguments if _is_required(argument)],
-        "additionalProperties": False,
-    }
-
-
-def _is_required(argument: Argument) -> bool:
-    return argument.is_required or (not argument.is_option and argument.count in (None, Count.ONE, Count.SOME))
+_REQUIRED: Final = (None, Count.ONE, Count.SOME)
 
 
 def _argument_schema(command: Command, argument: Argument) -> dict[str, object]:
@@ -204,21 +179,17 @@ def convert_arguments(command: Command, given: Mapping[str, Any]) -> Namespace:
     """
     values = common_defaults()
     for argument in command.arguments:
-        key = argument.attribute
-        if key in given:
-            values[key] = _convert(argument, given[key])
-        elif argument.value is Value.FLAG:
-            values[key] = False
-        else:
+        value = given.get(argument.attribute)
+        if isinstance(value, list):
+            value = [convert(argument, str(item)) for item in value]
+        elif value is None:
             # As argparse has it: a list of words, None for an option.
-            values[key] = [] if argument.count is Count.ANY and not argument.is_option else argument.default
+            value = [] if argument.count is Count.ANY and not argument.is_option else argument.default
+            value = False if argument.value is Value.FLAG else value
+        elif argument.value is not Value.FLAG:
+            value = convert(argument, str(value))
+        values[argument.attribute] = value
     return Namespace(**values)
-
-
-def _convert(argument: Argument, value: Any) -> Any:
-    if isinstance(value, list):
-        return [_convert(argument, item) for item in value]
-    return value if argument.value is Value.FLAG else convert(argument, str(value))
 
 
 TOOLS: Final = (
@@ -260,14 +231,15 @@ class ToolAnswer(NamedTuple):
     """The answer of one call."""
 
     text: str
-    content: Mapping[str, Any] | None = None
+    content: dict[str, Any] | None = None
     """The text as data; None for an error."""
     is_error: bool = False
 
 
 def input_schema(command: Command) -> dict[str, Any]:
-    """Return the JSON Schema of a tool's arguments: the command's, and those for pages."""
-    schema = arguments_schema(command)
+    """Return the JSON Schema of a tool's arguments: each key is the attribute that a handler reads, or one for pages."""
+    own = {argument.attribute: _argument_schema(command, argument) for argument in command.arguments}
+    words = [argument for argument in command.arguments if not argument.is_option and argument.count in _REQUIRED]
     keys = sorted({key.name for row_type in command.row_types for key in keys_of(row_type)})
     fields = {
         "type": "array",
@@ -275,9 +247,13 @@ def input_schema(command: Command) -> dict[str, Any]:
         "minItems": 1,
         "description": "only these keys of each row; all by default",
     }
-    properties = {**schema["properties"], "fields": fields, **_PAGING}
-    assert len(properties) == len(schema["properties"]) + 3, f"{command.name}: an argument has a name of paging"
-    return {**schema, "properties": properties}
+    assert not own.keys() & {"fields", *_PAGING}, f"{command.name}: an argument has a name of paging"
+    return {
+        "type": "object",
+        "properties": {**own, "fields": fields, **_PAGING},
+        "required": [argument.attribute for argument in command.arguments if argument.is_required or argument in words],
+        "additionalProperties": False,
+    }
 
 
 def output_schema(command: Command) -> dict[str, Any]:
@@ -344,10 +320,17 @@ class ToolBox:
         except Exception as error:  # noqa: BLE001 - the server goes on
             if self._base.debug:
                 traceback.print_exc()
-            return _make_error(explain(error))
+            known = explain(error)
+            lines = [clean_text(str(known)), *([] if known.hint is None else [f"  {clean_text(known.hint)}"])]
+            return ToolAnswer("\n".join((*lines, NOTICE)), is_error=True)
 
     def _call(self, command: Command, given: Mapping[str, Any], max_bytes: int) -> ToolAnswer:
-        _validate(command, given)
+        schema = input_schema(command)
+        wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(given))
+        if wrong is not None:
+            where = f"{wrong.json_path.removeprefix('$.')}: " if wrong.path else ""
+            hint = f"its arguments: {', '.join(schema['properties'])}"
+            raise UsageError(f"{command.name}: {where}{wrong.message}", hint=hint)
         own = {key: value for key, value in given.items() if key not in ("fields", *_PAGING)}
         args = convert_arguments(command, own)
         args.fields = ",".join(given["fields"]) if "fields" in given else None
@@ -360,17 +343,28 @@ class ToolBox:
         context = make_context(workspace, command, args, workspace.terminal(), Format.JSON)
         with guarded(context, args):
             limit = given.get("limit", DEFAULT_ROWS)
-            page = AnswerPage(answer(context, args), first=first, limit=limit, max_bytes=max_bytes)
+            page = read_page(answer(context, args), first=first, limit=limit, max_bytes=max_bytes)
         remarks = [*self._written_remarks(workspace), *page.remarks]
         if first and context.uses_target and context.kernel.target.live:
             remarks.insert(0, _READ_AGAIN)
-        return _make_answer(page, remarks, context.status)
+        remarks = list(dict.fromkeys(remarks))
+        if len(remarks) > _MAX_REMARKS:
+            remarks[_MAX_REMARKS:] = [f"{len(remarks) - _MAX_REMARKS} more remarks"]
+        content = {"notice": NOTICE, **page._asdict(), "remarks": remarks, "status": context.status}
+        return ToolAnswer(json.dumps(content), content, is_error=context.status >= KcovdbgError.status)
 
     def _find_workspace(self) -> Workspace:
         """Return the workspace that calls use. If its target could not be opened, that is tried again, once for each call."""
         if self._current is None or self._current.kernel.optional_target is None:
             kernel = self._base.kernel
-            self._current = replace(self._base, kernel=replace(kernel, open_target=_open_once(kernel.open_target)))
+            opened: Future[Target] = Future()
+            if kernel.open_target is not None:
+                try:
+                    opened.set_result(kernel.open_target())
+                except KcovdbgError as error:
+                    opened.set_exception(error)
+                kernel = replace(kernel, open_target=opened.result)
+            self._current = replace(self._base, kernel=kernel)
         return self._current
 
     def _find_terminal(self, _color: Color) -> Terminal:
@@ -383,50 +377,3 @@ class ToolBox:
         symbolizer = vars(workspace.kernel).get("symbolizer")
         if symbolizer is not None and symbolizer.note is not None:
             yield clean_text(symbolizer.note)
-
-
-def _validate(command: Command, given: Mapping[str, Any]) -> None:
-    schema = input_schema(command)
-    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(given))
-    if error is not None:
-        where = f"{error.json_path.removeprefix('$.')}: " if error.path else ""
-        hint = f"its arguments: {', '.join(schema['properties'])}"
-        raise UsageError(f"{command.name}: {where}{error.message}", hint=hint)
-
-
-def _open_once(open_target: Callable[[], Target] | None) -> Callable[[], Target] | None:
-    """Return a function that opens a target, and after a failure fails again without a second try."""
-    if open_target is None:
-        return None
-    failures: list[KcovdbgError] = []
-
-    def open_again() -> Target:
-        if failures:
-            raise failures[0]
-        try:
-            return open_target()
-        except KcovdbgError as error:
-            failures.append(error)
-            raise
-
-    return open_again
-
-
-def _make_answer(page: AnswerPage, remarks: Iterable[str], status: int) -> ToolAnswer:
-    bounded = list(dict.fromkeys(remarks))
-    if len(bounded) > _MAX_REMARKS:
-        bounded[_MAX_REMARKS:] = [f"{len(bounded) - _MAX_REMARKS} more remarks"]
-    content = {
-        "notice": NOTICE,
-        "rows": page.rows,
-        "next": page.next,
-        "total": page.total,
-        "remarks": bounded,
-        "status": status,
-    }
-    return ToolAnswer(json.dumps(content), content, is_error=status >= KcovdbgError.status)
-
-
-def _make_error(error: KcovdbgError) -> ToolAnswer:
-    lines = [clean_text(str(error)), *([f"  {clean_text(error.hint)}"] if error.hint is not None else [])]
-    return ToolAnswer("\n".join((*lines, NOTICE)), is_error=True)

@@ -29,11 +29,11 @@ from kcovdbg.frontends.mcp.tools import (
     NOTICE,
     TOOLS,
     WRITERS,
-    AnswerPage,
     ToolBox,
     convert_arguments,
     input_schema,
     output_schema,
+    read_page,
 )
 from tests.support.state import Streams, StubReader, make_layout, make_target, make_task, make_workspace
 
@@ -244,15 +244,15 @@ def make_rows(count, text="x"):
     return ({"index": index, "text": text, "items": ["a"]} for index in range(count))
 
 
-def read_page(parts, first=0, limit=5, max_bytes=MAX_BYTES):
-    return AnswerPage(parts, first=first, limit=limit, max_bytes=max_bytes)
+def page_of(parts, first=0, limit=5, max_bytes=MAX_BYTES):
+    return read_page(parts, first=first, limit=limit, max_bytes=max_bytes)
 
 
 @pytest.mark.parametrize("kind", [iter, tuple])
 def test_pages_are_bounded_by_bytes(kind):
     seen, following = [], 0
     while following is not None:
-        page = read_page([table(kind(list(make_rows(100, "y" * 100))))], following, 1000, 1000)
+        page = page_of([table(kind(list(make_rows(100, "y" * 100))))], following, 1000, 1000)
         assert len(json.dumps(page.rows)) <= 1100
         seen += page.rows
         following = page.next
@@ -272,15 +272,15 @@ def test_only_rows_of_the_page_are_encoded_and_none_behind_it_made():
         encoded.clear()
         yield Table((Column("index", NUMBER, value=lambda row: encoded.append(row) or row["index"]),), rows())
 
-    page = read_page(answer(), 20, 10)
+    page = page_of(answer(), 20, 10)
     assert (len(made), len(encoded), page.next, page.total) == (31, 10, 30, None)
-    page = read_page(answer(), 990, 10)
+    page = page_of(answer(), 990, 10)
     assert (len(encoded), page.next, page.total) == (10, None, 1000)
 
 
 def test_a_row_that_is_too_long_is_cut_and_said():
     row = {"index": 1, "text": "z" * (2 * MAX_TEXT), "items": ["item"] * 10_000}
-    page = read_page([table([row, row])], max_bytes=4000)
+    page = page_of([table([row, row])], max_bytes=4000)
     assert len(page.rows) == 1
     assert page.next == 1
     assert page.rows[0]["index"] == 1
@@ -296,14 +296,14 @@ def test_several_tables_are_one_answer():
         yield Lines((), remarks=("lines",))
         yield table(make_rows(4), remarks=("late",))
 
-    first, last = read_page(parts()), read_page(parts(), 5)
+    first, last = page_of(parts()), page_of(parts(), 5)
     assert ([row["index"] for row in first.rows], first.next) == ([0, 1, 2, 0, 1], 5)
     assert ([row["index"] for row in last.rows], last.next, last.total) == ([2, 3], None, 7)
     assert first.remarks == last.remarks == ["lines", "late"]
 
 
 def test_an_empty_answer_says_so():
-    page = read_page([table((), empty="no records")])
+    page = page_of([table((), empty="no records")])
     assert (page.rows, page.total, page.remarks) == ([], 0, ["no records"])
 
 
