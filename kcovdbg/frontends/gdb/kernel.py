@@ -155,8 +155,10 @@ class Link:
 
 
 _KCORE: Final = "/proc/kcore"
-# On a serial line every byte counts, and between two hits of a breakpoint little is read.
-_SMALL_BLOCK: Final = 256
+# On a serial line every byte counts.
+_SERIAL_BLOCK: Final = 256
+# What one packet of QEMU's stub brings: between two hits of a breakpoint little is read.
+_QEMU_BLOCK: Final = 2048
 # A static symbol of kernel/kcov.c, in every version.
 _ANCHOR: Final = "kcov_fops"
 
@@ -171,7 +173,7 @@ class LentStub(Stub):
         self._anchor = anchor
         self._is_physical = False
         self.where: str = state["name"]
-        self.block = PAGE_SIZE if state["stub"] == "qemu" else _SMALL_BLOCK
+        self.block = PAGE_SIZE if state["stub"] == "qemu" else _SERIAL_BLOCK
 
     def state(self) -> MachineState:
         return MachineState.STOPPED
@@ -295,7 +297,7 @@ class OpenKernel:
         key = (state["generation"], is_brief)
         if self._machine is None or (key == self._read_at and not state["moves"]):
             return True
-        self._machine.forget(_SMALL_BLOCK if is_brief else None)
+        self._machine.forget(_QEMU_BLOCK if is_brief else None)
         is_same = is_brief or (self._machine.is_same_kernel() and not self._machine.load_modules())
         # Not before: C-c may have ended the reads in between.
         self._read_at = key

@@ -305,7 +305,7 @@ class StubMachine:
 
         :param block: bytes to read at once from now on; by default what serves a walk.
         """
-        self._memory.forget(block or self._stub.block)
+        self._memory.forget(min(block or PAGE_SIZE, self._stub.block))
         self.target.forget()
         self._use_registers()
 
