@@ -71,16 +71,14 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     columns = names.columns(known.pcs)
     (wanted,) = make_filters(args, names)
     repeats = count_repeats(columns, pc_sequence(buffer))
-    shares = rank(columns, known.records, repeats, args.by, None if wanted.passes_all else wanted.select(columns))
-    limit = args.n if args.n is not None else _SHOWN if context.format is Format.TEXT else len(shares)
-    shown = shares[:limit]
-    if len(shares) > limit:
-        remarks.append(
-            f"{len(shares) - limit} more lines with {shares.records - sum(share.records for share in shown)} records; "
-            "-n shows them"
-        )
-    if shares.repeats:
-        part = f"{shares.repeats} of {shares.records} records ({shares.repeats / shares.records:.0%})"
+    limit = args.n if args.n is not None else _SHOWN if context.format is Format.TEXT else None
+    ranking = rank(columns, known.records, repeats, args.by, None if wanted.passes_all else wanted.select(columns), limit)
+    shown = ranking.shares
+    if ranking.groups > len(shown):
+        rest = ranking.records - sum(share.records for share in shown)
+        remarks.append(f"{ranking.groups - len(shown)} more lines with {rest} records; -n shows them")
+    if ranking.repeats:
+        part = f"{ranking.repeats} of {ranking.records} records ({ranking.repeats / ranking.records:.0%})"
         remarks.append(f"{part} repeat a point within one run of a function")
     names.prefetch(share.pc for share in shown)
     yield Lines(((("header", buffer_title(buffer)),),))

@@ -245,7 +245,7 @@ def _leave_out(pcs: Sequence[int], names: LocationCache, included: frozenset[str
 
     Records without an address belong to no function and are left out as well.
     """
-    class_of = {pc: find_class(names[pc].outermost) for pc in set(pcs) if pc}
+    class_of = {pc: find_class(*names[pc].outermost[:2]) for pc in set(pcs) if pc}
     left_out = Counter(name for pc in pcs if pc and (name := class_of[pc]) is not None and name not in included)
     if _ALL in included:
         left_out.clear()
@@ -286,7 +286,7 @@ def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[
 
 def _make_row(step: TraceStep, story: _Story) -> _Row:
     location = story.names[story.pcs[step.first]]
-    return _Row(step, location, find_class(location.outermost), tuple(_step_values(step, story, location.outermost)))
+    return _Row(step, location, find_class(*location.outermost[:2]), tuple(_step_values(step, story, location.outermost)))
 
 
 def _step_values(step: TraceStep, story: _Story, frame: Frame) -> Iterator[str]:

@@ -9,8 +9,8 @@ the kernel calls.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import groupby
@@ -132,7 +132,8 @@ def round_length(part: Sequence[int]) -> int:
     return len(words)
 
 
-class TraceStep(NamedTuple):
+@dataclass(slots=True, eq=False)
+class TraceStep:
     """A function at one place of the trace."""
 
     depth: int
@@ -141,22 +142,14 @@ class TraceStep(NamedTuple):
     """The function."""
     first: int
     """Position in the sequence of its first record."""
-    records: int
-    """Its own records."""
-    total: int
-    """Its records and those of the steps below it."""
-    rounds: int
-    """How often it was entered from the step above."""
-
-
-@dataclass(slots=True)
-class _Node:
-    parent: int
-    depth: int
-    group: object
-    first: int
     records: int = 0
+    """Its own records."""
+    total: int = 0
+    """Its records and those of the steps below it."""
     rounds: int = 0
+    """How often it was entered from the step above."""
+    below: dict[object, TraceStep] = field(default_factory=dict)
+    """The steps that were entered from it, by function."""
 
 
 def group_by_function(frames: Mapping[int, Frame]) -> dict[int, object]:
@@ -182,12 +175,13 @@ def group_by_function(frames: Mapping[int, Frame]) -> dict[int, object]:
 
 def list_functions(runs: Iterable[FunctionRun]) -> list[TraceStep]:
     """Return each function once, in the order of first appearance; its rounds are its runs."""
-    found: dict[object, _Node] = {}
+    found: dict[object, TraceStep] = {}
     for run in runs:
-        node = found.setdefault(run.group, _Node(-1, 0, run.group, run.first))
-        node.records += run.length
-        node.rounds += 1
-    return [TraceStep(0, node.group, node.first, node.records, node.records, node.rounds) for node in found.values()]
+        step = found.setdefault(run.group, TraceStep(0, run.group, run.first))
+        step.records += run.length
+        step.total += run.length
+        step.rounds += 1
+    return list(found.values())
 
 
 def chain_functions(
@@ -201,51 +195,31 @@ def chain_functions(
         entered there and not returned to.
     :param is_outermost: returns whether a group is a function that user space enters.
     """
-    nodes: list[_Node] = []
-    by_place: dict[tuple[int, Hashable], int] = {}
-    path: list[int] = []
-
-    def enter(run: FunctionRun) -> None:
-        place = (path[-1] if path else -1, run.group)
-        node = by_place.get(place)
-        if node is None:
-            node = by_place[place] = len(nodes)
-            nodes.append(_Node(place[0], len(path), run.group, run.first))
-        nodes[node].rounds += 1
-        path.append(node)
-
+    path = [TraceStep(-1, None, 0)]
     for run in runs:
-        open_at = next((at for at in range(len(path) - 1, -1, -1) if nodes[path[at]].group == run.group), None)
-        if open_at is None:
-            if is_outermost(run.group):
-                path.clear()
-            enter(run)
-        elif is_entry(run.first):
-            # Entered again: the call before has ended.
-            del path[open_at:]
-            enter(run)
-        else:
-            del path[open_at + 1 :]
-        nodes[path[-1]].records += run.length
-    return _in_order(nodes)
-
-
-def _in_order(nodes: list[_Node]) -> list[TraceStep]:
-    totals = [node.records for node in nodes]
-    below: dict[int, list[int]] = {}
-    for number in range(len(nodes) - 1, -1, -1):
-        # A node comes after the one above it.
-        if nodes[number].parent >= 0:
-            totals[nodes[number].parent] += totals[number]
-        below.setdefault(nodes[number].parent, []).append(number)
+        open_at = next((at for at in range(len(path) - 1, 0, -1) if path[at].group == run.group), None)
+        # Of one that is entered again, the call before has ended.
+        is_entered = open_at is None or is_entry(run.first)
+        if open_at is not None:
+            del path[open_at + (not is_entered) :]
+        elif is_outermost(run.group):
+            del path[1:]
+        if is_entered:
+            above = path[-1]
+            step = above.below.get(run.group)
+            if step is None:
+                step = above.below[run.group] = TraceStep(len(path) - 1, run.group, run.first)
+            step.rounds += 1
+            path.append(step)
+        path[-1].records += run.length
     steps: list[TraceStep] = []
-    pending = list(below.get(-1, ()))
+    pending = [path[0]]
     while pending:
-        number = pending.pop()
-        node = nodes[number]
-        steps.append(TraceStep(node.depth, node.group, node.first, node.records, totals[number], node.rounds))
-        pending += below.get(number, ())
-    return steps
+        steps.append(pending.pop())
+        pending += reversed(steps[-1].below.values())
+    for step in reversed(steps):
+        step.total = step.records + sum(below.total for below in step.below.values())
+    return steps[1:]
 
 
 def select_largest(steps: list[TraceStep], limit: int) -> list[TraceStep]:
@@ -337,17 +311,14 @@ OUTERMOST: Final = (
 _SYSTEM_CALLS: Final = ("__*_sys_*", "__se_sys_*", "__do_sys_*", "ksys_*", "do_sys_*", "*_syscall_*", "do_syscall*")
 
 
-def find_class(frame: Frame) -> str | None:
+@cache
+def find_class(function: str | None, file: str | None) -> str | None:
     """Return the name of the class that a function is in; None for one in no class, and for the functions of system calls.
 
-    :param frame: the function, with the file that it was compiled from.
+    There are hundreds of patterns, and a function has many PCs: answers are cached.
+
+    :param file: that it was compiled from.
     """
-    return _find_class(frame.function, frame.file)
-
-
-@cache
-def _find_class(function: str | None, file: str | None) -> str | None:
-    # There are hundreds of patterns, and a function has many PCs.
     if function is None or any(fnmatchcase(function, pattern) for pattern in _SYSTEM_CALLS):
         return None
     for one in CLASSES:

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import compress, count, repeat
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.compiled_module import column, load_native, zeros
@@ -48,23 +48,15 @@ class PcCounts(Mapping[int, int]):
 
         :raises KeyError: when it was not recorded.
         """
-        index = self._find(pc)
-        if index < 0:
+        found = self.get(pc)
+        if found is None:
             raise KeyError(pc)
-        return self.records[index]
+        return int(found)
 
     def get(self, pc: int, default: Any = None) -> Any:
         """Return the number of records of a PC, or a default; much faster than the look-up of :class:`Mapping`."""
-        index = self._find(pc)
-        return default if index < 0 else self.records[index]
-
-    def __contains__(self, pc: object) -> bool:
-        """Return whether a PC was recorded."""
-        return isinstance(pc, int) and self._find(pc) >= 0
-
-    def _find(self, pc: int) -> int:
         index = bisect_left(self.pcs, pc)
-        return index if index < len(self.pcs) and self.pcs[index] == pc else -1
+        return self.records[index] if index < len(self.pcs) and self.pcs[index] == pc else default
 
     def records_of(self, pcs: Sequence[int]) -> array[int]:
         """Return the number of records of ascending PCs, 0 for one that was not recorded."""
@@ -293,54 +285,27 @@ class Share(NamedTuple):
     """Records of points that the same function run already had, mostly from loops."""
 
 
-class _GroupSums(NamedTuple):
-    """Counts for each group of PCs, by its number."""
+class Ranking(NamedTuple):
+    """Groups of PCs by their records."""
 
-    records: array[int]
-    points: array[int]
-    """Number of PCs."""
-    hottest: array[int]
-    """Index of the first of the PCs with the most records."""
-    repeats: array[int]
-
-
-class Ranking(Sequence[Share]):
-    """Shares of groups of PCs, those with the most records first, each made when it is asked for.
-
-    :param pcs: type code Q.
-    :param sums: of the groups.
-    :param order: of the groups.
-    """
-
-    def __init__(self, pcs: array[int], sums: _GroupSums, order: Sequence[int]) -> None:
-        self._pcs = pcs
-        self._sums = sums
-        self._order = order
-        self.records = sum(sums.records)
-        """Of all groups."""
-        self.repeats = sum(sums.repeats)
-        """Of all groups."""
-
-    def __len__(self) -> int:
-        """Return the number of groups."""
-        return len(self._order)
-
-    @overload
-    def __getitem__(self, index: int) -> Share: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Share]: ...
-    def __getitem__(self, index: int | slice) -> Share | list[Share]:
-        """Return the share of a rank, or those of some."""
-        if isinstance(index, slice):
-            return list(map(self._share, self._order[index]))
-        return self._share(self._order[index])
-
-    def _share(self, group: int) -> Share:
-        records, points, hottest, repeats = (values[group] for values in self._sums)
-        return Share(records, records / self.records, points, self._pcs[hottest], repeats)
+    shares: list[Share]
+    """Of those with the most records, these first."""
+    groups: int
+    """Number of all groups."""
+    records: int
+    """Of all groups."""
+    repeats: int
+    """Of all groups."""
 
 
-def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, wanted: bytes | None = None) -> Ranking:
+def rank(
+    columns: PcColumns,
+    counts: array[int],
+    repeats: array[int],
+    by: str,
+    wanted: bytes | None = None,
+    limit: int | None = None,
+) -> Ranking:
     """Group PCs and sort the groups, the largest first.
 
     :param columns: where the PCs are.
@@ -348,42 +313,36 @@ def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, w
     :param repeats: repeated records of each PC, from :func:`count_repeats`. Type code Q.
     :param by: ``function`` (innermost, including inlined ones), ``file`` or ``pc``. A PC without a function is its own group.
     :param wanted: of each PC, 0 for one that is left out; None to rank all.
+    :param limit: how many groups to return at most; None for all.
     """
     pcs = columns.pcs
-    groups = None if by == "pc" else _groups(columns, by)
+    groups = array("I", range(len(pcs))) if by == "pc" else _groups(columns, by)
     if wanted is not None:
         pcs, counts, repeats = (array("Q", compress(values, wanted)) for values in (pcs, counts, repeats))
-        groups = None if groups is None else array("I", compress(groups, wanted))
-    if groups is None:
-        sums = _GroupSums(counts, array("I", [1]) * len(pcs), array("I", range(len(pcs))), repeats)
-    else:
-        sums = _sum_groups(groups, counts, repeats, max(groups, default=-1) + 1)
-    order = sorted(compress(range(len(sums.points)), sums.points), key=sums.hottest.__getitem__)
-    order.sort(key=sums.records.__getitem__, reverse=True)
-    return Ranking(pcs, sums, order)
-
-
-def _sum_groups(groups: array[int], counts: array[int], repeats: array[int], group_count: int) -> _GroupSums:
-    """Sum up the records of groups of PCs.
-
-    :param groups: of each PC.
-    :param counts: records of each PC. Type code Q.
-    :param repeats: repeated records of each PC. Type code Q.
-    """
-    sums = _GroupSums(zeros("Q", group_count), zeros("I", group_count), zeros("I", group_count), zeros("Q", group_count))
+        groups = array("I", compress(groups, wanted))
+    size = max(groups, default=-1) + 1
+    # Of each group: its records, its PCs, the index of the first PC with the most records, and its repeats.
+    records, points, hottest, repeated = zeros("Q", size), zeros("I", size), zeros("I", size), zeros("Q", size)
     _, lib = load_native()
     lib.kcovdbg_sum_groups(
         column("I", groups),
         column("Q", counts, len(groups)),
         column("Q", repeats, len(groups)),
         len(groups),
-        group_count,
-        column("Q", sums.records, group_count),
-        column("I", sums.points, group_count),
-        column("I", sums.hottest, group_count),
-        column("Q", sums.repeats, group_count),
+        size,
+        column("Q", records),
+        column("I", points),
+        column("I", hottest),
+        column("Q", repeated),
     )
-    return sums
+    order = sorted(compress(range(size), points), key=hottest.__getitem__)
+    order.sort(key=records.__getitem__, reverse=True)
+    total = sum(records)
+    shares = [
+        Share(records[group], records[group] / total, points[group], pcs[hottest[group]], repeated[group])
+        for group in order[:limit]
+    ]
+    return Ranking(shares, len(order), total, sum(repeated))
 
 
 def _groups(columns: PcColumns, by: str) -> array[int]:
@@ -393,21 +352,14 @@ def _groups(columns: PcColumns, by: str) -> array[int]:
     # Static functions in different files may share a name. What a tail call recorded is in a callee of the function.
     frames = columns.groups
     named = array("I", range(len(frames)))
-    for number in _find_ones(bytes(map(operator.not_, frames.function))):
+    for number in compress(count(), map(operator.not_, frames.function)):
         named[number] = NO_ID
     groups = gather(columns.innermost_groups(), named, NO_ID)
-    for index in _find_ones(columns.approximate):
+    for index in compress(count(), columns.approximate):
         if groups[index] != NO_ID:
             groups[index] += len(frames)
     free = count(2 * len(frames))
     return array("I", [next(free) if group == NO_ID else group for group in groups]) if NO_ID in groups else groups
-
-
-def _find_ones(flags: bytes) -> Iterator[int]:
-    index = flags.find(1)
-    while index >= 0:
-        yield index
-        index = flags.find(1, index + 1)
 
 
 def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:

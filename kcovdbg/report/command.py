@@ -112,16 +112,17 @@ def _charts(traces: Sequence[_Trace]) -> Iterator[str]:
     for buffer, counts, build in traces:
         names = build.names
         columns = names.columns(counts.pcs)
-        shares = rank(columns, counts.records, count_repeats(columns, pc_sequence(buffer)), "function")
+        ranking = rank(columns, counts.records, count_repeats(columns, pc_sequence(buffer)), "function", limit=_BARS)
         bars = []
-        for share in shares[:_BARS]:
+        for share in ranking.shares:
             frame = names.frame(share.pc)
             bars.append(Bar(frame.function or f"{share.pc:#x}", frame.file or "", share.records, share.repeats, share.share))
         yield "<div>"
-        yield from chart_markup(bars, f"{buffer.name}: {len(shares)} functions, {shares.records} records")
-        if len(shares) > _BARS:
-            rest = shares.records - sum(share.records for share in shares[:_BARS])
-            yield from notes_markup([f"{len(shares) - _BARS} more functions with {rest} records; top {buffer.name} shows them"])
+        yield from chart_markup(bars, f"{buffer.name}: {ranking.groups} functions, {ranking.records} records")
+        if ranking.groups > _BARS:
+            rest = ranking.records - sum(share.records for share in ranking.shares)
+            more = f"{ranking.groups - _BARS} more functions with {rest} records"
+            yield from notes_markup([f"{more}; top {buffer.name} shows them"])
         yield "</div>"
     yield "</div>"
 

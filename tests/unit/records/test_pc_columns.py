@@ -104,13 +104,14 @@ def test_ranking(tmp_path_factory, by, patterns, rows, words):
     ]
     known = as_counts(counts)
     columns = names.columns(known.pcs)
-    shares = rank(columns, known.records, zeros("Q", len(columns)), by, None if wanted.passes_all else wanted.select(columns))
+    chosen = None if wanted.passes_all else wanted.select(columns)
+    found = rank(columns, known.records, zeros("Q", len(columns)), by, chosen)
     expected.sort(key=lambda share: (-share[0], share[2]))
-    assert [(share.records, share.points, share.pc) for share in shares] == expected
-    assert [shares[index] for index in range(len(shares))] == list(shares) == shares[:]
-    assert (shares.records, shares.repeats) == (sum(share[0] for share in expected), 0)
+    assert [(share.records, share.points, share.pc) for share in found.shares] == expected
+    assert (found.groups, found.records, found.repeats) == (len(expected), sum(share[0] for share in expected), 0)
+    assert rank(columns, known.records, zeros("Q", len(columns)), by, chosen, 2) == found._replace(shares=found.shares[:2])
     if expected:
-        assert abs(sum(share.share for share in shares) - 1) < 1e-9
+        assert abs(sum(share.share for share in found.shares) - 1) < 1e-9
 
 
 @random_traces
