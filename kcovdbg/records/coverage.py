@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kcovdbg.compiled_module import zeros
 from kcovdbg.elf.symbol_table import demangle
@@ -78,10 +78,6 @@ class FunctionCoverage(NamedTuple):
     """Points that the compiler put there; at least as many."""
 
 
-# Rows that are looked at together.
-_STEP: Final = 1024
-
-
 def find_lines(
     columns: PcColumns,
     records: array[int],
@@ -135,31 +131,17 @@ def _missed_points(columns: PcColumns, chains: array[int], kinds: Iterable[Point
     frames, rows = columns.frames, columns.table.columns.chain
     flags = int.from_bytes(kind_flags(rows, kinds), "little") & ~int.from_bytes(columns.seen, "little")
     if has_unexecuted or not flags:
-        return _choose(rows, flags)
+        return array("Q", compress(rows, flags.to_bytes(len(rows), "little")))
     recorded = array("I", set(find_outermost(frames, chains)) - {NO_ID})
     # First by name alone: few functions were executed, and few of the others share a name with them.
     named = zeros("I", len(frames.strings))
     for function in gather(recorded, frames.function, 0):
         named[function] = 1
     of_rows = gather(gather(find_outermost(frames, rows), frames.function, 0), named, 0)
-    points = _choose(rows, flags & int.from_bytes(low_bytes(of_rows), "little"))
+    flags &= int.from_bytes(low_bytes(of_rows), "little")
+    points = array("Q", compress(rows, flags.to_bytes(len(rows), "little")))
     executed = set(_find_functions(frames, recorded))
     return array("Q", compress(points, map(executed.__contains__, _find_functions(frames, find_outermost(frames, points)))))
-
-
-def _choose(rows: Sequence[int], flags: int) -> array[int]:
-    """Return the rows whose flags are set.
-
-    :param flags: a byte for each row, 0 or 1, the first one lowest.
-    """
-    chosen = array("Q")
-    wanted = flags.to_bytes(len(rows), "little")
-    start = wanted.find(1)
-    while start >= 0:
-        end = start + _STEP
-        chosen.extend(compress(rows[start:end], wanted[start:end]))
-        start = wanted.find(1, end)
-    return chosen
 
 
 def _find_functions(frames: FrameColumns, numbers: array[int]) -> array[int]:

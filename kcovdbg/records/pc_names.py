@@ -47,10 +47,10 @@ def low_bytes(words: Sequence[int]) -> bytes:
     return bytes(view.cast("B")[(view.itemsize - 1) * _LOW :: view.itemsize])
 
 
-def _copy(column: Sequence[int], code: str = "I") -> array[int]:
+def _copy(column: Sequence[int]) -> array[int]:
     if isinstance(column, array):
         return column
-    copied = array(code)
+    copied = array("I")
     copied.frombytes(memoryview(column).cast("B"))  # type: ignore[arg-type]
     return copied
 

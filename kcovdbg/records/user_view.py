@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.task import TaskFields
+from kcovdbg.records.alignment import align_by_index
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.files import FileWalk
 
@@ -128,18 +130,12 @@ def _differences(user: Buffer, kernel: Buffer) -> dict[int, tuple[object, object
     if kernel.stored_count is not None and user.stored_count != kernel.stored_count:
         found[_COUNT] = user.stored_count, kernel.stored_count
     width = kernel.encoding.record_words
-    common = min(len(user.words), len(kernel.words)) // width * width
-    left, right = user.words, kernel.words
-    step = width << 10
-    for start in range(0, common, step):
-        end = min(start + step, common)
-        if left[start:end].tobytes() == right[start:end].tobytes():
-            continue
-        for at in range(start, end, width):
-            if left[at : at + width] != right[at : at + width]:
-                found[at // width] = left[at : at + width].tobytes(), right[at : at + width].tobytes()
-        if len(found) > _MAX_DIFFERENCES:
-            break
+    common = min(len(user.words), len(kernel.words))
+    parts = align_by_index(user.words[:common], kernel.words[:common], width).parts()
+    differing = chain.from_iterable(part.left for part in parts if not part.is_common)
+    for index in islice(differing, _MAX_DIFFERENCES):
+        record_words = slice(index * width, (index + 1) * width)
+        found[index] = user.words[record_words].tobytes(), kernel.words[record_words].tobytes()
     return found
 
 
