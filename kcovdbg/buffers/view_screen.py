@@ -23,8 +23,7 @@ from kcovdbg.buffers.view_state import ViewState
 from kcovdbg.console.full_screen import fit
 from kcovdbg.console.screen_application import ScreenApplication, ScreenKey, style_line
 from kcovdbg.console.text import highlight
-from kcovdbg.model.location import Frame, Location
-from kcovdbg.symbols.source_tree import NO_TREE, SourceText
+from kcovdbg.symbols.source_tree import NO_TREE
 
 # Seconds between two reads of a live buffer, and the least ratio of that pause to the time of a read.
 _RENEW_WAIT: Final = 1.0
@@ -68,60 +67,9 @@ class RowControl(UIControl):
         return UIContent(get_line, line_count=max(count, 1), cursor_position=cursor, show_cursor=False)
 
 
-class SourceControl(UIControl):
-    """Shows the source around the current record.
-
-    :param state: of the view.
-    """
-
-    def __init__(self, state: ViewState) -> None:
-        self._state = state
-
-    def create_content(self, width: int, height: int | None) -> UIContent:
-        """Return the lines to draw."""
-        lines = self._lines(width, height or 1)
-        return UIContent(lambda number: lines[number], line_count=max(len(lines), 1), show_cursor=False)
-
-    def find_height(self, available: int) -> int:
-        """Return the height that the source takes: all that is available, or that of a message."""
-        location = self._location()
-        if location is None or not location.frames:
-            return 1
-        text = self._text(location.frames[0])
-        return available if text is not None and text.lines else 2
-
-    def _location(self) -> Location | None:
-        row = self._state.current()
-        return None if row is None else self._state.view.location(row)
-
-    def _text(self, frame: Frame) -> SourceText | None:
-        row = self._state.current()
-        tree = None if row is None else self._state.view.source(row)
-        return None if tree is None else tree.read(frame.file)
-
-    def _lines(self, width: int, height: int) -> list[StyleAndTextTuples]:
-        location = self._location()
-        if location is None or not location.frames or location.frames[0].file is None:
-            why = "no source location" if location is None else location.remark or "no source line"
-            return [style_line(fit((("remark", why),), width))]
-        return self._around(location.frames[0], width, height)
-
-    def _around(self, frame: Frame, width: int, height: int) -> list[StyleAndTextTuples]:
-        heading = (("path", f"{frame.file}:{frame.line}"), ("", "  "), ("symbol", frame.function or ""))
-        found = [style_line(fit(heading, width), "class:bar")]
-        text = self._text(frame)
-        if text is None or not text.lines:
-            why = (None if text is None else text.remark) or NO_TREE
-            return [*found, style_line(fit((("remark", why),), width))]
-        middle = frame.line or 1
-        room = max(height - 1, 1)
-        first = max(min(middle - room // 2, len(text.lines) - room + 1), 1)
-        shown = text.lines[first - 1 : first - 1 + room]
-        digits = len(str(first + room))
-        for number, line in enumerate(highlight(shown, frame.file or ""), first):
-            gutter = ("gutter", f"{number:>{digits}} ")
-            found.append(style_line(fit((gutter, *line), width), "class:cursor" if number == middle else ""))
-        return found
+def _stack(lines: Iterable[StyleAndTextTuples]) -> StyleAndTextTuples:
+    """Return lines as one text."""
+    return [fragment for line in lines for fragment in (*line, ("", "\n"))][:-1]
 
 
 class ViewScreen(ScreenApplication):
@@ -134,7 +82,6 @@ class ViewScreen(ScreenApplication):
 
     def __init__(self, view: TraceView, *, terminal_input: Input | None = None, terminal_output: Output | None = None) -> None:
         self.state: ViewState = ViewState(view)
-        self._source = SourceControl(self.state)
         state = self.state
         body = [
             Window(FormattedTextControl(lambda: style_line(state.view.heading(self.width), "class:bar")), height=1),
@@ -144,7 +91,7 @@ class ViewScreen(ScreenApplication):
                 Condition(lambda: state.shows_detail),
             ),
             ConditionalContainer(
-                Window(self._source, height=self._source_height, wrap_lines=False),
+                Window(FormattedTextControl(self._source), dont_extend_height=True),
                 Condition(lambda: state.shows_source),
             ),
             Window(FormattedTextControl(lambda: style_line(fit((("", self._status()),), self.width))), height=1),
@@ -165,18 +112,33 @@ class ViewScreen(ScreenApplication):
             pause = max(_RENEW_WAIT, _RENEW_SHARE * (time.monotonic() - started))
             self.application.invalidate()
 
-    def _source_height(self) -> Dimension:
-        available = max(int(self.application.output.get_size().rows * _SOURCE_SHARE), 3)
-        return Dimension.exact(self._source.find_height(available))
+    def _source(self) -> StyleAndTextTuples:
+        """Return the source around the current record, or why there is none."""
+        view, row = self.state.view, self.state.current()
+        location = None if row is None else view.location(row)
+        if row is None or location is None or not location.frames or location.frames[0].file is None:
+            why = "no source location" if location is None else location.remark or "no source line"
+            return style_line(fit((("remark", why),), self.width))
+        frame, tree = location.frames[0], view.source(row)
+        heading = (("path", f"{frame.file}:{frame.line}"), ("", "  "), ("symbol", frame.function or ""))
+        lines = [style_line(fit(heading, self.width), "class:bar")]
+        text = None if tree is None else tree.read(frame.file)
+        if text is None or not text.lines:
+            why = (None if text is None else text.remark) or NO_TREE
+            return _stack([*lines, style_line(fit((("remark", why),), self.width))])
+        middle = frame.line or 1
+        room = max(int(self.application.output.get_size().rows * _SOURCE_SHARE) - 1, 2)
+        first = max(min(middle - room // 2, len(text.lines) - room + 1), 1)
+        digits = len(str(first + room))
+        for number, line in enumerate(highlight(text.lines[first - 1 : first - 1 + room], frame.file or ""), first):
+            gutter = ("gutter", f"{number:>{digits}} ")
+            lines.append(style_line(fit((gutter, *line), self.width), "class:cursor" if number == middle else ""))
+        return _stack(lines)
 
     def _detail(self) -> StyleAndTextTuples:
         row = self.state.current()
         lines = [] if row is None else self.state.view.detail(row)
-        found: StyleAndTextTuples = []
-        for number, line in enumerate(lines[:_DETAIL_ROWS]):
-            found += [("", "\n")] if number else []
-            found += style_line(fit(line, self.width))
-        return found
+        return _stack(style_line(fit(line, self.width)) for line in lines[:_DETAIL_ROWS])
 
     def notes(self, width: int) -> Iterable[str]:
         """Yield all notes."""
