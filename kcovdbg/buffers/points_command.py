@@ -35,16 +35,8 @@ class _Row(NamedTuple):
     hits: int | None
 
 
-class _Place(NamedTuple):
-    """The subject of ``points``."""
-
-    pcs: Sequence[int]
-    absence: str
-    """Why there are no points, where there are none; finding out takes as long as finding points."""
-
-
-def _find_place(table: LocationTable, wanted: str) -> _Place:
-    """Find the points of a function, a file or a directory.
+def _find_place(table: LocationTable, wanted: str) -> tuple[Sequence[int], str]:
+    """Return the points of a function, a file or a directory, and why there are none, where there are none.
 
     :raises KcovdbgError: when the kernel image has no code of that name.
     """
@@ -53,11 +45,11 @@ def _find_place(table: LocationTable, wanted: str) -> _Place:
         named = table.functions_named(wanted)
         if found or named:
             units = {symbol.unit for symbol in named if symbol.unit}
-            return _Place(found, "" if found else _explain_absence(table, wanted, units))
+            return found, "" if found else _explain_absence(table, wanted, units)
     files = {file for file in table.files() if matches_path(wanted, file)}
     if files or any(matches_path(wanted, unit) for unit in table.units()):
         pcs = table.find(files=files) if files else ()
-        return _Place(pcs, f"'{wanted}' is not instrumented: its code has no coverage point")
+        return pcs, f"'{wanted}' is not instrumented: its code has no coverage point"
     if is_file_name(wanted):
         raise unknown_file([table], wanted)
     raise unknown_function([table], wanted, "function or directory")

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.address import address_of, pc_of
+from kcovdbg.abi.address import address_of, align, pc_of
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
@@ -26,17 +27,22 @@ from kcovdbg.model.location import Location
 from kcovdbg.records.oops_words import CodeWord, find_code_words, parse_words
 from kcovdbg.symbols.symbolizer import demangle_location
 
+# Functions start at multiples of this, in kernels of any architecture.
+_ALIGNMENT: Final = 16
+
 
 class FunctionStart(NamedTuple):
     """A function's code."""
 
-    name: str
     pc: int
     """Of its first instruction, minus the KASLR offset."""
     size: int
     """In bytes."""
-    room: int
-    """Bytes up to the next symbol: what the kernel prints as the size, which includes padding."""
+
+    @property
+    def room(self) -> int:
+        """Bytes up to the next symbol: what the kernel prints as the size, which includes padding."""
+        return align(self.size, _ALIGNMENT)
 
 
 class WrittenLocation(NamedTuple):
@@ -124,69 +130,41 @@ class WrittenLocations:
     def _of_image(self, name: str) -> Iterator[FunctionStart]:
         symbolizer, image = self._kernel.symbolizer, self._kernel.image
         table = None if symbolizer is None else symbolizer.table
-        found_any = False
-        for known in () if table is None else table.functions_named(name):
-            if name in (known.name, known.alias):
-                found_any = True
-                yield FunctionStart(name, known.address, known.size, _with_padding(known.size))
-        if found_any:
-            return
-        if image is None:
-            try:
-                found = self._target.symbol(name)
-            except KcovdbgError:
-                return
-            yield FunctionStart(name, pc_of(found.address, self._target.kaslr_offset), found.size, found.size)
-            return
+        named = [] if table is None else [one for one in table.functions_named(name) if name in (one.name, one.alias)]
+        yield from (FunctionStart(known.address, known.size) for known in named)
         # The table has no labels of assembly.
-        with open_image(image, self._kernel.code) as elf:
-            yield from _functions_of(elf, name, lambda _section, address: address)
+        if not named and image is not None:
+            with open_image(image, self._kernel.code) as elf:
+                yield from _functions_of(elf, name, None)
+        elif not named:
+            with contextlib.suppress(KcovdbgError):
+                found = self._target.symbol(name)
+                yield FunctionStart(pc_of(found.address, self._target.kaslr_offset), found.size)
 
     def _of_modules(self, name: str, module: str | None) -> Iterator[FunctionStart]:
         files = self._kernel.module_files
         for loaded in self._kernel.modules or ():
             path = files.get(loaded.build_id or "")
-            if path is None or module not in (None, loaded.name):
-                continue
-            starts = dict(loaded.sections)
-            try:
-                with ElfFile(path) as elf:
-                    names = [section.name for section in elf.sections]
-
-                    def locate(
-                        section: int, address: int, names: list[str] = names, starts: dict[str, int] = starts
-                    ) -> int | None:
-                        start = starts.get(names[section]) if section < len(names) else None
-                        return None if start is None else start + address
-
-                    yield from _functions_of(elf, name, locate)
-            except TargetError:
-                continue
-
-
-# Functions start at multiples of this, in kernels of any architecture.
-_ALIGNMENT = 16
-
-
-def _with_padding(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+            if path is not None and module in (None, loaded.name):
+                with contextlib.suppress(TargetError), ElfFile(path) as elf:
+                    yield from _functions_of(elf, name, dict(loaded.sections))
 
 
 def _module_name(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _functions_of(elf: ElfFile, name: str, locate: Callable[[int, int], int | None]) -> Iterator[FunctionStart]:
+def _functions_of(elf: ElfFile, name: str, starts: Mapping[str, int] | None) -> Iterator[FunctionStart]:
     """Yield the functions of a file with a name.
 
-    :param locate: returns the PC of a symbol by its section and address, None where its section is not loaded.
+    :param starts: of the sections of a module that are loaded; None for an image.
     """
     for symbol in elf.symbols.find_containing(name):
-        if symbol.name != name or symbol.section >= len(elf.sections) or not elf.sections[symbol.section].flags & SHF_EXECINSTR:
-            continue
-        pc = locate(symbol.section, symbol.address)
-        if pc is not None:
-            yield FunctionStart(name, pc, symbol.size, _with_padding(symbol.size))
+        if symbol.name == name and symbol.section < len(elf.sections):
+            section = elf.sections[symbol.section]
+            start = 0 if starts is None else starts.get(section.name)
+            if section.flags & SHF_EXECINSTR and start is not None:
+                yield FunctionStart(start + symbol.address, symbol.size)
 
 
 _STDIN: Final = "-"

@@ -25,7 +25,6 @@ from kcovdbg.console.renderable import Fragment, Line
 from kcovdbg.console.wording import (
     COARSE,
     UNREADABLE,
-    RecordText,
     buffer_title,
     place_text,
     record_text,
@@ -84,12 +83,6 @@ class TracePane:
     def location(self, index: int) -> Location | None:
         """Return where a record is; None where it has no address or could not be read."""
         return None if self.is_missing(index) else self.located(index).location
-
-    def text(self, index: int) -> RecordText:
-        """Return a record in words."""
-        if self.is_missing(index):
-            return UNREADABLE
-        return record_text(self.located(index), big_endian=self.buffer.encoding.big_endian)
 
     def is_missing(self, index: int) -> bool:
         """Return whether the record could not be read."""
@@ -223,7 +216,8 @@ class TraceView:
             text = f"{side.buffer.name} [{side.number(index)}] {row.record.word:#x}"
             if row.address is not None and side.buffer.kaslr_offset:
                 text += f" at {row.address:#x}"
-            if operands := side.text(index).operands:
+            operands = record_text(row, big_endian=side.buffer.encoding.big_endian).operands
+            if operands and not side.is_missing(index):
                 text += f"  {operands}"
             lines.append((("", text),))
             location = side.location(index)
@@ -244,24 +238,24 @@ class TraceView:
             groups[pc] = (frames[-1].function, frames[-1].file) if frames else pc
         return self.rows.fold_groups(map(groups.__getitem__, pcs))
 
-    def matching(self, wanted: Callable[[Location, int], bool]) -> tuple[Callable[[int], bool], Callable[[int], bool]]:
-        """Return functions from an index on the left and on the right to whether its record is wanted.
-
-        Each distinct address is tested once.
+    def matching(self, wanted: Callable[[Location, int], bool]) -> Callable[[ViewRow], bool]:
+        """Return whether one of a row's records is wanted; each distinct address is tested once, at first.
 
         :param wanted: from a location and a PC.
         """
-
-        def on(side: TracePane | None) -> Callable[[int], bool]:
-            if side is None:
-                return lambda _index: False
-            words = _words(side.buffer)
-            pcs = record.pcs_of_words(set(words), side.buffer.encoding)
+        words: list[Sequence[int]] = []
+        chosen: list[set[int]] = []
+        for side in filter(None, (self.left, self.right)):
+            words.append(_words(side.buffer))
+            pcs = record.pcs_of_words(set(words[-1]), side.buffer.encoding)
             side.names.prefetch(pcs.values())
-            chosen = {word for word, pc in pcs.items() if wanted(side.names[pc], pc)}
-            return lambda index: words[index] in chosen
+            chosen.append({word for word, pc in pcs.items() if wanted(side.names[pc], pc)})
 
-        return on(self.left), on(self.right)
+        def matches(row: ViewRow) -> bool:
+            sides = zip((row.left, row.right), words, chosen, strict=False)
+            return any(index is not None and its[index] in found for index, its, found in sides)
+
+        return matches
 
 
 def _words(buffer: Buffer) -> Sequence[int]:

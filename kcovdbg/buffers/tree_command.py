@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -37,7 +38,8 @@ class CallKind(str, Enum):
     """Its entry only: the buffer ends within it."""
 
 
-class Call(NamedTuple):
+@dataclass(slots=True)
+class Call:
     """One call of a function."""
 
     depth: int
@@ -49,7 +51,7 @@ class Call(NamedTuple):
     """Index of its first record."""
     last: int
     """Index of its last record."""
-    points: int
+    points: int = 0
     """Records between, without those of nested calls."""
 
 
@@ -82,49 +84,37 @@ def build_calls(events: Iterable[Event]) -> list[Call]:
     Each exit closes the innermost open call. An exit without an open call belongs to a function that was running when the
     trace began: its call encloses all records before. Calls that are still open at the end are closed there.
     """
-    # [pc, first, last, points, depth relative to the start] of each call.
-    calls: list[list[int]] = []
-    kinds: list[CallKind] = []
-    stack: list[int] = []
-    level = lowest = 0
-    begun: list[tuple[int, int, int]] = []
-    outside = 0
-    last = -1
+    calls: list[Call] = []
+    begun: list[Call] = []
+    stack: list[Call] = []
+    level = outside = last = 0
     start: int | None = None
     for index, kind, pc in events:
         last = index
         start = index if start is None else start
         if kind is RecordKind.ENTRY:
-            stack.append(len(calls))
-            calls.append([pc, index, index, 0, level])
-            kinds.append(CallKind.UNFINISHED)
+            stack.append(Call(level, CallKind.UNFINISHED, pc, index, index))
+            calls.append(stack[-1])
             level += 1
         elif kind is RecordKind.EXIT:
             level -= 1
             if stack:
                 call = stack.pop()
-                calls[call][2] = index
-                kinds[call] = CallKind.CALL
+                call.kind, call.last = CallKind.CALL, index
             else:
-                lowest = level
-                begun.append((pc, index, outside))
+                begun.append(Call(level, CallKind.BEGUN_EARLIER, pc, start, index, outside))
                 outside = 0
         elif stack:
-            calls[stack[-1]][3] += 1
+            stack[-1].points += 1
         else:
             outside += 1
     for call in stack:
-        calls[call][2] = last
-    found = [
-        Call(depth - lowest, kind, pc, first, end, points)
-        for (pc, first, end, points, depth), kind in zip(calls, kinds, strict=True)
-    ]
+        call.last = last
     # The function that exits last is the outermost one.
-    earlier = [
-        Call(depth, CallKind.BEGUN_EARLIER, pc, start or 0, index, points)
-        for depth, (pc, index, points) in enumerate(reversed(begun))
-    ]
-    return earlier + found
+    calls = [*reversed(begun), *calls]
+    for call in calls:
+        call.depth += len(begun)
+    return calls
 
 
 class _Row(NamedTuple):

@@ -39,7 +39,7 @@ class ViewState(RowCursor):
         """Why they are not read again; empty while they are."""
         self._pattern = ""
         self._differences: tuple[ViewRows, Sequence[int], bool] | None = None
-        self._matches: tuple[Callable[[int], bool], Callable[[int], bool]] | None = None
+        self._matches: Callable[[ViewRow], bool] | None = None
 
     # Moving.
 
@@ -137,7 +137,7 @@ class ViewState(RowCursor):
         # Around the end, back to the cursor.
         for distance in range(1, total + 1):
             number = (self.row + step * distance) % total
-            if self._is_match(number):
+            if self._matches(self.rows.row(number)):
                 wrapped = number <= self.row if not backwards else number >= self.row
                 if not self.top <= number < self.top + self.height:
                     self.top = number - self.height // 3
@@ -156,15 +156,9 @@ class ViewState(RowCursor):
                 return f"  PC {' at '.join(spellings)}"
         return ""
 
-    def _is_match(self, number: int) -> bool:
-        assert self._matches is not None
-        row = self.rows.row(number)
-        left, right = self._matches
-        return (row.left is not None and left(row.left)) or (row.right is not None and right(row.right))
-
     def is_highlighted(self, number: int) -> bool:
         """Return whether a row matches the search."""
-        return self._matches is not None and self._is_match(number)
+        return self._matches is not None and self._matches(self.rows.row(number))
 
     def set_filter(self, text: str) -> None:
         """Show only rows that match a regular expression; all rows again for an empty one."""
@@ -194,7 +188,7 @@ class ViewState(RowCursor):
     def _make_rows(self) -> ViewRows:
         rows = self.view.folded() if self.is_folded else self.view.rows
         wanted = self._make_test(self.filter) if self.filter else None
-        return rows if wanted is None else rows.filter(*self.view.matching(wanted))
+        return rows if wanted is None else rows.filter(self.view.matching(wanted))
 
     def renew(self) -> None:
         """Read the buffers again; a cursor on the last row stays on the last row."""

@@ -305,18 +305,10 @@ class ViewRows:
         found.__dict__.update(_chosen=chosen, _rounds=rounds)
         return found
 
-    def filter(self, left: Callable[[int], bool], right: Callable[[int], bool]) -> ViewRows:
-        """Return the rows with a wanted record on either side.
-
-        :param left: returns whether a record on the left is wanted, by its index.
-        :param right: the same for the right side.
-        """
+    def filter(self, is_wanted: Callable[[ViewRow], bool]) -> ViewRows:
+        """Return the rows that are wanted."""
         rows = ((number, self.row(number)) for number in range(len(self)))
-        return self._choose(
-            (number, row.rounds)
-            for number, row in rows
-            if (row.left is not None and left(row.left)) or (row.right is not None and right(row.right))
-        )
+        return self._choose((number, row.rounds) for number, row in rows if is_wanted(row))
 
     def fold_equal(self) -> ViewRows:
         """Return the rows with equal ones folded, except a few around each difference."""

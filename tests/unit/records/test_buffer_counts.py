@@ -248,7 +248,7 @@ def test_filtered_and_grouped_rows(words, function):
     known = names()
     rows = ViewRows.of_one(len(words))
     wanted = [known.symbol(word) == f"fn_{function}" for word in words]
-    found = rows.filter(wanted.__getitem__, lambda _index: False)
+    found = rows.filter(lambda row: wanted[row.left])
     assert [found.row(number).left for number in range(len(found))] == [
         index for index, is_wanted in enumerate(wanted) if is_wanted
     ]
