@@ -35,16 +35,22 @@ class BufferKey(NamedTuple):
 class BufferStep(NamedTuple):
     """The change of one buffer between two looks."""
 
+    before: TaskSample | None
+    """None where the look before did not see it."""
+    now: TaskSample
     gained: int
     """Records, at least."""
     was_reset: bool
     """Whether it was emptied, or its section ended and another one began."""
-    is_continued: bool
-    """Whether the look before saw it as well, and it was not reset since."""
     became_full: bool
     stayed_full: bool
     lost: int
     """Records, at least: a task that enters another system call while its buffer is full loses one."""
+
+    @property
+    def begins_section(self) -> bool:
+        """Whether a section began."""
+        return self.now.is_section and (self.before is None or not self.before.is_section or self.was_reset)
 
 
 def buffer_key(task: TaskSample) -> BufferKey:
@@ -59,30 +65,13 @@ def compare_looks(before: TaskSample | None, now: TaskSample) -> BufferStep:
     """
     became_full = bool(now.full) and not (before is not None and before.full)
     if before is None or before.count is None or now.count is None:
-        return BufferStep(0, False, before is not None, became_full, False, 0)
+        return BufferStep(before, now, 0, False, became_full, False, 0)
     was_reset = now.count < before.count
     gained = now.held if was_reset else max(now.held - before.held, 0)
     stayed_full = bool(before.full and now.full) and not was_reset
     entered = now.syscall is not None and before.syscall is not None and now.syscall != before.syscall
     lost = stayed_full and entered and now.is_tracing
-    return BufferStep(gained, was_reset, not was_reset, became_full, stayed_full, int(lost))
-
-
-def is_new_section(before: TaskSample | None, now: TaskSample) -> bool:
-    """Return whether a section began since the look before."""
-    return now.is_section and (before is None or not before.is_section or compare_looks(before, now).was_reset)
-
-
-def _lost_of_sections(before: Mapping[BufferKey, TaskSample], now: Mapping[BufferKey, TaskSample]) -> Counter[int | None]:
-    """Return by object the records of sections that ended while the object's own buffer was full: none of them fit."""
-    was_full, full = ({task.object for task in look.values() if task.full and not task.is_section} for look in (before, now))
-    lost: Counter[int | None] = Counter()
-    for key, section in before.items():
-        if section.is_section and section.object is not None and section.object in was_full & full:
-            after = now.get(key)
-            if after is None or is_new_section(section, after):
-                lost[section.object] += section.held
-    return lost
+    return BufferStep(before, now, gained, was_reset, became_full, stayed_full, int(lost))
 
 
 class Rate(NamedTuple):
@@ -103,11 +92,6 @@ class _Gain(NamedTuple):
 
 
 _Gains = tuple[_Gain, ...]
-
-
-def _recent(gains: _Gains, gain: _Gain) -> _Gains:
-    """Return the gains of the last seconds."""
-    return (*(old for old in gains if gain.end - old.start <= _WINDOW), gain)
 
 
 def _rate(gains: _Gains) -> Rate | None:
@@ -214,16 +198,15 @@ class Activity:
 
     def after(self, sample: Sample) -> Activity:
         """Return the activity after one more sample."""
-        last = self.sample
-        before, now = ({buffer_key(task): task for task in look.tasks} if look else {} for look in (last, sample))
-        steps = {key: compare_looks(before.get(key), task) for key, task in now.items()}
-        lost = _lost_of_sections(before, now)
-        for key, task in now.items():
-            if not task.is_section:
-                steps[key] = steps[key]._replace(lost=steps[key].lost + lost[task.object])
-        full = [now[key] for key, step in steps.items() if step.became_full]
-        events = [MonitorEvent(sample.time, _full_text(task), "error") for task in full]
-        if last is not None and sample.state != last.state and sample.state is not None:
+        before = {buffer_key(task): task for task in self._last_tasks}
+        steps = {key: compare_looks(before.get(key), task) for task in sample.tasks for key in (buffer_key(task),)}
+        lost = self._find_lost(steps)
+        for key, step in steps.items():
+            if not step.now.is_section:
+                steps[key] = step._replace(lost=step.lost + lost[step.now.object])
+        events = [MonitorEvent(sample.time, _full_text(step.now), "error") for step in steps.values() if step.became_full]
+        overflows = self.overflows + len(events)
+        if self.sample is not None and sample.state not in (self.sample.state, None):
             events.append(MonitorEvent(sample.time, f"the machine is {sample.state}", "warning"))
         objects = self.objects if sample.objects is None else {found.kcov: found for found in sample.objects}
         came = [objects[kcov] for kcov in sorted(objects.keys() - self.objects.keys())] if self._knows_objects else []
@@ -240,62 +223,70 @@ class Activity:
             came=self.came + len(came),
             went=self.went + len(went),
             events=(*self.events, *events)[-_EVENTS:],
-            overflows=self.overflows + len(full),
+            overflows=overflows,
             reads=self.reads if sample.reads is None else (self.reads or 0) + sample.reads,
             used=self.used + sample.seconds,
-            _tracks=self._follow_buffers(sample, steps, before, now),
-            _sections=self._follow_sections(sample, steps, before, objects),
+            _tracks=self._follow_buffers(sample.time, steps),
+            _sections=self._follow_sections(sample.time, steps, objects),
             _knows_objects=self._knows_objects or sample.objects is not None,
         )
 
-    def _follow_buffers(
-        self,
-        sample: Sample,
-        steps: Mapping[BufferKey, BufferStep],
-        before: Mapping[BufferKey, TaskSample],
-        now: Mapping[BufferKey, TaskSample],
-    ) -> Mapping[BufferKey, TaskActivity]:
+    @property
+    def _last_tasks(self) -> tuple[TaskSample, ...]:
+        return () if self.sample is None else self.sample.tasks
+
+    def _find_lost(self, steps: Mapping[BufferKey, BufferStep]) -> Counter[int | None]:
+        """Return by object the records of sections that ended while the object's own buffer was full: none of them fit."""
+        full = {step.now.object for step in steps.values() if step.now.full and not step.now.is_section}
+        full &= {task.object for task in self._last_tasks if task.full and not task.is_section}
+        lost: Counter[int | None] = Counter()
+        for section in self._last_tasks:
+            if section.is_section and section.object is not None and section.object in full:
+                step = steps.get(buffer_key(section))
+                if step is None or step.begins_section:
+                    lost[section.object] += section.held
+        return lost
+
+    def _follow_buffers(self, now: float, steps: Mapping[BufferKey, BufferStep]) -> Mapping[BufferKey, TaskActivity]:
         tracks = dict(self._tracks)
         for key, step in steps.items():
             # Put it last: the first ones are forgotten first.
-            track = tracks.pop(key, TaskActivity(now[key]))
-            gains: _Gains = ()
-            if key in before and self.sample is not None:
-                gains = _recent(track.gains, _Gain(self.sample.time, sample.time, step.gained, step.was_reset))
-            tracks[key] = TaskActivity(now[key], gains, track.overflows + step.became_full, track.lost + step.lost)
+            track = tracks.pop(key, TaskActivity(step.now))
+            gains = () if step.before is None else self._add_gain(track.gains, now, step.gained, is_least=step.was_reset)
+            tracks[key] = TaskActivity(step.now, gains, track.overflows + step.became_full, track.lost + step.lost)
         for key in list(tracks)[: max(len(tracks) - _TRACKS, 0)]:
             if key not in steps:
                 del tracks[key]
         return tracks
 
     def _follow_sections(
-        self,
-        sample: Sample,
-        steps: Mapping[BufferKey, BufferStep],
-        before: Mapping[BufferKey, TaskSample],
-        objects: Mapping[int, ObjectSample],
+        self, now: float, steps: Mapping[BufferKey, BufferStep], objects: Mapping[int, ObjectSample]
     ) -> Mapping[int, SectionActivity]:
-        had_section = {task.object for task in before.values() if task.is_section}
+        had_section = {task.object for task in self._last_tasks if task.is_section}
         in_flight: Counter[int] = Counter()
         begun: Counter[int] = Counter()
-        for task in sample.tasks:
-            kcov, seen = task.object or 0, before.get(buffer_key(task))
+        for step in steps.values():
+            task, kcov = step.now, step.now.object or 0
             if task.is_section:
                 in_flight[kcov] += 1
-                begun[kcov] += is_new_section(seen, task)
-            elif task.owns_remote and not task.is_tracing and seen is not None and task.object not in had_section:
+                begun[kcov] += step.begins_section
+            elif task.owns_remote and not task.is_tracing and task.object not in had_section:
                 # A section that began and ended between two looks adds records to the owner's buffer.
-                begun[kcov] += steps[buffer_key(task)].gained > 0
+                begun[kcov] += step.gained > 0
         found: dict[int, SectionActivity] = {}
         for kcov in dict.fromkeys((*self._sections, *in_flight, *(+begun))):
             track = self._sections.get(kcov, SectionActivity(kcov or None))
             # An object may be found after its first section, and be gone at the end.
             handles = objects[kcov].handles if kcov in objects else track.handles
-            gains = track.gains
-            if self.sample is not None:
-                gains = _recent(gains, _Gain(self.sample.time, sample.time, begun[kcov], True))
+            gains = self._add_gain(track.gains, now, begun[kcov], is_least=True)
             found[kcov] = SectionActivity(kcov or None, handles, in_flight[kcov], track.begun + begun[kcov], gains)
         return found
+
+    def _add_gain(self, gains: _Gains, now: float, amount: int, *, is_least: bool) -> _Gains:
+        """Return the gains of the last seconds, with that since the latest sample."""
+        if self.sample is None:
+            return ()
+        return (*(old for old in gains if now - old.start <= _WINDOW), _Gain(self.sample.time, now, amount, is_least))
 
     @property
     def tasks(self) -> tuple[TaskActivity, ...]:

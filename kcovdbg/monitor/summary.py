@@ -17,7 +17,7 @@ from kcovdbg.abi.handle import decode_handle
 from kcovdbg.console.column import ADDRESS, ADDRESSES, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL, Column
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.model.kcov import name_kcov, name_some
-from kcovdbg.monitor.activity import Activity, BufferKey, SectionActivity, buffer_key
+from kcovdbg.monitor.activity import Activity, BufferKey, SectionActivity
 from kcovdbg.monitor.samples import Sample
 
 # The share of rounds that the recommended size holds.
@@ -207,11 +207,10 @@ def _follow_rounds(before: _Rounds, uses: _Uses, activity: Activity, span: float
     :param span: seconds since that.
     """
     rounds: _Rounds = {}
-    for task in activity.sample.tasks if activity.sample is not None else ():
+    for key, step in activity.steps.items():
+        task = step.now
         if task.count is None or not task.capacity:
             continue
-        key = buffer_key(task)
-        step = activity.steps[key]
         of = ("area" if task.is_section else "buffer", task.object, task.kcov_mode)
         use = uses.setdefault(of, BufferUse(*of))
         # An owner of remote handles has no area itself: it is the object's, which may be found later.
@@ -227,7 +226,7 @@ def _follow_rounds(before: _Rounds, uses: _Uses, activity: Activity, span: float
         if step.stayed_full:
             full_seconds = span
             use.full_seconds += span
-        elif step.is_continued:
+        elif step.before is not None and not step.was_reset:
             use.free_seconds += span
             use.free_records += step.gained
         if key in before and before[key][0] is use and not step.was_reset:
