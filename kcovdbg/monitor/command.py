@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -16,7 +16,7 @@ from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import STDOUT, open_text
-from kcovdbg.console.renderable import Fields, Flush, Line, Lines, Renderable, Table, Text
+from kcovdbg.console.renderable import Fields, Flush, Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, CapabilityError, GoneError, KcovdbgError, UsageError
 from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, MonitorSource, PlaybackSource, Sampler
@@ -80,7 +80,15 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
     # The screen handles signals itself.
     signals = contextlib.nullcontext() if _has_screen(context) else signals_as_exit()
     with signals, recording as record:
-        source = _make_source(context, args, record)
+        sampler = Sampler(
+            target,
+            context.layout,
+            None if args.no_records else context.kernel.names,
+            args.cpu / 100,
+            is_stepped=not target.live,
+        )
+        let_run = None if target.live or target.watchpoints is None else partial(_let_run, target.watchpoints)
+        source = LiveSource(sampler, args.interval, args.cpu / 100, record, let_run)
         if _has_screen(context):
             # An error of the first look is better read without a screen.
             source.advance()
@@ -115,14 +123,6 @@ def _show(context: Context, source: MonitorSource) -> None:
     show_monitor(source, view)
 
 
-def _make_source(context: Context, args: Namespace, record: Callable[[Sample], None] | None) -> LiveSource:
-    share, target = args.cpu / 100, context.target
-    names = None if args.no_records else context.kernel.names
-    sampler = Sampler(target, context.layout, names, share, is_stepped=not target.live)
-    let_run = None if target.live or target.watchpoints is None else partial(_let_run, target.watchpoints)
-    return LiveSource(sampler, args.interval, share, record, let_run)
-
-
 def _let_run(machine: Watchpoints, seconds: float) -> bool:
     """Let a machine behind a stub run for some seconds; return whether it would go on."""
     end = machine.run((), lambda: True, seconds)
@@ -152,14 +152,15 @@ def _take_samples(context: Context, source: LiveSource, seconds: float | None) -
 
 def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
     summary = summarize(read_samples(args.file))
+    page = (f"{line}\n" for line in recording_page(summary))
     if args.output == STDOUT:
         if context.format is not Format.TEXT:
             raise UsageError("monitor: cannot write JSON or CSV to standard output", hint="add -o FILE")
-        yield Text(f"{line}\n" for line in recording_page(summary))
+        yield Text(page)
         return
     if args.output is not None:
         with open_text(args.output, context.inputs) as stream:
-            stream.writelines(f"{line}\n" for line in recording_page(summary))
+            stream.writelines(page)
     if context.format is not Format.TEXT:
         yield Fields(SUMMARY_COLUMNS, summary)
         return
@@ -169,18 +170,14 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
     if summary.activity.sections:
         yield section_table(summary.activity.sections)
         yield Lines(((),))
-    if summary.functions:
-        for by, shares in (("function", summary.functions), ("file", summary.files), ("directory", summary.directories)):
-            yield Lines((_heading(f"records by {by}, estimated from samples"),))
-            yield share_table(shares, by=by)
-            yield Lines(((),))
-    yield Lines((_heading(f"objects: {summary.activity.came} came, {summary.activity.went} went"),), remarks=summary.errors)
+    for by, shares in summary.shares.items() if summary.shares["function"] else ():
+        yield Lines(((("header", f"records by {by}, estimated from samples"),),))
+        yield share_table(shares, by=by)
+        yield Lines(((),))
+    objects = f"objects: {summary.activity.came} came, {summary.activity.went} went"
+    yield Lines(((("header", objects),),), remarks=summary.errors)
     if args.output is not None:
         yield Lines(((("remark", f"written: {args.output}"),),))
-
-
-def _heading(text: str) -> Line:
-    return (("header", text),)
 
 
 COMMAND: Final = Command(

@@ -141,5 +141,5 @@ def _plots(points: tuple[PlotPoint, ...]) -> Iterator[str]:
 
 def _share_tables(summary: Summary) -> Iterator[str]:
     yield "<p>Estimated from some of the records in each look. A line in the named Makefile excludes it from KCOV.</p>"
-    for by, shares in (("function", summary.functions), ("file", summary.files), ("directory", summary.directories)):
+    for by, shares in summary.shares.items():
         yield from table_markup(share_table(shares, by=by, limit=_SHARES), f"By {by}")

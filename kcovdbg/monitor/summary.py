@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -140,9 +140,8 @@ class Summary(NamedTuple):
     interval: float | None
     """The median time from look to look."""
     buffers: tuple[BufferUse, ...]
-    functions: tuple[LocatedShare, ...]
-    files: tuple[LocatedShare, ...]
-    directories: tuple[LocatedShare, ...]
+    shares: Mapping[str, tuple[LocatedShare, ...]]
+    """Where records went, by ``function``, ``file`` and ``directory``."""
     points: tuple[PlotPoint, ...]
     errors: tuple[str, ...]
 
@@ -187,9 +186,11 @@ def summarize(samples: Iterable[Sample]) -> Summary:
         activity=activity,
         interval=sorted(gaps)[len(gaps) // 2] if gaps else None,
         buffers=tuple(sorted(uses.values(), key=_buffer_order)),
-        functions=_rank((*located, records) for located, records in shares.items()),
-        files=_rank((None, file, records) for (_, file), records in shares.items()),
-        directories=_rank((None, _directory_of(file), records) for (_, file), records in shares.items()),
+        shares={
+            "function": _rank((*located, records) for located, records in shares.items()),
+            "file": _rank((None, file, records) for (_, file), records in shares.items()),
+            "directory": _rank((None, _directory_of(file), records) for (_, file), records in shares.items()),
+        },
         points=tuple(_thin(points, _POINTS)),
         errors=tuple(errors),
     )
@@ -487,9 +488,9 @@ SUMMARY_COLUMNS: Final = (
         items=_SECTION_COLUMNS,
         meaning="remote and softirq sections by handle",
     ),
-    Column("functions", items=_SHARE_COLUMNS, meaning=_RANKED),
-    Column("files", items=_SHARE_COLUMNS, meaning=_RANKED),
-    Column("directories", items=_SHARE_COLUMNS, meaning=_RANKED),
+    Column("functions", value=lambda row: row.shares["function"], items=_SHARE_COLUMNS, meaning=_RANKED),
+    Column("files", value=lambda row: row.shares["file"], items=_SHARE_COLUMNS, meaning=_RANKED),
+    Column("directories", value=lambda row: row.shares["directory"], items=_SHARE_COLUMNS, meaning=_RANKED),
     Column(
         "came", NUMBER, value=attrgetter("activity.came"), meaning="objects that appeared after the first look", unit="objects"
     ),

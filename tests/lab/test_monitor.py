@@ -73,7 +73,9 @@ def test_counts_are_those_of_the_guest(kernel: Kernel, userland: Userland, tmp_p
     assert summary.came >= 2
     assert summary.went >= 2
     # What excludes a place from KCOV is in a Makefile that there is.
-    excluded = [place.file for place in (*summary.files, *summary.directories) if exclusion(place.file)[0] is not None]
+    excluded = [
+        place.file for place in (*summary.shares["file"], *summary.shares["directory"]) if exclusion(place.file)[0] is not None
+    ]
     assert len(excluded) >= 4
     for file in excluded:
         assert file is not None

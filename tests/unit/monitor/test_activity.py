@@ -168,13 +168,12 @@ def test_summary_adds_shares_up():
         RecordShare("h", "./include/linux/list.h", 10.0),
     )
     summary = summarize([sample(0, shares=shares), sample(1, shares=shares[:1])])
-    assert [(place.function, place.records) for place in summary.functions] == [("f", 120), ("g", 30), ("h", 10)]
-    assert [(place.file, place.records) for place in summary.files] == [
-        ("kernel/fork.c", 120),
-        ("kernel/exit.c", 30),
-        ("include/linux/list.h", 10),
-    ]
-    assert [(place.file, place.records) for place in summary.directories] == [("kernel/", 150), ("include/linux/*.h", 10)]
+    places = {by: [(place.function or place.file, place.records) for place in shares] for by, shares in summary.shares.items()}
+    assert places == {
+        "function": [("f", 120), ("g", 30), ("h", 10)],
+        "file": [("kernel/fork.c", 120), ("kernel/exit.c", 30), ("include/linux/list.h", 10)],
+        "directory": [("kernel/", 150), ("include/linux/*.h", 10)],
+    }
 
 
 def test_exclusion():
