@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -54,23 +55,20 @@ _RULE_COLUMNS: Final = (
     Column("guarantee", value=lambda rule: rule.guaranteed_by, title="BY", elastic=16, priority=DETAIL + 1),
     Column("consequence", value=lambda rule: rule.consequence or None, json_only=True),
     Column("detail", value=lambda rule: rule.detail or None, json_only=True),
-    Column("bugs", LIST, value=lambda rule: [describe(bug) for bug in find_bugs(rule.name)], json_only=True),
-)
-_EXPLAIN_COLUMNS: Final = (
-    Column("rule", value=lambda rule: rule.name, title="rule", meaning="name of the rule"),
-    Column("severity", TEXT, title="severity"),
-    Column("sentence", title="sentence", meaning="what the rule says"),
-    Column("consequence", value=lambda rule: rule.consequence or None, title="consequence"),
-    Column("eras", value=lambda rule: rule.kernels, title="kernels", meaning="kernels that the rule applies to"),
-    Column("guarantee", value=lambda rule: rule.guaranteed_by, title="by"),
-    Column("detail", value=lambda rule: rule.detail or None, title="legal"),
     Column(
         "bugs",
         LIST,
         value=lambda rule: [describe(bug) for bug in find_bugs(rule.name)],
         text=lambda rule: "; ".join(describe(bug) for bug in find_bugs(rule.name)) or None,
-        title="known bugs",
+        json_only=True,
     ),
+)
+_EXPLAIN_TITLES: Final = {"eras": "kernels", "guarantee": "by", "detail": "legal", "bugs": "known bugs"}
+_EXPLAIN_COLUMNS: Final = tuple(
+    replace(column, title=_EXPLAIN_TITLES.get(column.key, column.key), json_only=False)
+    for key in ("rule", "severity", "sentence", "consequence", "eras", "guarantee", "detail", "bugs")
+    for column in _RULE_COLUMNS
+    if column.key == key
 )
 
 
@@ -108,25 +106,20 @@ def _run(context: Context, args: Namespace) -> CommandResult:
 
 def _check(context: Context, args: Namespace, wanted: list[str]) -> Iterator[Renderable]:
     report = check(context.reader, advice=args.all or bool(wanted), wanted=wanted)
-    context.status = 1 if report.violated else 0
+    context.status = 1 if report.violations else 0
     data = Table(_COLUMNS, report.findings)
     count = len(report.findings)
     drawing = Drawing(count, partial(_lines, report))
-    yield Lines(drawing.draw(count), data=data, remarks=report.notes, is_prose=True, drawing=drawing)
+    yield Lines(drawing.draw(count), data=data, remarks=report.remarks, is_prose=True, drawing=drawing)
 
 
 def _lines(report: Report, most: int) -> Iterator[Line]:
     for finding in report.findings[:most]:
+        head = ((_STYLES.get(finding.severity, "remark"), f"{finding.severity.value}: "), ("key", f"{finding.rule} "))
         if finding.more:
-            style = _STYLES.get(finding.severity, "remark")
-            yield ((style, f"{finding.severity.value}: "), ("key", f"{finding.rule} "), ("", f"and {finding.object}"))
+            yield (*head, ("", f"and {finding.object}"))
             continue
-        yield (
-            (_STYLES.get(finding.severity, "remark"), f"{finding.severity.value}: "),
-            ("key", f"{finding.rule} "),
-            ("header", f"{finding.object}: "),
-            ("", finding.message),
-        )
+        yield (*head, ("header", f"{finding.object}: "), ("", finding.message))
         yield (("remark", f"  {finding.rule}: {_rule(finding).sentence}"),)
         if finding.values:
             yield (("", "  " + "  ".join(f"{name}={value}" for name, value in finding.values)),)
@@ -136,7 +129,7 @@ def _lines(report: Report, most: int) -> Iterator[Line]:
             yield (("", f"  known bug, {cause.certainty.value} ({cause.reason}): {cause}"),)
     violations, others = report.violations, report.others
     said = "1 violation" if violations == 1 else f"{violations or 'no'} violations"
-    said = f"at least {said}" if report.is_least else said
+    said = f"at least {said}" if any(finding.is_least for finding in report.findings) else said
     tail = f", {others} other findings" if others > 1 else ", 1 other finding" if others else ""
     yield (("header" if violations else "remark", f"{_rules(report.applied)} applied: {said}{tail}"),)
     skipped = [(count, reason) for count, reason in report.skipped if count]

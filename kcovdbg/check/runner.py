@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
@@ -133,8 +132,7 @@ class _RuleFindings(NamedTuple):
     """Why the rule was not applied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """The result of a check."""
 
     findings: tuple[Finding, ...]
@@ -143,34 +141,13 @@ class Report:
     """How many rules were applied."""
     skipped: tuple[tuple[int, str], ...]
     """How many rules were not applied, by the reason."""
-    looks: int
-    settled: int
-    """Disagreements of a live kernel that were gone in a later look."""
     remarks: tuple[str, ...]
-    """Lines on unreadable data, which was not checked."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The remarks, and the disagreements that were gone later."""
-        if not self.settled:
-            return self.remarks
-        gone = "1 disagreement was" if self.settled == 1 else f"{self.settled} disagreements were"
-        return (*self.remarks, f"{gone} transient: gone when the kernel was read again")
-
-    @property
-    def violated(self) -> bool:
-        """Whether an invariant is violated."""
-        return self.violations > 0
+    """Lines on unreadable data, which was not checked, and on disagreements of a live kernel that were gone in a later look."""
 
     @property
     def violations(self) -> int:
         """How many violations there are, those that are left out included."""
         return sum(finding.more or 1 for finding in self.findings if finding.severity.is_violation)
-
-    @property
-    def is_least(self) -> bool:
-        """Whether there may be more findings than counted."""
-        return any(finding.is_least for finding in self.findings)
 
     @property
     def others(self) -> int:
@@ -225,7 +202,6 @@ def check(
     skipped += tuple((count, obstacle) for obstacle, count in obstacles.items())
     findings = _findings_of(found)
     first = len(findings)
-    looks = 1
     for seconds in _PAUSES if kernel.live else ():
         if not findings:
             break
@@ -234,11 +210,11 @@ def check(
         disagreeing = {finding.rule for finding in findings}
         found = _look([rule for rule in chosen if rule.name in disagreeing], source, advice, about, most)
         findings = tuple(_compare(findings, _findings_of(found)))
-        looks += 1
-    remarks = tuple(dict.fromkeys(source.read(Part.NOTHING).notes))
-    return Report(
-        tuple(_shorten(found, findings)), len(chosen) - obstacles.total(), skipped, looks, first - len(findings), remarks
-    )
+    remarks = dict.fromkeys(source.read(Part.NOTHING).notes)
+    if settled := first - len(findings):
+        gone = "1 disagreement was" if settled == 1 else f"{settled} disagreements were"
+        remarks[f"{gone} transient: gone when the kernel was read again"] = None
+    return Report(tuple(_shorten(found, findings)), len(chosen) - obstacles.total(), skipped, tuple(remarks))
 
 
 def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Finding, ...]:

@@ -295,7 +295,7 @@ def _check(context: Context) -> Iterator[str]:
         return "" if rule is None else rule.sentence
 
     yield from findings_markup(report.findings, report.applied, sentence)
-    yield from notes_markup(report.notes)
+    yield from notes_markup(report.remarks)
 
 
 def _changes(traces: Sequence[_Trace]) -> Iterator[str]:

@@ -174,4 +174,4 @@ def test_damage_is_found(demo, damage):
     found = {finding.rule for finding in report.findings if finding.severity is not Severity.TRANSIENT}
     assert expected & found
     assert found <= expected | {"X2"} | ({"B4"} if "B1" in expected or "B2" in expected else set())
-    assert report.violated
+    assert report.violations
