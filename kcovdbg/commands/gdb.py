@@ -12,7 +12,7 @@ from typing import Final
 
 from kcovdbg.child_process import find_gdb_script
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.command import Command, Example
 from kcovdbg.console.context import Context
 from kcovdbg.errors import CapabilityError
 
@@ -47,7 +47,6 @@ def _run(context: Context, args: Namespace) -> None:
 COMMAND: Final = Command(
     name="gdb",
     summary="start GDB with kcov-show loaded",
-    topic=Topic.OTHER,
     run=_run,
     description=(
         "All arguments are passed to GDB, after the target that kcovdbg was started with: a core, the demo, or a GDB stub. "

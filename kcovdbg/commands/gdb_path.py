@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Final
 
 from kcovdbg.child_process import find_gdb_script
-from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.command import Command, Example
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Lines, text_lines
 
@@ -19,7 +19,6 @@ def _run(context: Context, args: Namespace) -> Lines:  # noqa: ARG001
 COMMAND: Final = Command(
     name="gdb-path",
     summary="print the path of the file to source in GDB for kcov-show",
-    topic=Topic.OTHER,
     run=_run,
     examples=(Example("gdb-path", "for ~/.config/gdb/gdbinit: source PATH"),),
     needs=frozenset(),

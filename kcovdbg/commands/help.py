@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value, WordError
-from kcovdbg.console.command import Command, CommandResult, Example, Topic
+from kcovdbg.console.command import Command, CommandResult, Example
 from kcovdbg.console.context import Context
 from kcovdbg.console.help_text import (
     COMMAND_ROW,
@@ -48,7 +48,6 @@ def _run(context: Context, args: Namespace) -> CommandResult:
 COMMAND: Final = Command(
     name="help",
     summary="list the commands, or show help for one",
-    topic=Topic.OTHER,
     run=_run,
     row_types=(COMMAND_ROW, OPTION_ROW),
     arguments=(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.command import Command, Example
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Clear, Flush, Lines, Renderable
 from kcovdbg.console.runner import answer, find_command, find_format, make_context
@@ -61,7 +61,6 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
 COMMAND: Final = Command(
     name="watch",
     summary="repeat a command every N seconds",
-    topic=Topic.OTHER,
     run=_run,
     description=(
         "On a terminal each answer replaces the one before; elsewhere they follow each other. Of a dump or a stopped machine, "

@@ -5,46 +5,35 @@ reads; the messages between GDB and this process; and the window that shows a bu
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import json
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
+from kcovdbg.abi import record
 from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.console.buffer_sources import find_buffer
+from kcovdbg.console.runner import find_command, make_context
+from kcovdbg.console.text import elide, elide_start, escape, pad
+from kcovdbg.console.wording import buffer_title, record_text
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, GoneError, ReadError, TargetError
+from kcovdbg.records.located_records import locate_records
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.rsp import Stub
 from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
 
 if TYPE_CHECKING:
+    from kcovdbg.console.context import Workspace
     from kcovdbg.target.drgn.machines import StubMachine
     from kcovdbg.target.drgn.target import DrgnTarget
-
-
-from typing import TYPE_CHECKING
-
-from kcovdbg.abi import record
-from kcovdbg.console.buffer_sources import find_buffer
-from kcovdbg.console.runner import find_command, make_context
-from kcovdbg.console.text import elide, elide_start, escape, pad
-from kcovdbg.console.wording import buffer_title, record_text
-from kcovdbg.records.located_records import locate_records
-
-if TYPE_CHECKING:
-    from kcovdbg.console.context import Workspace
-
-
-import contextlib
-import json
-import os
-import signal
-import socket
-import struct
-from collections.abc import Iterator
-from typing import NamedTuple
 
 VERSION: Final = 1
 """Of the messages. gdb/ may be of another installation."""
@@ -351,7 +340,7 @@ def _find_debug_files(names: Sequence[str]) -> list[str]:
     """Return GDB's symbol files of the kernel and its modules, the kernel first; others are of a vdso, or no files."""
     found: dict[str, bool] = {}
     for name in names:
-        with suppress(TargetError, OSError), ElfFile(Path(name), name) as file:
+        with contextlib.suppress(TargetError, OSError), ElfFile(Path(name), name) as file:
             is_kernel = file.symbols.find("init_task") is not None
             if not file.is_core and (is_kernel or file.has_debug_info):
                 found[name] = is_kernel

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TextIO
 
 from kcovdbg import __version__
@@ -16,7 +16,7 @@ from kcovdbg.console.context import Workspace
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.renderable import Line, wrap_line
 from kcovdbg.console.terminal import is_dumb, is_terminal
-from kcovdbg.frontends.shell.loop import LEAVE, LineReader, Loop, PlainReader, Transcript, make_pager_command
+from kcovdbg.frontends.shell.loop import LEAVE, Transcript, make_pager_command, read_plain_line, run_lines
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input
@@ -51,9 +51,9 @@ def run_shell(
             terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
         terminal.stdout.flush()
     harvest = Harvest(workspace)
-    reader = _find_reader(workspace, harvest, environment, transcript, input, output)
+    read = _find_reader(workspace, harvest, environment, transcript, input, output)
     try:
-        return Loop(workspace, reader, harvest, environment, transcript).run()
+        return run_lines(workspace, read, harvest, environment, transcript)
     finally:
         transcript.close()
 
@@ -65,13 +65,11 @@ def _find_reader(
     transcript: Transcript,
     keys: Input | None,
     screen: Output | None,
-) -> LineReader:
-    if keys is None and not is_terminal(sys.stdin):
-        return PlainReader()
-    if screen is None and not (is_terminal(sys.stdout) or is_terminal(sys.stderr)):
-        return PlainReader()
-    if is_dumb(environment) and screen is None:
-        return PlainReader()
+) -> Callable[[], str]:
+    """Return the function that returns the next line: of a plain prompt where a terminal lacks, or cannot move its cursor."""
+    has_screen = screen is not None or ((is_terminal(sys.stdout) or is_terminal(sys.stderr)) and not is_dumb(environment))
+    if not has_screen or (keys is None and not is_terminal(sys.stdin)):
+        return read_plain_line
     # Imported here: it takes a tenth of a second, which scripts and single commands do not need.
     from kcovdbg.frontends.shell.prompt import make_reader
 
@@ -92,7 +90,6 @@ def banner_lines(workspace: Workspace) -> Iterator[Line]:
 
 
 _PATIENCE: Final = 1.0
-_WORD: Final = "reading debug info …"
 
 
 def open_workspace(workspace: Workspace, patience: float = _PATIENCE) -> None:
@@ -101,7 +98,7 @@ def open_workspace(workspace: Workspace, patience: float = _PATIENCE) -> None:
     :param patience: seconds before a progress message is shown.
     :raises KcovdbgError: when it cannot be opened, or has no KCOV.
     """
-    with progress_word(workspace.terminal().stderr, _WORD, patience):
+    with progress_word(workspace.terminal().stderr, "reading debug info …", patience):
         if workspace.kernel.target.memory_problem is None:
             _ = workspace.kernel.layout
 

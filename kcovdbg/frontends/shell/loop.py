@@ -10,10 +10,10 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol, TextIO, cast
+from typing import Final, TextIO, cast
 
 from kcovdbg.console.argument import Argument, Count, Value
-from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.command import Command, Example
 from kcovdbg.console.command_line import parse_line, split_commands
 from kcovdbg.console.completion_index import Harvest
 from kcovdbg.console.context import Context, Workspace
@@ -40,7 +40,6 @@ def _leave(context: Context, args: Namespace) -> None:  # noqa: ARG001
 LEAVE: Final = Command(
     name="exit",
     summary="leave the shell, as C-d does",
-    topic=Topic.OTHER,
     run=_leave,
     examples=(Example("exit", "leave the shell"),),
     needs=frozenset(),
@@ -62,7 +61,6 @@ def make_pager_command(workspace: Workspace) -> Command:
     return Command(
         name="pager",
         summary="show answers in the pager, or not",
-        topic=Topic.OTHER,
         run=run,
         description="Without an argument, show which. The setting pager in config.toml, or $PAGER, is the program.",
         arguments=(Argument(("switch",), Value.TEXT, "on or off", count=Count.OPTIONAL, choices=("on", _OFF)),),
@@ -125,7 +123,6 @@ class Transcript:
         return Command(
             name="transcript",
             summary="write what is typed and shown to a file as well",
-            topic=Topic.OTHER,
             run=run,
             description=(
                 "A file that exists is continued. Without an argument, show which. Full-screen views are not written. "
@@ -172,107 +169,71 @@ class _CopiedStream(io.TextIOBase):
         self._stream.flush()
 
 
-class LineReader(Protocol):
-    """A source of lines."""
-
-    def read(self) -> str:
-        """Return the next line, or several that were pasted.
-
-        :raises EOFError: at the end.
-        :raises KeyboardInterrupt: for C-c.
-        """
-
-
-class PlainReader:
-    """Reads lines with ``input()``.
+def read_plain_line(read: Callable[[], str] = input) -> str:
+    """Return the next line of standard input.
 
     :param read: returns a line.
+    :raises EOFError: at the end.
+    :raises KeyboardInterrupt: for C-c.
     """
-
-    def __init__(self, read: Callable[[], str] = input) -> None:
-        self._read = read
-
-    def read(self) -> str:
-        """Return the next line.
-
-        :raises EOFError: at the end.
-        :raises KeyboardInterrupt: for C-c.
-        """
-        # input() would write the prompt to a file with the answers.
-        stream = sys.stdout if is_terminal(sys.stdout) else sys.stderr
-        is_asking = is_terminal(sys.stdin)
+    # input() would write the prompt to a file with the answers.
+    stream = sys.stdout if is_terminal(sys.stdout) else sys.stderr
+    is_asking = is_terminal(sys.stdin)
+    if is_asking:
+        stream.write(PROMPT)
+        stream.flush()
+    try:
+        return read()
+    except (EOFError, KeyboardInterrupt):
         if is_asking:
-            stream.write(PROMPT)
+            # End the line of the prompt.
+            stream.write("\n")
             stream.flush()
-        try:
-            return self._read()
-        except (EOFError, KeyboardInterrupt):
-            if is_asking:
-                # End the line of the prompt.
-                stream.write("\n")
-                stream.flush()
-            raise
+        raise
 
 
-class Loop:
-    """The shell without its prompt.
+def run_lines(
+    workspace: Workspace, read: Callable[[], str], harvest: Harvest, environment: Mapping[str, str], transcript: Transcript
+) -> int:
+    """Run lines until the user leaves.
 
-    :param workspace: runs the commands.
-    :param reader: the source of lines.
+    :param read: returns the next line, or several that were pasted; raises EOFError at the end, KeyboardInterrupt for C-c.
     :param harvest: updated after each of them.
     :param environment: names the pager.
-    :param transcript: records what is typed and shown.
+    :return: the exit status; a failed command does not change it.
     """
-
-    def __init__(
-        self,
-        workspace: Workspace,
-        reader: LineReader,
-        harvest: Harvest,
-        environment: Mapping[str, str],
-        transcript: Transcript,
-    ) -> None:
-        self._transcript = transcript
-        self._workspace = workspace
-        self._reader = reader
-        self._harvest = harvest
-        self._environment = environment
-
-    def run(self) -> int:
-        """Run until the user leaves.
-
-        :return: the exit status; a failed command does not change it.
-        """
-        while True:
-            with contextlib.suppress(KeyboardInterrupt):
-                self._announce()
-                self._refresh()
-            try:
-                text = self._reader.read()
-            except KeyboardInterrupt:
-                continue
-            except EOFError:
-                return 0
-            try:
-                for line in text.splitlines():
-                    run_in_shell(self._workspace, line, self._environment, self._transcript)
-            except LeaveShell:
-                return 0
-            except KeyboardInterrupt:
-                _end_line(self._workspace)
-
-    def _announce(self) -> None:
-        with self._transcript.recording(self._workspace.terminal()) as terminal:
-            for line in self._workspace.announce():
-                terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
-            terminal.stdout.flush()
-
-    def _refresh(self) -> None:
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            _announce(workspace, transcript)
+            _refresh(workspace, harvest)
         try:
-            self._harvest.refresh()
-        except Exception as error:  # noqa: BLE001 - a prompt without completions is better than none
-            if self._workspace.debug:
-                report(self._workspace, error)
+            text = read()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return 0
+        try:
+            for line in text.splitlines():
+                run_in_shell(workspace, line, environment, transcript)
+        except LeaveShell:
+            return 0
+        except KeyboardInterrupt:
+            _end_line(workspace)
+
+
+def _announce(workspace: Workspace, transcript: Transcript) -> None:
+    with transcript.recording(workspace.terminal()) as terminal:
+        for line in workspace.announce():
+            terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
+        terminal.stdout.flush()
+
+
+def _refresh(workspace: Workspace, harvest: Harvest) -> None:
+    try:
+        harvest.refresh()
+    except Exception as error:  # noqa: BLE001 - a prompt without completions is better than none
+        if workspace.debug:
+            report(workspace, error)
 
 
 def run_in_shell(workspace: Workspace, line: str, environment: Mapping[str, str], transcript: Transcript) -> None:

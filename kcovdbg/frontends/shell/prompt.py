@@ -31,7 +31,7 @@ from prompt_toolkit.styles import Style
 
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.column import NUMBER, Column, RowType
-from kcovdbg.console.command import Command, CommandTable, Example, Topic
+from kcovdbg.console.command import Command, CommandTable, Example
 from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
 from kcovdbg.console.completion import CursorContext, find_candidates, find_cursor
 from kcovdbg.console.completion_index import Harvest
@@ -186,7 +186,6 @@ def make_history_command(history: History) -> Command:
     return Command(
         name="history",
         summary="list the lines typed in the shell",
-        topic=Topic.OTHER,
         run=run,
         row_types=(RowType(_COLUMNS),),
         description="Up and C-r bring a line back to the prompt.",
@@ -298,21 +297,6 @@ _VI_EDITORS: Final = frozenset({"vi", "vim", "nvim", "view", "gvim", "vis", "elv
 _ESCAPE_SECONDS: Final = 0.05
 
 
-class PromptReader:
-    """Reads lines with prompt_toolkit."""
-
-    def __init__(self, prompt: PromptSession[str]) -> None:
-        self._prompt = prompt
-
-    def read(self) -> str:
-        """Return the next line.
-
-        :raises EOFError: for C-d.
-        :raises KeyboardInterrupt: for C-c.
-        """
-        return self._prompt.prompt()
-
-
 def make_reader(
     workspace: Workspace,
     harvest: Harvest,
@@ -320,8 +304,8 @@ def make_reader(
     transcript: Transcript,
     keys: Input | None,
     screen: Output | None,
-) -> PromptReader:
-    """Return the prompt.
+) -> Callable[[], str]:
+    """Return the prompt: a function that returns the next line.
 
     :param keys: where keys come from; by default standard input, which is a terminal.
     :param screen: where the prompt goes; by default standard output, or standard error where that is the terminal.
@@ -367,7 +351,7 @@ def make_reader(
         style=_STYLE,
     )
     prompt.app.ttimeoutlen = _ESCAPE_SECONDS
-    return PromptReader(prompt)
+    return prompt.prompt
 
 
 def find_editing_mode(environment: Mapping[str, str], keys: str = "auto") -> EditingMode:

@@ -20,7 +20,7 @@ from kcovdbg.console.command import Command
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
 from kcovdbg.frontends.shell import pager, progress_word, run_shell
-from kcovdbg.frontends.shell.loop import PlainReader
+from kcovdbg.frontends.shell.loop import read_plain_line
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
 from kcovdbg.frontends.shell.prompt import find_editing_mode, open_history
 from kcovdbg.user_folder import find_user_folder
@@ -141,10 +141,10 @@ def test_plain_reader_ends_its_lines(monkeypatch, capsys):
         raise EOFError
 
     with pytest.raises(EOFError):
-        PlainReader(end).read()
+        read_plain_line(end)
     # Standard output is no terminal here: it takes answers only.
     assert tuple(capsys.readouterr()) == ("", "kcovdbg> \n")
-    assert PlainReader(lambda: "tasks").read() == "tasks"
+    assert read_plain_line(lambda: "tasks") == "tasks"
 
 
 def test_a_dumb_terminal_needs_no_prompt_toolkit():
