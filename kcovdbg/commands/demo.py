@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
@@ -21,15 +21,8 @@ from kcovdbg.output_file import open_output
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.opener import DemoFile, list_demo_files
 
-
-class _Unpacked(NamedTuple):
-    path: Path
-    what: str
-    bytes: int
-
-
 _COLUMNS: Final = (
-    Column("file", PATH, value=lambda made: str(made.path), meaning="path of the file that was written"),
+    Column("file", PATH, meaning="path of the file that was written"),
     Column("bytes", NUMBER, meaning="size of the file", unit="bytes"),
     Column("what", TEXT, meaning="what it is"),
 )
@@ -56,13 +49,13 @@ def _refuse_existing(path: Path) -> None:
         raise KcovdbgError(f"demo: '{path}' exists", hint="give a directory without it: demo DIRECTORY")
 
 
-def _write(file: DemoFile, path: Path) -> _Unpacked:
+def _write(file: DemoFile, path: Path) -> dict[str, object]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with unpack(file.path).path.open("rb") as packed, open_output(path, check=partial(_refuse_existing, path)) as target:
         while data := packed.read(1 << 20):
             target.write(data)
         size = target.tell()
-    return _Unpacked(path, file.what, size)
+    return {"file": str(path), "bytes": size, "what": file.what}
 
 
 def _uses(folder: Path, files: Sequence[DemoFile]) -> Iterator[str]:

@@ -4,68 +4,47 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from kcovdbg.abi.generations import Generation
 from kcovdbg.console.column import BOOL, LIST, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Fields, Lines, Renderable
-from kcovdbg.crash.crash_log import LOG_RECORDS, CrashReport, end_lines, find_report
+from kcovdbg.crash.crash_log import LOG_RECORDS, end_lines, find_report
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.log_record import KernelLog, LogRecord
+from kcovdbg.model.log_record import KernelLog
 from kcovdbg.series import table
 from kcovdbg.target.connection import MachineState
-from kcovdbg.target.protocol import Target
 from kcovdbg.walk.printk_log import read_kernel_log
 
 
-@dataclass(frozen=True, slots=True)
-class _Info:
-    target: Target
-    state: MachineState | None
-    generation: Generation | None
-    report: CrashReport
-    log: tuple[LogRecord, ...]
-    errors: tuple[str, ...]
-
-
-def _era_text(info: _Info) -> str | None:
-    if info.generation is None:
-        return None
-    era = next((era for era in table.eras() if era.name == info.generation.era), None)
-    return info.generation.era if era is None else f"{era.name} ({era.kernels}): {era.summary}"
+def _era_text(row: Mapping[str, Any]) -> str | None:
+    era = next((era for era in table.eras() if era.name == row["generation"]), None)
+    return row["generation"] if era is None else f"{era.name} ({era.kernels}): {era.summary}"
 
 
 _COLUMNS: Final = (
-    Column("target", title="target", value=lambda info: info.target.name),
-    Column("release", title="release", value=lambda info: info.target.release),
-    Column("machine", title="machine", value=lambda info: info.target.machine),
-    Column("build_id", title="build id", value=lambda info: info.target.build_id),
-    Column("kaslr_offset", WORD, title="KASLR offset", value=lambda info: info.target.kaslr_offset),
-    Column(
-        "generation",
-        title="KCOV generation",
-        value=lambda info: info.generation and info.generation.era,
-        text=_era_text,
-    ),
+    Column("target", title="target"),
+    Column("release", title="release"),
+    Column("machine", title="machine"),
+    Column("build_id", title="build id"),
+    Column("kaslr_offset", WORD, title="KASLR offset"),
+    Column("generation", title="KCOV generation", text=_era_text),
     Column(
         "variants",
         LIST,
         title="variants",
-        value=lambda info: info.generation and info.generation.variants,
         hide_empty=True,
         meaning="names of posted series that this kernel has",
         null="the kernel has no KCOV",
     ),
-    Column("features", LIST, title="features", value=lambda info: info.generation and sorted(info.generation.features)),
-    Column("live", BOOL, title="live", value=lambda info: info.target.live and info.state is not MachineState.GONE),
-    Column("state", title="machine is", value=lambda info: info.state and info.state.value, hide_empty=True),
-    Column("report", title="crash report", value=lambda info: info.report.title, hide_empty=True),
-    Column("panic", title="panic", value=lambda info: info.report.panic, hide_empty=True),
-    Column("log", LIST, value=lambda info: [line for record in info.log for line in record.lines()], json_only=True),
+    Column("features", LIST, title="features"),
+    Column("live", BOOL, title="live"),
+    Column("state", title="machine is", hide_empty=True),
+    Column("report", title="crash report", hide_empty=True),
+    Column("panic", title="panic", hide_empty=True),
+    Column("log", LIST, json_only=True),
 )
 # Records of the kernel's log.
 _NEWEST: Final = 10
@@ -89,13 +68,24 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
     has_memory = state is not MachineState.GONE and target.memory_problem is None
     log = read_kernel_log(target, LOG_RECORDS) if has_memory else KernelLog()
     report, newest = find_report(log.records), log.records[-_NEWEST:]
+    row = {
+        "target": target.name,
+        "release": target.release,
+        "machine": target.machine,
+        "build_id": target.build_id,
+        "kaslr_offset": target.kaslr_offset,
+        "generation": generation and generation.era,
+        "variants": generation and generation.variants,
+        "features": generation and sorted(generation.features),
+        "live": target.live and state is not MachineState.GONE,
+        "state": state and state.value,
+        "report": report.title,
+        "panic": report.panic,
+        "log": [line for record in newest for line in record.lines()],
+    }
     # Notes on how it was opened are no errors, and differ between a dump and its slice.
-    yield Fields(
-        _COLUMNS,
-        _Info(target, state, generation, report, newest, tuple(errors)),
-        remarks=[*target.notes, *log.remarks, *([stop_note] if stop_note is not None else [])],
-        errors=lambda info: info.errors,
-    )
+    remarks = [*target.notes, *log.remarks, *([stop_note] if stop_note is not None else [])]
+    yield Fields(_COLUMNS, row, remarks=remarks, errors=lambda _: errors)
     yield Lines(end_lines(newest, context.width))
 
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 import contextlib
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.check.runner import check
 from kcovdbg.console.argument import Argument, Count, Value, WordError
@@ -30,8 +29,7 @@ from kcovdbg.walk.printk_log import read_kernel_log
 from kcovdbg.walk.state import StateReader
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(NamedTuple):
     """The data that was read for a slice."""
 
     buffers: int
@@ -39,22 +37,13 @@ class _Reading:
     remarks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    file: str
-    bytes: int
-    pages: int
-    consistent: bool
-    reading: _Reading
-
-
 _COLUMNS: Final = (
     Column("file", PATH, title="file", meaning="path of the written file"),
     Column("bytes", NUMBER, title="bytes"),
     Column("pages", NUMBER, title="pages of memory", meaning="number of pages of memory in it", unit="pages"),
     Column("consistent", BOOL, title="one moment", meaning="whether the target stood still while it was read"),
-    Column("buffers", NUMBER, title="buffers", value=lambda made: made.reading.buffers),
-    Column("stacks", LIST, title="kernel stacks of", value=lambda made: made.reading.stacks),
+    Column("buffers", NUMBER, title="buffers"),
+    Column("stacks", LIST, title="kernel stacks of"),
 )
 
 
@@ -165,7 +154,6 @@ def _run(context: Context, args: Namespace) -> Renderable:
         stream.flush()
     else:
         size = write_slice(args.output, recording, check=partial(refuse_input, args.output, context.inputs))
-    made = _Slice(args.output, size, len(recording.pages), recording.is_consistent, reading)
     remarks = list(dict.fromkeys(reading.remarks))
     if not recording.is_consistent:
         remarks.append("the kernel was running: the slice is inconsistent, and is marked so")
@@ -174,7 +162,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
     if to_stdout:
         write_remarks(context.terminal, remarks)
         return Lines(())
-    return Fields(_COLUMNS, made, remarks=remarks)
+    made = {"file": args.output, "bytes": size, "pages": len(recording.pages), "consistent": recording.is_consistent}
+    return Fields(_COLUMNS, {**made, **reading._asdict()}, remarks=remarks)
 
 
 COMMAND: Final = Command(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.column import NUMBER, PATH, Column, RowType
@@ -26,16 +26,6 @@ from kcovdbg.symbols.table_cache import find_table_files, open_table, open_table
 _PATIENCE: Final = 86400.0
 
 
-class _Row(NamedTuple):
-    build_id: str
-    file: str
-    bytes: int
-    points: int
-    comparisons: int
-    functions: int
-    format: int = FORMAT
-
-
 _COLUMNS: Final = (
     Column("build_id", meaning="build ID of the kernel, in hexadecimal digits"),
     Column("points", NUMBER, meaning="coverage points that record a PC", unit="points"),
@@ -47,10 +37,16 @@ _COLUMNS: Final = (
 )
 
 
-def _describe(table: LocationTable, file: Path) -> _Row:
-    points = len(table.pcs(PointKind.PC, PointKind.ENTRY, PointKind.EXIT))
-    functions = sum(1 for _ in table.functions())
-    return _Row(table.build_id, str(file), file.stat().st_size, points, len(table.pcs(PointKind.CMP)), functions)
+def _describe(table: LocationTable, file: Path) -> dict[str, object]:
+    return {
+        "build_id": table.build_id,
+        "points": len(table.pcs(PointKind.PC, PointKind.ENTRY, PointKind.EXIT)),
+        "comparisons": len(table.pcs(PointKind.CMP)),
+        "functions": sum(1 for _ in table.functions()),
+        "bytes": file.stat().st_size,
+        "format": FORMAT,
+        "file": str(file),
+    }
 
 
 def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
@@ -78,7 +74,7 @@ def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
     return debug, None if code == debug else code, ids.pop()
 
 
-def _build(context: Context, files: Sequence[str], output: str | None) -> _Row:
+def _build(context: Context, files: Sequence[str], output: str | None) -> dict[str, object]:
     debug, code, build_id = _find_images(files)
     table = open_table(build_id)
     if table is None:

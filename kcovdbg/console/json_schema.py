@@ -162,13 +162,12 @@ def _key_of_column(row_type: RowType, column: Column, path: str) -> JsonKey:
     return JsonKey(column.key, path, meaning, {"type": "array"}, _keys_of_columns(row_type, column.items, f"{path}[]."))
 
 
-def schema_of(name: str, row_types: Sequence[RowType], *, closed: bool = False, partial: bool = False) -> dict[str, object]:
-    """Return the JSON Schema of the array that a command writes.
+def schema_of(name: str, row_types: Sequence[RowType], *, partial: bool = False) -> dict[str, object]:
+    """Return the JSON Schema of the array that a command writes; further keys are accepted, because later versions add some.
 
-    :param closed: refuse keys that are not declared; by default they are accepted, because later versions add keys.
     :param partial: accept rows without some of the keys.
     """
-    rows = [_object_schema(keys_of(row_type), closed=closed) for row_type in row_types]
+    rows = [_object_schema(keys_of(row_type)) for row_type in row_types]
     for row, row_type in zip(rows, row_types, strict=True):
         if row_type.when:
             row["description"] = row_type.when
@@ -182,21 +181,21 @@ def schema_of(name: str, row_types: Sequence[RowType], *, closed: bool = False, 
     }
 
 
-def _object_schema(keys: Sequence[JsonKey], *, closed: bool) -> dict[str, object]:
+def _object_schema(keys: Sequence[JsonKey]) -> dict[str, object]:
     return {
         "type": "object",
-        "properties": {key.name: _value_schema(key, closed=closed) for key in keys},
+        "properties": {key.name: _value_schema(key) for key in keys},
         "required": [key.name for key in keys],
-        "additionalProperties": not closed,
+        "additionalProperties": True,
     }
 
 
-def _value_schema(key: JsonKey, *, closed: bool) -> dict[str, object]:
+def _value_schema(key: JsonKey) -> dict[str, object]:
     schema = dict(key.schema)
     if key.members and schema["type"] == "object":
-        schema |= _object_schema(key.members, closed=closed) | {"required": []}
+        schema |= _object_schema(key.members) | {"required": []}
     elif key.members:
-        schema["items"] = _object_schema(key.members, closed=closed)
+        schema["items"] = _object_schema(key.members)
     if key.meaning.null is not None:
         schema["type"] = [schema["type"], "null"]
     return {**schema, "description": key.meaning.text}

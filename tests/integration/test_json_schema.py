@@ -17,9 +17,9 @@ import jsonschema
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.json_schema import schema_of
 from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+from tests.support.state import strict_schema
 
 TARGETS = {"demo": ["--demo"]} | {
     path.parent.name: ["-c", str(path), "-s", str(path.parent / DEBUG_INFO)] for path in sorted(DESTINATION.glob(f"*/{SLICE}"))
@@ -63,9 +63,7 @@ def ask(target: Sequence[str], lines: Sequence[str]) -> Iterator[tuple[str, list
 
 def validate(line: str, rows: list[dict[str, Any]]) -> None:
     """Check an answer against its command's schema: all keys, and no others; of a long one, rows spread over it."""
-    command = COMMANDS.find(line.split()[0])
-    schema = schema_of(command.name, command.row_types, closed=True)
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = jsonschema.Draft202012Validator(strict_schema(COMMANDS.find(line.split()[0]).name))
     sample = rows[:: max(1, len(rows) // SAMPLE)]
     errors = [f"{line}: {error.json_path}: {error.message[:300]}" for error in validator.iter_errors(sample)]
     assert errors[:3] == []

@@ -26,7 +26,6 @@ from mcp.shared.exceptions import MCPError  # noqa: E402
 
 from kcovdbg.commands import COMMANDS  # noqa: E402
 from kcovdbg.console.context import Workspace  # noqa: E402
-from kcovdbg.console.json_schema import schema_of  # noqa: E402
 from kcovdbg.console.kernel import Kernel  # noqa: E402
 from kcovdbg.console.trace_paths import FileConfinement  # noqa: E402
 from kcovdbg.frontends.mcp.server import CallQueue, ToolServer  # noqa: E402
@@ -34,6 +33,7 @@ from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
 from kcovdbg.target.opener import TargetOptions, find_demo, find_demo_source, open_target  # noqa: E402
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
 from tests.support.escaped_rows import escape_all  # noqa: E402
+from tests.support.state import strict_schema  # noqa: E402
 
 T = TypeVar("T")
 DEMO_SOURCE = (str(find_demo_source()),)
@@ -125,8 +125,7 @@ def test_each_tool_answers_as_its_command(box: ToolBox) -> None:
         for (name, given, line), printed in zip(CALLS, answers, strict=False):
             rows = await all_rows(client, name, given)
             assert rows == escape_all(json.loads(printed)), line
-            command = COMMANDS.find(name)
-            jsonschema.validate(rows[:50], schema_of(name, command.row_types, closed=True))
+            jsonschema.validate(rows[:50], strict_schema(name))
 
     ask(box, question)
     # The demo is older than the log of slices.

@@ -2,12 +2,14 @@
 """A kernel's state made by hand, and a workspace that shows it: for tests of commands, which don't walk."""
 
 import io
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from kcovdbg.abi.generations import Generation
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Context, Workspace
+from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.terminal import THEME, Color, Painter, Terminal
 from kcovdbg.errors import MissingSymbolError, ReadError
@@ -265,3 +267,9 @@ def make_workspace(streams, monkeypatch, *, reader=None, target=None, commands=C
     shared = reader or StubReader()
     monkeypatch.setattr(Context, "reader", property(lambda _self: shared))
     return workspace
+
+
+def strict_schema(name):
+    """Return the JSON Schema of what a command writes, without the keys of later versions."""
+    text = json.dumps(schema_of(name, COMMANDS.find(name).row_types))
+    return json.loads(text.replace('"additionalProperties": true', '"additionalProperties": false'))

@@ -13,7 +13,6 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
-from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_words
 from kcovdbg.console.terminal import Terminal
@@ -25,7 +24,7 @@ from kcovdbg.target.connection import MachineState
 from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock
 from tests.support.samples import kcov, sample, task
-from tests.support.state import make_layout, make_target
+from tests.support.state import make_layout, make_target, strict_schema
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples/fuzz.jsonl")
 
@@ -133,8 +132,7 @@ def test_rows_are_printed_one_by_one(kernel):
     rows = [json.loads(line) for line in printed.splitlines()]
     assert status == 0
     assert [row["tasks"][0]["count"] for row in rows] == [0, 100, 200, 300, 400]
-    schema = schema_of("monitor", COMMANDS.find("monitor").row_types, closed=True)
-    jsonschema.validate(rows, schema)
+    jsonschema.validate(rows, strict_schema("monitor"))
 
 
 @pytest.mark.usefixtures("clock")
@@ -226,7 +224,7 @@ def test_summary_of_the_example(kernel):
     status, printed = run(kernel(), EXAMPLE, "--summary", "--json")
     assert status == 0
     rows = json.loads(printed)
-    jsonschema.validate(rows, schema_of("monitor", COMMANDS.find("monitor").row_types, closed=True))
+    jsonschema.validate(rows, strict_schema("monitor"))
     (row,) = rows
     # The programs that ran in the guest: tests/lab/programs/rounds.c, called with 5 and 4.
     (filled,) = [buffer for buffer in row["buffers"] if "rounds-fill" in buffer["tasks"][0]]

@@ -6,8 +6,6 @@ import json
 import jsonschema
 import pytest
 
-from kcovdbg.commands import COMMANDS
-from kcovdbg.console.json_schema import schema_of
 from kcovdbg.frontends.cli import main
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
@@ -17,6 +15,7 @@ from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E6, E7, E9A, E9B
 from tests.support.kernels.scenario import usb
 from tests.support.memory_target import MemoryStacks
+from tests.support.state import strict_schema
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def ask(capsys):
             return ""
         rows = json.loads(out)
         assert all(row.keys() == {"question", "code", "answer", "evidence", "values"} for row in rows)
-        jsonschema.validate(rows, schema_of("why", COMMANDS.find("why").row_types, closed=True))
+        jsonschema.validate(rows, strict_schema("why"))
         assert all(row["evidence"] for row in rows)
         ask.codes = [row["code"] for row in rows]
         ask.values = {row["code"]: row["values"] for row in rows}
