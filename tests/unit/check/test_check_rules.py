@@ -69,10 +69,29 @@ def test_silent_on_healthy_kernels(row, word, big_endian):
 # Changes to a kernel.
 
 
-def task(pid, **values):
-    return lambda kernel: kernel.target.put(
-        kernel.tasks[pid], "struct task_struct", {name: resolve(kernel, value) for name, value in values.items()}
-    )
+def changes_of(type_name, find):
+    """Return the function that makes changes to structures of a type: of a key, and new values of members.
+
+    :param find: from a kernel and the key to the structure's address.
+    """
+
+    def make(*key, **values):
+        return lambda kernel: kernel.target.put(
+            find(kernel, *key), type_name, {name.replace("__", "."): resolve(kernel, value) for name, value in values.items()}
+        )
+
+    return make
+
+
+task = changes_of("struct task_struct", lambda kernel, pid: kernel.tasks[pid])
+entry = changes_of("struct kcov_remote", lambda kernel, handle: kernel.handles[handle])
+percpu = changes_of("struct kcov_percpu_data", lambda kernel, cpu: kernel.target.per_cpu_addresses["kcov_percpu_data"][cpu])
+cached = changes_of("struct kcov_remote_area", lambda kernel, kind, index: kernel.cached[kind][index][0])
+map_of = changes_of("struct kcov_map", lambda kernel, name, member="map": kernel.maps[name, member])
+device_object = changes_of("struct kcov_dataflow", lambda kernel, name: kernel.device.objects[name])
+device_handle = changes_of("struct kcov_df_remote", lambda kernel: kernel.device.entry)
+open_file = changes_of("struct file", lambda kernel, name: kernel.files[name])
+run_queue = changes_of("struct rq", lambda kernel, cpu: kernel.run_queues[cpu])
 
 
 def kcov(name, **values):
@@ -159,38 +178,40 @@ def allocate(kernel, size, caller, *, room=None):
     return address
 
 
+def change_area(kernel, address, **changes):
+    """Change the description of a vmalloc area."""
+    areas = kernel.target.vmalloc.for_each_vmalloc_area()
+    changed = [area._replace(**changes) if area.start == address else area for area in areas]
+    kernel.target.vmalloc = MemoryVmalloc(changed)
+
+
+def move_area(kernel, start):
+    """Move a vmalloc area with its content; return where it is then."""
+    before = kernel.target.vmalloc
+    old = next(area for area in before.for_each_vmalloc_area() if area.start == start)
+    new = allocate(kernel, old.size, old.caller)
+    kernel.target.write(new, kernel.target.read(start, old.size))
+    kernel.target.vmalloc = before
+    change_area(kernel, start, start=new)
+    return new
+
+
 def relocate(name, **changes):
     """Move an object's buffer to another vmalloc area, or change the description of its present one."""
 
     def change(kernel):
-        areas = tuple(kernel.target.vmalloc.for_each_vmalloc_area())
-        old = next(area for area in areas if area.start == kernel.buffers[name])
         if changes:
-            new = old._replace(**changes)
+            change_area(kernel, kernel.buffers[name], **changes)
         else:
-            kernel.target.vmalloc = MemoryVmalloc(areas)
-            start = allocate(kernel, old.size, old.caller)
-            kernel.target.write(start, kernel.target.read(old.start, old.size))
-            kernel.buffers[name] = start
-            kernel.put(kernel.objects[name], "struct kcov", area=start)
-            new = old._replace(start=start)
-        kernel.target.vmalloc = MemoryVmalloc([new if area is old else area for area in areas])
+            kernel.buffers[name] = move_area(kernel, kernel.buffers[name])
+            kernel.put(kernel.objects[name], "struct kcov", area=kernel.buffers[name])
 
     return change
 
 
 def new_area(name):
     """Move an area of a section, and update the task that uses it."""
-
-    def change(kernel):
-        areas = tuple(kernel.target.vmalloc.for_each_vmalloc_area())
-        old = next(area for area in areas if area.start == kernel.areas[name])
-        start = allocate(kernel, old.size, old.caller)
-        kernel.target.write(start, kernel.target.read(old.start, old.size))
-        kernel.areas[name] = start
-        kernel.target.vmalloc = MemoryVmalloc([old._replace(start=start) if area is old else area for area in areas])
-
-    return change
+    return lambda kernel: kernel.areas.update({name: move_area(kernel, kernel.areas[name])})
 
 
 def put_back(kind, name):
@@ -351,34 +372,22 @@ def serving(cpu, count):
     return change
 
 
-def exit_state(pid, value):
-    """Give tasks an exit_state."""
+def new_member(name, pid, value):
+    """Give tasks a further member."""
 
     def change(kernel):
         kind = kernel.target.types["struct task_struct"]
-        last = kind.members["last"]
-        kernel.target.types["struct task_struct"] = replace(
-            kind, members={**kind.members, "exit_state": Member(last.offset, 4, "int")}
-        )
-        kernel.target.put(kernel.tasks[pid], "struct task_struct", {"exit_state": value})
+        members = {name: Member(kind.members["last"].offset, 4, "int"), **kind.members}
+        kernel.target.types["struct task_struct"] = replace(kind, members=members)
+        kernel.target.put(kernel.tasks[pid], "struct task_struct", {name: value})
 
     return change
 
 
-def entry(key, **values):
-    return lambda kernel: kernel.target.put(
-        kernel.handles[key],
-        "struct kcov_remote",
-        {name.replace("__", "."): resolve(kernel, value) for name, value in values.items()},
-    )
-
-
-def percpu(cpu, **values):
-    return lambda kernel: kernel.target.put(
-        kernel.target.per_cpu_addresses["kcov_percpu_data"][cpu],
-        "struct kcov_percpu_data",
-        {name: resolve(kernel, value) for name, value in values.items()},
-    )
+def serving_softirqs(*counts):
+    """Let tasks count their softirqs, as PREEMPT_RT does."""
+    pids = (60, 3, 9, 52)
+    return [preempt_rt, *ENOUGH_FOR_RT, *(new_member("softirq_disable_cnt", *pair) for pair in zip(pids, counts, strict=True))]
 
 
 def resolve(kernel, value):
@@ -405,28 +414,9 @@ def a_cached(kind, index):
     return lambda kernel: kernel.cached[kind][index][0]
 
 
-def file(name, leads_to):
-    return lambda kernel: kernel.put(kernel.files[name], "struct file", private_data=kernel.objects[leads_to])
-
-
 def word(place, number, value):
     """Write a word of a buffer or an area."""
     return lambda kernel: kernel.write_word(resolve(kernel, place) + 8 * number, value)
-
-
-def cached(kind, index, **values):
-    return lambda kernel: kernel.put(
-        kernel.cached[kind][index][0],
-        "struct kcov_remote_area",
-        **{name: resolve(kernel, value) for name, value in values.items()},
-    )
-
-
-def map_of(name, member="map", **values):
-    """Change a map of the January 2025 series."""
-    return lambda kernel: kernel.put(
-        kernel.maps[name, member], "struct kcov_map", **{key: resolve(kernel, value) for key, value in values.items()}
-    )
 
 
 def move_map(name, member):
@@ -461,10 +451,7 @@ def chain(name, place, to, member="map"):
 
 def runs(pid, cpu):
     """Let a task run on a CPU."""
-    return together(
-        lambda kernel: kernel.put(kernel.run_queues[cpu], "struct rq", curr=kernel.tasks[pid]),
-        task(pid, on_cpu=1),
-    )
+    return together(run_queue(cpu, curr=a_task(pid)), task(pid, on_cpu=1))
 
 
 def dataflow(pid, owner):
@@ -479,9 +466,19 @@ def dataflow(pid, owner):
     return change
 
 
-def device_object(name, **values):
-    """Change an object of kcov_dataflow."""
-    return lambda kernel: kernel.put(kernel.device.objects[name], "struct kcov_dataflow", **values)
+def section(pid, area, depth=1):
+    """Let a task be in a section of kcov_dataflow."""
+    return of_device(lambda kernel, device: device.session(pid, "remote", area(device), 1 << 20, depth))
+
+
+def set_free(*areas):
+    """Add areas to the list of free ones of kcov_dataflow."""
+    return of_device(lambda kernel, device: device.set_free([*device.free, *(area(device) for area in areas)]))
+
+
+def a_section(*size, **caller):
+    """Allocate memory for a section of kcov_dataflow."""
+    return lambda device: device.allocate_section(*size, **caller)
 
 
 def publish(name, handle):
@@ -564,25 +561,11 @@ def preempt_rt(kernel):
     types["spinlock_t"] = Structure(24, {"lock": Member(0, 16, "struct rt_mutex_base")})
 
 
-def softirq_count(pid, value):
-    """Let a task count its softirqs, as PREEMPT_RT does."""
-
-    def change(kernel):
-        kind = kernel.target.types["struct task_struct"]
-        if "softirq_disable_cnt" not in kind.members:
-            last = kind.members["last"]
-            kernel.target.types["struct task_struct"] = replace(
-                kind, members={**kind.members, "softirq_disable_cnt": Member(last.offset, 4, "int")}
-            )
-        kernel.target.put(kernel.tasks[pid], "struct task_struct", {"softirq_disable_cnt": value})
-
-    return change
-
-
 def without(capability):
     return lambda kernel: setattr(kernel.target, capability, None)
 
 
+ANOTHER_SECTION = [section(45, a_section()), device_object("remote", refcount=3)]
 # Of areas for softirqs, where they can be preempted.
 ENOUGH_FOR_RT = [add_area("irq", 1024, "kcov_init") for _ in range(7)]
 # The lock has an owner with lock debugging.
@@ -661,12 +644,8 @@ CASES = {
     "K10": case(E9A, [kcov("stopped", area=a_buffer("local"))], [relocate("stopped")]),
     "K10 free": case(E9A, [kcov("stopped", area=a_cached("task", 0))], [add_area("task", 1024)]),
     "K10 of a CPU": case(E6, [kcov("stopped", area=an_area("irq 0"))], [relocate("stopped")]),
-    "K11": case(E9A, [file("opened", "local")], [descriptor("fuzz", 6, "local")]),
-    "K11 no object": case(
-        E9A,
-        [lambda kernel: kernel.put(kernel.files["opened"], "struct file", private_data=0x1234)],
-        [lambda kernel: kernel.put(kernel.files["opened"], "struct file", private_data=NOWHERE)],
-    ),
+    "K11": case(E9A, [open_file("opened", private_data=an_object("local"))], [descriptor("fuzz", 6, "local")]),
+    "K11 no object": case(E9A, [open_file("opened", private_data=0x1234)], [open_file("opened", private_data=NOWHERE)]),
     "T1": case(E9A, [task(40, **STOPPED)], [disable("local", 40)]),
     "T1 in between": case(E9A, [task(40, **STOPPED)], [task(40, **STOPPED), kcov("local", lock=1)], held=True),
     "T1 local": case(E9A, [kcov("local", t=a_task(44))], [move("local", 40, 44)]),
@@ -709,15 +688,7 @@ CASES = {
         E9B,
     ),
     "T7": case(E9A, [task(43, kcov_softirq=1)], [task(3, kcov_softirq=1, **EXITING)]),
-    "T7 preempted": case(
-        E9A,
-        [lambda kernel: kernel.put(kernel.run_queues[1], "struct rq", curr=kernel.tasks[44])],
-        [
-            preempt_rt,
-            lambda kernel: kernel.put(kernel.run_queues[1], "struct rq", curr=kernel.tasks[44]),
-            *ENOUGH_FOR_RT,
-        ],
-    ),
+    "T7 preempted": case(E9A, [run_queue(1, curr=a_task(44))], [preempt_rt, run_queue(1, curr=a_task(44)), *ENOUGH_FOR_RT]),
     "T7 flag": case(E9A, [task(60, kcov_softirq=7)], [end_softirq]),
     "T7 of another CPU": case(
         E6,
@@ -727,9 +698,7 @@ CASES = {
     "T7 free": case(E9A, [task(60, kcov_area=a_cached("irq", 0))], [take("irq", 0, 60, "irq 1")]),
     "T7 no softirq": case(E9A, [serving(1, 0x200)], [serving(1, 0x301)]),
     "T7 no softirq on PREEMPT_RT": case(
-        E9A,
-        [preempt_rt, *ENOUGH_FOR_RT, *map(softirq_count, (60, 3, 9, 52), (0x200, *[0x100] * 3))],
-        [preempt_rt, *ENOUGH_FOR_RT, *map(softirq_count, (60, 3, 9, 52), (0x300, *[0x100] * 3))],
+        E9A, serving_softirqs(0x200, 0x100, 0x100, 0x100), serving_softirqs(0x300, 0x100, 0x100, 0x100)
     ),
     "T7 made for something else": case(
         E9A, [task(60, kcov_area=an_area("kworker"))], [take("irq", 1, 60, "irq 1"), serving(1, 0x101)]
@@ -757,62 +726,38 @@ CASES = {
     "T11": case(E9A, [task(46, kcov=an_object("stopped"))], [task(3, **EXITING)]),
     "T11 dead": case(
         E9A,
-        [task(8, flags=PF_EXITING), exit_state(8, 32)],
-        [task(8, flags=PF_EXITING), exit_state(8, 0)],
+        [task(8, flags=PF_EXITING), new_member("exit_state", 8, 32)],
+        [task(8, flags=PF_EXITING), new_member("exit_state", 8, 0)],
     ),
     "T12": case(E9A, [task(40, flags=PF_KTHREAD)], [task(40, flags=PF_USER_WORKER)]),
     "T12 open": case(
-        E9A,
-        [stack(7, "schedule", "worker_thread", "kthread")],
-        [stack(7, "schedule", "process_one_work", "worker_thread")],
+        E9A, [stack(7, "schedule", "worker_thread", "kthread")], [stack(7, "schedule", "process_one_work", "worker_thread")]
     ),
     "T14": case(D2, [dataflow(40, 44)], [dataflow(40, 40)]),
     "D1 shared": case(
-        D2,
-        [of_device(lambda kernel, device: device.session(1, "remote", device.areas["remote"], 1 << 20, 1))],
-        [of_device(lambda kernel, device: device.session(1, "remote", device.areas["section"], 1 << 20, 3))],
+        D2, [section(1, lambda device: device.areas["remote"])], [section(1, lambda device: device.areas["section"], 3)]
     ),
     "D1 size": case(D2, [task(1, kcov_df_size=512)], [task(1, kcov_df_remote_depth=2)]),
     "D1 twice": case(
-        D2,
-        [
-            of_device(lambda kernel, device: device.session(45, "remote", device.areas["section"], 1 << 20, 1)),
-            device_object("remote", refcount=3),
-        ],
-        [
-            of_device(lambda kernel, device: device.session(45, "remote", device.allocate_section(), 1 << 20, 1)),
-            device_object("remote", refcount=3),
-        ],
+        D2, [section(45, lambda device: device.areas["section"]), device_object("remote", refcount=3)], ANOTHER_SECTION
     ),
-    "D2 leak": case(
-        D2,
-        [device_object("remote", refcount=3)],
-        [
-            of_device(lambda kernel, device: device.session(45, "remote", device.allocate_section(), 1 << 20, 1)),
-            device_object("remote", refcount=3),
-        ],
-    ),
+    "D2 leak": case(D2, [device_object("remote", refcount=3)], ANOTHER_SECTION),
     "D2 early": case(
         D2,
         [device_object("remote", refcount=1)],
         [
             task(1, kcov_df=0, kcov_df_area=0, kcov_df_remote_depth=0),
             device_object("remote", refcount=1),
-            of_device(lambda kernel, device: device.set_free([*device.free, device.areas["section"]])),
+            set_free(lambda device: device.areas["section"]),
         ],
     ),
     "D3 unlisted": case(
-        D2,
-        [device_object("idle", remote_handle=0x99)],
-        [device_object("idle", remote_handle=0x99), publish("idle", 0x99)],
+        D2, [device_object("idle", remote_handle=0x99)], [device_object("idle", remote_handle=0x99), publish("idle", 0x99)]
     ),
     "D3 other": case(
         D2,
         [device_object("remote", remote_handle=0x98)],
-        [
-            device_object("remote", remote_handle=0x98),
-            of_device(lambda kernel, device: kernel.put(device.entry, "struct kcov_df_remote", handle=0x98)),
-        ],
+        [device_object("remote", remote_handle=0x98), device_handle(handle=0x98)],
     ),
     "D3 stale": case(D2, [publish("idle", 0x99)], [publish("idle", 0x99), device_object("idle", remote_handle=0x99)]),
     "D4": case(
@@ -820,59 +765,33 @@ CASES = {
         [device_object("local", remote_handle=0x99), publish("local", 0x99)],
         [device_object("idle", remote_handle=0x99), publish("idle", 0x99)],
     ),
-    "D5": case(
-        D2,
-        [of_device(lambda kernel, device: kernel.write_word(device.pool_count, 3))],
-        [
-            of_device(lambda kernel, device: device.set_free([*device.free, device.allocate_section()])),
-        ],
-    ),
+    "D5": case(D2, [of_device(lambda kernel, device: kernel.write_word(device.pool_count, 3))], [set_free(a_section())]),
     "D6": case(
         D2,
-        [of_device(lambda kernel, device: kernel.put(device.objects["idle"], "struct kcov_dataflow", t=kernel.tasks[45]))],
+        [device_object("idle", t=a_task(45))],
         [
-            of_device(lambda kernel, device: kernel.put(device.objects["idle"], "struct kcov_dataflow", t=kernel.tasks[45])),
+            device_object("idle", t=a_task(45)),
             of_device(lambda kernel, device: device.session(45, "idle", device.areas["idle"], WORDS, 0)),
             device_object("idle", refcount=2),
         ],
     ),
     "D7 area": case(
         D2,
-        [of_device(lambda kernel, device: device.allocate_section())],
+        [of_device(lambda _, device: device.allocate_section())],
         [of_device(lambda kernel, device: device.allocate_section(caller="kcov_df_open"))],
     ),
     "D7 buffer": case(
-        D2,
-        [of_device(lambda kernel, device: device.allocate_section(4096, "kcov_df_ioctl"))],
-        [of_device(lambda kernel, device: kernel.put(device.objects["idle"], "struct kcov_dataflow", size=4))],
+        D2, [of_device(lambda kernel, device: device.allocate_section(4096, "kcov_df_ioctl"))], [device_object("idle", size=4)]
     ),
-    "D8 used": case(
-        D2,
-        [of_device(lambda kernel, device: device.session(45, "remote", device.free[0], 1 << 20, 1))],
-        [
-            of_device(lambda kernel, device: device.session(45, "remote", device.allocate_section(), 1 << 20, 1)),
-            device_object("remote", refcount=3),
-        ],
-    ),
-    "D8 small": case(
-        D2,
-        [of_device(lambda kernel, device: device.set_free([*device.free, device.allocate_section(8 << 19)]))],
-        [of_device(lambda kernel, device: device.set_free([*device.free, device.allocate_section(8 << 20)]))],
-    ),
+    "D8 used": case(D2, [section(45, lambda device: device.free[0])], ANOTHER_SECTION),
+    "D8 small": case(D2, [set_free(a_section(8 << 19))], [set_free(a_section(8 << 20))]),
     "D8 foreign": case(
         D2,
-        [of_device(lambda kernel, device: device.set_free([*device.free, device.areas["idle"]]))],
+        [set_free(lambda device: device.areas["idle"])],
         [of_device(lambda kernel, device: device.set_free(device.free[::-1]))],
     ),
     "T14 size": case(D2, [dataflow(40, 40), task(40, kcov_df_size=5)], [dataflow(40, 40), task(44, kcov_df_size=5)]),
-    "T14 area": case(
-        D2,
-        [dataflow(40, 40), task(40, kcov_df_area=NOWHERE)],
-        [
-            of_device(lambda kernel, device: device.session(45, "remote", device.allocate_section(), 1 << 20, 1)),
-            device_object("remote", refcount=3),
-        ],
-    ),
+    "T14 area": case(D2, [dataflow(40, 40), task(40, kcov_df_area=NOWHERE)], ANOTHER_SECTION),
     "S1": case(E6, [percpu(0, saved_mode=2)], [percpu(0, saved_mode=2)], P2),
     "S1 size": case(E6, [percpu(0, saved_size=5)], [end_softirq]),
     "S2": case(E6, [task(60, kcov_softirq=0)], [end_softirq]),
@@ -947,11 +866,7 @@ CASES = {
     "A4": case(E9A, [task(8, kcov_area=an_area("kworker"))], [take("task", 0, 8, "stale")]),
     "A4 buffer": case(E9A, [task(7, kcov_area=a_buffer("stopped"))], [take("task", 1, 7, "kworker")]),
     "A5": case(E9A, [relink("irq", a_cached("irq", 0))], [take("irq", 2, 3, "irq 0")]),
-    "A5 too many": case(
-        E9A,
-        [add_area("irq", 1024, "kcov_init")],
-        [preempt_rt, *ENOUGH_FOR_RT],
-    ),
+    "A5 too many": case(E9A, [add_area("irq", 1024, "kcov_init")], [preempt_rt, *ENOUGH_FOR_RT]),
     "A5 size": case(E9A, [cached("irq", 0, size=512)], [cached("task", 0, size=512)]),
     "A6": case(E9A, [add_area("task", 9 << 20)], [add_area("task", 7 << 20)]),
     "A7": case(E6, [lambda kernel: relink("task", kernel.areas["irq 0"])(kernel)], [add_area("task", 1024)]),
@@ -1089,9 +1004,7 @@ CASES = {
     "F1 task": case(X1, [task(41, kcov_ext_format=1)], [task(44, kcov_ext_format=1)]),
     "F1 never initialised": case(X1, [kcov("opened", kcov_ext_format=1)], [kcov("stopped", kcov_ext_format=1)]),
     "F2": case(
-        X1,
-        [percpu(0, saved_kcov_ext_format=1)],
-        [percpu(1, saved_kcov_ext_format=1), kcov("interrupted", kcov_ext_format=1)],
+        X1, [percpu(0, saved_kcov_ext_format=1)], [percpu(1, saved_kcov_ext_format=1), kcov("interrupted", kcov_ext_format=1)]
     ),
     "F3": case(X1, [task(40, kcov_ext_format=1)], [task(40, kcov_ext_format=1), kcov("local", kcov_ext_format=1)]),
     "F3 section": case(X1, [task(7, kcov_ext_format=1)], [task(8, kcov_ext_format=1)]),
@@ -1107,9 +1020,7 @@ CASES = {
         J, [vmalloc(4096, "kcov_map_init")], [kcov("stopped", map=0), vmalloc(4096, "kcov_map_init")], unsure=["M1"]
     ),
     "X2 page array": case(
-        E9A,
-        [vmalloc(16384, "kcov_remote_start", user=False)],
-        [vmalloc(16384, "kcov_remote_start", user=False, array=True)],
+        E9A, [vmalloc(16384, "kcov_remote_start", user=False)], [vmalloc(16384, "kcov_remote_start", user=False, array=True)]
     ),
     "X2 area": case(
         E9A,
@@ -1123,11 +1034,7 @@ CASES = {
         [descriptor("remote", 4, "tty"), kcov("idle remote", references=-1)],
     ),
     "X4": case(E2, [task(43, kcov=an_object("local"))], [move("local", 40, 44)]),
-    "X5": case(
-        E9A,
-        [mapping("parent", 0x40000, 0x42000, 0, "shared")],
-        [mapping("parent", 0x40000, 0x41000, 0, "shared")],
-    ),
+    "X5": case(E9A, [mapping("parent", 0x40000, 0x42000, 0, "shared")], [mapping("parent", 0x40000, 0x41000, 0, "shared")]),
     "X5 part": case(
         E9A, [mapping("parent", 0x40000, 0x41000, 2, "stopped")], [mapping("parent", 0x40000, 0x41000, 1, "stopped")]
     ),
@@ -1135,9 +1042,7 @@ CASES = {
         E9A, [mapping("parent", 0x40000, 0x42000, 2, "stopped")], [mapping("parent", 0x40000, 0x42000, 2, "stopped")], J
     ),
     "X5 not initialised": case(
-        E5,
-        [mapping("fuzz", 0xA0000, 0xA1000, 0, "opened")],
-        [mapping("fuzz", 0xA0000, 0xA2000, 0, "unmapped")],
+        E5, [mapping("fuzz", 0xA0000, 0xA1000, 0, "opened")], [mapping("fuzz", 0xA0000, 0xA2000, 0, "unmapped")]
     ),
 }
 
@@ -1253,10 +1158,7 @@ ODDITIES = {
     "up to v5.17 an object is initialised without a buffer": (E4, [kcov("opened", mode=1, size=64)]),
     "a size isn't a whole number of pages": (E9A, [kcov("stopped", size=1000)]),
     "up to v4.14 the mode stays after KCOV_DISABLE": (E1, [kcov("local", t=0, references=-1), task(40, **STOPPED)]),
-    "an object is closed while it is enabled": (
-        E9A,
-        [descriptor("fuzz", 7, "null"), kcov("compared", references=-1)],
-    ),
+    "an object is closed while it is enabled": (E9A, [descriptor("fuzz", 7, "null"), kcov("compared", references=-1)]),
     "a task has a local session and owns a remote one": (E8, [task(52, kcov_handle=0x55)]),
     "from v7.2 an owner is in a section for its own handle": (E9B, [fill(an_area("own"), 1)]),
     "a section outlives a disable": (E9A, [task(50, kcov=0, kcov_mode=0, kcov_handle=0), *REMOTE_DISABLED]),
@@ -1354,6 +1256,5 @@ def test_pages_of_other_sizes(size, end, pgoff, area, expected):
     kernel.target.symbols["empty_zero_page"] = Symbol("empty_zero_page", NOWHERE, size)
     mapping("parent", 0x40000, end, pgoff, "stopped")(kernel)
     start = kernel.cached["task"][0][0]
-    areas = [found._replace(size=area) if found.start == start else found for found in kernel.target.vmalloc._areas]
-    kernel.target.vmalloc = MemoryVmalloc(areas)
+    change_area(kernel, start, size=area)
     assert {finding.rule for finding in look(kernel, wanted=("X5", "B8")).findings} == set(expected)
