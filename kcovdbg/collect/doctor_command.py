@@ -23,7 +23,7 @@ from kcovdbg.console.renderable import Table
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.series.table import device_modes
-from kcovdbg.symbols.arch import can_find_branches
+from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.coverage_points import find_points, find_points_between
 from kcovdbg.symbols.table_cache import CACHE_HINT, find_usable_cache
 from kcovdbg.target.local_kernel import is_this_machine, read_config, running_build_id, running_release
@@ -120,7 +120,7 @@ def find_calls(image: str | os.PathLike[str]) -> tuple[int, int] | None:
     try:
         with ElfFile(image) as elf:
             texts = [text for text in elf.text_sections() if elf.read_section(text, 1)]
-            if not can_find_branches(elf.header.machine) or not texts or not elf.symbols:
+            if elf.header.machine not in ARCHITECTURES or not texts or not elf.symbols:
                 return None
             largest = max(texts, key=lambda text: text.size)
             size = min(largest.size, _SAMPLE)

@@ -14,7 +14,7 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.records.coverage import FunctionPoints, PointRows
-from kcovdbg.symbols.arch import can_find_branches
+from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.coverage_points import PointKind, find_loaded_points, find_points_between
 from kcovdbg.symbols.location_table import LocationTable
 
@@ -121,7 +121,7 @@ def find_module_points(context: Context, function: str) -> ModulePoints | None:
             f"{function}() is in module {module}, which calls callbacks of the kernel: no kernel image", hint="-s VMLINUX"
         )
     with open_image(image, context.kernel.code) as elf:
-        if not can_find_branches(elf.header.machine):
+        if elf.header.machine not in ARCHITECTURES:
             raise CapabilityError(f"coverage points are not recognized on {elf.header.machine_name}")
         try:
             text = target.read(symbol.address, symbol.size)

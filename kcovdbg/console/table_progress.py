@@ -11,7 +11,7 @@ from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
-from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, TableBuild, find_usable_cache
+from kcovdbg.symbols.table_cache import Progress, TableBuild, find_usable_cache
 
 _STEP: Final = 0.05
 _BAR: Final = 24
@@ -107,14 +107,11 @@ def build_table(terminal: Terminal, image: str, build_id: str, patience: float, 
     :raises CapabilityError: when there is no cache, or the table is not there in time.
     :raises KcovdbgError: when it cannot be built.
     """
-    cache = find_usable_cache()
-    if cache.folder is None:
-        raise CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT)
-    build = TableBuild(image, build_id, cache.folder, code=code, nice=False)
+    build = TableBuild(image, build_id, find_usable_cache().require(), code=code, nice=False)
     try:
         table = _wait(terminal, build.find, build.progress, patience)
     except KeyboardInterrupt:
-        build.stop()
+        build.process.terminate()
         raise
     if table is None:
         raise CapabilityError("the table is still being built in the background", hint="give the same command again")

@@ -166,9 +166,4 @@ ARCHITECTURES: Final = {
     # R_RISCV_JAL, R_RISCV_CALL and R_RISCV_CALL_PLT.
     EM_RISCV: Architecture(2, tuple(_riscv()), {17: 4, 18: 8, 19: 8}),
 }
-"""By the machine of an ELF file."""
-
-
-def can_find_branches(machine: int) -> bool:
-    """Return whether branches can be found in code of a machine."""
-    return machine in ARCHITECTURES
+"""By the machine of an ELF file; branches are not found in the code of others."""

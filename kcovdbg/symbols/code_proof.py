@@ -19,15 +19,15 @@ from typing import Final
 
 from kcovdbg.abi.address import PAGE_SIZE, address_of, page_align_down
 from kcovdbg.abi.record import Codec
-from kcovdbg.elf.file import ElfFile, open_image
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol
-from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.model.state import Verdict
-from kcovdbg.symbols.arch import THUNKS, BranchKind, can_find_branches
-from kcovdbg.symbols.compiled_reader import find_branches
+from kcovdbg.symbols.arch import THUNKS, BranchKind
+from kcovdbg.symbols.compiled_reader import find_branches, open_code
 from kcovdbg.symbols.coverage_points import PointKind, find_callbacks, recorded_kinds
-from kcovdbg.symbols.symbolizer import Modules
+from kcovdbg.target.protocol import SourceLines
 
 # Modules of x86-64, arm64 and riscv64 are within 2 GiB of the kernel's text.
 _REACH: Final = 1 << 31
@@ -226,7 +226,7 @@ class CodeProof:
         image: str | os.PathLike[str] | None,
         build_id: str | None,
         kaslr_offset: int,
-        modules: Modules | None,
+        modules: SourceLines | None,
         *,
         code: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -238,22 +238,11 @@ class CodeProof:
 
     @cached_property
     def _opened(self) -> _Image | str:
-        if self._path is None:
-            return "no kernel image is given"
         try:
-            elf = open_image(self._path, self._code)
-            if self._build_id is not None and elf.build_id != self._build_id:
-                return "the kernel image is of another build"
-            if elf.is_relocatable or not can_find_branches(elf.header.machine):
-                return "calls of this machine are not recognized"
-            if not elf.text_sections():
-                return "the kernel image has no code"
-            image = _Image(elf)
-            if not image.callbacks:
-                return "the kernel image has no symbols of callbacks"
-        except TargetError as error:
+            image = _Image(open_code(self._path, self._code, self._build_id))
+            return image if image.callbacks else "the kernel image has no symbols of callbacks"
+        except (CapabilityError, TargetError) as error:
             return str(error)
-        return image
 
     def problem(self) -> str | None:
         """Return why nothing can be judged, None when it can."""

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.compile_units import CompileUnit
-from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import CapabilityError
+from kcovdbg.elf.file import ElfFile, open_image
+from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.arch import ARCHITECTURES, BranchKind
 from kcovdbg.symbols.table_rows import LocationArrays, Locations, check_status
 
@@ -38,6 +38,31 @@ class BranchColumns(NamedTuple):
     back: array[int]
     """The address after each."""
     target: array[int]
+
+
+def open_code(image: str | os.PathLike[str] | None, code: str | os.PathLike[str] | None, build_id: str | None) -> ElfFile:
+    """Open a kernel's image to search its code.
+
+    :param image: its path; None when there is none.
+    :param code: path of the stripped image, when the first one is its file of debug info.
+    :param build_id: the build ID that it must have, hexadecimal; None for any.
+    :raises CapabilityError: when it has no code that can be searched.
+    """
+    if image is None:
+        raise CapabilityError("no kernel image is given", hint="-s VMLINUX")
+    try:
+        elf = open_image(image, code)
+        if build_id is not None and elf.build_id != build_id:
+            raise CapabilityError("the kernel image is of another build", hint="give the vmlinux of the same build")
+        if not elf.text_sections():
+            raise CapabilityError("the kernel image has no code", hint="name the vmlinux that it was split from: -s VMLINUX")
+        if not elf.symbols:
+            raise CapabilityError("the kernel image has no symbols", hint="name the vmlinux with debug info: -s VMLINUX")
+        if elf.is_relocatable or elf.header.machine not in ARCHITECTURES:
+            raise CapabilityError(f"calls are not recognized on {elf.header.machine_name}")
+    except TargetError as error:
+        raise CapabilityError(str(error)) from None
+    return elf
 
 
 def core_count() -> int:

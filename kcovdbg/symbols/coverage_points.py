@@ -25,7 +25,7 @@ from kcovdbg.abi.record import Codec
 from kcovdbg.elf.file import ElfFile, read_relocations
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.model.location import LoadedModule
-from kcovdbg.symbols.arch import ARCHITECTURES, THUNKS, BranchKind, can_find_branches
+from kcovdbg.symbols.arch import ARCHITECTURES, THUNKS, BranchKind
 from kcovdbg.symbols.compiled_reader import BranchColumns, find_branches
 
 _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
@@ -103,14 +103,13 @@ class Functions:
         columns = symbols.function_columns()
         names, addresses, sizes = columns.names[::-1], columns.addresses[::-1], columns.sizes[::-1]
         self._sizes = dict(zip(addresses, sizes, strict=True))
+        self._names = dict(zip(addresses, names, strict=True))
         # A list, because an array makes a new number for each comparison.
         self._starts = sorted(self._sizes)
         # The cold part of a function is entered by jumps from it, with its return address.
         by_name = dict(zip(names, addresses, strict=True))
-        cold = {start for start, name in zip(addresses, names, strict=True) if b".cold" in name}
-        named = {start: name for start, name in zip(addresses, names, strict=True) if start in cold}
         self._whole = {
-            start: by_name.get(name.partition(b".cold")[0], start) for start, name in named.items() if b".cold" in name
+            start: by_name.get(name.partition(b".cold")[0], start) for start, name in self._names.items() if b".cold" in name
         }
 
     @property
@@ -118,11 +117,20 @@ class Functions:
         """The addresses that a function starts at."""
         return self._sizes.keys()
 
-    def start_of(self, address: int) -> int | None:
-        """Return the start of the function that an address is in, None when it is in none."""
+    def _part_of(self, address: int) -> int | None:
         index = bisect_right(self._starts, address)
         start = self._starts[index - 1] if index else address
-        return self._whole.get(start, start) if address - start < self._sizes.get(start, 0) else None
+        return start if address - start < self._sizes.get(start, 0) else None
+
+    def start_of(self, address: int) -> int | None:
+        """Return the start of the function that an address is in, None when it is in none."""
+        start = self._part_of(address)
+        return None if start is None else self._whole.get(start, start)
+
+    def name_at(self, address: int) -> str | None:
+        """Return the name of the symbol that an address is in, None when it is in none."""
+        start = self._part_of(address)
+        return None if start is None else self._names[start].decode("utf-8", "backslashreplace")
 
     def sources(self, addresses: Iterable[int]) -> set[int]:
         """Return the starts of the functions that addresses are in."""
@@ -241,7 +249,7 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     :raises ElfError: when the file is damaged.
     """
     machine = elf.header.machine
-    if not can_find_branches(machine) or elf.is_relocatable:
+    if machine not in ARCHITECTURES or elf.is_relocatable:
         return _no_points()
     symbols = elf.symbols if symbols is None else symbols
     named = list(symbols.find_containing(_PREFIX, *THUNKS))
@@ -293,7 +301,7 @@ def find_points_between(elf: ElfFile, start: int, end: int) -> Points:
     :param end: the address after the last one.
     :raises ElfError: when the file is damaged.
     """
-    if not can_find_branches(elf.header.machine) or elf.is_relocatable:
+    if elf.header.machine not in ARCHITECTURES or elf.is_relocatable:
         return _no_points()
     callbacks = find_callbacks(elf.symbols.find_containing(_PREFIX))
     return _points_of([(start, elf.read(start, end - start))], elf.header.machine, callbacks)
@@ -306,7 +314,7 @@ def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
     :raises ElfError: when the file is damaged.
     """
     machine = elf.header.machine
-    if not can_find_branches(machine):
+    if machine not in ARCHITECTURES:
         return {}
     sizes = ARCHITECTURES[machine].relocations
     kinds = {number: kind for number, symbol in enumerate(elf.symbols) if (kind := kind_of_callback(symbol.name)) is not None}

@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import compress, count
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -29,7 +29,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
-from kcovdbg.symbols.table_rows import ARRAYS, BUCKET_SHIFT, LocationArrays, Locations, check_table, combine_flags, make_columns
+from kcovdbg.symbols.table_rows import ARRAYS, BUCKET_SHIFT, LocationArrays, check_table, combine_flags, make_columns
 
 FORMAT: Final = 6
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
@@ -372,58 +372,37 @@ class _StringNumbers(dict[str | None, int]):
         return number
 
 
-class TableWriter:
-    """The contents of a new table.
+class NewTable(NamedTuple):
+    """The contents of a table that is to be written."""
 
-    :param build_id: hexadecimal.
-    :param ranges: the image's text.
-    """
+    build_id: str
+    """Hexadecimal."""
+    ranges: Sequence[TextRange]
+    """The image's text."""
+    pcs: Sequence[int]
+    """Ascending."""
+    kinds: Sequence[int]
+    chains: Sequence[int]
+    """The location of each PC, by its number in ``locations``."""
+    locations: LocationArrays
+    functions: Iterable[FunctionSymbol]
+    """One at an address."""
 
-    def __init__(self, build_id: str, ranges: Sequence[TextRange]) -> None:
-        self._build_id = bytes.fromhex(build_id)
-        self._ranges = ranges
-        self._base = min((text.start for text in ranges), default=0)
-        self._rows: dict[int, tuple[int, tuple[Frame, ...]]] = {}
-        self._columns: tuple[Sequence[int], Sequence[int], Sequence[int], LocationArrays] | None = None
-        self._functions: dict[int, FunctionSymbol] = {}
-
-    def add_frames(self, pc: int, kind: PointKind, frames: Iterable[Frame]) -> None:
-        """Add a PC with its location."""
-        self._rows[pc] = int(kind), tuple(frames)
-
-    def set_rows(self, pcs: Sequence[int], kinds: Sequence[int], chains: Sequence[int], locations: LocationArrays) -> None:
-        """Set all PCs of an image at once, in place of those that were added.
-
-        :param pcs: ascending.
-        :param chains: the location of each, by its number in ``locations``.
-        """
-        self._columns = pcs, kinds, chains, locations
-
-    def add_function(self, symbol: FunctionSymbol) -> None:
-        """Add a function symbol; of several at one address the first one counts."""
-        self._functions.setdefault(symbol.address, symbol)
-
-    def _sorted_columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[int], LocationArrays]:
-        if self._columns is not None:
-            return self._columns
-        pcs = sorted(self._rows)
-        rows = [self._rows[pc] for pc in pcs]
-        locations = Locations()
-        chains = locations.add_frames(frames for _, frames in rows)
-        return pcs, [kind for kind, _ in rows], chains, locations.arrays()
+    @property
+    def _base(self) -> int:
+        return min((text.start for text in self.ranges), default=0)
 
     def _arrays(self) -> Mapping[str, array[int]]:
-        base = self._base
-        pcs, kinds, chains, locations = self._sorted_columns()
-        rows = make_columns(pcs, kinds, chains, base, locations.chain_ends)
+        base, locations = self._base, self.locations
+        rows = make_columns(self.pcs, self.kinds, self.chains, base, locations.chain_ends)
         strings = locations.strings()
         string = _StringNumbers(strings).__getitem__
 
         ranges = array("I")
-        for text in self._ranges:
+        for text in self.ranges:
             ranges.extend((text.start - base, text.end - base, string(text.name)))
-        starts = sorted(start for start in self._functions if 0 <= start - base < 1 << 32)
-        names, _, sizes, aliases, units = zip(*map(self._functions.__getitem__, starts), strict=True) if starts else [()] * 5
+        functions = sorted((one for one in self.functions if 0 <= one.address - base < 1 << 32), key=attrgetter("address"))
+        names, starts, sizes, aliases, units = zip(*functions, strict=True) if functions else [()] * 5
         return {
             "offset": rows.offset,
             "chain": rows.chain,
@@ -459,17 +438,8 @@ class TableWriter:
         checksum = 0
         for part in payload:
             checksum = zlib.crc32(part, checksum)
-        yield _HEADER.pack(
-            _MAGIC,
-            FORMAT,
-            _ORDER_MARK,
-            at,
-            self._base,
-            self._build_id[:32],
-            min(len(self._build_id), 32),
-            len(ARRAYS),
-            checksum,
-        )
+        build_id = bytes.fromhex(self.build_id)[:32]
+        yield _HEADER.pack(_MAGIC, FORMAT, _ORDER_MARK, at, self._base, build_id, len(build_id), len(ARRAYS), checksum)
         yield from payload
 
     def to_bytes(self) -> bytes:

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.handle import START
-from kcovdbg.elf.file import ElfFile, open_image
-from kcovdbg.errors import CapabilityError, ReadError, TargetError
-from kcovdbg.symbols.arch import BranchKind, can_find_branches
-from kcovdbg.symbols.compiled_reader import find_branches
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import ReadError
+from kcovdbg.symbols.arch import BranchKind
+from kcovdbg.symbols.compiled_reader import find_branches, open_code
 
 _KINDS: Final = BranchKind.CALL | BranchKind.JUMP
 _SUFFIX: Final = re.compile(r"\..*")
@@ -61,25 +61,7 @@ class RemoteCalls:
 
     @cached_property
     def _elf(self) -> ElfFile:
-        """The image.
-
-        :raises CapabilityError: when it has no code that can be searched.
-        """
-        if self._path is None:
-            raise CapabilityError("no kernel image is given", hint="-s VMLINUX")
-        try:
-            elf = open_image(self._path, self._code)
-            if self._build_id is not None and elf.build_id != self._build_id:
-                raise CapabilityError(f"{self._path} is the image of another build")
-            if not elf.text_sections():
-                raise CapabilityError(f"{self._path} has no code", hint="name the vmlinux that it was split from: -s VMLINUX")
-            if not elf.symbols:
-                raise CapabilityError(f"{self._path} has no symbols", hint="name the vmlinux with debug info: -s VMLINUX")
-            if elf.is_relocatable or not can_find_branches(elf.header.machine):
-                raise CapabilityError(f"calls are not recognized on {elf.header.machine_name}")
-        except TargetError as error:
-            raise CapabilityError(str(error)) from None
-        return elf
+        return open_code(self._path, self._code, self._build_id)
 
     @cached_property
     def _targets(self) -> Mapping[int, str]:

@@ -7,30 +7,20 @@ import gc
 import os
 import platform
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
-from operator import attrgetter
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.symbol_table import ElfSymbol, demangle, is_mangled
+from kcovdbg.elf.symbol_table import demangle, is_mangled
 from kcovdbg.errors import CapabilityError, MissingSymbolError, TargetError
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.coverage_points import Functions, PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
-from kcovdbg.symbols.table_cache import (
-    CACHE_HINT,
-    Progress,
-    TableBuild,
-    UsableCache,
-    find_usable_cache,
-    open_table,
-    open_table_file,
-)
+from kcovdbg.symbols.table_cache import Progress, TableBuild, UsableCache, find_usable_cache, open_table, open_table_file
 from kcovdbg.target.protocol import SourceLines, Symbol, Target
 
 
@@ -68,19 +58,6 @@ Fallback = Callable[[int], Sequence[Frame]]
 The name of the outermost function may be mangled.
 """
 
-Functions = Callable[[int], str | None]
-"""Returns the name of the function that an address in the image is in, None when it is in none. Raises nothing."""
-
-
-class Modules(Protocol):
-    """Loaded modules."""
-
-    def name_at(self, address: int) -> str | None:
-        """Return the name of the loaded module that an address of the running kernel is in, None when it is in none."""
-
-    def may_hold(self, address: int) -> bool:
-        """Return whether a module could be at an address."""
-
 
 def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
     return ()
@@ -108,7 +85,7 @@ class Symbolizer:
     :param text: the code of the image; with a table, taken from that.
     :param word_size: bytes of the kernel's ``unsigned long``.
     :param find_table: called from time to time while there is no table, until it returns one.
-    :param functions: for PCs of the image without a source line, while there is no table.
+    :param image: path of the image, whose symbols name PCs without a source line while there is no table.
     :param note: where the table is built, if that is not the cache.
     :param table_problem: why there will be no table unless another process builds it.
     :param find_progress: returns how far the build of the table is.
@@ -120,11 +97,11 @@ class Symbolizer:
         *,
         table: LocationTable | None = None,
         fallback: Fallback = _no_frames,
-        modules: Modules | None = None,
+        modules: SourceLines | None = None,
         text: Sequence[TextRange] = (),
         word_size: int = 8,
         find_table: Callable[[], LocationTable | None] | None = None,
-        functions: Functions | None = None,
+        image: str | os.PathLike[str] | None = None,
         note: str | None = None,
         table_problem: CapabilityError | None = None,
         find_progress: Callable[[], Progress | None] = lambda: None,
@@ -141,7 +118,7 @@ class Symbolizer:
         self._init_span = (0, 0)
         self._find_table = find_table
         self._find_progress = find_progress
-        self._functions = functions
+        self._image = image
         self._next_look = 0.0
         self._known: dict[int, Location] = {}
         self._table: LocationTable | None = None
@@ -278,9 +255,18 @@ class Symbolizer:
 
     def _function_at(self, address: int) -> str | None:
         if self._table is None:
-            return None if self._functions is None else self._functions(address)
+            return None if self._functions is None else self._functions.name_at(address)
         function = self._table.function_at(address)
         return None if function is None else function.name
+
+    @cached_property
+    def _functions(self) -> Functions | None:
+        # An image that cannot be read has none.
+        with suppress(TargetError):
+            if self._image is not None:
+                with ElfFile(self._image) as elf:
+                    return Functions(elf.symbols)
+        return None
 
     def _locate_outside(self, address: int) -> Location:
         if self._modules is not None:
@@ -302,34 +288,6 @@ def text_ranges(elf: ElfFile) -> tuple[TextRange, ...]:
     return tuple(TextRange(text.address, text.address + text.size, text.name) for text in elf.text_sections())
 
 
-class ImageFunctions:
-    """Functions of an image by its symbol table, which is read on first use.
-
-    :param image: its path; an image that cannot be read has no functions.
-    """
-
-    def __init__(self, image: str | os.PathLike[str]) -> None:
-        self._image = image
-
-    def function_at(self, address: int) -> str | None:
-        """Return the name of the function that an address in the image is in, None when it is in none."""
-        index = bisect_right(self._symbols, address, key=attrgetter("address")) - 1
-        if index < 0:
-            return None
-        symbol = self._symbols[index]
-        return symbol.name if address < symbol.address + symbol.size else None
-
-    @cached_property
-    def _symbols(self) -> list[ElfSymbol]:
-        try:
-            with ElfFile(self._image) as elf:
-                # Of several at an address the first, as in the location table.
-                named = {symbol.address: symbol for symbol in reversed(list(elf.symbols.functions()))}
-        except TargetError:
-            return []
-        return [named[start] for start in sorted(named)]
-
-
 def open_symbolizer(
     kaslr_offset: int,
     *,
@@ -337,10 +295,9 @@ def open_symbolizer(
     image: str | os.PathLike[str] | None,
     code: str | os.PathLike[str] | None = None,
     fallback: Fallback = _no_frames,
-    modules: Modules | None = None,
+    modules: SourceLines | None = None,
     word_size: int = 8,
     folder: Path | None = None,
-    may_build: bool = True,
     table_file: str | os.PathLike[str] | None = None,
 ) -> Symbolizer:
     """Return a symbolizer with the table of the build, or one that uses the table as soon as it has been built.
@@ -351,7 +308,6 @@ def open_symbolizer(
     :param image: the kernel's image with debug info, if there is one.
     :param code: the image with the code, if that is another file.
     :param folder: the directory of tables; None for the user's cache.
-    :param may_build: whether to start building a missing table.
     :param table_file: a table that was built elsewhere, to be used in place of the user's own.
     :raises TargetError: when that cannot be read, or is of another build.
     """
@@ -366,22 +322,14 @@ def open_symbolizer(
     with suppress(TargetError), ElfFile(code or image) as elf:
         text = text_ranges(elf) if build_id in (None, elf.build_id) else ()
     if text:
-        make = partial(make, text=text, functions=ImageFunctions(image).function_at)
+        make = partial(make, text=text, image=image)
         with suppress(TargetError), ElfFile(image) as elf:
             has_lines = elf.has_lines
     if build_id is None or not has_lines:
         return make()
-    if not may_build:
-        problem = CapabilityError("it is not there yet", hint="kcovdbg's command line builds it: kcovdbg -s VMLINUX")
-        return make(find_table=partial(open_table, build_id, folder), table_problem=problem)
     cache = find_usable_cache() if folder is None else UsableCache(folder)
-    if cache.folder is None:
-        return make(
-            note=cache.note,
-            table_problem=CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT),
-        )
     try:
-        build = TableBuild(image, build_id, cache.folder, code=code)
+        build = TableBuild(image, build_id, cache.require(), code=code)
     except CapabilityError as error:
         return make(note=cache.note, table_problem=error)
     return make(note=cache.note, find_table=build.find, find_progress=build.progress)

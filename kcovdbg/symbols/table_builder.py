@@ -26,10 +26,10 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
-from kcovdbg.symbols.arch import can_find_branches
+from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
-from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
+from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, TextRange
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
 from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, lock_path, open_table, table_path, write_progress
 from kcovdbg.symbols.table_rows import INVERTED, LocationArrays, Locations, MergedPoints, gather, merge_kinds
@@ -242,9 +242,9 @@ def _source_name(unit: CompileUnit) -> str:
     return os.path.normpath(name)
 
 
-def _add_functions(
-    writer: TableWriter, symbols: SymbolTable, found: Sequence[CompileUnit], ranges: Sequence[TextRange]
-) -> None:
+def _list_functions(
+    symbols: SymbolTable, found: Sequence[CompileUnit], ranges: Sequence[TextRange]
+) -> Iterator[FunctionSymbol]:
     names = [_source_name(unit) for unit in found]
     units = sorted((start, end, number) for number, unit in enumerate(found) for start, end in unit.ranges)
     starts = [start for start, _, _ in units]
@@ -264,7 +264,7 @@ def _add_functions(
         index = bisect_right(starts, address) - 1
         unit = names[units[index][2]] if index >= 0 and address < units[index][1] else None
         alias = last.name if last.name != first.name else None
-        writer.add_function(FunctionSymbol(first.name, address, first.size, alias, unit))
+        yield FunctionSymbol(first.name, address, first.size, alias, unit)
 
 
 def make_table(
@@ -272,7 +272,7 @@ def make_table(
     *,
     code: ElfFile | None = None,
     report: Callable[[Progress], None] = lambda _: None,
-) -> TableWriter:
+) -> NewTable:
     """Return a table of all points of an image.
 
     :param elf: the image, or its file of debug info.
@@ -298,20 +298,24 @@ def make_table(
         raise CapabilityError(f"{code.name}: its code is spread over more than 4 GiB")
     symbols = elf.symbols if len(elf.symbols) else code.symbols
     reader = DwarfReader(elf)
-    writer = TableWriter(build_id, ranges)
     points = find_points(code, symbols)
     rows = _merge(points)
     if not rows.pcs:
-        known = "" if can_find_branches(code.header.machine) else f" for {code.header.machine_name}, whose calls are unknown"
-        raise CapabilityError(f"{code.name}: no coverage points{known}", hint="build the kernel with CONFIG_KCOV")
+        why = "" if code.header.machine in ARCHITECTURES else f" for {code.header.machine_name}, whose calls are unknown"
+        raise CapabilityError(f"{code.name}: no coverage points{why}", hint="build the kernel with CONFIG_KCOV")
     addresses = _list_addresses(rows, points.jumps)
     locator = _Locator(reader, symbols, addresses.pcs, report)
     # Meanwhile.
-    _add_functions(writer, symbols, tuple(reader.units()), ranges)
+    functions = list(_list_functions(symbols, tuple(reader.units()), ranges))
     chains = _locate_rows(rows, points.jumps, addresses, locator)
-    _check_known(elf, chains)
-    writer.set_rows(rows.pcs, rows.kinds, chains, locator.locations.arrays())
-    return writer
+    # An image with debug info of a known form has lines for nearly all; 0 is the location without frames.
+    known = len(chains) - chains.count(0)
+    if known < len(chains) // 2:
+        raise CapabilityError(
+            f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",
+            hint="it is damaged or in the 64-bit format, which is not read",
+        )
+    return NewTable(build_id, ranges, rows.pcs, rows.kinds, chains, locator.locations.arrays(), functions)
 
 
 @contextmanager
@@ -351,20 +355,6 @@ def _name(image: str | os.PathLike[str]) -> str:
         return str(path.readlink()) if path.is_relative_to("/proc/self/fd") else str(path)
     except OSError:
         return str(path)
-
-
-def _check_known(elf: ElfFile, chains: array[int]) -> None:
-    """Check that most points have lines: an image with debug info of a known form has them for nearly all.
-
-    :param chains: of the points; 0 is the one without frames.
-    :raises CapabilityError: when they have not.
-    """
-    known = len(chains) - chains.count(0)
-    if known < len(chains) // 2:
-        raise CapabilityError(
-            f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",
-            hint="it is damaged or in the 64-bit format, which is not read",
-        )
 
 
 def build_table(

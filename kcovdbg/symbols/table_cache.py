@@ -54,6 +54,15 @@ class UsableCache(NamedTuple):
         place = "names are found without a cache" if self.folder is None else f"using {self.folder}"
         return f"the cache cannot be used: {self.problem}; {place}; {CACHE_HINT}"
 
+    def require(self) -> Path:
+        """Return the folder.
+
+        :raises CapabilityError: when there is none.
+        """
+        if self.folder is None:
+            raise CapabilityError(f"the cache cannot be used: {self.problem}", hint=CACHE_HINT)
+        return self.folder
+
 
 def cache_folder() -> Path:
     """Return ``$XDG_CACHE_HOME/kcovdbg/symbols``, or what root uses instead; it may not exist."""
@@ -168,6 +177,8 @@ def choose_table_file(paths: Iterable[str], build_id: str | None) -> str | None:
 class TableBuild:
     """A table that another process builds.
 
+    The process outlives this one and has no terminal. It exits at once when the table exists or another process is building it.
+
     :param image: a kernel image with debug info, or its file of debug info.
     :param build_id: its build ID, hexadecimal.
     :param folder: the directory of the table.
@@ -185,19 +196,36 @@ class TableBuild:
         code: str | os.PathLike[str] | None = None,
         nice: bool = True,
     ) -> None:
-        self._image = image
+        self._files = [path for path in (image, code) if path is not None]
         self._build_id = build_id
         self._folder = folder
-        self._code = code
         self._nice = nice
         # Kept in memory, so that no disk space is needed.
         self._errors = os.fdopen(os.memfd_create("kcovdbg-table-errors"), "rb")
-        self._process = self._start()
+        self.process = self._start()
+        """The process that builds it."""
         self._restarts = 0
 
     def _start(self) -> subprocess.Popen[bytes]:
-        errors = self._errors.fileno()
-        return start_build(self._image, self._folder, code=self._code, errors=errors, nice=self._nice)
+        command = [*python_command("kcovdbg.symbols.table_builder"), "--folder", str(self._folder)]
+        if self._nice:
+            command.append("--nice")
+        try:
+            with ExitStack() as stack:
+                # Open in the child as well: a decompressed image is removed when this process exits.
+                files = [stack.enter_context(Path(path).open("rb")).fileno() for path in self._files]
+                image, *code = (f"/proc/self/fd/{file}" for file in files)
+                return subprocess.Popen(
+                    [*command, *(f"--code={path}" for path in code), "--", image],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._errors.fileno(),
+                    start_new_session=True,
+                    cwd="/",
+                    pass_fds=files,
+                )
+        except OSError:
+            raise CapabilityError("no process could be started", hint="install python3") from None
 
     def progress(self) -> Progress | None:
         """Return how far the build is, None before its first part."""
@@ -208,16 +236,12 @@ class TableBuild:
         found = Progress(*_PROGRESS.unpack(data)) if len(data) == _PROGRESS.size else None
         return found if found and 0 < found.done <= found.total else None
 
-    def stop(self) -> None:
-        """End the process that builds it."""
-        self._process.terminate()
-
     def find(self) -> LocationTable | None:
         """Return the table, None while it is being built.
 
         :raises CapabilityError: when building it failed.
         """
-        status = self._process.poll()
+        status = self.process.poll()
         # Asked before the table is looked for: a builder that ends in between has left it there.
         is_locked = self._is_locked()
         table = open_table(self._build_id, self._folder)
@@ -226,7 +250,7 @@ class TableBuild:
         if status == 0 and self._restarts < _MAX_RESTARTS:
             # Another process was building it, and was killed.
             self._restarts += 1
-            self._process = self._start()
+            self.process = self._start()
             return None
         lines = os.pread(self._errors.fileno(), 1 << 16, 0).decode("utf-8", "replace").splitlines()
         if status == -signal.SIGBUS:
@@ -261,46 +285,3 @@ def write_progress(lock: int, progress: Progress) -> None:
     # A hard link may have been put there to have another file overwritten.
     if os.fstat(lock).st_nlink == 1:
         os.pwrite(lock, _PROGRESS.pack(*progress), 0)
-
-
-def start_build(
-    image: str | os.PathLike[str],
-    folder: Path | None = None,
-    *,
-    code: str | os.PathLike[str] | None = None,
-    nice: bool = True,
-    errors: int = subprocess.DEVNULL,
-) -> subprocess.Popen[bytes]:
-    """Start building an image's table in a background process.
-
-    The process outlives this one and has no terminal. It exits at once when the table exists or another process is building it.
-
-    :param image: a kernel image with debug info, or its file of debug info.
-    :param code: the image, where the first one is its file of debug info.
-    :param nice: whether it runs at low priority.
-    :param errors: the descriptor that its errors go to.
-    :raises CapabilityError: when it cannot be started.
-    """
-    command = python_command("kcovdbg.symbols.table_builder")
-    if nice:
-        command.append("--nice")
-    if folder is not None:
-        command += ["--folder", str(folder)]
-    try:
-        with ExitStack() as stack:
-            # Open in the child as well: a decompressed image is removed when this process exits.
-            files = [stack.enter_context(Path(path).open("rb")) for path in (image, code) if path is not None]
-            paths = [f"/proc/self/fd/{file.fileno()}" for file in files]
-            if code is not None:
-                command += ["--code", paths[1]]
-            return subprocess.Popen(
-                [*command, "--", paths[0]],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,
-                cwd="/",
-                pass_fds=[file.fileno() for file in files],
-            )
-    except OSError:
-        raise CapabilityError("no process could be started", hint="install python3") from None

@@ -42,9 +42,9 @@ from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.coverage_points import PointKind, find_file_points, find_points
-from kcovdbg.symbols.location_table import LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.remote_calls import RemoteCalls
-from kcovdbg.symbols.symbolizer import open_symbolizer
+from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.symbols.table_cache import open_table, table_path
 from kcovdbg.target import dump_file as dumpfile
@@ -54,6 +54,7 @@ from tests.fuzz.damage_kinds import EXTREME, HOSTILE
 from tests.fuzz.run import RAW
 from tests.support.compiled_image import VARIANTS, compile_image
 from tests.support.state import make_layout, make_target
+from tests.support.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -532,7 +533,7 @@ def _read_image(path: str, _same: str) -> int:
             print(elf.symbols.find_at(_KERNEL), elf.symbols.find_before(_KERNEL))
             proof = CodeProof(path, elf.build_id, 0, None)
             print(proof.judge(pcs, PC, elf.read), RemoteCalls(path, elf.build_id, 0).of_image)
-            symbolizer = open_symbolizer(0, build_id=elf.build_id, image=path, may_build=False)
+            symbolizer = Symbolizer(text=text_ranges(elf), image=path)
             print(escape(repr(symbolizer.locate_all(pcs))))
     except KcovdbgError as error:
         print(f"kcovdbg: {error}", file=sys.stderr)

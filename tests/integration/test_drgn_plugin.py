@@ -12,7 +12,8 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import TableWriter, TextRange
+from kcovdbg.symbols.location_table import TextRange
+from tests.support.table_writer import TableWriter
 
 pytest.importorskip("drgn")
 

@@ -14,7 +14,7 @@ from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.symbols.table_builder import build_table, make_table
-from kcovdbg.symbols.table_cache import open_table, start_build
+from kcovdbg.symbols.table_cache import TableBuild, open_table
 
 SOURCE = """
 void __attribute__((noinline)) __sanitizer_cov_trace_pc(void) { __asm__ volatile(""); }
@@ -44,7 +44,7 @@ def test_image_that_goes_while_it_is_read(image, tmp_path):
     """The decompressed image is removed when its program ends; the table must be complete nevertheless."""
     folder = tmp_path / "tables"
     build_id = ElfFile(image).build_id
-    process = start_build(image, folder)
+    process = TableBuild(image, build_id, folder).process
     image.unlink()
     assert process.wait(60) == 0
     table = open_table(build_id, folder)

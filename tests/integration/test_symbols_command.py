@@ -109,7 +109,7 @@ def test_two_at_once_build_one_table(image, tmp_path):
     tables = [wait_for(build) for build in builds]
     for build in builds:
         # The second one may have yet to find that the table is there.
-        build._process.wait(30)
+        build.process.wait(30)
     assert tables[0].path == tables[1].path
     assert os.path.samestat(tables[0].path.stat(), table_path(build_id, folder).stat())
     table_path(build_id, folder).unlink()
@@ -126,7 +126,7 @@ def test_two_at_once_build_one_table(image, tmp_path):
     )
     assert holder.stdout.readline() == b"held\n"
     second = TableBuild(image, build_id, folder)
-    second._process.wait(30)
+    second.process.wait(30)
     assert second.find() is None
     holder.send_signal(signal.SIGKILL)
     holder.wait()

@@ -13,10 +13,11 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols import symbolizer as resolve
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer
-from kcovdbg.symbols.table_cache import start_build, table_path
+from kcovdbg.symbols.table_cache import TableBuild, table_path
+from tests.support.table_writer import TableWriter
 
 BASE = 0xFFFFFFFF81000000
 OFFSET = 0x1C000000
@@ -145,11 +146,11 @@ def test_building_in_the_background(tmp_path):
     subprocess.run(["gcc", *flags, "-o", "a", "a.c"], cwd=tmp_path, check=True)
     folder = tmp_path / "cache"
     started = time.monotonic()
-    symbolizer = open_symbolizer(0, build_id="abcd", image=tmp_path / "a", folder=folder, may_build=False)
+    symbolizer = open_symbolizer(0, build_id="abcd", image=tmp_path / "a", folder=folder)
     assert symbolizer.table is None
     wrong = open_symbolizer(0, build_id="abce", image=tmp_path / "a", folder=folder)
     assert wrong.table is None
-    processes = [start_build(tmp_path / "a", folder) for _ in range(2)]
+    processes = [TableBuild(tmp_path / "a", "abcd", folder).process for _ in range(2)]
     assert time.monotonic() - started < 5
     assert [process.wait(60) for process in processes] == [0, 0]
     assert table_path("abcd", folder).exists()
@@ -182,7 +183,7 @@ def test_functions_without_source_lines(tmp_path):
     assert names(start.address + 1) == names(start.address + start.size) == ["_start"]
     assert symbolizer.locate(5).remark == resolve.NO_TEXT
     # If the file is gone by then, there are no names, and no error.
-    assert resolve.ImageFunctions(tmp_path / "nosuch").function_at(start.address) is None
+    assert Symbolizer(text=TEXT, image=tmp_path / "nosuch").locate(BASE + 1).frames == ()
 
 
 def test_source_text(tmp_path):

@@ -15,10 +15,11 @@ import zstandard
 
 from kcovdbg.records.trace_file import read_trace, side_path
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import LocationTable, TableWriter
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table
 from tests.lab import kernel as kernels
 from tests.lab.recipe import RECIPES
+from tests.support.table_writer import TableWriter
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "two_kernels"
 # Folders of boots, and the kernels that booted.

@@ -12,8 +12,9 @@ from kcovdbg.compare.trace_builds import find_changes
 from kcovdbg.model.location import Frame
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
+from tests.support.table_writer import TableWriter
 
 BASE = 0xFFFFFFFF81000000
 

@@ -16,8 +16,9 @@ from kcovdbg.console.completion_index import Candidate, CodeIndex, Harvest, Inde
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from tests.support.state import KCOV, OBJECTS, REMOTE_KCOV, TASKS, Streams, StubReader, make_target, make_workspace
+from tests.support.table_writer import TableWriter
 
 
 class Looks(StubReader):

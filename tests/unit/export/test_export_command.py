@@ -18,12 +18,13 @@ from kcovdbg.export.command import EXPORTERS, _Export
 from kcovdbg.records.pc_list import ReadingOptions
 from kcovdbg.records.trace_file import read_trace, side_path
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.protocol import Symbol
 from tests.support.state import Streams, make_target, make_workspace
 from tests.support.stub import make_stub
+from tests.support.table_writer import TableWriter
 from tests.support.traces import BASE, locate, names, pc
 from tests.unit.export.test_export_formats import read_cobertura, read_drcov, read_lcov
 

@@ -20,9 +20,10 @@ from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import PcCounts, as_counts, count_repeats, rank
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_rows import combine_flags, gather
+from tests.support.table_writer import TableWriter
 
 BASE = 0xFFFFFFFF81000000
 TEXT = TextRange(BASE, BASE + 0x1000, ".text")

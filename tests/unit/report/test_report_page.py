@@ -30,9 +30,10 @@ from kcovdbg.report import command as report_command
 from kcovdbg.report.listing import Bar, Listing, chart_markup, findings_markup, listing_markup
 from kcovdbg.report.trace import PlainPoints, Point, RowSpan, TraceData, make_point, trace_markup
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.support.state import Streams, make_workspace
+from tests.support.table_writer import TableWriter
 from tests.support.traces import BASE, locate, make_buffer, names, pc
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m'\"&\u202e"

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Location tables of a few PCs."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, TextRange
+from kcovdbg.symbols.table_rows import Locations
+
+
+class TableWriter:
+    """A table that PCs and functions are added to one by one."""
+
+    def __init__(self, build_id: str, ranges: Sequence[TextRange]) -> None:
+        self._build_id = build_id
+        self._ranges = ranges
+        self._rows: dict[int, tuple[PointKind, tuple[Frame, ...]]] = {}
+        self._functions: dict[int, FunctionSymbol] = {}
+
+    def add_frames(self, pc: int, kind: PointKind, frames: Iterable[Frame]) -> None:
+        self._rows[pc] = kind, tuple(frames)
+
+    def add_function(self, symbol: FunctionSymbol) -> None:
+        self._functions.setdefault(symbol.address, symbol)
+
+    def make(self) -> NewTable:
+        pcs = sorted(self._rows)
+        kinds = [self._rows[pc][0] for pc in pcs]
+        locations = Locations()
+        chains = locations.add_frames(self._rows[pc][1] for pc in pcs)
+        return NewTable(self._build_id, self._ranges, pcs, kinds, chains, locations.arrays(), self._functions.values())
+
+    def to_bytes(self) -> bytes:
+        return self.make().to_bytes()
+
+    def write(self, path: Path) -> None:
+        self.make().write(path)
