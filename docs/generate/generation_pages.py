@@ -27,10 +27,8 @@ def table_of(table: Iterable[Series]) -> Iterator[str]:
     yield "| series | recognized by | also shown | tested on | not shown |"
     yield "|---|---|---|---|---|"
     for series in table:
-        if series.era is not None and series.era_row is not None:
-            yield _row(f"{series.era.name}: {series.era.kernels}", series.era_row)
         for variant in series.variants:
-            yield _row(variant.text, variant)
+            yield _row(variant.text if series.era is None else f"{series.era.name}: {series.era.kernels}", variant)
 
 
 def _row(name: str, variant: Variant) -> str:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from functools import partial
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from kcovdbg.abi.generations import KCOV, TASK, Era
+from kcovdbg.abi.generations import KCOV, MODE, PERCPU, TASK, Era
 from kcovdbg.abi.mode import Mode
 from kcovdbg.abi.record import Codec, Encoding
 from kcovdbg.errors import KcovdbgError
@@ -17,27 +18,26 @@ from kcovdbg.model.device import DeviceState
 from kcovdbg.model.remote import TASK_LIST, Area
 from kcovdbg.model.rule import KnownBug, Rule
 from kcovdbg.model.state import Part, Source, State
+from kcovdbg.model.task import Session
 from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import find_member
 
 
 class Variant(NamedTuple):
     """One form of a series, as ``info`` names it, and its row in docs/generations.md."""
 
     text: str
-    """In ``variants[]`` of ``info``."""
+    """In ``variants[]`` of ``info``; empty if its kernels have a row of their own in the table of generations."""
     recognized_by: str
     also_shown: str
     tested_on: str
     not_shown: str = ""
-
-
-class Detection(NamedTuple):
-    """A series as recognized in one kernel."""
-
-    features: frozenset[str]
-    variant: Variant | None = None
+    features: frozenset[str] = frozenset()
+    """Features that its kernels have."""
+    marks: tuple[tuple[str, str], ...] = ()
+    """What shows it, any of these: types and their members, or ``enum kcov_mode`` and its enumerators."""
     enumerators: tuple[str, ...] = ()
-    """Enumerators of ``enum kcov_mode`` that such a kernel has, with prefix."""
+    """Enumerators of ``enum kcov_mode`` that its kernels have, with prefix."""
 
 
 class SeriesMember(NamedTuple):
@@ -223,6 +223,38 @@ def read_known(read: Callable[[int], _T | None], keys: Iterable[int]) -> Mapping
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class OwnedMembers(Generic[_T]):
+    """Members of a series in tasks, objects and CPUs' saved states; what could not be read is left out."""
+
+    tasks: Mapping[int, _T]
+    """By task, ``struct task_struct *``."""
+    cpus: Mapping[int, _T]
+    """By CPU, of its saved state."""
+    kcovs: Mapping[int, _T]
+    """By object, ``struct kcov *``."""
+
+    def of_session(self, state: State, session: Session) -> _T | None:
+        """Return those of a session, None if they are unknown."""
+        if not session.is_saved:
+            return self.tasks.get(session.task or 0)
+        return next((self.cpus.get(saved.cpu or 0) for saved in state.saved if saved.task == session.task), None)
+
+
+def read_owned(target: Target, state: State, read: Callable[[Target, str, int], _T | None]) -> OwnedMembers[_T]:
+    """Read such members.
+
+    :param read: called with the type and the address of what has them.
+    """
+    return OwnedMembers(
+        read_known(partial(read, target, TASK), (fields.address for fields in state.task_fields)),
+        read_known(
+            lambda cpu: read(target, PERCPU, target.per_cpu("kcov_percpu_data", cpu)), (saved.cpu for saved in state.cpu_states)
+        ),
+        read_known(partial(read, target, KCOV), state.kcovs),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     """A posted series."""
@@ -232,12 +264,9 @@ class Series:
     feature: str
     """Feature that every kernel with the series has."""
     variants: tuple[Variant, ...] = ()
-    detect: Callable[[Target, Mapping[str, int]], Detection | None] | None = None
-    """Look for it in a kernel's types, by members and enumerators of ``enum kcov_mode``; None if types do not show it."""
+    """Its forms, of which a kernel has the first whose marks it has; none if types do not show the series."""
     era: Era | None = None
     """Its own row of the table of generations, if its kernels are none of mainline's."""
-    era_row: Variant | None = None
-    """That row in docs/generations.md; the text is the era's name."""
     members: tuple[SeriesMember, ...] = ()
     enumerators: tuple[str, ...] = ()
     """Enumerators of ``enum kcov_mode`` that it may bring, with prefix."""
@@ -279,3 +308,14 @@ class Series:
     rule_groups: Mapping[str, str] = field(default_factory=dict)
     """Titles of groups of rules of its own, by the letter that their names begin with."""
     bugs: tuple[KnownBug, ...] = ()
+
+    def detect(self, target: Target, enumerators: Collection[str]) -> Variant | None:
+        """Return the form of the series that a kernel has by its types.
+
+        :param enumerators: of ``enum kcov_mode``.
+        """
+
+        def has(type_name: str, name: str) -> bool:
+            return name in enumerators if type_name == MODE else find_member(target, type_name, (name,)) is not None
+
+        return next((variant for variant in self.variants if any(has(*mark) for mark in variant.marks)), None)

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.abi.generations import KCOV, Era
+from kcovdbg.abi.generations import KCOV, MODE, Era
 from kcovdbg.abi.record import Codec, Encoding, RecordKind, make_encoding
-from kcovdbg.series.declaration import BufferFacts, Detection, Encoded, Series, SeriesMember, Variant
+from kcovdbg.series.declaration import BufferFacts, Encoded, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_member, find_symbol
+from kcovdbg.target.struct_layout import find_symbol
 
 WORDS_32: Final = "32-bit-words"
 """The buffer holds 32-bit words, the lower halves of PCs."""
@@ -34,13 +33,6 @@ PC_32: Final[Codec] = _LowHalves("pc-32", "lower halves of addresses", word_size
 """32-bit words, the lower half of an address each. The posting's example adds ones as the upper half."""
 
 
-def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
-    if find_member(target, KCOV, ("rc",)) is None and not any(name.startswith("kcov_mode_") for name in enumerators):
-        return None
-    # One name is enough: where the enumeration is there, nothing of it is missing.
-    return Detection(frozenset({WORDS_32, VMA_REFERENCES}), enumerators=() if enumerators else (_MODE,))
-
-
 def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
     """Add the upper half of the text's addresses. The posting does not subtract the KASLR offset."""
     del facts
@@ -52,13 +44,17 @@ def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
 SERIES: Final = Series(
     name="KCOV posting of January 2016",
     feature=WORDS_32,
-    detect=_detect,
     era=Era("E0", "posting v3 of January 2016", "32-bit words, references held by mappings"),
-    era_row=Variant(
-        "E0",
-        recognized_by="`rc` in `struct kcov`, `kcov_mode_trace`",
-        also_shown="32-bit words, references held by mappings",
-        tested_on="imitation `e0`",
+    variants=(
+        Variant(
+            "",
+            recognized_by="`rc` in `struct kcov`, `kcov_mode_trace`",
+            also_shown="32-bit words, references held by mappings",
+            tested_on="imitation `e0`",
+            features=frozenset({WORDS_32, VMA_REFERENCES}),
+            marks=((KCOV, "rc"), (MODE, _MODE)),
+            enumerators=(_MODE,),
+        ),
     ),
     members=(SeriesMember(KCOV, ("rc.refs.counter", "rc.counter"), field="refcount"),),
     enumerators=(_MODE,),

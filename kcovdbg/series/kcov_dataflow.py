@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -24,9 +24,8 @@ from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.series.declaration import BufferFacts, Detection, Device, DeviceSections, Encoded, Series, SeriesMember, Variant
+from kcovdbg.series.declaration import BufferFacts, Device, DeviceSections, Encoded, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_member
 
 DATAFLOW: Final = "dataflow"
 """A second device beside this one."""
@@ -446,16 +445,6 @@ def _check_free_memory(state: State) -> Iterator[Violation]:
                 yield _violation(state, about, message, (*shown, ("size", str(found.size))))
 
 
-def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
-    del enumerators
-    if find_member(target, TASK, _OF_OBJECTS) is not None:
-        return Detection(frozenset({DATAFLOW, OBJECTS}), OWN_FILE)
-    early = frozenset({DATAFLOW, EARLY})
-    if find_member(target, TASK, _OF_FILE) is not None:
-        return Detection(early, WITHOUT_HANDLES)
-    return None if find_member(target, TASK, _OF_ALL) is None else Detection(early, IN_KCOV)
-
-
 def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
     """Note that early postings do not subtract the KASLR offset."""
     del facts
@@ -467,25 +456,30 @@ OWN_FILE: Final = Variant(
     recognized_by="`kcov_df` in `task_struct`",
     also_shown="the device's objects, handles, sessions, areas and records; rules T14 and D1 to D8",
     tested_on="kernel `dataflow`, imitation `d2`",
+    features=frozenset({DATAFLOW, OBJECTS}),
+    marks=tuple((TASK, name) for name in _OF_OBJECTS),
 )
 WITHOUT_HANDLES: Final = Variant(
     "kcov_dataflow in its own file, without remote handles (2026)",
     recognized_by="`kcov_df_seq`, but no `kcov_df` in `task_struct`",
     also_shown="the device's objects, sessions and records",
     tested_on="buffers made by hand",
+    features=frozenset({DATAFLOW, EARLY}),
+    marks=tuple((TASK, name) for name in _OF_FILE),
 )
 IN_KCOV: Final = Variant(
     "kcov_dataflow in kcov.c (2026)",
     recognized_by="`kcov_dataflow_seq` in `task_struct`",
     also_shown="the device's objects, sessions and records",
     tested_on="kernel `dataflow-v1`, imitation `d1`",
+    features=frozenset({DATAFLOW, EARLY}),
+    marks=tuple((TASK, name) for name in _OF_ALL),
 )
 
 SERIES: Final = Series(
     name="kcov_dataflow",
     feature=DATAFLOW,
     variants=(OWN_FILE, WITHOUT_HANDLES, IN_KCOV),
-    detect=_detect,
     members=tuple(SeriesMember(TASK, (name,), expected=False) for name in (*_OF_OBJECTS, *_OF_FILE, *_OF_ALL)),
     modes=(Mode(MODE, CODEC, REQUEST), Mode(EARLY_MODE, EARLY_CODEC)),
     encode=_encode,

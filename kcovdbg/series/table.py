@@ -19,7 +19,7 @@ from kcovdbg.series import (
     unique_enable,
     unique_maps,
 )
-from kcovdbg.series.declaration import Detection, Device, ModeFlag, SecondBuffer, Series
+from kcovdbg.series.declaration import Device, ModeFlag, SecondBuffer, Series, Variant
 from kcovdbg.target.protocol import Target
 
 SERIES: tuple[Series, ...] = (
@@ -32,13 +32,13 @@ SERIES: tuple[Series, ...] = (
 )
 
 
-def detect_series(target: Target, enumerators: Mapping[str, int]) -> tuple[tuple[Series, Detection], ...]:
-    """Return the series that a kernel has.
+def detect_series(target: Target, enumerators: Collection[str]) -> tuple[tuple[Series, Variant], ...]:
+    """Return the series that a kernel has, each with its form.
 
-    :param enumerators: ``enum kcov_mode``.
+    :param enumerators: of ``enum kcov_mode``.
     """
-    found = ((series, series.detect(target, enumerators)) for series in SERIES if series.detect is not None)
-    return tuple((series, detection) for series, detection in found if detection is not None)
+    found = ((series, series.detect(target, enumerators)) for series in SERIES)
+    return tuple((series, variant) for series, variant in found if variant is not None)
 
 
 def series_of(features: Collection[str]) -> Iterator[Series]:
@@ -170,7 +170,7 @@ class Traits:
     @property
     def flags(self) -> tuple[ModeFlag, ...]:
         """Flag bits of a task's mode word: of these series, and of those that types do not show."""
-        known = (series for series in SERIES if series in self.series or series.detect is None)
+        known = (series for series in SERIES if series in self.series or not series.variants)
         return tuple(flag for series in known for flag in series.flags)
 
     def size_limit(self, word_size: int) -> int:

@@ -3,27 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.abi.generations import KCOV, PERCPU, TASK
 from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.abi.record import GUESS_WORDS, Codec, Encoding, RecordKind, make_encoding
 from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, kcov_violation, session_violation, values
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import Session
 from kcovdbg.series.declaration import (
     READ_PARTS,
     BufferFacts,
     BufferReader,
-    Detection,
     Encoded,
+    OwnedMembers,
     Series,
     SeriesMember,
     SeriesState,
     Variant,
-    read_known,
+    read_owned,
 )
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member
@@ -74,36 +73,9 @@ def read_flag(target: Target, type_name: str, address: int) -> int | None:
     return int(value)
 
 
-class ExtFlags(NamedTuple):
-    """The format flags of a kernel, those that can be read."""
-
-    tasks: Mapping[int, int]
-    """By task, ``struct task_struct *``."""
-    cpus: Mapping[int, int]
-    """By CPU, of its saved state."""
-    kcovs: Mapping[int, int]
-    """By object, ``struct kcov *``."""
-
-    def of_session(self, state: State, session: Session) -> int | None:
-        """Return the flag of a session, None if it is unknown."""
-        if not session.is_saved:
-            return self.tasks.get(session.task or 0)
-        cpus = (saved.cpu for saved in state.saved if saved.task == session.task and saved.cpu is not None)
-        return next((self.cpus.get(cpu) for cpu in cpus), None)
-
-
 def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
     del read_buffer
-    return SeriesState(
-        ExtFlags(
-            tasks=read_known(partial(read_flag, target, TASK), (task.fields.address for task in state.tasks)),
-            cpus=read_known(
-                lambda cpu: read_flag(target, PERCPU, target.per_cpu("kcov_percpu_data", cpu)),
-                (saved.cpu for saved in state.cpu_states),
-            ),
-            kcovs=read_known(partial(read_flag, target, KCOV), state.kcovs),
-        )
-    )
+    return SeriesState(read_owned(target, state, read_flag))
 
 
 _rule = partial(Rule, since="posted series of 2026 with KCOV_TRACE_PC_EXT", features=(EXT_RECORDS,))
@@ -119,7 +91,7 @@ _NEEDS: Final = Part.SERIES | READ_PARTS
     detail="An object that is disabled keeps the flag, and so does a task whose section has ended.",
 )
 def _check_modes(state: State) -> Iterator[Violation]:
-    flags: ExtFlags = state.series[EXT_RECORDS]
+    flags: OwnedMembers[int] = state.series[EXT_RECORDS]
     for address, fields in state.kcovs.items():
         kcov = state.objects[address]
         if flags.kcovs.get(address) and (not fields.mode or (kcov.is_enabled and kcov.mode != "TRACE_PC")):
@@ -140,7 +112,7 @@ def _check_modes(state: State) -> Iterator[Violation]:
     needs=_NEEDS,
 )
 def _check_saved(state: State) -> Iterator[Violation]:
-    flags: ExtFlags = state.series[EXT_RECORDS]
+    flags: OwnedMembers[int] = state.series[EXT_RECORDS]
     for of_cpu in state.cpu_states:
         if of_cpu.saved.kcov == 0 and flags.cpus.get(of_cpu.cpu):
             current = state.current.get(of_cpu.cpu, 0)
@@ -161,7 +133,7 @@ def _check_saved(state: State) -> Iterator[Violation]:
     detail="A section of an earlier sequence has the format that its object had then.",
 )
 def _check_copies(state: State) -> Iterator[Violation]:
-    flags: ExtFlags = state.series[EXT_RECORDS]
+    flags: OwnedMembers[int] = state.series[EXT_RECORDS]
     for session in state.sessions:
         kcov = state.kcovs.get(session.kcov or 0)
         if kcov is None or not session.is_tracing or session.sequence != kcov.sequence:
@@ -215,13 +187,6 @@ def _check_types(state: State) -> Iterator[Violation]:
             )
 
 
-def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
-    del enumerators
-    if all(find_member(target, type_name, (_PATHS[type_name],)) is None for type_name in (TASK, KCOV)):
-        return None
-    return Detection(frozenset({EXT_RECORDS}), VARIANT)
-
-
 def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
     if facts.owner is None or not read_flag(target, *facts.owner):
         return Encoded(encoding)
@@ -233,13 +198,14 @@ VARIANT: Final = Variant(
     recognized_by="`kcov_ext_format`",
     also_shown="entry, exit and normal records; call trees; the format's flag by `check` (F1 - F3, B9)",
     tested_on="kernel `ext-records`",
+    features=frozenset({EXT_RECORDS}),
+    marks=((TASK, _PATHS[TASK]), (KCOV, _PATHS[KCOV])),
 )
 
 SERIES: Final = Series(
     name="KCOV_TRACE_PC_EXT",
     feature=EXT_RECORDS,
     variants=(VARIANT,),
-    detect=_detect,
     members=tuple(SeriesMember(type_name, (path,)) for type_name, path in _PATHS.items()),
     modes=(
         # The kernel's mode is TRACE_PC; the flag distinguishes the two.

@@ -26,22 +26,22 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, session_violation, task_violation, values
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import Session
 from kcovdbg.series.declaration import (
     READ_PARTS,
     BufferFacts,
     BufferReader,
-    Detection,
     Encoded,
+    OwnedMembers,
     Series,
     SeriesMember,
     SeriesState,
     Variant,
     read_known,
+    read_owned,
 )
 from kcovdbg.target.pointer import read_word
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import BlockLayout, find_member, read_partly
+from kcovdbg.target.struct_layout import BlockLayout, read_partly
 
 STATE_STRUCT: Final = "kcov-state"
 """Size, area and sequence are in struct kcov_state."""
@@ -118,43 +118,23 @@ def _paths(type_name: str, name: str) -> tuple[str, str]:
 class UniqueState(NamedTuple):
     """The states and bitmaps of a kernel, those that can be read."""
 
-    tasks: Mapping[int, KcovState]
-    """By task, ``struct task_struct *``."""
-    saved: Mapping[int, KcovState]
-    """By the task whose session is saved."""
-    kcovs: Mapping[int, KcovState]
-    """By object, ``struct kcov *``."""
+    states: OwnedMembers[KcovState]
     bitmaps: Mapping[int, int]
     """By object, as a number whose bit N is edge N."""
     guards: array[int] | None
     highest: int | None
     """``kcov_guard_max_index``."""
 
-    def of_session(self, session: Session) -> KcovState | None:
-        """Return the state of a session, None if it is unknown."""
-        return (self.saved if session.is_saved else self.tasks).get(session.task or 0)
-
 
 def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
     del read_buffer
-    cpus = {saved.task: saved.cpu for saved in state.saved if saved.task is not None and saved.cpu is not None}
-    kcovs = read_known(partial(read_kcov_state, target, KCOV), state.kcovs)
+    states = read_owned(target, state, read_kcov_state)
+    bitmaps = read_known(lambda address: _read_bitmap(target, state, states.kcovs[address], address), states.kcovs)
     guards = highest = None
     with contextlib.suppress(KcovdbgError):
         highest = read_highest_guard(target)
         guards = read_guards(target)
-    return SeriesState(
-        UniqueState(
-            tasks=read_known(partial(read_kcov_state, target, TASK), (fields.address for fields in state.task_fields)),
-            saved=read_known(
-                lambda task: read_kcov_state(target, PERCPU, target.per_cpu("kcov_percpu_data", cpus[task])), cpus
-            ),
-            kcovs=kcovs,
-            bitmaps=read_known(lambda address: _read_bitmap(target, state, kcovs[address], address), kcovs),
-            guards=guards,
-            highest=highest,
-        )
-    )
+    return SeriesState(UniqueState(states, bitmaps, guards, highest))
 
 
 def _read_bitmap(target: Target, state: State, found: KcovState, address: int) -> int | None:
@@ -196,13 +176,13 @@ def _unique(state: State) -> UniqueState:
 
 def _states(state: State) -> Iterator[_Found]:
     """Iterate over the states of all objects and of all sessions that record."""
-    found = _unique(state)
+    found = _unique(state).states
     for address, kcov in found.kcovs.items():
         task = state.kcovs[address].task
         mode = state.objects[address].mode or DISABLED
         yield _Found(name_kcov(address), mode, kcov, (address,), (task,) if task else ())
     for session in state.sessions:
-        read = found.of_session(session) if session.is_tracing else None
+        read = found.of_session(state, session) if session.is_tracing else None
         fields = state.task_by_address.get(session.task or 0)
         if read is not None and fields is not None and session.mode is not None and session.kcov:
             about = name_task(fields) + (": its saved session" if session.is_saved else "")
@@ -264,10 +244,10 @@ def _check_split(state: State) -> Iterator[Violation]:
     consequence="The task marks edges in another buffer, or past the end of its own.",
 )
 def _check_copies(state: State) -> Iterator[Violation]:
-    found = _unique(state)
+    found = _unique(state).states
     names = ("trace", "trace_size", "bitmap", "bitmap_size")
     for session in state.sessions:
-        mine, its = found.of_session(session), found.kcovs.get(session.kcov or 0)
+        mine, its = found.of_session(state, session), found.kcovs.get(session.kcov or 0)
         if mine is None or its is None or not session.is_local or not session.is_tracing or session.kcov is None:
             continue
         for name in names:
@@ -367,22 +347,6 @@ def _check_guards(state: State) -> Iterator[Violation]:
         )
 
 
-def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
-    del enumerators
-
-    def has(type_name: str, *paths: str) -> bool:
-        return find_member(target, type_name, paths) is not None
-
-    if not (has(TASK, "kcov_state") or has(KCOV, "state")):
-        return None
-    if has(STATE, "s", "mode"):
-        features = frozenset({STATE_STRUCT, UNIQUE_BITMAP, UNIQUE_ENABLE_V1})
-        return Detection(features, V1, ("KCOV_MODE_TRACE_UNIQUE_PC",))
-    if has(STATE, "bitmap", "bitmap_size"):
-        return Detection(frozenset({STATE_STRUCT, UNIQUE_BITMAP}), V2, ("KCOV_MODE_UNIQUE_PC",))
-    return Detection(frozenset({STATE_STRUCT}), STATE_ONLY)
-
-
 def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
     """Find the bitmap: it is what lies before the trace."""
     if facts.owner is None:
@@ -434,6 +398,9 @@ V1: Final = Variant(
     recognized_by="`kcov_state` with a member `s`",
     also_shown="bitmap and trace in one buffer",
     tested_on="imitation `p1`",
+    features=frozenset({STATE_STRUCT, UNIQUE_BITMAP, UNIQUE_ENABLE_V1}),
+    marks=((STATE, "s"), (STATE, "mode")),
+    enumerators=("KCOV_MODE_TRACE_UNIQUE_PC",),
 )
 V2: Final = Variant(
     "KCOV_UNIQUE_ENABLE v2-v4 (2025)",
@@ -441,19 +408,23 @@ V2: Final = Variant(
     also_shown="bitmap and trace in one buffer; both by `check` (U1 - U6)",
     tested_on="kernel `unique-bitmap`",
     not_shown="which edge a bit stands for",
+    features=frozenset({STATE_STRUCT, UNIQUE_BITMAP}),
+    marks=((STATE, "bitmap"), (STATE, "bitmap_size")),
+    enumerators=("KCOV_MODE_UNIQUE_PC",),
 )
 STATE_ONLY: Final = Variant(
     "struct kcov_state without KCOV_UNIQUE_ENABLE (2025)",
     recognized_by="`kcov_state` without `bitmap`",
     also_shown="",
     tested_on="in memory only",
+    features=frozenset({STATE_STRUCT}),
+    marks=((TASK, "kcov_state"), (KCOV, "state")),
 )
 
 SERIES: Final = Series(
     name="KCOV_UNIQUE_ENABLE",
     feature=STATE_STRUCT,
     variants=(V1, V2, STATE_ONLY),
-    detect=_detect,
     members=(
         SeriesMember(TASK, ("kcov_state.mode",), "kcov_mode", UNIQUE_ENABLE_V1),
         *(SeriesMember(TASK, _paths(TASK, name), f"kcov_{name}") for name in ("size", "area", "sequence")),

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import page_align
-from kcovdbg.abi.generations import KCOV
-from kcovdbg.abi.mode import EnableRequest, Mode, plain_name
+from kcovdbg.abi.generations import KCOV, MODE
+from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.abi.record import CMP, PC, Codec, RecordKind
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
@@ -26,10 +26,10 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import KcovFields, name_some
 from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, kcov_violation, values
 from kcovdbg.model.state import Part, State
-from kcovdbg.series.declaration import BufferReader, Detection, SecondBuffer, Series, SeriesMember, SeriesState, Variant
+from kcovdbg.series.declaration import BufferReader, SecondBuffer, Series, SeriesMember, SeriesState, Variant
 from kcovdbg.target.pointer import check_pointer, finish, follow_chain, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import BlockLayout, find_member
+from kcovdbg.target.struct_layout import BlockLayout
 
 UNIQUE_MAPS: Final = "unique-maps"
 """UNIQ_PC, UNIQ_EDGE and UNIQ_CMP: hash maps, and a second mapping for edges."""
@@ -50,12 +50,7 @@ _BUCKETS: Final = 1 << 15
 # Without comparisons an entry is only an address.
 _ENTRY_FIELDS: Final = {"ent": ("ent",), "type": ("type",), "arg1": ("arg1",), "arg2": ("arg2",)}
 _SINCE: Final = "the unique-mode series of January 2025"
-_ENUMERATORS: Final = (
-    "KCOV_MODE_REMOTE",
-    "KCOV_MODE_TRACE_UNIQ_PC",
-    "KCOV_MODE_TRACE_UNIQ_EDGE",
-    "KCOV_MODE_TRACE_UNIQ_CMP",
-)
+_MODES: Final = ("KCOV_MODE_TRACE_UNIQ_PC", "KCOV_MODE_TRACE_UNIQ_EDGE", "KCOV_MODE_TRACE_UNIQ_CMP")
 
 EDGE: Final[Codec] = Codec("uniq-edge", "edges", kind=RecordKind.EDGE, has_plain_pcs=False)
 """One word per record: an address, its low 12 bits mixed with a hash of the previous one's."""
@@ -395,15 +390,6 @@ def _check_records(state: State) -> Iterator[Violation]:
                 )
 
 
-def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
-    if (
-        not any(plain_name(name).startswith(PREFIX) for name in enumerators)
-        and find_member(target, KCOV, ("map_edge",)) is None
-    ):
-        return None
-    return Detection(frozenset({UNIQUE_MAPS}), VARIANT, _ENUMERATORS)
-
-
 def _request(argument: int, second: Mode | None = None) -> EnableRequest:
     return EnableRequest(
         argument,
@@ -426,6 +412,9 @@ VARIANT: Final = Variant(
     also_shown="modes as sets of bits, both buffers in one answer, edges; hash maps by `check` (M1 - M6)",
     tested_on="kernel `unique-maps`",
     not_shown="the entries of the hash maps",
+    features=frozenset({UNIQUE_MAPS}),
+    marks=((KCOV, "map_edge"), *((MODE, name) for name in _MODES)),
+    enumerators=("KCOV_MODE_REMOTE", *_MODES),
 )
 
 
@@ -437,14 +426,13 @@ SERIES: Final = Series(
     name="UNIQ_PC/UNIQ_EDGE/UNIQ_CMP",
     feature=UNIQUE_MAPS,
     variants=(VARIANT,),
-    detect=_detect,
     members=(
         *(SeriesMember(KCOV, (name,)) for name in MEMBERS),
         *(SeriesMember(MAP, (name,)) for name in ("buckets", "pool", "mem", "area")),
         *(SeriesMember(ENTRY, (name,)) for name in ("ent", "node")),
         SeriesMember(KCOV, ("prev_pc",), expected=False),
     ),
-    enumerators=_ENUMERATORS,
+    enumerators=_MODES,
     modes=(
         Mode("TRACE_UNIQ_PC", PC, _request(2)),
         Mode(UNIQ_EDGE, EDGE, _request(4, _EDGES)),

@@ -16,7 +16,7 @@ from kcovdbg.abi import generations, mode
 from kcovdbg.abi.generations import Feature, Generation
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
 from kcovdbg.series import table
-from kcovdbg.series.declaration import Detection, Series
+from kcovdbg.series.declaration import Series, Variant
 from kcovdbg.series.table import Traits
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member, find_symbol
@@ -246,7 +246,7 @@ def _detect_generation(
     target: Target,
     layouts: Mapping[str, BlockLayout | None],
     modes: Mapping[str, int],
-    detected: Sequence[tuple[Series, Detection]],
+    detected: Sequence[tuple[Series, Variant]],
 ) -> Generation:
     features: set[str] = set()
     names = frozenset(map(mode.plain_name, modes))
@@ -311,13 +311,13 @@ def _detect_generation(
     if Feature.REMOTE in features and (_area_list_count(target) == 2 or Feature.SAVED_IN_TASK in features):
         features.add(Feature.AREA_LISTS)
     # Group F: what posted series add.
-    for _, detection in detected:
-        features |= detection.features
+    for _, variant in detected:
+        features |= variant.features
 
     plain = frozenset(feature.value if isinstance(feature, Feature) else feature for feature in features)
     return Generation(
         era=era,
-        variants=tuple(detection.variant.text for _, detection in detected if detection.variant is not None),
+        variants=tuple(variant.text for _, variant in detected if variant.text),
         features=plain,
         unrecognised=_find_unrecognized(target, names),
         missing=tuple(_find_missing(target, layouts, modes, plain, detected)),
@@ -329,7 +329,7 @@ def _find_missing(
     layouts: Mapping[str, BlockLayout | None],
     modes: Mapping[str, int],
     features: frozenset[str],
-    detected: Sequence[tuple[Series, Detection]],
+    detected: Sequence[tuple[Series, Variant]],
 ) -> Iterator[str]:
     """Iterate over what a kernel of this generation has and the debug info lacks."""
     added = [member for series, _ in detected for member in series.members if (member.feature or series.feature) in features]
@@ -360,12 +360,12 @@ def _find_missing(
             yield f"{member.type_name}.{_likely_path(target, member.type_name, member.paths)}"
 
 
-def _expected_modes(features: frozenset[str], detected: Sequence[tuple[Series, Detection]]) -> Iterator[str]:
+def _expected_modes(features: frozenset[str], detected: Sequence[tuple[Series, Variant]]) -> Iterator[str]:
     names = ("DISABLED", "TRACE_PC", "TRACE_CMP", "INIT") if Feature.COMPARISONS in features else ("DISABLED", "TRACE")
     replaced = frozenset(name for series, _ in detected for name in series.replaced)
     yield from (full for name in names if (full := mode.PREFIX + name) not in replaced)
-    for _, detection in detected:
-        yield from detection.enumerators
+    for _, variant in detected:
+        yield from variant.enumerators
 
 
 def _likely_path(target: Target, type_name: str, paths: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from kcovdbg.errors import UsageError
 from kcovdbg.model.rule import Rule, task_violation, values
 from kcovdbg.model.state import Part
 from kcovdbg.series import table
-from kcovdbg.series.declaration import Detection, Series, SeriesMember, SeriesState, Variant
+from kcovdbg.series.declaration import Series, SeriesMember, SeriesState, Variant
 from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.layout import detect_layout
 from tests.support.kernels.asker import Asker, ask_everything
@@ -176,25 +176,25 @@ def check_toy(state):
             yield task_violation(fields, f"its toy is {number}", values(kcov_toy=number))
 
 
-def detect_toy(target, enumerators):
-    if find_member(target, TASK, ("kcov_toy",)) is None:
-        return None
-    assert "KCOV_MODE_TRACE_TOY" in enumerators
-    return Detection(frozenset({"toy"}), TOY_VARIANT, ("KCOV_MODE_TRACE_TOY",))
-
-
 def read_toy(target, state, read_buffer):
     del read_buffer
     member = find_member(target, TASK, ("kcov_toy",))
     return SeriesState({task.address: target.read(task.address + member.offset, member.size)[0] for task in state.task_fields})
 
 
-TOY_VARIANT = Variant("KCOV_TOY (never)", "`kcov_toy`", "toys", "in memory only")
+TOY_VARIANT = Variant(
+    "KCOV_TOY (never)",
+    "`kcov_toy`",
+    "toys",
+    "in memory only",
+    features=frozenset({"toy"}),
+    marks=((TASK, "kcov_toy"),),
+    enumerators=("KCOV_MODE_TRACE_TOY",),
+)
 TOY_SERIES = Series(
     name="KCOV_TOY",
     feature="toy",
     variants=(TOY_VARIANT,),
-    detect=detect_toy,
     members=(SeriesMember(TASK, ("kcov_toy",)),),
     enumerators=("KCOV_MODE_TRACE_TOY",),
     modes=(Mode("TRACE_TOY", TOY, EnableRequest(7, "toy", "the toy series")),),
