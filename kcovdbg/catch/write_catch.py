@@ -22,7 +22,7 @@ from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
 from kcovdbg.walk.layout import AREA, KCOV, TASK, Layout
-from kcovdbg.walk.remote import read_cached_areas
+from kcovdbg.walk.remote import read_area_lists
 from kcovdbg.walk.state import StateReader
 
 # Sizes that hardware watches.
@@ -188,7 +188,7 @@ class _Judge:
         return self._target.read(span.address, span.size)
 
     def _is_listed(self) -> bool:
-        return any(area.address == self._watched.address for area in read_cached_areas(self._target, self._layout).found)
+        return any(area.address == self._watched.address for area in read_area_lists(self._target, self._layout).found.areas)
 
     def _is_listed_again(self) -> bool:
         self._is_free = self._is_listed()

@@ -134,7 +134,7 @@ class DeviceSections:
     type: str
     """Of its entries."""
     members: Mapping[str, Sequence[str]]
-    """``handle``, ``kcov`` and ``next``."""
+    """``handle``, ``kcov``, ``next`` and ``pprev``, in this order."""
     idle_list: str
     """Symbol of the list of free areas, whose links are at their start."""
     idle_count: str

@@ -165,9 +165,9 @@ def follow_chain(
         if link is None:
             return "unknown link"
         if link in seen:
-            return f"cycle at {link:#x}"
+            return f"it loops back to {link:#x}"
         if len(seen) >= limit:
-            return f"more than {limit} elements"
+            return f"it has more than {limit} elements"
         seen.add(link)
         try:
             node, following = read(link, before)

@@ -22,15 +22,13 @@ from kcovdbg.target.pointer import (
     Remarks,
     check_pointer,
     finish,
-    follow_chain,
     follow_list,
     read_links,
-    read_pointer,
     read_word,
 )
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.files import FileWalk
-from kcovdbg.walk.remote import MAX_CHAIN
+from kcovdbg.walk.remote import RemoteEntry, read_hash
 from kcovdbg.walk.structure_cache import StructureCache
 
 _MAX_IDLE: Final = 1 << 16
@@ -58,15 +56,15 @@ class DeviceWalk:
     def read(self) -> DeviceState:
         """Read all of it."""
         sessions = self._sessions
-        entries = tuple(self._handles())
+        entries = self._handles()
         references: dict[int, list[Reference]] = defaultdict(list)
         for session in sessions:
             if session.kcov:
                 references[session.kcov] += [Reference("section", 1, session.pid)] if session.depth else []
-        for _, handle, kcov, _ in entries:
-            if kcov:
+        for entry in entries:
+            if entry.kcov:
                 # Entries of the hash hold no reference.
-                references[kcov].append(Reference("remote", 0, handle=handle))
+                references[entry.kcov].append(Reference("remote", 0, handle=entry.handle))
         self._add_files(references)
         objects: dict[int, Kcov] = {}
         published: dict[int, int] = {}
@@ -78,7 +76,7 @@ class DeviceWalk:
             of_tasks = {kcov.fields.task: address for address, kcov in objects.items() if kcov.fields is not None}
             sessions = tuple(replace(session, kcov=of_tasks.get(session.task)) for session in sessions)
         idle_areas, idle_count = self._idle_areas
-        handles = tuple(self._remote_handle(objects, *entry) for entry in entries)
+        handles = tuple(self._remote_handle(objects, entry) for entry in entries)
         return DeviceState(
             self._device.name, self._device.feature, objects, handles, published, sessions, idle_areas, idle_count
         )
@@ -147,33 +145,20 @@ class DeviceWalk:
             return None, None
         return count, count + self._encoding.codec.least_words > self._encoding.capacity(size, self._target.word_size)
 
-    def _handles(self) -> Iterator[tuple[int, int | None, int | None, int]]:
-        """Yield address, handle, object and bucket of each entry of the hash."""
+    def _handles(self) -> tuple[RemoteEntry, ...]:
+        """Return the entries of the hash."""
         remote = self._device.remote
         layout = None if remote is None else self._layout(remote.type, remote.members)
         if remote is None or layout is None:
-            return
-        word = self._target.word_size
+            return ()
         try:
-            head = self._target.symbol(remote.map)
-            link_offset = layout.offset("next")
-            _, length = self._target.variable_type(remote.map)
-            heads = [read_pointer(self._target, head.address + bucket * word) for bucket in range(length or head.size // word)]
+            found = read_hash(self._target, remote.map, layout)
         except (MissingSymbolError, MissingTypeError, ReadError) as error:
             self.remarks.note(f"{self._device.name}: handles could not be found: {error}")
-            return
-        for bucket, first in enumerate(heads):
-
-            def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[tuple[int, int, int, int], int | None]:
-                del before
-                address = link - link_offset
-                check_pointer(self._target, address, remote.type)
-                handle, kcov, following = layout.read(self._target, address)
-                return (address, handle, kcov, bucket), following
-
-            problem = yield from follow_chain(first, 0, read_entry, MAX_CHAIN)
-            if problem is not None:
-                self.remarks.note(f"bucket {bucket} of {remote.map} is broken: {problem}")
+            return ()
+        for problem in found.broken(remote.map):
+            self.remarks.note(problem)
+        return found.entries
 
     def _add_files(self, references: dict[int, list[Reference]]) -> None:
         walk = FileWalk(self._target, self._device.operations)
@@ -247,9 +232,8 @@ class DeviceWalk:
         )
         return kcov, handle
 
-    def _remote_handle(
-        self, objects: Mapping[int, Kcov], address: int, handle: int | None, kcov: int | None, bucket: int
-    ) -> RemoteHandle:
+    def _remote_handle(self, objects: Mapping[int, Kcov], entry: RemoteEntry) -> RemoteHandle:
+        address, handle, kcov, bucket = entry
         found = objects.get(kcov or 0)
         # A handle has no owner: the task that opened the device may have ended.
         return RemoteHandle(address, handle, bucket, kcov, None, None, () if found is None else found.errors, self._device.name)

@@ -6,7 +6,7 @@ While an area is on a list its first bytes are a ``struct kcov_remote_area``; wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from kcovdbg.abi.generations import Feature
@@ -15,8 +15,9 @@ from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, R
 from kcovdbg.model.memory import ListLink
 from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, CachedArea
 from kcovdbg.model.state import Reading, Source
-from kcovdbg.target.pointer import Links, check_pointer, finish, follow_list, read_links, read_pointer, strip_tag
+from kcovdbg.target.pointer import Links, check_pointer, finish, follow_chain, follow_list, read_links, strip_tag
 from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.layout import AREA, REMOTE, Layout
 
 # DEFINE_HASHTABLE(kcov_remote_map, 4) in every known version; the symbol's type is used where it is known.
@@ -39,12 +40,16 @@ class RemoteEntry(NamedTuple):
 
 
 class RemoteMap(NamedTuple):
-    """The hash, as far as it could be read."""
+    """A hash of remote handles, as far as it could be read."""
 
     buckets: int = 0
     entries: tuple[RemoteEntry, ...] = ()
     links: tuple[ListLink, ...] = ()
     """Of its chains; ``hlist_node.pprev`` is the address of the pointer to the node."""
+
+    def broken(self, name: str) -> tuple[str, ...]:
+        """Return a line on each chain that could not be followed to its end."""
+        return tuple(f"{link.list} of {name} is broken: {link.problem}" for link in self.links if link.problem is not None)
 
 
 def read_remote_map(target: Target, layout: Layout) -> Reading[RemoteMap]:
@@ -52,28 +57,36 @@ def read_remote_map(target: Target, layout: Layout) -> Reading[RemoteMap]:
 
     ``DEFINE_HASHTABLE(kcov_remote_map, 4)``, since Linux kernel commit eec028c9386e ("kcov: remote coverage support") (v5.5).
     """
-
-    def lacks(remark: str, buckets: int = 0) -> Reading[RemoteMap]:
-        return Reading(RemoteMap(buckets), {Source.REMOTE: (remark,)})
-
     if not layout.generation.has(Feature.REMOTE):
-        return lacks(f"this kernel's KCOV ({layout.generation.era}) has no remote handles")
-    remote = layout.remote
-    if remote is None:
-        return lacks(f"the debug info has no {REMOTE}: handles could not be read")
-    try:
-        table = target.symbol("kcov_remote_map").address
-        _, length = target.variable_type("kcov_remote_map")
-        node = remote.offset("next")
-    except (MissingSymbolError, MissingTypeError) as error:
-        return lacks(f"handles could not be found: {error}")
+        problem = f"this kernel's KCOV ({layout.generation.era}) has no remote handles"
+    elif layout.remote is None:
+        problem = f"the debug info has no {REMOTE}: handles could not be read"
+    else:
+        try:
+            found = read_hash(target, "kcov_remote_map", layout.remote)
+            return Reading(found, {Source.REMOTE: found.broken("kcov_remote_map")})
+        except (MissingSymbolError, MissingTypeError) as error:
+            problem = f"handles could not be found: {error}"
+        except ReadError as error:
+            problem = f"kcov_remote_map could not be read: {error}"
+    return Reading(RemoteMap(), {Source.REMOTE: (problem,)})
+
+
+def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
+    """Read a hash of remote handles.
+
+    :param name: its symbol.
+    :param layout: ``handle``, ``kcov``, ``next`` and ``pprev`` of its entries, in this order.
+    :raises MissingSymbolError: when the kernel has no such hash.
+    :raises MissingTypeError: when the debug info lacks its type or a member.
+    :raises ReadError: when its buckets could not be read.
+    """
+    table = target.symbol(name).address
+    _, length = target.variable_type(name)
+    node = layout.offset("next")
     buckets, word = length or _DEFAULT_BUCKETS, target.word_size
     order = "big" if target.big_endian else "little"
-    try:
-        heads = target.read(table, buckets * word)
-    except ReadError as error:
-        return lacks(f"kcov_remote_map could not be read: {error}", buckets)
-
+    heads = target.read(table, buckets * word)
     entries: list[RemoteEntry] = []
     links: list[ListLink] = []
     for bucket in range(buckets):
@@ -82,8 +95,8 @@ def read_remote_map(target: Target, layout: Layout) -> Reading[RemoteMap]:
 
         def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[RemoteEntry, Links]:
             address = link - node
-            check_pointer(target, address, REMOTE)
-            handle, kcov, following, back = remote.read(target, address)
+            check_pointer(target, address, layout.type_name)
+            handle, kcov, following, back = layout.read(target, address)
             # An entry in the wrong bucket is shown, and so is one with a damaged link back; one with both is not an entry.
             is_linked = target.live or back in (None, before)
             if not is_linked and (handle is None or find_bucket(handle, buckets.bit_length() - 1, word) != bucket):
@@ -91,11 +104,10 @@ def read_remote_map(target: Target, layout: Layout) -> Reading[RemoteMap]:
             return RemoteEntry(address, handle, kcov, bucket), Links(following, back)
 
         limit = min(MAX_CHAIN, MAX_ENTRIES - len(entries))
-        for link, entry in _follow(f"bucket {bucket}", first, (table + offset, 0), node, read_entry, limit):
-            links.append(link)
-            entries += () if entry is None else (entry,)
-    broken = tuple(f"{link.list} of kcov_remote_map is broken: {link.problem}" for link in links if link.problem is not None)
-    return Reading(RemoteMap(buckets, tuple(entries), tuple(links)), {Source.REMOTE: broken})
+        found, of_chain = _follow(f"bucket {bucket}", first, (table + offset, 0), node, read_entry, limit)
+        entries += found
+        links += of_chain
+    return RemoteMap(buckets, tuple(entries), tuple(links))
 
 
 # The cache is never trimmed, but there is an area for each section that ran at once, and each takes at least a page.
@@ -103,77 +115,55 @@ MAX_AREAS: Final = 1 << 16
 """Areas on a list; one with more is damaged."""
 
 
-class _AreaLists(NamedTuple):
+class AreaLists(NamedTuple):
     """``kcov_remote_areas``: one list, or since August 2026 one for tasks and one for softirqs."""
 
-    heads: tuple[tuple[str, int], ...]
-    """Name and address of each."""
-    node: int
-    """Offset of the links in an area."""
-    read: Callable[[int], tuple[tuple[int, int | None], Links]]
-    """Returns address and size of the area at a link, and its links."""
+    areas: tuple[CachedArea, ...] = ()
+    """In the order of the lists."""
+    links: tuple[ListLink, ...] = ()
+    """Forwards; the last one of each whole list is that of its head."""
 
 
-def _find_area_lists(target: Target, layout: Layout) -> _AreaLists:
-    """Find the lists of free areas.
-
-    :raises MissingTypeError: when the debug info lacks the types.
-    :raises MissingSymbolError: when the kernel has no such lists.
-    """
-    area = layout.area
-    if area is None:
-        raise MissingTypeError(f"the debug info has no {AREA}")
-    start, node = target.symbol("kcov_remote_areas").address, area.offset("next")
-    names = (TASK_LIST, IRQ_LIST) if layout.generation.has(Feature.AREA_LISTS) else (TASK_LIST,)
-
-    def read(link: int) -> tuple[tuple[int, int | None], Links]:
-        address = link - node
-        # Areas are vmalloc areas, so they start with a page.
-        check_pointer(target, address, AREA, 4096)
-        following, before, size = area.read(target, address)
-        return (address, size), Links(following, before)
-
-    return _AreaLists(tuple((name, start + index * 2 * target.word_size) for index, name in enumerate(names)), node, read)
-
-
-def read_cached_areas(target: Target, layout: Layout) -> Reading[tuple[CachedArea, ...]]:
-    """Read the free areas, in the order of the lists."""
+def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
+    """Read the lists of free areas."""
     if not layout.generation.has(Feature.REMOTE):
-        return Reading((), {Source.AREAS: ()})
+        return Reading(AreaLists(), {Source.AREAS: ()})
+    area, word = layout.area, target.word_size
     try:
-        lists = _find_area_lists(target, layout)
+        if area is None:
+            raise MissingTypeError(f"the debug info has no {AREA}")  # noqa: TRY301
+        start, node = target.symbol("kcov_remote_areas").address, area.offset("next")
     except (MissingSymbolError, MissingTypeError) as error:
-        return Reading((), {Source.AREAS: (f"cached areas could not be found: {error}",)})
-    found: list[CachedArea] = []
+        return Reading(AreaLists(), {Source.AREAS: (f"cached areas could not be found: {error}",)})
+    areas: list[CachedArea] = []
+    links: list[ListLink] = []
     remarks: list[str] = []
-    for name, head in lists.heads:
+    names = (TASK_LIST, IRQ_LIST) if layout.generation.has(Feature.AREA_LISTS) else (TASK_LIST,)
+    for index, name in enumerate(names):
+        head = start + index * 2 * word
+
+        def read_area(link: int, before: int = 0, name: str = name) -> tuple[CachedArea, Links]:
+            del before
+            # Areas are vmalloc areas, so they start with a page.
+            check_pointer(target, link - node, AREA, 4096)
+            following, back, size = area.read(target, link - node)
+            return CachedArea(link - node, size, name), Links(following, back)
+
         try:
             ends = read_links(target, head)
         except ReadError as error:
             remarks.append(f"the list of {name} areas could not be read: {error}")
             continue
-        areas, problem = finish(follow_list(head, ends, lists.read, MAX_AREAS, moving=target.live))
-        found += (CachedArea(address, size, name) for address, size in areas)
-        remarks += () if problem is None else (f"the list of {name} areas is broken: {problem}",)
-    return Reading(tuple(found), {Source.AREAS: tuple(remarks)})
-
-
-def read_area_links(target: Target, layout: Layout) -> Iterator[ListLink]:
-    """Yield the links of the lists of free areas, forwards; the last one of each is that of its head.
-
-    :raises ReadError: when a head could not be read.
-    :raises MissingTypeError: when the debug info lacks the types.
-    :raises MissingSymbolError: when the kernel has no such lists.
-    """
-    lists = _find_area_lists(target, layout)
-    for name, head in lists.heads:
-        last, is_whole = head, True
-        first = read_pointer(target, head)
-        for link, _ in _follow(name, first, (head, head), lists.node, lambda link, _: lists.read(link), MAX_AREAS):
-            last, is_whole = link.address + lists.node, link.problem is None
-            yield link
-        if is_whole:
-            yield ListLink(name, head, read_pointer(target, head + target.word_size), last)
+        found, of_list = _follow(name, ends.following or 0, (head, head), node, read_area, MAX_AREAS)
+        if not of_list or of_list[-1].problem is None:
+            of_list.append(ListLink(name, head, ends.before, of_list[-1].address + node if of_list else head))
+        links += of_list
+        if any(link.problem is not None or link.back != link.expected for link in of_list):
+            # What can be reached from either end, by valid links only.
+            found, problem = finish(follow_list(head, ends, read_area, MAX_AREAS, moving=target.live))
+            remarks += () if problem is None else (f"the list of {name} areas is broken: {problem}",)
+        areas += found
+    return Reading(AreaLists(tuple(areas), tuple(links)), {Source.AREAS: tuple(remarks)})
 
 
 _Element = TypeVar("_Element")
@@ -186,28 +176,26 @@ def _follow(
     node: int,
     read: Callable[[int, int], tuple[_Element, Links]],
     limit: int,
-) -> Iterator[tuple[ListLink, _Element | None]]:
-    """Yield each link of a list with its element; the last one of a broken list has the problem, and no element.
+) -> tuple[list[_Element], list[ListLink]]:
+    """Return the elements of a list and a link for each; a broken list has one link more, with the problem.
 
     :param ends: the link before the first one, and the one that ends the list.
     """
-    before, end = ends
-    seen: set[int] = set()
-    link = first
-    while link != end:
-        problem, is_missing = None, False
-        if link in seen:
-            problem = f"it loops back to {link - node:#x}"
-        elif len(seen) >= limit:
-            problem = f"it has more than {limit} elements"
-        else:
-            seen.add(link)
-            try:
-                element, links = read(link, before)
-            except ReadError as error:
-                problem, is_missing = str(error), not isinstance(error, PointerError)
-        if problem is not None:
-            yield ListLink(name, link - node, None, before, problem, is_missing), None
-            return
-        yield ListLink(name, link - node, links.before, before), element
-        before, link = link, links.following or 0
+    links: list[ListLink] = []
+    last, following, is_missing = ends[0], first, False
+
+    def read_link(link: int, before: int) -> tuple[_Element, int]:
+        nonlocal last, following, is_missing
+        try:
+            element, found = read(link, before)
+        except ReadError as error:
+            is_missing = not isinstance(error, PointerError)
+            raise
+        links.append(ListLink(name, link - node, found.before, before))
+        last, following = link, found.following or 0
+        return element, following
+
+    elements, problem = finish(follow_chain(first, ends[1], read_link, limit, last))
+    if problem is not None:
+        links.append(ListLink(name, following - node, None, last, problem, is_missing))
+    return elements, links

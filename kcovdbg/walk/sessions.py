@@ -310,7 +310,7 @@ def has_state(fields: TaskFields, mode_flags: int) -> bool:
 def find_areas(cache: StructureCache, sessions: SessionWalk) -> tuple[Area, ...]:
     """Return the remote and softirq areas: on a list, idle on their CPU, in use, of an interrupted section, or unclaimed."""
     used = {area.address: area for area in _of_sections(cache, sessions)}
-    listed = [Area(area.address, area.size, area.list, "cached") for area in cache.cached_areas.found]
+    listed = [Area(area.address, area.size, area.list, "cached") for area in cache.area_lists.found.areas]
     claimed = (*listed, *_of_cpus(cache, used), *used.values())
     return (*claimed, *_unlisted(cache, sessions, {area.address for area in claimed}))
 
@@ -370,7 +370,7 @@ def _sees_all_users(cache: StructureCache, sessions: SessionWalk) -> bool:
     """Return whether every task, list and CPU that may have an area was read."""
     return (
         _sees_tasks(cache)
-        and cache.cached_areas.is_whole
+        and cache.area_lists.is_whole
         and cache.per_cpu.is_whole
         and all(task.role is not None for task in sessions.with_state)
         and (sessions.sees_saved or not cache.layout.generation.has(Feature.SOFTIRQ))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -14,7 +13,7 @@ from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
-from kcovdbg.model.memory import ListLink, SpinLock, StackFrame
+from kcovdbg.model.memory import SpinLock, StackFrame
 from kcovdbg.model.remote import Carrier, RemoteHandle
 from kcovdbg.model.state import BufferContents, KernelFacts, Part, PointProof, Reading, Source, State, WrongRecords
 from kcovdbg.model.task import Task, TaskFields, TaskSyscall
@@ -23,7 +22,6 @@ from kcovdbg.target.pointer import read_word, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member, find_symbol
 from kcovdbg.walk.layout import PERCPU, REMOTE, TASK, Layout
-from kcovdbg.walk.remote import read_area_links
 from kcovdbg.walk.saved import is_serving_softirq, is_task_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas
 from kcovdbg.walk.structure_cache import StructureCache
@@ -127,12 +125,15 @@ class StateReader:
             Part.CURRENT: lambda: {"current": self._cache.current},
             Part.SAVED: lambda: {"saved": self._sessions.saved, "cpu_states": self._cache.per_cpu.found},
             Part.REMOTE: lambda: {"handles": tuple(self._read_handles()), "buckets": self._cache.remote_map.found.buckets},
-            Part.CACHED_AREAS: lambda: {"cached_areas": self._cache.cached_areas.found},
+            Part.CACHED_AREAS: lambda: {"cached_areas": self._cache.area_lists.found.areas},
             Part.AREAS: lambda: {"areas": find_areas(self._cache, self._sessions)},
             Part.FILES: lambda: {"files": self._cache.files.found},
             Part.VMALLOC: self._read_vmalloc,
             Part.OBJECTS: lambda: {"objects": self._objects.found, "lists_vmas": self.target.vmas is not None},
-            Part.LINKS: self._read_links,
+            Part.LINKS: lambda: {
+                "hash_links": self._cache.remote_map.found.links,
+                "area_links": self._cache.area_lists.found.links,
+            },
             Part.LOCKS: self._read_locks,
             Part.TASK_FACTS: self._read_task_facts,
             Part.CARRIERS: lambda: {"carriers": self._carriers.found},
@@ -273,13 +274,6 @@ class StateReader:
 
     def _lacking_devices(self) -> Mapping[Source, tuple[str, ...]]:
         return {Source.DEVICES: tuple(remark for walk in self._device_walks for remark in walk.remarks)}
-
-    def _read_links(self) -> Mapping[str, object]:
-        area_links: tuple[ListLink, ...] = ()
-        if self._has(Feature.REMOTE):
-            with suppress(KcovdbgError):
-                area_links = tuple(read_area_links(self.target, self.layout))
-        return {"hash_links": self._cache.remote_map.found.links, "area_links": area_links}
 
     def _read_locks(self) -> Mapping[str, object]:
         owners = {cpu: read_cpu_lock_owner(self.target, cpu) for cpu in self.facts.cpus} if self._has(Feature.SOFTIRQ) else {}

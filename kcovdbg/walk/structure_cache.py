@@ -10,7 +10,7 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields, KcovFile
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.remote import AREA_ALLOCATORS, CachedArea
+from kcovdbg.model.remote import AREA_ALLOCATORS
 from kcovdbg.model.state import Reading, Source
 from kcovdbg.model.task import CpuState, TaskFields
 from kcovdbg.series.table import user_allocators
@@ -18,7 +18,7 @@ from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_page_size
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_kcov
-from kcovdbg.walk.remote import RemoteMap, read_cached_areas, read_remote_map
+from kcovdbg.walk.remote import AreaLists, RemoteMap, read_area_lists, read_remote_map
 from kcovdbg.walk.saved import read_per_cpu
 from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, is_pid, read_known_tasks, read_task
 
@@ -73,9 +73,9 @@ class StructureCache:
         return read_remote_map(self.target, self.layout)
 
     @cached_property
-    def cached_areas(self) -> Reading[tuple[CachedArea, ...]]:
-        """The free areas as read."""
-        return read_cached_areas(self.target, self.layout)
+    def area_lists(self) -> Reading[AreaLists]:
+        """``kcov_remote_areas`` as read."""
+        return read_area_lists(self.target, self.layout)
 
     @cached_property
     def files(self) -> Reading[tuple[KcovFile, ...]]:
