@@ -32,7 +32,7 @@ from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, Kept, merge_buffers, 
 from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.target.local_kernel import is_this_machine
-from kcovdbg.walk.buffer_names import check_name
+from kcovdbg.walk.buffer_names import parse_name
 from kcovdbg.walk.buffers import read_buffer
 
 _ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
@@ -75,7 +75,7 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
     if what == ALL or is_pattern(what):
         return _read_together(context, what)
     try:
-        check_name(what)
+        parse_name(what)
     except UsageError as error:
         if is_address(what):
             raise UsageError(str(error), hint=f"kcov:{what} for an object, area:{what} for an area") from None
@@ -260,7 +260,7 @@ def read_both_views(context: Context, what: str) -> ViewComparison:
     :raises CapabilityError: when the kernel is not the one that runs here.
     :raises KcovdbgError: when there is no such buffer, or the process has not mapped it.
     """
-    check_name(what)
+    parse_name(what)
     if not is_this_machine(context.target):
         raise CapabilityError(
             f"the user's view can be read only on this machine, not of {context.target.name}",

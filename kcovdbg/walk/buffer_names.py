@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.mode import is_known, is_tracing
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError, UsageError
 from kcovdbg.model.device import DeviceSession
-from kcovdbg.model.kcov import Kcov, KcovFields
+from kcovdbg.model.kcov import HasTask, Kcov, KcovFields
 from kcovdbg.model.state import Part, StateSource
 from kcovdbg.model.task import Role, SavedState, Task, TaskFiles
 from kcovdbg.series import table
-from kcovdbg.series.declaration import BufferFacts, Device, SecondBuffer
+from kcovdbg.series.declaration import BufferFacts, Device
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
@@ -25,326 +26,306 @@ _FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tT
 _FREE_LIST_REMARK: Final = "on the free list: list pointers overlay the count, and records are left over from earlier use"
 
 
+class BufferName(NamedTuple):
+    """The parts of a buffer's name."""
+
+    kind: str
+    """``kcov``, ``area``, ``fd``, ``saved``, the name of a posted series' device, or empty for a task's own."""
+    number: int
+    """A thread id, a CPU, or an address."""
+    fd: int = 0
+    is_task: bool = False
+    """Whether the number is a thread id, where it may be something else."""
+
+
+def parse_name(name: str) -> BufferName:
+    """Return the parts of a buffer's name, without looking for the buffer.
+
+    :raises UsageError: if it has no such form.
+    """
+
+    def number(text: str, base: int = 16) -> int:
+        try:
+            return int(text, base)
+        except ValueError:
+            raise UsageError(f"{name}: '{text}' is not {'a number' if base == 10 else 'an address'}", hint=_FORMS) from None
+
+    kind, colon, rest = name.partition(":")
+    if not colon:
+        if not name.isdecimal():
+            raise UsageError(f"'{name}' is not a buffer name; use a thread id for a task's buffer", hint=_FORMS)
+        return BufferName("", int(name), is_task=True)
+    if kind in ("kcov", "area"):
+        return BufferName(kind, number(rest))
+    if kind == "fd":
+        pid, slash, fd = rest.partition("/")
+        if not slash:
+            raise UsageError(f"'{name}' is not a descriptor", hint="fd:PID/FD, for instance fd:41/3")
+        return BufferName(kind, number(pid, 10), number(fd, 10))
+    if kind == "saved":
+        return BufferName(kind, number(rest.removeprefix("t"), 10), is_task=rest.startswith("t"))
+    if kind in table.device_names():
+        return BufferName(kind, number(rest, 10 if rest.isdecimal() else 16), is_task=rest.isdecimal())
+    raise UsageError(f"'{name}' is not a buffer name", hint=_FORMS)
+
+
 def find_buffer_facts(target: Target, layout: Layout, source: StateSource, name: str) -> BufferFacts:
     """Find the buffer with this name.
 
     :raises UsageError: if the name has no such form.
     :raises KcovdbgError: if there is no such buffer.
     """
-    check_name(name)
-    kind, colon, rest = name.partition(":")
-    if not colon:
-        return _with_edges(target, layout, _facts_of_found(layout, source, name, _find_task(source, int(name))))
-    if kind == "kcov":
-        return _facts_of_object(target, layout, source, name, strip_tag(target, _number(rest, name)))
-    if kind in table.device_names():
-        return _facts_of_device(target, source, name, kind, rest)
-    if kind == "area":
-        return _facts_of_area(target, layout, source, name, strip_tag(target, _number(rest, name)))
+    kind, number, fd, is_task = parse_name(name)
+    search = _BufferSearch(target, layout, source, name)
+    if not kind:
+        return search.find_of_task(number)
     if kind == "fd":
-        pid, _, fd = rest.partition("/")
-        return _facts_of_descriptor(target, layout, source, name, _number(pid, name, 10), _number(fd, name, 10))
-    return _facts_of_saved(layout, source, name, rest)
+        return search.find_descriptor(number, fd)
+    if kind == "saved":
+        return search.find_saved(number, is_task=is_task)
+    if kind not in ("kcov", "area") and is_task:
+        return search.find_device_session(kind, number)
+    address = strip_tag(target, number)
+    if kind == "kcov":
+        return search.of_object(source.kcov(address))
+    return search.find_area(address) if kind == "area" else search.find_device_object(kind, address)
 
 
-def check_name(name: str) -> None:
-    """Check that this has the form of a buffer's name, without looking for the buffer.
+class _BufferSearch:
+    """The search for one buffer."""
 
-    :raises UsageError: if it does not.
-    """
-    kind, colon, rest = name.partition(":")
-    if not colon:
-        if not name.isdecimal():
-            raise UsageError(f"'{name}' is not a buffer name; use a thread id for a task's buffer", hint=_FORMS)
-    elif kind in ("kcov", "area"):
-        _number(rest, name)
-    elif kind == "fd":
-        pid, slash, fd = rest.partition("/")
-        if not slash:
-            raise UsageError(f"'{name}' is not a descriptor", hint="fd:PID/FD, for instance fd:41/3")
-        _number(pid, name, 10)
-        _number(fd, name, 10)
-    elif kind in table.device_names():
-        _number(rest, name, 10 if rest.isdecimal() else 16)
-    elif kind == "saved":
-        _number(rest.removeprefix("t"), name, 10)
-    else:
-        raise UsageError(f"'{name}' is not a buffer name", hint=_FORMS)
+    def __init__(self, target: Target, layout: Layout, source: StateSource, name: str) -> None:
+        self._target = target
+        self._layout = layout
+        self._source = source
+        self._second = layout.traits.second_buffer
+        self._facts = partial(BufferFacts, name)
 
+    def find_of_task(self, tid: int) -> BufferFacts:
+        # Every CPU has an idle task with pid 0: prefer one with KCOV state.
+        found = [task for task in self._source.read(Part.ALL_TASKS).all_tasks if task.fields.pid == tid]
+        if not found:
+            raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all")
+        return self._with_edges(self._of_task(next((task for task in found if task.fields.kcov_area), found[0])))
 
-def _number(text: str, name: str, base: int = 16) -> int:
-    try:
-        return int(text, base)
-    except ValueError:
-        raise UsageError(f"{name}: '{text}' is not {'a number' if base == 10 else 'an address'}", hint=_FORMS) from None
-
-
-def _find_task(source: StateSource, tid: int) -> Task:
-    # Every CPU has an idle task with pid 0: prefer one with KCOV state.
-    found = [task for task in source.read(Part.ALL_TASKS).all_tasks if task.fields.pid == tid]
-    if not found:
-        raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all")
-    return next((task for task in found if task.fields.kcov_area), found[0])
-
-
-def _facts_of_found(layout: Layout, source: StateSource, name: str, task: Task) -> BufferFacts:
-    fields = task.fields
-    if fields.kcov_area:
-        return BufferFacts(
-            name=name,
-            address=fields.kcov_area,
-            size=fields.kcov_size,
-            mode=task.mode,
-            kcov=fields.kcov,
-            task=fields.address,
-            pid=fields.pid,
-            comm=fields.comm,
-            private=task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION),
-            doubt=_doubt_mode(layout, "task", fields.kcov_mode),
-        )
-    # If the task's area is unknown, only a session that is not a section uses the object's.
-    area_is_lost = fields.kcov_area is None and task.role not in (Role.LOCAL, Role.NONE)
-    for pointer in (fields.kcov_remote, fields.kcov):
-        if not pointer or area_is_lost:
-            continue
-        kcov = source.kcov(pointer)
-        if kcov.area:
-            return _facts_of_fields(layout, name, kcov, fields.pid, fields.comm)
-    for session in _device_sessions(source):
-        if session.task == fields.address and session.area:
-            return _facts_of_device_session(source, name, session)
-    problem = f"task {fields.pid} ({fields.comm}) has no coverage buffer"
-    if task.errors:
-        problem += f": {task.errors[0]}"
-    raise KcovdbgError(problem, hint="tasks lists those that have one, objects lists all buffers")
-
-
-def _doubt_mode(layout: Layout, whose: str, word: int | None) -> str | None:
-    """Return why a mode, on which the format of records depends, is unknown; None if it is not."""
-    if not layout.generation.has(Feature.COMPARISONS):
-        return None
-    if word is None:
-        return f"mode of the {whose} is unknown"
-    mode = layout.object_mode_name(word) if whose == "object" else layout.mode_name(word)
-    return None if is_known(mode) else f"mode {mode} of the {whose} has no name in the debug info"
-
-
-def _facts_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | None, comm: str | None) -> BufferFacts:
-    if not kcov.area:
-        raise KcovdbgError(
-            f"struct kcov at {kcov.address:#x} has no buffer",
-            hint="it comes with KCOV_INIT_TRACE, before v5.18 with the first mmap()",
-        )
-    mode = None if kcov.mode is None else layout.object_mode_name(kcov.mode)
-    doubt = _doubt_mode(layout, "object", kcov.mode)
-    return BufferFacts(
-        name=name, address=kcov.area, size=kcov.size, mode=mode, kcov=kcov.address, pid=pid, comm=comm, doubt=doubt
-    )
-
-
-def _owner(source: StateSource, kcov: KcovFields) -> tuple[int | None, str | None]:
-    task = source.read(Part.TASKS).task_by_address.get(kcov.task or 0)
-    return (None, None) if task is None else (task.pid, task.comm)
-
-
-def _facts_of_object(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> BufferFacts:
-    kcov = source.kcov(address)
-    return _with_edges(target, layout, _facts_of_fields(layout, name, kcov, *_owner(source, kcov)))
-
-
-def _with_edges(target: Target, layout: Layout, facts: BufferFacts) -> BufferFacts:
-    """Add the second buffer where it is written, and name the other one.
-
-    A task's own fields only know the object's first buffer.
-
-    :raises KcovdbgError: if only the second buffer is written and cannot be found: the first one would mislead.
-    """
-    second = layout.traits.second_buffer
-    if second is None or facts.private:
-        return facts
-    if facts.mode not in second.alone | second.both:
-        return _with_left_edges(target, layout, second, facts)
-    try:
-        if facts.kcov is None:
-            raise MissingTypeError("the object is unknown")  # noqa: TRY301
-        edges = second.find(target, facts.kcov)
-    except (MissingTypeError, ReadError) as error:
-        problem = f"buffer of edges cannot be found: {error}"
-        if facts.mode in second.alone:
-            raise KcovdbgError(problem, hint=f"the buffer of addresses is area:{facts.address:#x}") from None
-        return replace(facts, remarks=(*facts.remarks, problem))
-    if facts.mode in second.alone:
-        remark = f"edges, in area:{edges:#x}; the object's buffer of addresses is area:{facts.address:#x}"
-        return replace(facts, address=edges, remarks=(*facts.remarks, remark))
-    remark = f"addresses, in area:{facts.address:#x}; edges are in a buffer of their own: area:{edges:#x}"
-    return replace(facts, remarks=(*facts.remarks, remark), edges=edges)
-
-
-def _with_left_edges(target: Target, layout: Layout, second: SecondBuffer, facts: BufferFacts) -> BufferFacts:
-    """Add the second buffer of an object that is not enabled, if it has records: the kernel does not keep its last mode."""
-    if facts.kcov is None or facts.mode is None or is_tracing(facts.mode):
-        return facts
-    try:
-        edges = second.find(target, facts.kcov)
-        if not read_count(target, layout, edges, second.mode):
-            return facts
-    except (MissingTypeError, ReadError):
-        # objects reports it.
-        return facts
-    remark = f"edges are left in the object's other buffer: area:{edges:#x}"
-    return replace(facts, edges=edges, remarks=(*facts.remarks, remark))
-
-
-def _facts_of_descriptor(target: Target, layout: Layout, source: StateSource, name: str, pid: int, fd: int) -> BufferFacts:
-    # A thread has the table of its process, unless it has one for itself.
-    tasks = source.read(Part.TASKS).task_fields
-    task = next((task for task in tasks if task.pid == pid), None)
-    sharers = {pid} if task is None else TaskFiles(tasks, task).table_ids
-    for kcov in (*source.read(Part.OBJECTS).objects.values(), *_device_objects(source)):
-        if any(found.kind == "fd" and found.fd == fd and found.pid in sharers for found in kcov.references):
-            if kcov.device is not None:
-                return _facts_of_device_object(source, name, kcov)
-            return _facts_of_object(target, layout, source, name, kcov.address or 0)
-    raise KcovdbgError(f"descriptor {fd} of task {pid} is not KCOV's", hint="objects lists those that are")
-
-
-def _facts_of_device(target: Target, source: StateSource, name: str, device: str, rest: str) -> BufferFacts:
-    """Find a buffer of a device of a posted series: of a task, or of an object."""
-    if rest.isdecimal():
-        tid = int(rest)
-        for session in _device_sessions(source):
-            if session.device == device and session.pid == tid and session.area:
-                return _facts_of_device_session(source, name, session)
-        raise KcovdbgError(f"task {tid} has no session of {device}", hint="tasks lists sessions")
-    address = strip_tag(target, _number(rest, name))
-    for kcov in _device_objects(source):
-        if kcov.device == device and kcov.address == address:
-            return _facts_of_device_object(source, name, kcov)
-    raise KcovdbgError(f"no object of {device} is known at {address:#x}", hint="objects lists known objects")
-
-
-def _device_sessions(source: StateSource) -> tuple[DeviceSession, ...]:
-    return tuple(session for device in source.read(Part.DEVICES).devices for session in device.sessions)
-
-
-def _device_objects(source: StateSource) -> tuple[Kcov, ...]:
-    return tuple(kcov for device in source.read(Part.DEVICES).devices for kcov in device.objects.values())
-
-
-def _device(source: StateSource, name: str | None) -> Device:
-    return next(table.find_device(state.feature) for state in source.read(Part.DEVICES).devices if state.name == name)
-
-
-def _facts_of_device_session(source: StateSource, name: str, session: DeviceSession) -> BufferFacts:
-    own = next((kcov.fields for kcov in _device_objects(source) if session.kcov and kcov.address == session.kcov), None)
-    return BufferFacts(
-        name=name,
-        address=session.area or 0,
-        size=session.size,
-        mode=_device(source, session.device).mode,
-        pid=session.pid,
-        comm=session.comm,
-        private=bool(session.depth) and (own is None or own.area != session.area),
-    )
-
-
-def _facts_of_device_object(source: StateSource, name: str, kcov: Kcov) -> BufferFacts:
-    device, fields = _device(source, kcov.device), kcov.fields
-    if fields is None or not fields.area:
-        raise KcovdbgError(
-            f"the object of {device.name} at {kcov.address or 0:#x} has no buffer", hint=f"it comes with {device.init_request}"
-        )
-    return BufferFacts(
-        name=name,
-        address=fields.area,
-        size=fields.size,
-        mode=device.mode,
-        pid=kcov.pid,
-        comm=kcov.comm,
-    )
-
-
-def _facts_of_saved(layout: Layout, source: StateSource, name: str, which: str) -> BufferFacts:
-    by_task = which.startswith("t")
-    number = _number(which.removeprefix("t"), name, 10)
-    for saved in source.read(Part.SAVED).saved:
-        if (saved.pid if by_task else saved.cpu) == number and saved.area:
-            return _facts_of_session(layout, source, name, saved)
-    whose = f"task {number}" if by_task else f"CPU {number}"
-    raise KcovdbgError(f"{whose} has no saved session with a buffer", hint="saved lists saved sessions")
-
-
-def _facts_of_session(layout: Layout, source: StateSource, name: str, saved: SavedState) -> BufferFacts:
-    private = False
-    with contextlib.suppress(ReadError, MissingTypeError):
-        private = bool(saved.kcov) and source.kcov(saved.kcov or 0).area != saved.area
-    return BufferFacts(
-        name=name,
-        address=saved.area or 0,
-        size=saved.size,
-        mode=None if saved.mode is None else layout.mode_name(saved.mode),
-        kcov=saved.kcov,
-        pid=saved.pid,
-        comm=saved.comm,
-        private=private,
-        doubt=_doubt_mode(layout, "saved session", saved.mode),
-    )
-
-
-def _facts_of_area(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> BufferFacts:
-    for task in source.read(Part.TASKS).tasks:
-        if task.fields.kcov_area == address:
-            return _as_first(layout, replace(_facts_of_found(layout, source, name, task), address=address))
-        if task.saved is not None and task.saved.area == address:
-            return _facts_of_session(layout, source, name, task.saved)
-    for area in source.read(Part.AREAS).areas:
-        if area.address == address:
-            # Idle areas of CPUs are on no list: nothing overlays their count.
-            cached = area.state == "cached" and area.cpu is None
-            remarks = (_FREE_LIST_REMARK,) if cached else () if area.state == "in-use" else ("no section uses the area",)
-            return BufferFacts(
-                name=name, address=address, size=area.size, mode=None, cached=cached, private=True, remarks=remarks
+    def _of_task(self, task: Task) -> BufferFacts:
+        fields = task.fields
+        if fields.kcov_area:
+            return self._facts(
+                address=fields.kcov_area,
+                size=fields.kcov_size,
+                mode=task.mode,
+                kcov=fields.kcov,
+                task=fields.address,
+                pid=fields.pid,
+                comm=fields.comm,
+                private=task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION),
+                doubt=self._doubt_mode("task", fields.kcov_mode),
             )
-    for kcov in source.read(Part.OBJECTS).objects.values():
-        if kcov.fields is None:
-            continue
-        if kcov.fields.area == address:
-            return _as_first(layout, _facts_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm))
-        second = layout.traits.second_buffer
-        if second is not None and kcov.fields.area and _is_second(target, second, kcov.address, address):
-            facts = _facts_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm)
-            return replace(facts, address=address, mode=second.mode, doubt=None)
-    for session in _device_sessions(source):
-        if session.area == address and session.depth:
-            return _facts_of_device_session(source, name, session)
-    for kcov in _device_objects(source):
-        if kcov.fields is not None and kcov.fields.area == address:
-            return _facts_of_device_object(source, name, kcov)
-    size = _vmalloc_size(target, address)
-    words = None if size is None else size // layout.buffer_word
-    return BufferFacts(name, address, words, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",))
+        # If the task's area is unknown, only a session that is not a section uses the object's.
+        area_is_lost = fields.kcov_area is None and task.role not in (Role.LOCAL, Role.NONE)
+        for pointer in (fields.kcov_remote, fields.kcov):
+            if not pointer or area_is_lost:
+                continue
+            kcov = self._source.kcov(pointer)
+            if kcov.area:
+                return self._of_fields(kcov, fields)
+        for session in self._device_sessions:
+            if session.task == fields.address and session.area:
+                return self._of_device_session(session)
+        problem = f"task {fields.pid} ({fields.comm}) has no coverage buffer"
+        if task.errors:
+            problem += f": {task.errors[0]}"
+        raise KcovdbgError(problem, hint="tasks lists those that have one, objects lists all buffers")
 
+    def _doubt_mode(self, whose: str, word: int | None) -> str | None:
+        """Return why a mode, on which the format of records depends, is unknown; None if it is not."""
+        if not self._layout.generation.has(Feature.COMPARISONS):
+            return None
+        if word is None:
+            return f"mode of the {whose} is unknown"
+        mode = self._layout.object_mode_name(word) if whose == "object" else self._layout.mode_name(word)
+        return None if is_known(mode) else f"mode {mode} of the {whose} has no name in the debug info"
 
-def _vmalloc_size(target: Target, address: int) -> int | None:
-    """Return the size in bytes of the vmalloc area at an address, None where none is known, as behind damage to the lists."""
-    if target.vmalloc is None:
+    def _of_fields(self, kcov: KcovFields, owner: HasTask | None) -> BufferFacts:
+        if not kcov.area:
+            raise KcovdbgError(
+                f"struct kcov at {kcov.address:#x} has no buffer",
+                hint="it comes with KCOV_INIT_TRACE, before v5.18 with the first mmap()",
+            )
+        return self._facts(
+            address=kcov.area,
+            size=kcov.size,
+            mode=None if kcov.mode is None else self._layout.object_mode_name(kcov.mode),
+            kcov=kcov.address,
+            pid=None if owner is None else owner.pid,
+            comm=None if owner is None else owner.comm,
+            doubt=self._doubt_mode("object", kcov.mode),
+        )
+
+    def of_object(self, kcov: KcovFields) -> BufferFacts:
+        owner = self._source.read(Part.TASKS).task_by_address.get(kcov.task or 0)
+        return self._with_edges(self._of_fields(kcov, owner))
+
+    def _with_edges(self, facts: BufferFacts) -> BufferFacts:
+        """Add the second buffer where it is written or has records, and name the other one.
+
+        A task's own fields only know the object's first buffer.
+
+        :raises KcovdbgError: if only the second buffer is written and cannot be found: the first one would mislead.
+        """
+        second = self._second
+        if second is None or facts.private:
+            return facts
+        is_alone = facts.mode in second.alone
+        is_written = is_alone or facts.mode in second.both
+        # The kernel does not keep the last mode of an object that is not enabled: it may have left edges.
+        if not is_written and (facts.kcov is None or facts.mode is None or is_tracing(facts.mode)):
+            return facts
+        try:
+            if facts.kcov is None:
+                raise MissingTypeError("the object is unknown")  # noqa: TRY301
+            edges = second.find(self._target, facts.kcov)
+            if not is_written and not read_count(self._target, self._layout, edges, second.mode):
+                return facts
+        except (MissingTypeError, ReadError) as error:
+            problem = f"buffer of edges cannot be found: {error}"
+            if is_alone:
+                raise KcovdbgError(problem, hint=f"the buffer of addresses is area:{facts.address:#x}") from None
+            # Of an object that is not enabled, objects reports it.
+            return replace(facts, remarks=(*facts.remarks, problem)) if is_written else facts
+        if is_alone:
+            remark = f"edges, in area:{edges:#x}; the object's buffer of addresses is area:{facts.address:#x}"
+            return replace(facts, address=edges, remarks=(*facts.remarks, remark))
+        remark = f"edges are left in the object's other buffer: area:{edges:#x}"
+        if is_written:
+            remark = f"addresses, in area:{facts.address:#x}; edges are in a buffer of their own: area:{edges:#x}"
+        return replace(facts, remarks=(*facts.remarks, remark), edges=edges)
+
+    def find_descriptor(self, pid: int, fd: int) -> BufferFacts:
+        # A thread has the table of its process, unless it has one for itself.
+        tasks = self._source.read(Part.TASKS).task_fields
+        task = next((task for task in tasks if task.pid == pid), None)
+        sharers = {pid} if task is None else TaskFiles(tasks, task).table_ids
+        for kcov in (*self._source.read(Part.OBJECTS).objects.values(), *self._device_objects):
+            if any(found.kind == "fd" and found.fd == fd and found.pid in sharers for found in kcov.references):
+                if kcov.device is not None:
+                    return self._of_device_object(kcov)
+                return self.of_object(self._source.kcov(kcov.address or 0))
+        raise KcovdbgError(f"descriptor {fd} of task {pid} is not KCOV's", hint="objects lists those that are")
+
+    def find_device_session(self, device: str, tid: int) -> BufferFacts:
+        for session in self._device_sessions:
+            if session.device == device and session.pid == tid and session.area:
+                return self._of_device_session(session)
+        raise KcovdbgError(f"task {tid} has no session of {device}", hint="tasks lists sessions")
+
+    def find_device_object(self, device: str, address: int) -> BufferFacts:
+        for kcov in self._device_objects:
+            if kcov.device == device and kcov.address == address:
+                return self._of_device_object(kcov)
+        raise KcovdbgError(f"no object of {device} is known at {address:#x}", hint="objects lists known objects")
+
+    @property
+    def _device_sessions(self) -> tuple[DeviceSession, ...]:
+        return tuple(session for device in self._source.read(Part.DEVICES).devices for session in device.sessions)
+
+    @property
+    def _device_objects(self) -> tuple[Kcov, ...]:
+        return tuple(kcov for device in self._source.read(Part.DEVICES).devices for kcov in device.objects.values())
+
+    def _device(self, name: str | None) -> Device:
+        states = self._source.read(Part.DEVICES).devices
+        return next(table.find_device(state.feature) for state in states if state.name == name)
+
+    def _of_device_session(self, session: DeviceSession) -> BufferFacts:
+        own = next((kcov.fields for kcov in self._device_objects if session.kcov and kcov.address == session.kcov), None)
+        return self._facts(
+            address=session.area or 0,
+            size=session.size,
+            mode=self._device(session.device).mode,
+            pid=session.pid,
+            comm=session.comm,
+            private=bool(session.depth) and (own is None or own.area != session.area),
+        )
+
+    def _of_device_object(self, kcov: Kcov) -> BufferFacts:
+        device, fields = self._device(kcov.device), kcov.fields
+        if fields is None or not fields.area:
+            problem = f"the object of {device.name} at {kcov.address or 0:#x} has no buffer"
+            raise KcovdbgError(problem, hint=f"it comes with {device.init_request}")
+        return self._facts(address=fields.area, size=fields.size, mode=device.mode, pid=kcov.pid, comm=kcov.comm)
+
+    def find_saved(self, number: int, *, is_task: bool) -> BufferFacts:
+        for saved in self._source.read(Part.SAVED).saved:
+            if (saved.pid if is_task else saved.cpu) == number and saved.area:
+                return self._of_saved(saved)
+        whose = f"task {number}" if is_task else f"CPU {number}"
+        raise KcovdbgError(f"{whose} has no saved session with a buffer", hint="saved lists saved sessions")
+
+    def _of_saved(self, saved: SavedState) -> BufferFacts:
+        private = False
+        with contextlib.suppress(ReadError, MissingTypeError):
+            private = bool(saved.kcov) and self._source.kcov(saved.kcov or 0).area != saved.area
+        return self._facts(
+            address=saved.area or 0,
+            size=saved.size,
+            mode=None if saved.mode is None else self._layout.mode_name(saved.mode),
+            kcov=saved.kcov,
+            pid=saved.pid,
+            comm=saved.comm,
+            private=private,
+            doubt=self._doubt_mode("saved session", saved.mode),
+        )
+
+    def find_area(self, address: int) -> BufferFacts:
+        for task in self._source.read(Part.TASKS).tasks:
+            if task.fields.kcov_area == address:
+                return self._as_first(replace(self._of_task(task), address=address))
+            if task.saved is not None and task.saved.area == address:
+                return self._of_saved(task.saved)
+        for area in self._source.read(Part.AREAS).areas:
+            if area.address == address:
+                # Idle areas of CPUs are on no list: nothing overlays their count.
+                cached = area.state == "cached" and area.cpu is None
+                remarks = (_FREE_LIST_REMARK,) if cached else () if area.state == "in-use" else ("no section uses the area",)
+                return self._facts(address, area.size, None, cached=cached, private=True, remarks=remarks)
+        for kcov in self._source.read(Part.OBJECTS).objects.values():
+            if kcov.fields is None:
+                continue
+            if kcov.fields.area == address:
+                return self._as_first(self._of_fields(kcov.fields, kcov))
+            if kcov.fields.area and self._is_second(kcov.address, address):
+                assert self._second is not None
+                return replace(self._of_fields(kcov.fields, kcov), address=address, mode=self._second.mode, doubt=None)
+        for session in self._device_sessions:
+            if session.area == address and session.depth:
+                return self._of_device_session(session)
+        for kcov in self._device_objects:
+            if kcov.fields is not None and kcov.fields.area == address:
+                return self._of_device_object(kcov)
+        size = self._vmalloc_size(address)
+        words = None if size is None else size // self._layout.buffer_word
+        return self._facts(address, words, None, remarks=(f"{address:#x} is not known to KCOV; read as requested",))
+
+    def _vmalloc_size(self, address: int) -> int | None:
+        """Return the size in bytes of the vmalloc area at an address; None if none is known, as behind damage to the lists."""
+        source = self._target.vmalloc
+        # The lists raise their damage when all that can be read was yielded.
+        with contextlib.suppress(ReadError):
+            areas = () if source is None else source.for_each_vmalloc_area()
+            return next((area.size for area in areas if area.start == address), None)
         return None
-    # The lists raise their damage when all that can be read was yielded.
-    with contextlib.suppress(ReadError):
-        return next((area.size for area in target.vmalloc.for_each_vmalloc_area() if area.start == address), None)
-    return None
 
+    def _as_first(self, facts: BufferFacts) -> BufferFacts:
+        """Describe an object's first buffer, in which records of the second one never are."""
+        second = self._second
+        if second is None or facts.mode not in second.alone | second.both:
+            return facts
+        return replace(facts, mode=second.first_mode)
 
-def _as_first(layout: Layout, facts: BufferFacts) -> BufferFacts:
-    """Describe an object's first buffer, in which records of the second one never are."""
-    second = layout.traits.second_buffer
-    if second is None or facts.mode not in second.alone | second.both:
-        return facts
-    return replace(facts, mode=second.first_mode)
-
-
-def _is_second(target: Target, second: SecondBuffer, kcov: int | None, address: int) -> bool:
-    try:
-        return kcov is not None and second.find(target, kcov) == address
-    except (MissingTypeError, ReadError):
-        return False
+    def _is_second(self, kcov: int | None, address: int) -> bool:
+        try:
+            return bool(self._second and kcov is not None and self._second.find(self._target, kcov) == address)
+        except (MissingTypeError, ReadError):
+            return False

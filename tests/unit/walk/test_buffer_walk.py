@@ -19,7 +19,7 @@ from kcovdbg.model.task import Role, SavedState
 from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.series.table import traits_of
 from kcovdbg.target.protocol import Member, Symbol
-from kcovdbg.walk.buffer_names import check_name
+from kcovdbg.walk.buffer_names import parse_name
 from kcovdbg.walk.buffers import read_buffer, read_found
 from kcovdbg.walk.layout import Layout
 from tests.support.kernels.asker import Asker
@@ -363,7 +363,7 @@ def test_what_is_not_there(name, message):
 )
 def test_what_is_no_name(name):
     with pytest.raises(UsageError) as caught:
-        check_name(name)
+        parse_name(name)
     assert caught.value.hint
 
 
