@@ -32,6 +32,8 @@ setup(
     package_dir={"kcovdbg.demo": "examples/demo", "kcovdbg.gdb": "gdb"},
     package_data={
         "kcovdbg": ["py.typed", "*.pyi"],
+        "kcovdbg.abi": ["*.ini"],
+        "kcovdbg.crash": ["*.ini"],
         "kcovdbg.demo": ["*.zst"],
         "kcovdbg.gdb.kcov_show": ["*.json"],
         "kcovdbg.console": ["*.css", "*.js"],
