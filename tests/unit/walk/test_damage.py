@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.errors import ReadError
 from kcovdbg.target import struct_layout
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.walk import remote, tasks
@@ -418,63 +417,6 @@ def test_a_live_kernel_moves(row, seed):
     places += [(address, 16) for address in kernel.handles.values()]
     target.places = tuple(places)
     ask(kernel, ALL)
-
-
-class Endless(MemoryTarget):
-    """Lists that lead from one fresh element to the next."""
-
-    template = b""
-    links = ()
-    start = stride = length = before = 0
-
-    def read(self, address, size):
-        index, offset = divmod(address - self.start, self.stride or 1)
-        if not self.stride or not 0 <= index < self.length:
-            return super().read(address, size)
-        if offset + size > self.stride:
-            raise ReadError("it isn't there", address)
-        data = bytearray(self.template)
-        for place, step in self.links:
-            if index + step < 0:
-                data[place : place + 8] = self.before.to_bytes(8, "little")
-                continue
-            data[place : place + 8] = (self.start + (index + step) * self.stride + self.links[0][0]).to_bytes(8, "little")
-        return bytes(data[offset : offset + size])
-
-
-def test_an_endless_task_list(monkeypatch):
-    monkeypatch.setattr(tasks, "_MAX_TASKS", 50_000)
-    kernel = Kernel(E9B, target_class=Endless)
-    target = kernel.target
-    node = kernel.offset("struct task_struct", "tasks")
-    template = bytearray(target.type_size("struct task_struct"))
-    address = kernel.allocate(len(template))
-    target.put(address, "struct task_struct", {"pid": 77, "tgid": 77, "kcov_handle": 0})
-    target.template = bytes(target.segments[address])
-    target.links = ((node, 1), (node + 8, -1))
-    target.start, target.stride, target.length = 0xFFFF_9000_0000_0000, 8192, 1_000_000
-    target.before = leader_link(kernel, 45)
-    kernel.write_word(target.before, target.start + node)
-    asker = Asker(target)
-    out, said = asker.ask("tasks 40")
-    assert "the task list is broken: it has more than 50000 tasks" in out + said
-
-
-def test_an_endless_hash_chain():
-    kernel = Kernel(E9B, target_class=Endless)
-    target = kernel.target
-    hnode = kernel.offset("struct kcov_remote", "hnode")
-    address = kernel.allocate_type("struct kcov_remote")
-    target.put(address, "struct kcov_remote", {"handle": 1 << 56 | 1, "kcov": kernel.objects["remote"]})
-    target.template = bytes(target.segments[address])
-    target.links = ((hnode, 1), (hnode + 8, -1))
-    target.start, target.stride, target.length = 0xFFFF_9000_0000_0000, 64, 1_000_000
-    bucket = kernel.find_bucket(1 << 56 | 1)
-    target.before = target.symbols["kcov_remote_map"].address + 8 * bucket
-    kernel.write_word(target.symbols["kcov_remote_map"].address + 8 * bucket, target.start + hnode)
-    out, said = Asker(target).ask("remote --csv")
-    assert f"bucket {bucket} of kcov_remote_map is broken" in said
-    assert "usb" in out
 
 
 @pytest.mark.parametrize(("count", "whole"), [(0, False), (1 << 31, False), (5000, True)])
