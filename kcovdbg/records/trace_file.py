@@ -39,7 +39,7 @@ from kcovdbg.records.pc_list import (
 from kcovdbg.records.pc_names import is_pattern
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint
-from kcovdbg.walk.buffers import full_remark, full_words_remark
+from kcovdbg.walk.buffers import full_remark
 
 
 def decode_buffer(
@@ -75,13 +75,13 @@ def decode_buffer(
         remarks.append(f"count {stored:#x} exceeds the capacity of {capacity} records: user space wrote it; clamped")
     if count < expected:
         remarks.append(f"truncated: {complete} complete records, count {stored:#x}")
+    used = count
     if encoding.codec.is_variable:
         if len(words) < count:
             remarks.append(f"the last {count - len(words)} of {count} words are no whole record")
-        if capacity is not None and len(words) + encoding.codec.least_words > capacity:
-            remarks.append(full_words_remark(capacity))
-    elif capacity is not None and count == capacity:
-        remarks.append(full_remark(capacity))
+        used = len(words) + encoding.codec.least_words - 1
+    if capacity is not None and used >= capacity:
+        remarks.append(full_remark(encoding.codec, capacity))
     return Buffer(
         name=name,
         encoding=encoding,

@@ -198,6 +198,7 @@ class Device:
 BufferReader: TypeAlias = Callable[[str, int], "Buffer | None"]
 """Reads a buffer by its name, of so many words at most; None if it cannot be read, or is too long to be checked."""
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 READ_PARTS: Final = Part.TASKS | Part.OBJECTS | Part.SAVED | Part.CURRENT
 """The parts of the State that a ``read`` hook is given."""
@@ -212,9 +213,9 @@ class SeriesState(NamedTuple):
     """Lines on unreadable data."""
 
 
-def read_known(read: Callable[[int], _T | None], keys: Iterable[int]) -> Mapping[int, _T]:
+def read_known(read: Callable[[_K], _T | None], keys: Iterable[_K]) -> Mapping[_K, _T]:
     """Return what can be read for each key."""
-    found: dict[int, _T] = {}
+    found: dict[_K, _T] = {}
     for key in keys:
         with suppress(KcovdbgError):
             value = read(key)

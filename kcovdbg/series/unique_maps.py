@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -26,7 +25,7 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import KcovFields, name_some
 from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, kcov_violation, values
 from kcovdbg.model.state import Part, State
-from kcovdbg.series.declaration import BufferReader, SecondBuffer, Series, SeriesMember, SeriesState, Variant
+from kcovdbg.series.declaration import BufferReader, SecondBuffer, Series, SeriesMember, SeriesState, Variant, read_known
 from kcovdbg.target.pointer import check_pointer, finish, follow_chain, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
@@ -49,6 +48,7 @@ _MAX_WORDS: Final = 1 << 26
 _BUCKETS: Final = 1 << 15
 # Without comparisons an entry is only an address.
 _ENTRY_FIELDS: Final = {"ent": ("ent",), "type": ("type",), "arg1": ("arg1",), "arg2": ("arg2",)}
+_PARTS: Final = ("pool", "mem", "area")
 _SINCE: Final = "the unique-mode series of January 2025"
 _MODES: Final = ("KCOV_MODE_TRACE_UNIQ_PC", "KCOV_MODE_TRACE_UNIQ_EDGE", "KCOV_MODE_TRACE_UNIQ_CMP")
 
@@ -56,8 +56,7 @@ EDGE: Final[Codec] = Codec("uniq-edge", "edges", kind=RecordKind.EDGE, has_plain
 """One word per record: an address, its low 12 bits mixed with a hash of the previous one's."""
 
 
-@dataclass(frozen=True, slots=True)
-class KcovMap:
+class KcovMap(NamedTuple):
     """``struct kcov_map`` without its buckets."""
 
     address: int
@@ -67,8 +66,6 @@ class KcovMap:
     """Memory of the entries."""
     area: int
     """The buffer."""
-    chunk: int
-    """Bytes of ``mem`` that an entry takes."""
 
 
 class MapEntry(NamedTuple):
@@ -105,16 +102,14 @@ def read_map(target: Target, kcov: int, member: str) -> KcovMap | None:
     if not address:
         return None
     check_pointer(target, address, MAP)
-    pool, mem, area = (read_pointer(target, address + target.member(MAP, name).offset) for name in ("pool", "mem", "area"))
-    # The pool counts in powers of two.
-    chunk = 1 << (target.type_size(ENTRY) - 1).bit_length()
-    return KcovMap(address, pool, mem, area, chunk)
+    return KcovMap(address, *BlockLayout(target, MAP, {name: (name,) for name in _PARTS}).require().read(target, address))
 
 
-def read_entries(target: Target, found: KcovMap, words: int) -> MapEntries:
+def read_entries(target: Target, found: KcovMap, chunk: int, words: int) -> MapEntries:
     """Read a map's entries.
 
-    :param words: the object's size: the map's memory has room for as many entries.
+    :param chunk: bytes of the map's memory that an entry takes.
+    :param words: the object's size: the memory has room for as many entries.
     :raises ReadError: if the buckets cannot be read.
     :raises MissingTypeError: if the debug info lacks the structures.
     """
@@ -123,13 +118,13 @@ def read_entries(target: Target, found: KcovMap, words: int) -> MapEntries:
     fields = BlockLayout(target, ENTRY, {**_ENTRY_FIELDS, "next": ("node.next",)})
     encoding = record.make_encoding(PC, target.word_size, target.big_endian)
     heads = record.decode_words(target.read(found.address + buckets.offset, buckets.size), encoding)
-    end = found.mem + words * found.chunk
+    end = found.mem + words * chunk
     absent = False
 
     def read_entry(link: int, before: int) -> tuple[MapEntry, int | None]:
         nonlocal absent
         address = link - node
-        if not found.mem <= address < end or (address - found.mem) % found.chunk:
+        if not found.mem <= address < end or (address - found.mem) % chunk:
             led = f"{before:#x} leads to" if before else "a bucket leads to"
             raise ReadError(f"{led} {address:#x}, which is no piece of its memory", address)
         try:
@@ -150,22 +145,16 @@ def read_entries(target: Target, found: KcovMap, words: int) -> MapEntries:
 
 def _find_edges(target: Target, kcov: int) -> int:
     """Return the buffer of edges: ``kcov->map_edge->area``."""
-    pointer = read_pointer(target, kcov + target.member(KCOV, "map_edge").offset)
-    check_pointer(target, pointer, MAP)
-    return read_pointer(target, pointer + target.member(MAP, "area").offset)
+    found = read_map(target, kcov, "map_edge")
+    if found is None:
+        raise ReadError(f"kcov {kcov:#x} has no map_edge", kcov)
+    return found.area
 
 
 def _find_allocations(target: Target, kcov: int) -> frozenset[int]:
     """Return a buffer and the memory of entries for each map, as far as they can be read."""
-    found: set[int] = set()
-    for member in MEMBERS:
-        try:
-            pointer = read_pointer(target, kcov + target.member(KCOV, member).offset)
-            check_pointer(target, pointer, MAP)
-            found |= {read_pointer(target, pointer + target.member(MAP, name).offset) for name in ("mem", "area")}
-        except (ReadError, MissingTypeError):
-            continue
-    return frozenset(found)
+    maps = read_known(lambda member: read_map(target, kcov, member), MEMBERS)
+    return frozenset(address for found in maps.values() for address in (found.mem, found.area))
 
 
 class ReadMap(NamedTuple):
@@ -177,6 +166,8 @@ class ReadMap(NamedTuple):
     """One of ``MEMBERS``."""
     map: KcovMap | None
     """None if the object has none."""
+    chunk: int
+    """Bytes of its memory that an entry takes."""
     entries: MapEntries | None = None
     """None if they were not read: the map cannot have any, or they are unreadable or too many."""
     buffer: Buffer | None = None
@@ -208,9 +199,11 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesStat
         for member in MEMBERS if fields.mode else ():
             try:
                 kcov_map = read_map(target, address, member)
+                # The pool counts in powers of two.
+                chunk = 1 << (target.type_size(ENTRY) - 1).bit_length()
             except (ReadError, MissingTypeError):
                 continue
-            read = ReadMap(fields, kcov.mode, member, kcov_map)
+            read = ReadMap(fields, kcov.mode, member, kcov_map, chunk)
             # The last mode of an object that is not enabled is unknown: it may have been a unique one.
             is_unique = (kcov.mode or "").startswith(PREFIX)
             if kcov_map is not None and fields.size and (is_unique or (not kcov.is_enabled and fields.sequence != 1)):
@@ -219,7 +212,7 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesStat
                     unread.append(f"{address:#x}.{member}")
                 else:
                     with contextlib.suppress(ReadError, MissingTypeError):
-                        read = read._replace(entries=read_entries(target, kcov_map, fields.size))
+                        read = read._replace(entries=read_entries(target, kcov_map, chunk, fields.size))
                     budget -= _BUCKETS + 8 * len(() if read.entries is None else read.entries.entries)
                 read = read._replace(buffer=_read_records(read, read_buffer))
             found.append(read)
@@ -260,8 +253,8 @@ def _check_whole(state: State) -> Iterator[Violation]:
         if found.map is None:
             yield found.violation("is missing", values(**{found.member: Hex(0)}))
             continue
-        shown = values(pool=Hex(found.map.pool), mem=Hex(found.map.mem), area=Hex(found.map.area))
-        lacking = [name for name in ("pool", "mem", "area") if not getattr(found.map, name)]
+        shown = values(**{name: Hex(getattr(found.map, name)) for name in _PARTS})
+        lacking = [name for name in _PARTS if not getattr(found.map, name)]
         if lacking:
             yield found.violation(f"is half built: it has no {' and no '.join(lacking)}", shown)
         elif found.member == "map" and found.kcov.area is not None and found.map.area != found.kcov.area:
@@ -284,7 +277,7 @@ def _check_room(state: State) -> Iterator[Violation]:
     for found in _maps(state):
         if found.map is None or found.kcov.size is None:
             continue
-        for name, wanted in (("area", state.kernel.bytes_of(found.kcov.size)), ("mem", found.kcov.size * found.map.chunk)):
+        for name, wanted in (("area", state.kernel.bytes_of(found.kcov.size)), ("mem", found.kcov.size * found.chunk)):
             area = state.vmalloc.get(getattr(found.map, name))
             if area is not None and page_align(area.size) != page_align(wanted):
                 is_less = page_align(area.size) < page_align(wanted)
@@ -308,7 +301,7 @@ def _check_entries(state: State) -> Iterator[Violation]:
         if found.map is not None and found.entries is not None and found.entries.problem and not found.entries.is_absent:
             yield found.violation(
                 f"is broken after {len(found.entries.entries)} entries: {found.entries.problem}",
-                values(**{found.member: Hex(found.map.address)}, mem=Hex(found.map.mem), chunk=found.map.chunk),
+                values(**{found.member: Hex(found.map.address)}, mem=Hex(found.map.mem), chunk=found.chunk),
             )
 
 
@@ -324,7 +317,7 @@ def _check_pool(state: State) -> Iterator[Violation]:
     for found in _maps(state):
         if found.map is None or found.entries is None or found.entries.problem is not None or not found.entries.entries:
             continue
-        places = sorted((entry.address - found.map.mem) // found.map.chunk for entry in found.entries.entries)
+        places = sorted((entry.address - found.map.mem) // found.chunk for entry in found.entries.entries)
         # No piece is given back. A task that records may have one that is not linked yet.
         users = {session.task for session in state.sessions_of.get(found.kcov.address, ())}
         spare = sum(task in state.running for task in users)
@@ -428,7 +421,7 @@ SERIES: Final = Series(
     variants=(VARIANT,),
     members=(
         *(SeriesMember(KCOV, (name,)) for name in MEMBERS),
-        *(SeriesMember(MAP, (name,)) for name in ("buckets", "pool", "mem", "area")),
+        *(SeriesMember(MAP, (name,)) for name in ("buckets", *_PARTS)),
         *(SeriesMember(ENTRY, (name,)) for name in ("ent", "node")),
         SeriesMember(KCOV, ("prev_pc",), expected=False),
     ),

@@ -9,8 +9,9 @@ record of a live kernel's buffer may be old: it is read again (:func:`_settle`).
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi import record
 from kcovdbg.abi.mode import DISABLED, is_tracing
@@ -116,6 +117,8 @@ _UNKNOWN_SIZE: Final = 1 << 20
 # After so many missing pages in a row the rest of a buffer counts as missing.
 _PATIENCE: Final = 256
 _INT_MAX: Final = 0x7FFFFFFF
+# The part of a buffer that holds records: its bytes, and offset and size of what could not be read.
+_Bytes: TypeAlias = "tuple[bytes, list[tuple[int, int]]]"
 
 
 def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) -> Buffer:
@@ -138,14 +141,6 @@ def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) 
         return replace(buffer, edges=read_found(target, layout, part))
     except ReadError as error:
         return replace(buffer, remarks=(*buffer.remarks, f"buffer of edges cannot be read: {error}"))
-
-
-class _Bytes(NamedTuple):
-    """The part of a buffer that holds records."""
-
-    data: bytes
-    gaps: tuple[tuple[int, int], ...]
-    """Offset and size of the parts that could not be read."""
 
 
 def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
@@ -181,93 +176,44 @@ def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
         if layout.traits.has_prefix and not (facts.mode and is_tracing(facts.mode)):
             # kcov_reset() of such kernels forgets the prefix (kcov-abi.md 6).
             remarks.append("or the buffer starts with a bitmap, whose size the kernel does not keep after a session")
-    read = _read_records(target, facts.address, encoding, used)
-    if len(read.data) < used * encoding.record_size:
-        remarks.append(f"count is {used}, but pages are missing from record {len(read.data) // encoding.record_size} on")
-        used = len(read.data) // encoding.record_size
-        read = read._replace(data=read.data[: used * encoding.record_size])
+    data, missing = _read_records(target, facts.address, encoding, used)
+    if len(data) < used * encoding.record_size:
+        remarks.append(f"count is {used}, but pages are missing from record {len(data) // encoding.record_size} on")
+        used = len(data) // encoding.record_size
+        data = data[: used * encoding.record_size]
     elif target.live and stored is not None and used and not facts.cached:
-        stored, used, read, settled = _settle(target, facts, encoding, capacity, stored, used, read)
+        stored, used, (data, missing), settled = _settle(target, facts, encoding, capacity, stored, used, (data, missing))
         remarks += settled
-    words = record.decode_words(read.data, encoding)
+    words = record.decode_words(data, encoding)
+    gaps: tuple[Gap, ...] = ()
     if encoding.codec.is_variable:
-        return _split(target, facts, encoding, words, _Counted(stored, used, capacity), read.gaps, remarks)
-    if stored is None:
-        used = _last_written(words, encoding)
-        del words[used * encoding.record_words :]
-    gaps = _record_gaps(read.gaps, encoding, used)
-    if gaps:
-        lost = sum(gap.length for gap in gaps)
-        remarks.append(f"{lost} of {used} records cannot be read: pages are missing from record {gaps[0].first} on")
-    if used and not gaps and record.pc_words(words, encoding)[used - 1] == 0:
-        remarks.append("last record is zero: the kernel raises the count before it writes the record")
-    if facts.size is None:
-        remarks.append("size of the buffer is unknown: it may be full")
-    elif stored is not None and used >= capacity > 0:
-        remarks.append(full_remark(capacity))
-    return replace(
-        _empty_buffer(target, facts, encoding),
+        if missing:
+            # A lost word hides where all later records begin.
+            del words[missing[0][0] // encoding.word_size :]
+        words, encoding = record.split_records(words, encoding)
+        lost = used - len(words)
+        if lost and missing:
+            remarks.append(f"records in the last {lost} of {used} words cannot be read: pages are missing")
+        elif lost:
+            remarks.append(f"the last {lost} of {used} words are no whole record: being written, or overwritten")
+        used = record.count_records(words, encoding)
+    else:
+        if stored is None:
+            used = _last_written(words, encoding)
+            del words[used * encoding.record_words :]
+        gaps = _record_gaps(missing, encoding, used)
+        if gaps:
+            lost = sum(gap.length for gap in gaps)
+            remarks.append(f"{lost} of {used} records cannot be read: pages are missing from record {gaps[0].first} on")
+        elif used and record.pc_words(words, encoding)[used - 1] == 0:
+            remarks.append("last record is zero: the kernel raises the count before it writes the record")
+    buffer = Buffer(
+        name=facts.name,
+        encoding=encoding,
         words=words,
         count=used,
         stored_count=None if facts.cached else stored,
         capacity=None if facts.size is None else capacity,
-        bits_set=bits_set,
-        gaps=gaps,
-        remarks=tuple(remarks),
-    )
-
-
-class _Counted(NamedTuple):
-    """The words of a buffer whose records differ in length."""
-
-    stored: int | None
-    used: int
-    capacity: int
-
-
-def _split(
-    target: Target,
-    facts: BufferFacts,
-    encoding: Encoding,
-    words: array[int],
-    counted: _Counted,
-    gaps: tuple[tuple[int, int], ...],
-    remarks: list[str],
-) -> Buffer:
-    """Return a buffer whose records differ in length: a lost word hides where all later records begin."""
-    if gaps:
-        del words[gaps[0][0] // encoding.word_size :]
-    words, split = record.split_records(words, encoding)
-    lost = counted.used - len(words)
-    if gaps and lost:
-        remarks.append(f"records in the last {lost} of {counted.used} words cannot be read: pages are missing")
-    elif lost:
-        remarks.append(f"the last {lost} of {counted.used} words are no whole record: being written, or overwritten")
-    buffer = replace(
-        _empty_buffer(target, facts, split),
-        words=words,
-        count=record.count_records(words, split),
-        stored_count=None if facts.cached else counted.stored,
-        capacity=None if facts.size is None else counted.capacity,
-        remarks=tuple(remarks),
-    )
-    if facts.size is None:
-        return replace(buffer, remarks=(*remarks, "size of the buffer is unknown: it may be full"))
-    return replace(buffer, remarks=(*remarks, full_words_remark(counted.capacity))) if buffer.full else buffer
-
-
-def full_words_remark(capacity: int) -> str:
-    """Return the remark for a full buffer whose records differ in length."""
-    return f"full: no record fits into the rest of {capacity} words; later ones may be missing"
-
-
-def _empty_buffer(target: Target, facts: BufferFacts, encoding: Encoding) -> Buffer:
-    """Return a buffer without records, with all that is known before it is read."""
-    return Buffer(
-        name=facts.name,
-        encoding=encoding,
-        words=array("Q"),
-        count=0,
         address=facts.address,
         size=facts.size,
         mode=facts.mode,
@@ -277,7 +223,24 @@ def _empty_buffer(target: Target, facts: BufferFacts, encoding: Encoding) -> Buf
         kaslr_offset=target.kaslr_offset,
         live=target.live,
         private=facts.private,
+        bits_set=bits_set,
+        gaps=gaps,
     )
+    if facts.size is None:
+        remarks.append("size of the buffer is unknown: it may be full")
+    elif buffer.full and capacity and (stored is not None or encoding.codec.is_variable):
+        remarks.append(full_remark(encoding.codec, capacity))
+    return replace(buffer, remarks=tuple(remarks))
+
+
+def full_remark(codec: Codec, capacity: int) -> str:
+    """Return the remark for a full buffer: the kernel drops further records silently (kcov-abi.md 3.3).
+
+    :param capacity: in records; in words where records differ in length.
+    """
+    if codec.is_variable:
+        return f"full: no record fits into the rest of {capacity} words; later ones may be missing"
+    return f"full: all {capacity} records are used; later ones may be missing"
 
 
 def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
@@ -288,11 +251,6 @@ def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
     return replace(facts, size=None, remarks=(*facts.remarks, remark))
 
 
-def full_remark(capacity: int) -> str:
-    """Return the remark for a full buffer: the kernel drops further records silently (kcov-abi.md 3.3)."""
-    return f"full: all {capacity} records are used; later ones may be missing"
-
-
 def _clamp_remark(facts: BufferFacts, stored: int, capacity: int) -> str:
     if facts.private:
         return f"count is {stored:#x} but {capacity} records fit: corrupt, as user space cannot write it"
@@ -301,11 +259,11 @@ def _clamp_remark(facts: BufferFacts, stored: int, capacity: int) -> str:
 
 def _read_records(target: Target, address: int, encoding: Encoding, count: int) -> _Bytes:
     if not count:
-        return _Bytes(b"", ())
+        return b"", []
     data, gaps = read_partly(target, address + encoding.records_offset, count * encoding.record_size, _PATIENCE)
     if gaps and sum(size for offset, size in gaps if offset < len(data)) == len(data):
         raise ReadError(f"no record of the buffer at {address:#x} can be read", address + encoding.records_offset)
-    return _Bytes(data, tuple(gaps))
+    return data, gaps
 
 
 def _settle(
@@ -327,10 +285,10 @@ def _settle(
                 last = target.read(facts.address + encoding.records_offset + offset, width)
             except ReadError:
                 return stored, used, read, []
-            if last == read.data[offset:]:
+            if last == read[0][offset:]:
                 return stored, used, read, []
             remark = f"record {used - 1} was written while the buffer was read"
-            return stored, used, read._replace(data=read.data[:offset] + last), [remark]
+            return stored, used, (read[0][:offset] + last, read[1]), [remark]
         stored, used = now, min(now, capacity)
         read = _read_records(target, facts.address, encoding, used)
         if not used:
@@ -344,7 +302,7 @@ def _last_written(words: array[int], encoding: Encoding) -> int:
     return next((index + 1 for index in range(len(pcs) - 1, -1, -1) if pcs[index]), 0)
 
 
-def _record_gaps(missing: tuple[tuple[int, int], ...], encoding: Encoding, used: int) -> tuple[Gap, ...]:
+def _record_gaps(missing: Sequence[tuple[int, int]], encoding: Encoding, used: int) -> tuple[Gap, ...]:
     """Return spans of missing bytes as spans of incomplete records."""
     gaps: list[Gap] = []
     for offset, size in missing:
