@@ -96,7 +96,7 @@ def summarize_crash(context: Context, crashed: CrashedTask) -> CrashSummary:
         return CrashSummary(errors=(f"crashed task unknown: {error}" if error else "no task crashed",))
     errors: list[str] = []
     fields = task.fields
-    origin = _Origin()
+    function = file = line = None
     try:
         assert context.target.stacks is not None
         # The stack of an oops that kdump saved begins where it happened; so does that of a task that hangs or stalls.
@@ -105,8 +105,8 @@ def summarize_crash(context: Context, crashed: CrashedTask) -> CrashSummary:
         if found is None:
             errors.append("the stack shows no crash")
         else:
-            origin = found
-            if origin.function is None:
+            function, file, line = found
+            if function is None:
                 errors.append("no debug info for the code in which the crash began")
     except KcovdbgError as problem:
         errors.append(str(problem))
@@ -118,27 +118,21 @@ def summarize_crash(context: Context, crashed: CrashedTask) -> CrashSummary:
         fields.pid,
         fields.comm,
         None if task.role is None else task.role.value,
-        *origin,
+        function,
+        file,
+        line,
         None if call is None else call.name or str(call.number),
         None if call is None else syscall_text(call),
         errors,
     )
 
 
-class _Origin(NamedTuple):
-    """The function and the address where a crash began."""
-
-    function: str | None = None
-    """The function into which the code was compiled: the one that the kernel's own report names."""
-    file: str | None = None
-    line: int | None = None
-
-
-def _find_origin(stack: Sequence[StackFrame], *, is_clean: bool) -> _Origin | None:
+def _find_origin(stack: Sequence[StackFrame], *, is_clean: bool) -> tuple[str | None, str | None, int | None] | None:
+    """Return function, file and line where a crash began: the function that the code was compiled into, as reports name it."""
     number = find_fault(stack)
     if number is None and is_clean:
         number = find_origin([frame.function for frame in stack])
     if number is None:
         return None
     compiled = next((frame for frame in stack[number:] if not frame.is_inline), stack[number])
-    return _Origin(compiled.function, stack[number].file, stack[number].line)
+    return compiled.function, stack[number].file, stack[number].line

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.generations import TASK
@@ -32,13 +32,6 @@ from kcovdbg.walk.remote import RemoteEntry, read_hash
 from kcovdbg.walk.structure_cache import StructureCache
 
 _MAX_IDLE: Final = 1 << 16
-
-
-class _Fields(NamedTuple):
-    """An object's members, and the handle that it stores as registered."""
-
-    kcov: KcovFields
-    handle: int | None
 
 
 class DeviceWalk:
@@ -176,8 +169,8 @@ class DeviceWalk:
     def _object_layout(self) -> BlockLayout | None:
         return self._layout(self._device.object_type, self._device.object_members)
 
-    def _read_object(self, address: int) -> _Fields:
-        """Read one object.
+    def _read_object(self, address: int) -> tuple[KcovFields, int | None]:
+        """Read one object, and the handle that it stores as registered.
 
         :raises ReadError: if it cannot be read, or is no kernel address.
         :raises MissingTypeError: if the debug info lacks the type.
@@ -186,21 +179,10 @@ class DeviceWalk:
         layout = self._object_layout
         if layout is None:
             raise MissingTypeError(f"the debug info has no {self._device.object_type}")
-        values = dict(zip(layout.names, layout.read(self._target, address), strict=True))
-        handle = values.get("handle")
-        fields = KcovFields(
-            address,
-            values["refcount"],
-            b"",
-            None,
-            values["size"],
-            values["area"],
-            values["task"],
-            None if handle is None else bool(handle),
-            None,
-            None,
-        )
-        return _Fields(fields, handle)
+        found = dict(zip(layout.names, layout.read(self._target, address), strict=True))
+        size, area, task, handle = found["size"], found["area"], found["task"], found.get("handle")
+        is_remote = None if handle is None else bool(handle)
+        return KcovFields(address, found["refcount"], b"", None, size, area, task, is_remote, None, None), handle
 
     def _object(self, address: int, references: list[Reference]) -> tuple[Kcov, int | None]:
         try:
@@ -217,20 +199,8 @@ class DeviceWalk:
         count, full = self._fill(fields.area, fields.size)
         capacity = self._encoding.capacity(fields.size, self._target.word_size) if fields.size else None
         mode = self._device.mode if fields.task or handle else None
-        kcov = Kcov(
-            fields,
-            address,
-            mode,
-            pid,
-            comm,
-            count,
-            capacity,
-            full,
-            tuple(references),
-            errors=errors,
-            device=self._device.name,
-        )
-        return kcov, handle
+        known = (fields, address, mode, pid, comm, count, capacity, full)
+        return Kcov(*known, tuple(references), errors=errors, device=self._device.name), handle
 
     def _remote_handle(self, objects: Mapping[int, Kcov], entry: RemoteEntry) -> RemoteHandle:
         address, handle, kcov, bucket = entry

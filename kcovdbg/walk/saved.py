@@ -82,28 +82,23 @@ def saved_in_task(task: TaskFields) -> SavedState:
     )
 
 
-def is_serving_softirq(target: Target, cpu: int, task: int) -> bool | None:
-    """Return whether a CPU serves a softirq, None where that is unreadable. On PREEMPT_RT the task has the count instead.
+def is_serving_softirq(target: Target, task: int, cpu: int | None = None) -> bool | None:
+    """Return whether a task, or the softirq on top of it, serves a softirq; None where that is unreadable.
 
-    :param task: the CPU's current one, ``struct task_struct *``.
+    :param task: ``struct task_struct *``.
+    :param cpu: the CPU whose current task it is; None for PREEMPT_RT, where the task has the count, running or preempted.
     """
     try:
-        place = _find_preempt_count(target, cpu, task)
+        place = _find_task_count(target, task) if cpu is None else _find_preempt_count(target, cpu, task)
         return None if place is None else bool(read_word(target, *place) & _SERVING_SOFTIRQ)
     except KcovdbgError:
         return None
 
 
-def is_task_serving_softirq(target: Target, task: int) -> bool | None:
-    """Return whether a task of a PREEMPT_RT kernel serves a softirq, running or preempted; None where that is unreadable.
-
-    :param task: ``struct task_struct *``.
-    """
-    member = find_member(target, "struct task_struct", (_TASK_COUNT,))
-    try:
-        return None if member is None else bool(read_word(target, task + member.offset, member.size) & _SERVING_SOFTIRQ)
-    except KcovdbgError:
-        return None
+def _find_task_count(target: Target, task: int, *paths: str) -> tuple[int, int] | None:
+    """Return address and size of a count in a task."""
+    member = find_member(target, "struct task_struct", paths or (_TASK_COUNT,))
+    return None if member is None else (task + member.offset, member.size)
 
 
 def _find_preempt_count(target: Target, cpu: int, task: int) -> tuple[int, int] | None:
@@ -120,5 +115,4 @@ def _find_preempt_count(target: Target, cpu: int, task: int) -> tuple[int, int] 
         # s390: each CPU has its own, by whose address all of them see it.
         own_lowcore = read_pointer(target, target.symbol("lowcore_ptr").address + cpu * target.word_size)
         return own_lowcore + lowcore.offset, lowcore.size
-    own = find_member(target, "struct task_struct", ("thread_info.preempt.count", "thread_info.preempt_count"))
-    return None if own is None else (task + own.offset, own.size)
+    return _find_task_count(target, task, "thread_info.preempt.count", "thread_info.preempt_count")

@@ -110,7 +110,9 @@ class SessionWalk:
         layout = self._layout
         if fields.cpu is None and layout.stack_cpu is not None:
             fields = fields._replace(cpu=read_stack_cpu(self._target, layout.stack_cpu, fields.address))
-        errors = [f"{name} is unreadable" for name in layout.task.names[:TASK_FIELD_COUNT] if self._is_lost(fields, name)]
+        # A member that this kernel has may be on an unreadable page.
+        had = [name for name in layout.task.names[:TASK_FIELD_COUNT] if layout.task.has(name)]
+        errors = [f"{name} is unreadable" for name in had if getattr(fields, name) is None]
         word = fields.kcov_mode
         in_ctxsw: bool | None = None
         if word is not None and layout.modes and self._generation.has(Feature.CTXSW_FLAG):
@@ -156,10 +158,6 @@ class SessionWalk:
         words = [fields.kcov_mode for fields in self._cache.tasks.found if (fields.kcov_mode or 0) & layout.in_ctxsw]
         bits = (flag.bit for flag in layout.traits.flags if flag.stays_when_switched_out)
         return sum(bit for bit in bits if 2 * sum(bool((word or 0) & bit) for word in words) > len(words))
-
-    def _is_lost(self, fields: TaskFields, name: str) -> bool:
-        """Return whether a member that this kernel has is on an unreadable page."""
-        return getattr(fields, name) is None and self._layout.task.has(name)
 
     def _saved_of(self, fields: TaskFields) -> SavedState | None:
         if self._generation.has(Feature.SAVED_IN_TASK):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -22,7 +23,7 @@ from kcovdbg.target.pointer import read_word, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member, find_symbol
 from kcovdbg.walk.layout import PERCPU, REMOTE, TASK, Layout
-from kcovdbg.walk.saved import is_serving_softirq, is_task_serving_softirq
+from kcovdbg.walk.saved import is_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas
 from kcovdbg.walk.structure_cache import StructureCache
 
@@ -52,16 +53,6 @@ def find_spin_lock(target: Target) -> SpinLock:
     start, size = (0, 4) if raw is None else (raw.offset, min(raw.size, 4))
     tickets = find_member(target, _SPINLOCK, ("rlock.raw_lock.tickets", "rlock.raw_lock.counter"))
     return SpinLock(start, size, order, has_owner=False, has_tickets=tickets is not None)
-
-
-def is_symbol_held(target: Target, name: str) -> bool | None:
-    """Return whether a global ``spinlock_t`` is held, None where it is unreadable."""
-    try:
-        symbol = target.symbol(name)
-        size = target.type_size(_SPINLOCK)
-        return find_spin_lock(target).is_held(target.read(symbol.address, size))
-    except KcovdbgError:
-        return None
 
 
 def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
@@ -276,9 +267,13 @@ class StateReader:
         return {Source.DEVICES: tuple(remark for walk in self._device_walks for remark in walk.remarks)}
 
     def _read_locks(self) -> Mapping[str, object]:
+        is_held = False
+        with suppress(KcovdbgError):
+            lock = self.target.symbol("kcov_remote_lock").address
+            is_held = self.facts.spin_lock.is_held(self.target.read(lock, self.target.type_size(_SPINLOCK)))
         owners = {cpu: read_cpu_lock_owner(self.target, cpu) for cpu in self.facts.cpus} if self._has(Feature.SOFTIRQ) else {}
         return {
-            "remote_lock_held": self._has(Feature.REMOTE) and bool(is_symbol_held(self.target, "kcov_remote_lock")),
+            "remote_lock_held": self._has(Feature.REMOTE) and is_held,
             "cpu_lock_owners": {cpu: owner for cpu, owner in owners.items() if owner},
         }
 
@@ -294,9 +289,8 @@ class StateReader:
                 return None
 
         def serves_softirq(task: int) -> bool | None:
-            if self.facts.is_rt:
-                return is_task_serving_softirq(target, task)
-            return is_serving_softirq(target, cpu_of[task], task) if task in cpu_of else None
+            is_rt = self.facts.is_rt
+            return is_serving_softirq(target, task, None if is_rt else cpu_of[task]) if is_rt or task in cpu_of else None
 
         return {
             "dead": {task.address: is_dead(task.address) for task in tasks if task.is_exiting and task.kcov},

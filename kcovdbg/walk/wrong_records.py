@@ -34,8 +34,6 @@ class WrongRecordWalk:
         self._cache = cache
         self._target: Target = cache.target
         self._proof = proof
-        self.unjudged = 0
-        """Records in code that cannot be read: in modules that are no longer loaded, or in memory that is missing."""
 
     def find(self, contents: BufferContents, *, is_reused: bool) -> WrongRecords | None:
         """Return the wrong records of a buffer, None when there are none.
@@ -53,7 +51,6 @@ class WrongRecordWalk:
             return None
         words = contents.written
         verdict = self._proof.judge(tuple(islice(dict.fromkeys(words), _JUDGED)), codec, self._target.read)
-        self.unjudged += len(verdict.unjudged)
         if not verdict.wrong:
             return None
         missing = contents.buffer.missing

@@ -396,14 +396,7 @@ def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[
                 {"count": 0, "registered": len(state.handles)},
                 named,
             )
-    for session in _sections_of(state, fields.address):
-        yield Answer(
-            Reason.SECTION_OPEN,
-            f"a section for it is still open in {_name_task_of(state, session)}",
-            {"area": session.area or 0, "sequence": session.sequence},
-            {"kcov": fields.address, **_task_values(state, session)},
-        )
-        yield from _explain_merge(state, session, fields)
+    yield from _explain_sections(state, fields, "a section for it is still open in {}")
 
 
 def _count(number: int, what: str) -> str:
@@ -412,6 +405,21 @@ def _count(number: int, what: str) -> str:
 
 def _sections_of(state: State, address: int) -> list[Session]:
     return [session for session in state.sessions_of.get(address, ()) if session.is_section]
+
+
+def _explain_sections(state: State, kcov: KcovFields, answer: str) -> Iterator[Answer]:
+    """Yield the sections that collect for an object.
+
+    :param answer: with a place for the name of the task.
+    """
+    for session in _sections_of(state, kcov.address):
+        yield Answer(
+            Reason.SECTION_OPEN,
+            answer.format(_name_task_of(state, session)),
+            {"area": session.area or 0, "sequence": session.sequence},
+            {"kcov": kcov.address, **_task_values(state, session)},
+        )
+        yield from _explain_merge(state, session, kcov)
 
 
 def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
@@ -438,16 +446,8 @@ def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
             {"remote_size": kcov.remote_size, "size": kcov.size},
             {"kcov": kcov.address},
         )
-    sections = _sections_of(state, kcov.address)
-    for session in sections:
-        yield Answer(
-            Reason.SECTION_OPEN,
-            f"a section for it is open in {_name_task_of(state, session)}: its coverage is merged when it ends",
-            {"area": session.area or 0, "sequence": session.sequence},
-            {"kcov": kcov.address, **_task_values(state, session)},
-        )
-        yield from _explain_merge(state, session, kcov)
-    if has_handles and kcov.remote_size and not sections and not state.lacks(Source.AREAS):
+    yield from _explain_sections(state, kcov, "a section for it is open in {}: its coverage is merged when it ends")
+    if has_handles and kcov.remote_size and not _sections_of(state, kcov.address) and not state.lacks(Source.AREAS):
         made = any(area.list == TASK_LIST and area.size == kcov.remote_size for area in state.cached_areas)
         count = state.objects[kcov.address].count
         if not made and not count:

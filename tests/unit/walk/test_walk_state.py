@@ -217,6 +217,6 @@ def test_s390_has_it_in_each_cpus_lowcore(count, serving):
     target.segments[LOWCORES] = bytearray((0x4000).to_bytes(8, "big") + SECOND.to_bytes(8, "big"))
     target.segments[SECOND + 0x3A8] = bytearray(count.to_bytes(4, "big"))
     target.segments[TASK] = bytearray(16)
-    assert is_serving_softirq(target, 1, TASK) is serving
+    assert is_serving_softirq(target, TASK, 1) is serving
     # The first CPU's is not in the dump.
-    assert is_serving_softirq(target, 0, TASK) is None
+    assert is_serving_softirq(target, TASK, 0) is None
