@@ -114,8 +114,9 @@ class Codec:
         return array("Q", range(len(words))), len(words)
 
     def decode_values(self, words: Sequence[int]) -> tuple[RecordKind, Comparison | None, Values | None]:
-        """Return the kind of a record, and what it holds beside the address: where records differ in length."""
-        return self.kind, self.decode_operands(words), None
+        """Return the kind of a record of several words, and what it holds beside the address."""
+        del words
+        return self.kind, None, None
 
     def capacity(self, size: int, word_size: int, prefix_words: int = 0) -> int:
         """Return how many records fit into a buffer.
@@ -131,11 +132,6 @@ class Codec:
         """Return the kind of the record with this address word, which is not zero, and the return address in it."""
         del encoding
         return self.kind, word
-
-    def decode_operands(self, words: Sequence[int]) -> Comparison | None:
-        """Return what a record of several words compares; None if it is no comparison."""
-        del words
-        return None
 
     def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
         """Return whether words can only be records of this format: a guess, for a buffer whose mode is not known.
@@ -170,8 +166,8 @@ class _PcCodec(Codec):
 class _CmpCodec(Codec):
     __slots__ = ()
 
-    def decode_operands(self, words: Sequence[int]) -> Comparison | None:
-        return decode_comparison(*words[:3])
+    def decode_values(self, words: Sequence[int]) -> tuple[RecordKind, Comparison | None, Values | None]:
+        return self.kind, decode_comparison(*words[:3]), None
 
     def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
         records = words[: min(count, GUESS_WORDS // CMP_WORDS) * CMP_WORDS]
@@ -312,21 +308,13 @@ def decode_record(words: Sequence[int], index: int, encoding: Encoding) -> Recor
     :param words: the buffer's words from its first record on.
     :raises IndexError: if it is not whole within the words.
     """
-    codec = encoding.codec
-    if encoding.starts is not None:
-        found = record_words(words, index, encoding)
-        kind, comparison, values = codec.decode_values(found)
-        word = found[codec.pc_word]
-        return Record(index, kind, word, pc_of_word(word, encoding)[1], comparison, values)
-    width = codec.record_words
-    start = index * width
-    if index < 0 or start + width > len(words):
-        raise IndexError(f"record {index} of {len(words) // width}")
-    word = words[start + codec.pc_word]
+    found = record_words(words, index, encoding)
+    word = found[encoding.codec.pc_word]
     kind, pc = pc_of_word(word, encoding)
-    if width == 1:
+    if len(found) == 1:
         return Record(index, kind, word, pc)
-    return Record(index, kind, word, pc, codec.decode_operands(words[start : start + width]))
+    kind, comparison, values = encoding.codec.decode_values(found)
+    return Record(index, kind, word, pc, comparison, values)
 
 
 def record_words(words: Sequence[int], index: int, encoding: Encoding) -> Sequence[int]:
@@ -335,11 +323,11 @@ def record_words(words: Sequence[int], index: int, encoding: Encoding) -> Sequen
     :param words: the buffer's words from its first record on.
     :raises IndexError: if there is no such record.
     """
-    starts, width = encoding.starts, encoding.record_words
+    starts, width, count = encoding.starts, encoding.record_words, count_records(words, encoding)
+    if not 0 <= index < count:
+        raise IndexError(f"record {index} of {count}")
     if starts is None:
         return words[index * width : (index + 1) * width]
-    if not 0 <= index < len(starts):
-        raise IndexError(f"record {index} of {len(starts)}")
     return words[starts[index] : starts[index + 1] if index + 1 < len(starts) else len(words)]
 
 
