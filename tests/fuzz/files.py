@@ -74,6 +74,14 @@ _DIRECTORY = 80
 _KERNEL = 0xFFFF_FFFF_8100_0000
 
 
+_ODD_VALUES: tuple[object, ...] = (
+    None, True, -1, 0, 3, 1 << 31, 1 << 64, 1e308, float("nan"), "", "0x", "0xzz", "1" * 5000, [], {}, [[[]]], "\ud800\udfff",
+    ["\x1b[2J", None, {"a": 1}], "UNIQ_PC", "big", *(text.decode("latin-1") for text in HOSTILE),
+    *(text.decode("utf-8", "surrogateescape").encode("utf-16", "surrogatepass").decode("latin-1") for text in HOSTILE),
+)  # fmt: skip
+"""Values of a side file's keys."""
+
+
 @dataclass
 class FileFigures:
     """The results of cases of damaged files."""
@@ -257,37 +265,7 @@ class Files:
         path = self._write(self._name(random), random.choice((self.trace, self.comparisons)))
         side: dict[str, object] = dict(self.side)
         for key in random.sample(sorted(side), random.choice((0, 1, 3))):
-            side[key] = random.choice(
-                (
-                    *(
-                        None,
-                        True,
-                        -1,
-                        0,
-                        3,
-                        1 << 31,
-                        1 << 64,
-                        1e308,
-                        float("nan"),
-                        "",
-                        "0x",
-                        "0xzz",
-                        "1" * 5000,
-                        [],
-                        {},
-                        [[[]]],
-                    ),
-                    *(text.decode("latin-1") for text in HOSTILE),
-                    *(
-                        text.decode("utf-8", "surrogateescape").encode("utf-16", "surrogatepass").decode("latin-1")
-                        for text in HOSTILE
-                    ),
-                    "\ud800\udfff",
-                    ["\x1b[2J", None, {"a": 1}],
-                    "UNIQ_PC",
-                    "big",
-                )
-            )
+            side[key] = random.choice(_ODD_VALUES)
         text = json.dumps(side).encode()
         if random.random() < 0.1:
             text = random.choice((b"[" * 100_000, b'{"a":' * 100_000, b"1" * 100_000, b"\xef\xbb\xbf" + text, text[:-1], b""))
