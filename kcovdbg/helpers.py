@@ -20,11 +20,12 @@ import drgn
 from drgn import NULL, Object, Program
 from drgn.helpers.common.prog import takes_program_or_default
 
+from kcovdbg.abi.generations import KCOV, TASK
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.model.state import Part, State
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.pointer import strip_tag
-from kcovdbg.walk.layout import KCOV, TASK, Layout, detect_layout, field_paths
+from kcovdbg.walk.layout import Layout, detect_layout, field_paths
 from kcovdbg.walk.objects import find_capacity, read_count, read_kcov
 from kcovdbg.walk.state import StateReader, read_state
 from kcovdbg.walk.tasks import read_task

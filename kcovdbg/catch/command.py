@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
+from kcovdbg.abi.generations import AREA, KCOV, TASK
 from kcovdbg.catch.write_catch import Catch, CaughtWrite, WatchedField, catch_write
 from kcovdbg.check.runner import find_rule
 from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
@@ -38,7 +39,6 @@ from kcovdbg.model.finding import Finding
 from kcovdbg.model.state import Part
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.watchpoints import RunEnd
-from kcovdbg.walk.layout import AREA, KCOV, TASK
 
 _FORMS: Final = "catch 41 kcov_mode, catch kcov:0xffff… refcount, catch area:0xffff… header"
 _TYPES: Final = {"kcov": KCOV, "area": AREA}

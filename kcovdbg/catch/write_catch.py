@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
+from kcovdbg.abi.generations import AREA, KCOV, TASK
 from kcovdbg.check.kcov_functions import find_kcov_function, find_kcov_writer, is_context_switch, is_innocent
 from kcovdbg.check.runner import check, find_violations, list_rules
 from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError, UsageError
@@ -21,7 +22,7 @@ from kcovdbg.model.state import Part, State
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
-from kcovdbg.walk.layout import AREA, KCOV, TASK, Layout
+from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.remote import read_area_lists
 from kcovdbg.walk.state import StateReader
 

@@ -9,24 +9,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kcovdbg.abi import generations, mode
-from kcovdbg.abi.generations import Feature, Generation
+from kcovdbg.abi import mode
+from kcovdbg.abi.generations import AREA, KCOV, MODE, PERCPU, REMOTE, TASK, Feature, Generation
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Series, Variant
 from kcovdbg.series.table import Traits
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member, find_symbol
-
-TASK: Final = generations.TASK
-KCOV: Final = generations.KCOV
-REMOTE: Final = generations.REMOTE
-AREA: Final = generations.AREA
-PERCPU: Final = generations.PERCPU
-MODE: Final = generations.MODE
 
 _ALWAYS: Final = ""
 
@@ -109,9 +102,6 @@ _EXPECTED_ELSEWHERE: Final = (
 _KNOWN_MODES: Final = frozenset("DISABLED INIT TRACE TRACE_PC TRACE_CMP REMOTE".split())
 
 
-_MAINLINE_TRAITS: Final = Traits()
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The places of everything that walkers read in one kernel.
@@ -134,7 +124,7 @@ class Layout:
     """Bytes of one word of a buffer."""
     in_ctxsw: int = 0
     """The KCOV_IN_CTXSW bit, 0 in kernels without it."""
-    traits: Traits = _MAINLINE_TRAITS
+    traits: Traits = field(default_factory=Traits)
     """Changes by the posted series in this kernel."""
     stack_cpu: tuple[int, int] | None = None
     """For tasks without a member for their CPU: offsets of the stack, and of the CPU in the thread_info at its base."""

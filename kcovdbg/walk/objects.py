@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.abi.generations import KCOV
 from kcovdbg.abi.mode import is_known
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields
@@ -14,7 +15,7 @@ from kcovdbg.series import table
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
-from kcovdbg.walk.layout import KCOV, Layout
+from kcovdbg.walk.layout import Layout
 
 
 def _require_layout(layout: Layout) -> BlockLayout:

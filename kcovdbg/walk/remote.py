@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
-from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.generations import AREA, REMOTE, Feature
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, ReadError
 from kcovdbg.model.memory import ListLink
@@ -18,7 +18,7 @@ from kcovdbg.model.state import Reading, Source
 from kcovdbg.target.pointer import Links, check_pointer, finish, follow_chain, follow_list, read_links, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
-from kcovdbg.walk.layout import AREA, REMOTE, Layout
+from kcovdbg.walk.layout import Layout
 
 # DEFINE_HASHTABLE(kcov_remote_map, 4) in every known version; the symbol's type is used where it is known.
 _DEFAULT_BUCKETS: Final = 16

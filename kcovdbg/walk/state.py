@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
-from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.generations import PERCPU, REMOTE, TASK, Feature
 from kcovdbg.abi.record import CMP_WORDS
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
@@ -22,7 +22,7 @@ from kcovdbg.series.declaration import READ_PARTS
 from kcovdbg.target.pointer import read_word, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member, find_symbol
-from kcovdbg.walk.layout import PERCPU, REMOTE, TASK, Layout
+from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.saved import is_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas
 from kcovdbg.walk.structure_cache import StructureCache
@@ -308,7 +308,7 @@ class StateReader:
     def _buffers(self) -> Reading[tuple[BufferContents, ...]]:
         """The contents of buffers, within a budget; those that are left out are named."""
         budget = self._make_budget()
-        found = tuple(_read_contents(budget, (*self._user_buffers(), *self._section_buffers())))
+        found = (*self._read_user_buffers(budget), *self._read_section_buffers(budget))
         return Reading(found, {Source.BUFFERS: budget.remarks})
 
     def _make_budget(self, held: int = 0) -> _BufferBudget:
@@ -335,7 +335,7 @@ class StateReader:
         budget = self._make_budget(sum(len(contents.buffer.words) for contents in self._buffers.found))
         found = (
             *(walk.find(contents, is_reused=False) for contents in self._buffers.found),
-            *(walk.find(contents, is_reused=True) for contents in _read_contents(budget, self._user_buffers(is_reused=True))),
+            *(walk.find(contents, is_reused=True) for contents in self._read_user_buffers(budget, is_reused=True)),
         )
         return Reading(tuple(wrong for wrong in found if wrong is not None), {Source.PROOF: budget.remarks})
 
@@ -352,10 +352,10 @@ class StateReader:
         data = {feature: of_series.data for feature, of_series in found.items()}
         return Reading(data, {Source.SERIES: (*notes, *budget.remarks)})
 
-    def _user_buffers(self, *, is_reused: bool = False) -> Iterator[_BufferRequest]:
-        """Yield the buffers of objects in their first session, which hold nothing of an earlier mode.
+    def _read_user_buffers(self, budget: _BufferBudget, *, is_reused: bool = False) -> Iterator[BufferContents]:
+        """Read the buffers of objects in their first session, which hold nothing of an earlier mode.
 
-        :param is_reused: yield those of objects in a later session instead.
+        :param is_reused: read those of objects in a later session instead.
         """
         for address, kcov in self._objects.found.items():
             fields = kcov.fields
@@ -364,10 +364,12 @@ class StateReader:
                 continue
             if (fields.sequence == 1) is is_reused:
                 continue
-            yield _BufferRequest(f"kcov:{address:#x}", min(fields.size, _most_words(kcov.count)), fields.area, address, None)
+            buffer = budget.read(f"kcov:{address:#x}", min(fields.size, _most_words(kcov.count)))
+            if buffer is not None:
+                yield BufferContents(buffer, address)
 
-    def _section_buffers(self) -> Iterator[_BufferRequest]:
-        """Yield the areas that sections collect into."""
+    def _read_section_buffers(self, budget: _BufferBudget) -> Iterator[BufferContents]:
+        """Read the areas that sections collect into."""
         for task in self._sessions.with_state:
             for session in (task.session, task.interrupted):
                 if session is None or not session.is_section or not (session.area and session.size and session.kcov):
@@ -378,7 +380,9 @@ class StateReader:
                     name = f"saved:t{task.fields.pid}" if in_task else f"saved:{task.fields.cpu}"
                 elif task.count is not None:
                     words = min(words, _most_words(task.count))
-                yield _BufferRequest(name, words, session.area, session.kcov, task.fields)
+                buffer = budget.read(name, words)
+                if buffer is not None and buffer.address == session.area:
+                    yield BufferContents(buffer, session.kcov, task.fields)
 
     def _read_syscall(self, fields: TaskFields) -> TaskSyscall:
         found = self._syscalls.get(fields.address)
@@ -410,17 +414,6 @@ class StateReader:
         return self._stacks[task]
 
 
-class _BufferRequest(NamedTuple):
-    """A buffer to be read."""
-
-    name: str
-    words: int
-    """At most."""
-    address: int
-    kcov: int
-    section: TaskFields | None
-
-
 class _BufferBudget:
     """Reads buffers as long as their words, and those that are held already, stay within a limit."""
 
@@ -446,13 +439,6 @@ class _BufferBudget:
         """A line on the buffers that exceed the limit."""
         left = sorted(self._left)
         return (f"the contents of {len(left)} buffers are not checked, too long: {name_some(left)}",) if left else ()
-
-
-def _read_contents(budget: _BufferBudget, wanted: Iterable[_BufferRequest]) -> Iterator[BufferContents]:
-    for name, words, address, kcov, section in wanted:
-        buffer = budget.read(name, words)
-        if buffer is not None and (buffer.address == address or section is None):
-            yield BufferContents(buffer, kcov, section)
 
 
 def _most_words(count: int) -> int:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Final
 
+from kcovdbg.abi.generations import TASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
-from kcovdbg.walk.layout import TASK, TASK_FIELD_COUNT, Layout
+from kcovdbg.walk.layout import TASK_FIELD_COUNT, Layout
 
 # PID_MAX_LIMIT on 64-bit kernels.
 _MAX_PID: Final = 4 * 1024 * 1024

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import pytest
 
+from kcovdbg.abi.generations import KCOV, TASK
 from kcovdbg.catch.write_catch import WatchedField, catch_write
 from kcovdbg.check.kcov_functions import find_kcov_writer, is_context_switch, is_innocent
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
 from kcovdbg.target.watchpoints import RunEnd
-from kcovdbg.walk.layout import KCOV, TASK, detect_layout
+from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A

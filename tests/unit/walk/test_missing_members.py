@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kcovdbg.abi import generations
 from kcovdbg.series.table import SERIES
 from kcovdbg.walk import layout
 from tests.support.kernels.asker import Asker, ask_everything
@@ -188,10 +189,10 @@ def test_nothing_is_left_in():
     def names_of(type_name):
         return {name for found, name in removed if found == type_name}
 
-    assert names_of(layout.TASK) == layout.known_members(layout.TASK)
-    assert names_of(layout.KCOV) == layout.known_members(layout.KCOV)
-    assert {name.upper() for name in names_of(layout.MODE)} == {f"KCOV_MODE_{name}" for name in layout.known_modes()}
-    for type_name in (layout.REMOTE, layout.AREA, layout.PERCPU):
+    assert names_of(generations.TASK) == layout.known_members(generations.TASK)
+    assert names_of(generations.KCOV) == layout.known_members(generations.KCOV)
+    assert {name.upper() for name in names_of(generations.MODE)} == {f"KCOV_MODE_{name}" for name in layout.known_modes()}
+    for type_name in (generations.REMOTE, generations.AREA, generations.PERCPU):
         assert layout.known_members(type_name) <= names_of(type_name), type_name
     for member in (member for series in SERIES for member in series.members):
         assert {path.split(".")[0] for path in member.paths} <= names_of(member.type_name), member
