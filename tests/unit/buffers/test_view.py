@@ -260,11 +260,6 @@ def test_resize():
         assert frame[rows - 1].strip()
 
 
-@pytest.mark.parametrize("leave", ["q", "\x1b", "\x03"])
-def test_leaving(leave):
-    assert show(single(5)).run(leave)
-
-
 @pytest.mark.parametrize("sides", [1, 2])
 @pytest.mark.parametrize("count", [1_000, 1_000_000])
 def test_a_frame_touches_what_it_shows(count, sides):

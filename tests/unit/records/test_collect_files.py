@@ -18,7 +18,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_convention import list_points
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import read_header, read_trace, side_path
+from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.series.trace_pc_ext import PC_EXT
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(50)]
@@ -144,7 +144,6 @@ def test_text_of_kcovtrace_and_of_syzkaller(tmp_path):
         read_trace(tmp_path / "raw", others)
     with pytest.raises(KcovdbgError, match="--pc call"):
         read_trace(tmp_path / "syz", TraceKernel(machine="vax"), ReadingOptions(pc="call"))
-    assert (tmp_path / "side").exists() is side_path(tmp_path / "side").exists() is False
 
 
 def test_who_holds_a_handle():
