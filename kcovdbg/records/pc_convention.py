@@ -15,7 +15,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from functools import cached_property
 from itertools import filterfalse
 from typing import Final, NamedTuple
 
@@ -253,47 +252,37 @@ class _Search:
             self.words = array("Q", (word | high if word < 1 << 32 else word for word in words))
             self.numbering = make_numbering(self.words)
             self.distinct = self.numbering.number(self.words)
-        self.density = points[0].density
-        offsets = dict.fromkeys((0, kaslr_offset or 0))
-        self.ways = [self._way(convention, offset) for offset in offsets for convention in self._conventions()]
-
-    @cached_property
-    def counts(self) -> array[int]:
+        self.counts = self.numbering.counts(self.words)
         """How often each distinct word occurs."""
-        return self.numbering.counts(self.words)
-
-    @cached_property
-    def everything(self) -> array[int]:
+        self.everything = array("I", range(len(self.distinct)))
         """The indexes of all distinct words."""
-        return array("I", range(len(self.distinct)))
-
-    def _conventions(self) -> Sequence[Convention]:
-        found = (Convention.RAW, Convention.CALL, Convention.MINUS1, Convention.TWICE)
-        return [one for one in found if self.call_length or (not one.correction(1) > 1 and one is not Convention.CALL)]
+        self.density = points[0].density
+        self.conventions = tuple(Convention) if call_length else (Convention.RAW, Convention.MINUS1)
+        offsets = dict.fromkeys((0, kaslr_offset or 0))
+        self.ways = [self._way(convention, offset) for offset in offsets for convention in self.conventions]
 
     def _way(self, convention: Convention, offset: int) -> _Way:
         return _Way(convention, offset, convention.correction(self.call_length) - offset)
 
     def run(self) -> PcReading:
         """Return the words as they are meant."""
-        found = self._choose(self.everything, self.ways, 1)
-        found = found or self._choose(self.everything, self._find_offsets(self.distinct), _OFFSETS)
-        # As of another kernel: some are points by chance.
-        way, rest = found or (self._way(Convention.RAW, 0), self._missing(self.everything, 0))
-        if not rest:
-            return self._finish_one(way)
-        chosen = [(way, _without(self.everything, rest))]
-        ways = self.ways
-        if len(rest) < _LEAST_BESIDE * len(self.distinct):
-            ways = [one for one in ways if abs(one.correction - way.correction) != self.call_length]
-        while len(rest) and len(chosen) < _MOST and found:
+        chosen: list[tuple[_Way, array[int]]] = []
+        rest, ways = self.everything, self.ways
+        while len(rest) and len(chosen) < _MOST:
             found = self._choose(rest, ways, 1)
             if found is None and len(rest) * 10 >= len(self.distinct):
                 found = self._choose(rest, self._find_offsets(self._pick(rest)), _OFFSETS)
-            if found is not None:
-                way, left = found
-                chosen.append((way, _without(rest, left)))
-                rest = left
+            if found is None:
+                break
+            way, left = found
+            chosen.append((way, _without(rest, left)))
+            rest = left
+            if len(chosen) == 1 and len(rest) < _LEAST_BESIDE * len(self.distinct):
+                ways = [one for one in ways if abs(one.correction - way.correction) != self.call_length]
+        if not chosen:
+            # As of another kernel: some are points by chance.
+            rest = self._missing(self.everything, 0)
+            chosen = [(self._way(Convention.RAW, 0), _without(self.everything, rest))]
         chosen = self._settle(chosen)
         for module in self.points[1:]:
             if not len(rest):
@@ -354,7 +343,7 @@ class _Search:
             return []
         voters = _spread(words)
         low: dict[int, list[tuple[int, Convention]]] = {}
-        for convention in self._conventions():
+        for convention in self.conventions:
             for word in voters:
                 pc = word + convention.correction(self.call_length)
                 low.setdefault(pc % _KASLR_ALIGN, []).append((pc, convention))
@@ -387,7 +376,7 @@ class _Search:
                 for correction, count in votes.most_common(4)
                 if count > 1 and correction != main.correction
             ]
-            tried = [(way, self._missing_in(module, indexes, way)) for way in ways]
+            tried = [(way, find_missing(self.distinct, indexes, (module,), way.correction)) for way in ways]
             if not tried:
                 continue
             best = min(tried, key=lambda one: len(one[1]))
@@ -400,14 +389,6 @@ class _Search:
                 chosen.append((best[0], moved))
                 return _without(rest, moved)
         return rest
-
-    def _missing_in(self, module: PointSet, indexes: array[int], way: _Way) -> array[int]:
-        return find_missing(self.distinct, indexes, (module,), way.correction)
-
-    def _finish_one(self, way: _Way) -> PcReading:
-        """Return the words, which are all points in one way."""
-        reading = WordReading(way.convention, len(self.words), way.kaslr_offset)
-        return PcReading(_add(self.words, way.correction), (reading,), restored=self.restored)
 
     def _finish(self, chosen: list[tuple[_Way, array[int]]], rest: array[int]) -> PcReading:
         chosen.sort(key=lambda one: -self._records(one[1]))
@@ -467,6 +448,8 @@ class _Search:
 
     def _correct(self, ways: Sequence[tuple[int, array[int]]]) -> array[int]:
         """Return the words, each with the correction for it; others as they are."""
+        if len(ways) == 1 and len(ways[0][1]) == len(self.distinct):
+            return _add(self.words, ways[0][0])
         if not any(correction for correction, _ in ways):
             return self.words
         corrected = array("Q", self.distinct)

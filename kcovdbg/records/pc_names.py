@@ -170,34 +170,32 @@ def _add_locations(
     chains: array[int], indexes: Sequence[int], frames: FrameColumns, locations: Sequence[Location]
 ) -> tuple[array[int], FrameColumns]:
     """Return the chains with those of some locations, and the frames with theirs."""
-    known: dict[Frame, int] = {}
-    numbers: dict[tuple[Frame, ...], tuple[int, ...]] = {}
-    first = len(frames.function)
-    for location in locations:
-        if location.frames not in numbers:
-            numbers[location.frames] = tuple(known.setdefault(frame, first + len(known)) for frame in location.frames)
     strings = list(frames.strings)
-    string_numbers = {text: number for number, text in enumerate(strings) if text is not None} | {None: 0}
+    numbers = {text: number for number, text in enumerate(strings) if text is not None}
 
     def number_string(text: str | None) -> int:
-        if text not in string_numbers:
-            string_numbers[text] = len(strings)
+        if text is None:
+            return 0
+        if text not in numbers:
+            numbers[text] = len(strings)
             strings.append(text)
-        return string_numbers[text]
+        return numbers[text]
 
-    more = [(number_string(frame.function), number_string(frame.file), frame.line or 0, frame.column or 0) for frame in known]
-    chain_frame = _copy(frames.chain_frame)[:]
+    chain_frame, function, file, line, column = (_copy(column)[:] for column in frames[:5])
     starts: dict[tuple[Frame, ...], int] = {}
     found = chains[:]
     for index, location in zip(indexes, locations, strict=True):
         start = starts.get(location.frames)
         if start is None:
             start = starts[location.frames] = len(chain_frame)
-            chain_frame.extend(numbers[location.frames])
+            for frame in location.frames:
+                chain_frame.append(len(function))
+                function.append(number_string(frame.function))
+                file.append(number_string(frame.file))
+                line.append(frame.line or 0)
+                column.append(frame.column or 0)
         kind = PointKind.TAIL if location.approximate else PointKind.PC
         found[index] = chain_word(kind, start, len(location.frames))
-    columns = zip(frames[1:5], zip(*more, strict=True) if more else [()] * 4, strict=True)
-    function, file, line, column = (_copy(old) + array("I", new) for old, new in columns)
     return found, FrameColumns(chain_frame, function, file, line, column, strings)
 
 
