@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from array import array
 from collections import deque
@@ -97,9 +98,7 @@ def _edge_lines(context: Context, edges: Buffer, indices: Sequence[int]) -> Iter
 
 def _limit(indices: Sequence[int], limit: int | None, *, tail: bool) -> Sequence[int]:
     """Return the first or the last so many."""
-    if limit is None or len(indices) <= limit:
-        return indices
-    return indices[len(indices) - limit :] if tail else indices[:limit]
+    return indices[max(len(indices) - limit, 0) :] if tail and limit is not None else indices[:limit]
 
 
 class _FoldedRecords:
@@ -126,18 +125,12 @@ class _FoldedRecords:
 
     def __iter__(self) -> Iterator[_Piece]:
         folds: Iterator[Fold] = fold_runs(find_runs(self._sequence, self._group))
-        if self._limit is not None and self._tail:
-            last = list(self._fitting(reversed(deque(folds, self._limit)), self._limit))
-            yield from chain.from_iterable(reversed(last))
-        elif self._limit is not None:
-            yield from chain.from_iterable(self._fitting(folds, self._limit))
-        else:
-            for fold in folds:
-                self._shown += fold.length
-                yield from self._pieces(fold)
+        fitting: Iterable[Sequence[_Piece]] = self._fitting(reversed(deque(folds, self._limit)) if self._tail else folds)
+        return chain.from_iterable(reversed(list(fitting)) if self._tail else fitting)
 
-    def _fitting(self, folds: Iterable[Fold], room: int) -> Iterator[Sequence[_Piece]]:
+    def _fitting(self, folds: Iterable[Fold]) -> Iterator[Sequence[_Piece]]:
         """Yield the lines of each fold, as long as there is room; of a loop that does not fit, only the first line."""
+        room = math.inf if self._limit is None else self._limit
         for fold in folds:
             if not room:
                 return

@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import compress, count, repeat
 from typing import Any, Final, NamedTuple
@@ -162,8 +162,8 @@ class RunCounts:
     def __init__(self, runs: Iterable[Mapping[int, int]] = ()) -> None:
         self.total = 0
         """Number of runs."""
-        # PC -> [runs, records]: one look-up per PC and run.
-        self._counts: dict[int, list[int]] = {}
+        self.counts: dict[int, list[int]] = {}
+        """Of each PC, the number of runs that have it, and of its records in all of them: one look-up per PC and run."""
         for run in runs:
             self.add(run)
 
@@ -173,7 +173,7 @@ class RunCounts:
         :param run: PC -> records.
         """
         self.total += 1
-        counts = self._counts
+        counts = self.counts
         for pc, records in run.items():
             found = counts.get(pc)
             if found is None:
@@ -181,21 +181,6 @@ class RunCounts:
             else:
                 found[0] += 1
                 found[1] += records
-
-    @property
-    def pcs(self) -> Collection[int]:
-        """The PCs of all runs."""
-        return self._counts.keys()
-
-    def runs(self, pc: int) -> int:
-        """Return the number of runs in which a PC occurs."""
-        found = self._counts.get(pc)
-        return 0 if found is None else found[0]
-
-    def records(self, pc: int) -> int:
-        """Return the number of records of a PC in all runs."""
-        found = self._counts.get(pc)
-        return 0 if found is None else found[1]
 
 
 class Occurrence(NamedTuple):
@@ -212,7 +197,7 @@ class Occurrence(NamedTuple):
 
 def find_occurrences(runs: RunCounts) -> list[Occurrence]:
     """Return every PC of some runs: flickering ones first, the rarest of them first, then by address."""
-    found = [Occurrence(pc, times := runs.runs(pc), runs.records(pc), times == runs.total) for pc in runs.pcs]
+    found = [Occurrence(pc, times, records, times == runs.total) for pc, (times, records) in runs.counts.items()]
     return sorted(found, key=lambda one: (one.is_stable, one.runs, one.pc))
 
 
@@ -255,8 +240,9 @@ def compare_runs(left: RunCounts, right: RunCounts) -> RunDifference:
     """Compare the runs of two sides."""
     by_side: dict[DiffSide, list[DifferingPc]] = {side: [] for side in DiffSide}
     common = 0
-    for pc in {*left.pcs, *right.pcs}:
-        in_left, in_right = left.runs(pc), right.runs(pc)
+    for pc in left.counts.keys() | right.counts.keys():
+        in_left, left_records = left.counts.get(pc, (0, 0))
+        in_right, right_records = right.counts.get(pc, (0, 0))
         if in_left == left.total and in_right == right.total:
             common += 1
             continue
@@ -266,7 +252,7 @@ def compare_runs(left: RunCounts, right: RunCounts) -> RunDifference:
             side = DiffSide.RIGHT
         else:
             side = DiffSide.FLICKER
-        by_side[side].append(DifferingPc(side, pc, left.records(pc) + right.records(pc), in_left, in_right))
+        by_side[side].append(DifferingPc(side, pc, left_records + right_records, in_left, in_right))
     differences = tuple(one for found in by_side.values() for one in sorted(found, key=lambda one: one.pc))
     return RunDifference(differences, common, left.total, right.total)
 

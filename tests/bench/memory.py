@@ -37,7 +37,7 @@ def main() -> None:
         make_run()
     before = resident()
     runs = RunCounts(make_run() for _ in range(wanted))
-    print(json.dumps({"mib": (resident() - before) / (1 << 20), "distinct": len(runs.pcs)}))
+    print(json.dumps({"mib": (resident() - before) / (1 << 20), "distinct": len(runs.counts)}))
 
 
 if __name__ == "__main__":
