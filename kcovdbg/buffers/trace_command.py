@@ -224,19 +224,13 @@ def _find_key(comparison: BuildComparison, row: _Row, side: int) -> Hashable:
 def _find_context(differs: Sequence[bool], depths: Sequence[int]) -> list[int]:
     """Return the lines that differ, and those that they are below."""
     found: set[int] = set()
-    for at in range(len(differs)):
-        if not differs[at]:
-            continue
-        found.add(at)
-        depth = depths[at]
-        for above in range(at - 1, -1, -1):
-            if depth == 0:
-                break
-            if depths[above] < depth:
-                if above in found:
-                    break
-                found.add(above)
-                depth = depths[above]
+    path: list[int] = []
+    for at, depth in enumerate(depths):
+        while path and depths[path[-1]] >= depth:
+            path.pop()
+        path.append(at)
+        if differs[at]:
+            found.update(path)
     return sorted(found)
 
 

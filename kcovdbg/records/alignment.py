@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from enum import Enum
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
@@ -215,16 +215,9 @@ class ViewRows:
 
     def __init__(self, alignment: Alignment, *, is_single: bool = False) -> None:
         self._is_single = is_single
-        # A segment is an equal block, or what lies between two blocks: first records, lengths and first row.
-        self._records = array("Q"), array("Q")
-        self._lengths = array("Q"), array("Q")
-        self._equal = bytearray()
-        for part in alignment.parts():
-            for side, records in enumerate((part.left, part.right)):
-                self._records[side].append(records.start)
-                self._lengths[side].append(len(records))
-            self._equal.append(part.is_common)
-        self._start = array("Q", accumulate(map(max, *self._lengths), initial=0))
+        self._parts = tuple(alignment.parts())
+        # The first row of each part.
+        self._start = array("Q", accumulate((max(len(part.left), len(part.right)) for part in self._parts), initial=0))
         # Of a fold or filter: the first rows that are shown, and how many rows each one stands for.
         self._chosen: Sequence[int] = range(self._start[-1])
         self._rounds: Sequence[int] | None = None
@@ -241,22 +234,19 @@ class ViewRows:
         """Return the number of rows."""
         return len(self._chosen)
 
-    def _segment(self, row: int) -> int:
+    def _find_part(self, row: int) -> int:
         return bisect_right(self._start, row) - 1
 
     def row(self, number: int) -> ViewRow:
         """Return one row."""
         row = self._chosen[number]
-        segment = self._segment(row)
-        at = row - self._start[segment]
-        left, right = (
-            records[segment] + at if at < lengths[segment] else None
-            for records, lengths in zip(self._records, self._lengths, strict=True)
-        )
+        number_of_part = self._find_part(row)
+        part, at = self._parts[number_of_part], row - self._start[number_of_part]
+        left, right = (records[at] if at < len(records) else None for records in (part.left, part.right))
         rounds = 1 if self._rounds is None else self._rounds[number]
         if self._is_single:
             return ViewRow(left, None, Mark.NONE, rounds)
-        if self._equal[segment]:
+        if part.is_common:
             return ViewRow(left, right, Mark.EQUAL, rounds)
         return ViewRow(left, right, Mark.RIGHT if left is None else Mark.LEFT if right is None else Mark.CHANGED, rounds)
 
@@ -266,12 +256,15 @@ class ViewRows:
         :param index: of the record.
         :param right: whether it is a record of the right side.
         """
-        records, lengths = self._records[right], self._lengths[right]
-        segment = bisect_right(records, index) - 1
-        # A segment without records on this side starts at the same index as the next one.
-        while segment > 0 and not lengths[segment]:
-            segment -= 1
-        row = 0 if segment < 0 else self._start[segment] + max(index - records[segment], 0)
+
+        def records(part: AlignedPart) -> range:
+            return part.right if right else part.left
+
+        number = bisect_right(self._parts, index, key=lambda part: records(part).start) - 1
+        # A part without records on this side starts at the same index as the next one.
+        while number > 0 and not records(self._parts[number]):
+            number -= 1
+        row = 0 if number < 0 else self._start[number] + max(index - records(self._parts[number]).start, 0)
         return max(0, bisect_right(self._chosen, row) - 1)
 
     def next_difference(self, number: int, *, backwards: bool = False) -> int | None:
@@ -279,17 +272,17 @@ class ViewRows:
         if not len(self):
             return None
         row = self._chosen[number]
-        segment = self._segment(row)
+        part = self._find_part(row)
         step = -1 if backwards else 1
         # The difference that a row is in begins before it.
-        if not (backwards and row > self._start[segment]):
-            segment += step
-        while 0 <= segment < len(self._equal):
-            start = self._start[segment]
+        if not (backwards and row > self._start[part]):
+            part += step
+        while 0 <= part < len(self._parts):
+            start = self._start[part]
             at = bisect_right(self._chosen, start) - 1
-            if not self._equal[segment] and at >= 0 and self._chosen[at] == start:
+            if not self._parts[part].is_common and at >= 0 and self._chosen[at] == start:
                 return at
-            segment += step
+            part += step
         return None
 
     def _choose(self, spans: Iterable[tuple[int, int]]) -> ViewRows:
@@ -315,14 +308,13 @@ class ViewRows:
         if self._rounds is not None:
             # They are folded.
             return self
-        return self._choose(self._fold_segments())
+        return self._choose(self._fold_parts())
 
-    def _fold_segments(self) -> Iterator[tuple[int, int]]:
-        for segment, is_equal in enumerate(self._equal):
-            start, end = self._start[segment], self._start[segment + 1]
+    def _fold_parts(self) -> Iterator[tuple[int, int]]:
+        for part, (start, end) in zip(self._parts, pairwise(self._start), strict=True):
             first = start + (_CONTEXT if start else 0)
             last = end - (_CONTEXT if end < len(self) else 0)
-            if not is_equal or last - first < 2:
+            if not part.is_common or last - first < 2:
                 first = last = end
             yield from ((row, 1) for row in range(start, first))
             if first < last:
