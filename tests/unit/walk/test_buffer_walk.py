@@ -12,25 +12,22 @@ from kcovdbg.abi.generations import Generation
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.errors import KcovdbgError, ReadError, UsageError
 from kcovdbg.model.buffer import Gap
-from kcovdbg.model.kcov import Reference
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.remote import Area
-from kcovdbg.model.task import Role, SavedState
 from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.series.table import traits_of
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.walk.buffer_names import parse_name
 from kcovdbg.walk.buffers import read_buffer, read_found
-from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.layout import Layout, detect_layout
+from kcovdbg.walk.state import StateReader
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
-from tests.support.kernels.rows import J
+from tests.support.kernels.rows import E7, E9A, J
 from tests.support.memory_target import MemoryTarget, MemoryVmalloc, Structure
-from tests.support.state import KCOV, REMOTE_KCOV, StubReader, make_kcov, make_task
+from tests.support.state import KCOV
 from tests.support.stub import make_stub
 
 AREA = 0xFFFFC90000200000
-OTHER = 0xFFFFC90000400000
 TEXT = 0xFFFFFFFF81000000
 OFFSET = 0x1200000
 MODES = {0: "DISABLED", 1: "INIT", 2: "TRACE_PC", 3: "TRACE_CMP", 4: "REMOTE"}
@@ -270,45 +267,29 @@ def test_small_numbers_are_no_code_where_the_kernel_is_linked_low():
 # Names.
 
 
-def make_world():
-    target = make_target([3, *pcs(3)], 512)
-    target.segments[OTHER] = bytearray(struct.pack("<5Q", 1, 5, 1, 2, pcs(1)[0]).ljust(4096, b"\0"))
-    local = make_kcov(KCOV, (Reference("fd", 1, 41, 3, 1),), area=AREA, size=512)
-    remote = make_kcov(REMOTE_KCOV, area=OTHER, size=512, mode=3, remote=True)
-    tasks = (
-        make_task(41, kcov_area=AREA, kcov_size=512),
-        make_task(42, kcov=REMOTE_KCOV, kcov_area=0, kcov_size=0, mode="REMOTE", owns_remote=True),
-        make_task(43, kcov=0, kcov_area=0, kcov_size=0, mode="DISABLED", role=Role.NONE),
-        make_task(7, role=Role.REMOTE_SECTION, kcov=REMOTE_KCOV, kcov_area=OTHER, kcov_size=512, mode="TRACE_CMP"),
-    )
-    saved = (SavedState("cpu", 1, 0xFFFF888004007000, 7, "kworker", 2, 512, AREA, KCOV, 3),)
-    reader = StubReader(
-        all=tasks,
-        objects={KCOV: local, REMOTE_KCOV: remote},
-        areas=(Area(0xFFFFC90000600000, 64, "task", "cached"),),
-        saved=saved,
-    )
-    return target, reader
+def read_named(kernel, name):
+    layout = detect_layout(kernel.target)
+    return read_buffer(kernel.target, layout, StateReader(kernel.target, layout), name)
 
 
 @pytest.mark.parametrize(
-    "name", ["41", f"kcov:{KCOV:#x}", f"kcov:{KCOV:x}", f"area:{AREA:#x}", "fd:41/3", "saved:1", "saved:t7"]
+    ("row", "names", "count", "private"),
+    [
+        (E9A, ("40", "kcov:0x{local:x}", "kcov:{local:x}", "area:0x{area:x}", "fd:40/3"), 17, False),
+        (E9A, ("kcov:0x{interrupted:x}", "saved:t60", "fd:60/64"), 7, False),
+        (E7, ("saved:1", "saved:t60"), 7, False),
+        # An owner's buffer, and a section's.
+        (E7, ("50", "kcov:0x{remote:x}"), 30, False),
+        (E9A, ("7",), 12, True),
+    ],
 )
-def test_names_of_one_buffer(name):
-    target, reader = make_world()
-    buffer = read_buffer(target, make_layout(), reader, name)
-    assert list(buffer.words) == pcs(3)
-    assert buffer.name == name
-    assert not buffer.private
-
-
-@pytest.mark.parametrize(("name", "private"), [("42", False), (f"kcov:{REMOTE_KCOV:#x}", False), ("7", True)])
-def test_owner_and_section(name, private):
-    target, reader = make_world()
-    buffer = read_buffer(target, make_layout(), reader, name)
-    assert buffer.encoding.codec is CMP
-    assert buffer.count == 1
-    assert buffer.private is private
+def test_names_of_one_buffer(row, names, count, private):
+    kernel = Kernel(row)
+    found = [
+        read_named(kernel, name) for name in (name.format(**kernel.objects, area=kernel.buffers["local"]) for name in names)
+    ]
+    assert {(buffer.count, buffer.private) for buffer in found} == {(count, private)}
+    assert len({buffer.address for buffer in found}) == 1
 
 
 class CutVmalloc(MemoryVmalloc):
@@ -320,42 +301,37 @@ class CutVmalloc(MemoryVmalloc):
 
 
 def test_areas():
-    target, reader = make_world()
-    target.segments[0xFFFFC90000600000] = bytearray(struct.pack("<4Q", AREA, AREA, 64, pcs(1)[0]).ljust(512, b"\0"))
-    cached = read_buffer(target, make_layout(), reader, "area:ffffc90000600000")
+    kernel = Kernel(E9A)
+    cached = read_named(kernel, f"area:{kernel.cached['task'][0][0]:x}")
     assert (cached.count, cached.stored_count) == (0, None)
     assert "free list" in cached.remarks[0]
-    target.segments[0xFFFFC90000800000] = bytearray(struct.pack("<2Q", 1, pcs(1)[0]).ljust(512, b"\0"))
-    known = [VmallocArea(0xFFFFC90000800000, 512, "kcov_ioctl", True)]
-    target.vmalloc = MemoryVmalloc(known)
-    lost = read_buffer(target, make_layout(), reader, "area:0xffffc90000800000")
-    assert (lost.count, lost.capacity) == (1, 63)
-    assert lost.remarks
-    # A list that is cut behind the area.
-    target.vmalloc = CutVmalloc(known)
-    assert read_buffer(target, make_layout(), reader, "area:0xffffc90000800000").capacity == 63
-    target.vmalloc = CutVmalloc(())
-    unknown = read_buffer(target, make_layout(), reader, "area:0xffffc90000800000")
-    assert unknown.count == 1
-    assert unknown.capacity is None
-    assert any("size" in remark for remark in unknown.remarks)
+    address = kernel.allocate(4096)
+    kernel.write_word(address, 1)
+    kernel.write_word(address + 8, kernel.text)
+    known = [VmallocArea(address, 512, "kcov_ioctl", True)]
+    # A list that is whole, one that is cut behind the area, and one that is cut before it.
+    for vmalloc, capacity in ((MemoryVmalloc(known), 63), (CutVmalloc(known), 63), (CutVmalloc(()), None)):
+        kernel.target.vmalloc = vmalloc
+        lost = read_named(kernel, f"area:{address:#x}")
+        assert (lost.count, lost.capacity) == (1, capacity)
+        assert any("size" in remark for remark in lost.remarks) == (capacity is None)
+        assert lost.remarks
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("99", "task 99"),
-        ("43", "task 43 .* has no coverage buffer"),
-        ("fd:41/4", "descriptor 4 of task 41"),
+        ("45", "task 45 .* has no coverage buffer"),
+        ("fd:40/4", "descriptor 4 of task 40"),
         ("saved:0", "CPU 0 has no saved session"),
-        ("saved:t9", "task 9 has no saved session"),
-        ("kcov:ffff888000000000", "there is none"),
+        ("saved:t8", "task 8 has no saved session"),
+        ("kcov:ffff888000000000", "0xffff888000000000"),
     ],
 )
 def test_what_is_not_there(name, message):
-    target, reader = make_world()
     with pytest.raises(KcovdbgError, match=message):
-        read_buffer(target, make_layout(), reader, name)
+        read_named(Kernel(E9A), name)
 
 
 @pytest.mark.parametrize(
