@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
@@ -134,7 +134,6 @@ _ELSEWHERE: Final = 5
 _FORMS: Final = (
     "a thread id or a name (see tasks -a), a handle such as usb:1 (see remote), the address of a struct kcov, or a function"
 )
-_QUESTION: Final = "where is the coverage of "
 # The title is the name in the evidence.
 _VALUES: Final = (
     Column("address", ADDRESS, meaning="address of the function"),
@@ -208,20 +207,30 @@ _MEANINGS: Final = {
 }
 
 
-def _ask(context: Context, state: State, subject: str) -> tuple[str, list[Answer], str | None]:
-    """Return the question, its answers, and the name of the buffer in question."""
+class _Subject(NamedTuple):
+    """What is asked about, and the answers from KCOV's state."""
+
+    name: str
+    answers: list[Answer]
+    state: State
+    """With the task's stack."""
+    buffer: str | None = None
+    """Name of the buffer in question."""
+    kcovs: Collection[int] = ()
+    """Objects that belong to it: findings about them are about it."""
+    task: Task | None = None
+    function: str | None = None
+
+
+def _ask(context: Context, subject: str) -> _Subject:
     if subject.isdecimal():
-        task = find_task(state.all_tasks, int(subject))
-        if task is None:
-            raise KcovdbgError(f"no task {subject}", hint="tasks -a lists all tasks")
-        question = f"{_QUESTION}{name_task(task.fields)}?"
-        answers = [*explain_task(state, task), *explain_device_task(state, task.fields.address)]
-        return question, answers, _buffer_of(state, task)
+        return _ask_of_task(context, int(subject))
+    state = context.state(NEEDS)
     try:
         value = parse_handle(subject)
     except ValueError:
         if find_symbol(context, subject) is not None:
-            return f"{_QUESTION}{subject}()?", list(explain_function(context, subject, None)), None
+            return _Subject(f"{subject}()", list(explain_function(context, subject, None)), state, function=subject)
         is_bare = is_address(subject) and subject[:2].lower() != "0x"
         hint = f"write an address as 0x{subject}" if is_bare else suggest_task(context, subject, is_any=True) or _FORMS
         raise WordError(f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint) from None
@@ -229,15 +238,25 @@ def _ask(context: Context, state: State, subject: str) -> tuple[str, list[Answer
     if ":" not in subject and is_kernel_pointer(context.target, address):
         of_device = list(explain_device_object(state, address))
         if of_device:
-            named = name_kcov(address, str(of_device[0].named["device"]))
-            return f"{_QUESTION}{named}?", of_device, None
-        return f"{_QUESTION}{name_kcov(address)}?", list(explain_kcov(state, address)), f"kcov:{address:#x}"
-    owners = [entry.kcov for entry in state.handles if entry.handle == value and entry.kcov]
-    question = f"{_QUESTION}handle {decode_handle(value)}?"
+            return _Subject(name_kcov(address, str(of_device[0].named["device"])), of_device, state)
+        return _Subject(name_kcov(address), list(explain_kcov(state, address)), state, f"kcov:{address:#x}")
     if decode_handle(value).subsystem == COMMON:
         state = context.state(NEEDS | Part.CARRIERS)
+    kcovs = [entry.kcov for entry in state.handles if entry.handle == value and entry.kcov]
     answers = [*explain_handle(state, value), *explain_device_handle(state, value)]
-    return question, answers, f"kcov:{owners[0]:#x}" if owners else None
+    return _Subject(f"handle {decode_handle(value)}", answers, state, f"kcov:{kcovs[0]:#x}" if kcovs else None, kcovs)
+
+
+def _ask_of_task(context: Context, tid: int) -> _Subject:
+    task = find_task(context.state(NEEDS | Part.ALL_TASKS).all_tasks, tid)
+    if task is None:
+        raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all tasks")
+    address = task.fields.address
+    state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(address,))
+    answers = [*explain_task(state, task), *explain_device_task(state, address)]
+    kcovs = {session.kcov for session in state.sessions if session.kcov and session.task == address}
+    kcovs |= {kcov for kcov, fields in state.kcovs.items() if fields.task == address}
+    return _Subject(name_task(task.fields), answers, state, _buffer_of(state, task), kcovs, task)
 
 
 def _buffer_of(state: State, task: Task) -> str | None:
@@ -257,45 +276,20 @@ def _buffer_of(state: State, task: Task) -> str | None:
     return f"kcov:{opened[0]:#x}" if len(opened) == 1 else None
 
 
-def _related(state: State, subject: str, question: str) -> set[str]:
-    """Return what findings call the subject and its objects."""
-    found = {question.removeprefix(_QUESTION).removesuffix("?")}
-    if subject.isdecimal():
-        task = find_task(state.all_tasks, int(subject))
-        address = None if task is None else task.fields.address
-        found |= {name_kcov(session.kcov) for session in state.sessions if session.kcov and session.task == address}
-        found |= {
-            name_kcov(kcov.fields.address) for kcov in state.objects.values() if kcov.fields and kcov.fields.task == address
-        }
-    elif " handle " in question:
-        value = parse_handle(subject)
-        found |= {name_kcov(entry.kcov) for entry in state.handles if entry.handle == value and entry.kcov}
-    return found
-
-
-def _read_state(context: Context, subject: str) -> State:
-    """Read what the answers need; of a task its stack as well."""
-    if not subject.isdecimal():
-        return context.state(NEEDS)
-    state = context.state(NEEDS | Part.ALL_TASKS)
-    task = find_task(state.all_tasks, int(subject))
-    return state if task is None else context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(task.fields.address,))
-
-
-def _explain_work(context: Context, state: State, subject: str, question: str) -> Iterator[Answer]:
+def _explain_work(context: Context, subject: _Subject) -> Iterator[Answer]:
     """Yield which background work of a task or a function can be recorded."""
+    state, task = subject.state, subject.task
     if not state.kernel.has(Feature.REMOTE):
         return
-    task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
     if task is not None:
         if is_background(task, state.stacks[task.fields.address] or ()):
             yield from explain_background(state, task, context.kernel.find_remote_sites().sites)
-    elif question.endswith("()?"):
-        state = context.state(NEEDS | Part.ALL_TASKS)
+    elif subject.function is not None:
         # Threads of a process that do background work have no mark that all kernels share: their stacks decide.
-        workers = [task.fields.address for task in state.all_tasks if task.fields.is_kernel_thread or task.fields.is_worker]
+        tasks = [task.fields for task in context.state(NEEDS | Part.ALL_TASKS).all_tasks]
+        workers = [fields.address for fields in tasks if fields.is_kernel_thread or fields.is_worker]
         state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
-        yield from explain_function_work(state, subject, context.kernel.find_remote_sites().sites)
+        yield from explain_function_work(state, subject.function, context.kernel.find_remote_sites().sites)
 
 
 def _find_subject(context: Context, text: str) -> str:
@@ -312,22 +306,21 @@ def _find_subject(context: Context, text: str) -> str:
 
 
 def _run(context: Context, args: Namespace) -> Lines:
-    subject = _find_subject(context, args.subject)
-    state = _read_state(context, subject)
-    question, answers, what = _ask(context, state, subject)
+    subject = _ask(context, _find_subject(context, args.subject))
+    question, answers = f"where is the coverage of {subject.name}?", subject.answers
     if args.function is not None:
-        explained = list(explain_function(context, args.function, what))
+        explained = list(explain_function(context, args.function, subject.buffer))
         answers += explained
-        if what is not None and not any(answer.code is Reason.FUNCTION_COVERED for answer in explained):
-            answers += islice(explain_elsewhere(context, state, args.function, subject, what), _ELSEWHERE)
+        if subject.buffer is not None and not any(answer.code is Reason.FUNCTION_COVERED for answer in explained):
+            elsewhere = explain_elsewhere(context, subject.state, args.function, subject.task, subject.buffer)
+            answers += islice(elsewhere, _ELSEWHERE)
     remarks: tuple[str, ...] = ()
     try:
-        answers += _explain_work(context, state, subject, question)
+        answers += _explain_work(context, subject)
     except CapabilityError as error:
         remarks = (f"places that announce remote handles are unknown: {error}",)
     # Violations explain more than legal state.
-    related = _related(state, subject, question)
-    report = check(context.reader, about=related)
+    report = check(context.reader, about={subject.name, *map(name_kcov, subject.kcovs)})
     answers += [
         Answer(
             Reason.FINDING,

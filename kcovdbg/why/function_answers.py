@@ -13,15 +13,10 @@ from kcovdbg.console.coverage_points import find_module_points, find_point_table
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import State
+from kcovdbg.model.task import Task
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.why.missing_coverage import (
-    Answer,
-    AnswerValue,
-    Reason,
-    find_interrupt,
-    find_task,
-)
+from kcovdbg.why.missing_coverage import Answer, AnswerValue, Reason, find_interrupt
 
 # Limit for PCs of covered callees in an answer.
 _CALLEES: Final = 5
@@ -131,9 +126,8 @@ def find_symbol(context: Context, function: str) -> int | None:
         return None
 
 
-def explain_elsewhere(context: Context, state: State, function: str, subject: str, what: str | None) -> Iterator[Answer]:
-    """Yield what else executed a function that a task's coverage lacks: an interrupt, a section, another task."""
-    task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
+def explain_elsewhere(context: Context, state: State, function: str, task: Task | None, what: str) -> Iterator[Answer]:
+    """Yield what else executed a function that a buffer lacks: an interrupt on top of its task, a section, another task."""
     if task is not None:
         functions = [frame.function for frame in find_interrupt(state, task.fields.address) if frame.function]
         function = function if function in functions else strip_clone_suffix(function)
