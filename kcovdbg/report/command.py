@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import shlex
 from argparse import Namespace
-from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.check.runner import check, find_rule
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import BuildTrace, TraceBuild, build_remarks, compare_builds, find_builds, find_source_changes
+from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import find_buffer, require_names, require_points
@@ -24,48 +23,30 @@ from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Renderable, Table, Text
 from kcovdbg.console.trace_paths import FILE
-from kcovdbg.console.wording import COARSE, buffer_title
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_task
-from kcovdbg.records.alignment import align
-from kcovdbg.records.coverage import FileCoverage, LineCoverage
-from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, count_repeats, make_numbering, pc_sequence, rank
+from kcovdbg.records.coverage import FileCoverage
+from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, count_repeats, pc_sequence, rank
 from kcovdbg.records.trace_file import read_header
+from kcovdbg.report.changes import changes_markup
 from kcovdbg.report.listing import (
+    MAX_LINES,
     Bar,
-    Change,
-    ChangeLine,
-    Listing,
-    add_counts,
-    change_markup,
+    SourceFile,
     chart_markup,
     chunk_lines,
-    counts_text,
     findings_markup,
     folded_markup,
     listing_markup,
     packed_lines,
     packed_words,
 )
-from kcovdbg.report.trace import (
-    MAX_RECORDS,
-    ChunkedPoints,
-    PlainPoints,
-    Point,
-    RecordPoints,
-    RowSpan,
-    TraceData,
-    is_plain,
-    trace_markup,
-)
-from kcovdbg.symbols.coverage_points import recorded_kinds
+from kcovdbg.report.trace import CountedTrace, records_markup
 from kcovdbg.symbols.symbolizer import without_collection
 
 _BARS: Final = 25
-# Limit for lines of source with points that are in the page as they are: more rows make it slow to open.
-MAX_LINES: Final = 6000
 _STATE: Final = (
     ("tasks", "Tasks with KCOV state"),
     ("objects", "Every struct kcov and the references to it"),
@@ -84,15 +65,7 @@ _TRACE_COLUMNS: Final = (
 )
 
 
-class _Trace(NamedTuple):
-    """A trace with its counts."""
-
-    buffer: Buffer
-    counts: PcCounts
-    build: TraceBuild
-
-
-def _summary(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
+def _summary(context: Context, traces: Sequence[CountedTrace]) -> Iterator[str]:
     if context.kernel.optional_target is not None:
         yield from _ask(context, "info", "Kernel")
     if traces:
@@ -103,7 +76,7 @@ def _summary(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
         yield from table_markup(table, "Traces")
 
 
-def _charts(traces: Sequence[_Trace]) -> Iterator[str]:
+def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
     yield (
         '<p><span class="key new"></span>records <span class="key repeated"></span>repeats among them: records of points that '
         "the same run of the function already had, as loops add them</p>"
@@ -127,40 +100,7 @@ def _charts(traces: Sequence[_Trace]) -> Iterator[str]:
     yield "</div>"
 
 
-class _File(NamedTuple):
-    """A file of source with its coverage by each trace."""
-
-    file: str
-    coverage: Sequence[FileCoverage | None]
-    """None where a trace executed nothing of it."""
-
-    @property
-    def lines(self) -> dict[int, list[LineCoverage | None]]:
-        """Line -> its coverage by each trace."""
-        lines: dict[int, list[LineCoverage | None]] = {}
-        for number, coverage in enumerate(self.coverage):
-            for line in () if coverage is None else coverage.rows():
-                lines.setdefault(line.line, [None] * len(self.coverage))[number] = line
-        return lines
-
-    @property
-    def total(self) -> int:
-        """Number of lines with points."""
-        return len(set().union(*(coverage.lines for coverage in self.coverage if coverage is not None)))
-
-    @property
-    def covered(self) -> list[int]:
-        """Number of lines that each trace covers."""
-        return [0 if coverage is None else coverage.covered_lines for coverage in self.coverage]
-
-    @property
-    def order(self) -> tuple[int, int, str]:
-        """The sort key of files: differing lines and records, most first."""
-        differing = sum(map(_differs, self.lines.values())) if len(self.coverage) > 1 else 0
-        return -differing, -sum(sum(coverage.hits) for coverage in self.coverage if coverage is not None), self.file
-
-
-def _source(context: Context, traces: Sequence[_Trace], comparison: BuildComparison | None) -> Iterator[str]:
+def _source(context: Context, traces: Sequence[CountedTrace], comparison: BuildComparison | None) -> Iterator[str]:
     remarks: dict[str, None] = {}
     build = traces[-1].build
     tree = build.source
@@ -170,11 +110,11 @@ def _source(context: Context, traces: Sequence[_Trace], comparison: BuildCompari
         remarks["the source of the second build; records of the first one where it has the same point"] = None
     by_name: dict[str, list[FileCoverage | None]] = {}
     for number, (trace, recorded) in enumerate(zip(traces, counts, strict=True)):
-        found = find_line_coverage(context, recorded, recorded_kinds(trace.buffer.encoding.codec), build=build)
+        found = find_line_coverage(context, recorded, trace.kinds, build=build)
         remarks.update(dict.fromkeys(found.remarks))
         for coverage in found.files:
             by_name.setdefault(coverage.file, [None] * len(traces))[number] = coverage
-    files = sorted(map(_File, by_name, by_name.values()), key=lambda file: file.order)
+    files = sorted(map(SourceFile, by_name, by_name.values()), key=lambda file: file.order)
     names = [trace.buffer.name for trace in traces]
     absent = {file.file for file in files if not tree.has_text(file.file)}
     if absent:
@@ -184,30 +124,24 @@ def _source(context: Context, traces: Sequence[_Trace], comparison: BuildCompari
     room = MAX_LINES
     # Packed lines have no colors: then none have. Finding them for so many lines takes a second.
     is_colored = sum(totals) <= room
-    folded: list[_File] = []
+    folded: list[SourceFile] = []
     for file, total in zip(files, totals, strict=True):
         # A file that does not fit leaves the room to smaller ones.
         if total <= room:
             room -= total
-            listing = Listing(file.file, file.lines, tree.read(file.file).lines)
-            yield from listing_markup(listing, names, is_open=len(files) == 1, is_colored=is_colored)
+            lines = tree.read(file.file).lines
+            yield from listing_markup(file, lines, names, is_open=len(files) == 1, is_colored=is_colored)
         else:
             folded.append(file)
     if folded:
         yield "<noscript><p>Showing the lines of the following files needs JavaScript.</p></noscript>"
         for number, file in enumerate(folded):
-            yield folded_markup(number, file.file, file.covered, file.total, names)
+            yield folded_markup(number, file, names)
         yield packed_words(names)
         texts = (() if file.file in absent else tree.read_once(file.file).lines for file in folded)
-        parts = (packed_lines(file.file, file.coverage, lines) for file, lines in zip(folded, texts, strict=True))
-        yield from chunk_lines("source", parts)
+        yield from chunk_lines("source", map(packed_lines, folded, texts))
     if not files:
         yield '<p class="none">no source lines</p>'
-
-
-def _differs(coverage: Sequence[LineCoverage | None]) -> bool:
-    """Return whether some traces cover a line and others do not."""
-    return len({found is not None and found.covered > 0 for found in coverage}) > 1
 
 
 def _count_on_right(comparison: BuildComparison, counts: PcCounts) -> PcCounts:
@@ -218,46 +152,6 @@ def _count_on_right(comparison: BuildComparison, counts: PcCounts) -> PcCounts:
         if pc is not None:
             found[pc] = found.get(pc, 0) + records
     return as_counts(found)
-
-
-def _number_records(traces: Sequence[_Trace]) -> tuple[list[array[int]], Collection[Point] | ChunkedPoints]:
-    """Return the number of each record's point, and the points."""
-    buffers = [trace.buffer for trace in traces]
-    names = traces[0].build.names
-    if not is_plain(buffers) or any(trace.build is not traces[0].build for trace in traces):
-        points = RecordPoints()
-        for trace in traces:
-            trace.build.names.prefetch(trace.counts)
-        return [points.records(trace.buffer, trace.build.names, MAX_RECORDS) for trace in traces], points
-    words = [pc_sequence(buffer)[: min(buffer.count, MAX_RECORDS)] for buffer in buffers]
-    numbering = make_numbering(words[0])
-    distinct = numbering.number(*words)
-    return [numbering.ids(part) for part in words], PlainPoints(names, buffers[0], distinct)
-
-
-def _records(traces: Sequence[_Trace], comparison: BuildComparison | None) -> Iterator[str]:
-    buffers = [trace.buffer for trace in traces]
-    notes = [
-        f"{buffer.name}: the first {MAX_RECORDS} of {buffer.count} records; view shows all"
-        for buffer in buffers
-        if buffer.count > MAX_RECORDS
-    ]
-    numbered, points = _number_records(traces)
-    segments: list[RowSpan] = []
-    if comparison is not None:
-        left, right = (
-            comparison.number_records(side, pc_sequence(buffer)[:MAX_RECORDS]) for side, buffer in enumerate(buffers)
-        )
-        notes += comparison.remarks()
-        alignment = align(left, right)
-        if alignment.is_coarse:
-            notes.append(COARSE)
-        segments = [
-            RowSpan(part.left.start, len(part.left), part.right.start, len(part.right), part.is_common)
-            for part in alignment.parts()
-        ]
-    yield from notes_markup(notes)
-    yield from trace_markup(TraceData([buffer_title(buffer) for buffer in buffers], points, numbered, segments))
 
 
 def _ask(context: Context, name: str, caption: str) -> Iterator[str]:
@@ -298,65 +192,23 @@ def _check(context: Context) -> Iterator[str]:
     yield from notes_markup(report.remarks)
 
 
-def _changes(traces: Sequence[_Trace]) -> Iterator[str]:
-    """Yield the lines that differ between the sources of two builds."""
-    found = find_source_changes(
-        *(BuildTrace(trace.build, trace.counts, recorded_kinds(trace.buffer.encoding.codec)) for trace in traces)
-    )
-    if not found.compared:
-        yield from notes_markup(
-            ["the sources of both builds are needed: --other-source names the tree of the build that --other-vmlinux names"]
-        )
-        return
-    changes = [
-        Change(change.file, [[ChangeLine(*line) for line in hunk] for hunk in change.hunks], change.before, change.after)
-        for change in found.files
-    ]
-    total = add_counts(change.counts for change in changes)
-    differing = "1 file differs" if len(changes) == 1 else f"{len(changes)} files differ"
-    yield f"<p>{differing}: {counts_text(total)}.</p>"
-    notes = []
-    if found.is_one_tree:
-        notes.append("both builds have one source tree; if their sources differ, --other-source and --source-dir name them")
-    if found.missing:
-        notes.append(f"the text of {found.missing} of {found.missing + found.compared} files is missing")
-    if found.left_out:
-        notes.append(f"{found.left_out} more files differ, of which neither trace executed anything")
-    room = MAX_LINES
-    # Executed files first.
-    changes.sort(key=lambda change: (-change.counts.covered_before - change.counts.covered_after, change.file))
-    for number, change in enumerate(changes):
-        room -= sum(map(len, change.hunks))
-        if room < 0 and number:
-            notes.append(f"the lines of {len(changes) - number} more files are left out")
-            break
-        yield from change_markup(change, is_open=number == 0)
-    yield from notes_markup(notes)
-
-
-def _sections(context: Context, traces: Sequence[_Trace]) -> Iterator[PageSection]:
+def _sections(context: Context, traces: Sequence[CountedTrace]) -> Iterator[PageSection]:
     comparison: BuildComparison | None = None
     if len(traces) > 1:
         comparison = compare_builds([trace.build for trace in traces], [trace.counts for trace in traces])
         if comparison.match is not None:
-            yield PageSection("changes", "Changed lines", _changes(traces))
-        yield PageSection("records", "Differences, side by side", _records(traces, comparison))
+            yield PageSection("changes", "Changed lines", changes_markup(*traces))
+        yield PageSection("records", "Differences, side by side", records_markup(traces, comparison))
     yield PageSection("summary", "Summary", _summary(context, traces))
     if traces:
         yield PageSection("fill", "What fills the buffer", _charts(traces))
         if len(traces) == 1:
-            yield PageSection("records", "Records", _records(traces, None))
+            yield PageSection("records", "Records", records_markup(traces, None))
         yield PageSection("source", "Source", _source(context, traces, comparison))
     target = context.kernel.optional_target
     if target is not None and target.memory_problem is None:
         yield PageSection("state", "State", _state(context))
         yield PageSection("check", "Check", _check(context))
-
-
-class _Written(NamedTuple):
-    file: str
-    traces: int
-    bytes: int
 
 
 _COLUMNS: Final = (
@@ -392,7 +244,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     buffers = [find_buffer(context, what, build.kernel) for what, build in zip(args.what, builds, strict=True)]
     for buffer in buffers:
         require_points(buffer, "report")
-    traces = [_Trace(buffer, count_pcs(buffer), build) for buffer, build in zip(buffers, builds, strict=True)]
+    traces = [CountedTrace(buffer, count_pcs(buffer), build) for buffer, build in zip(buffers, builds, strict=True)]
     for trace in traces:
         require_names(context, trace.build.names, trace.counts, f"report {trace.buffer.name}")
     target = context.kernel.optional_target
@@ -409,7 +261,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         for line in lines:
             stream.write(f"{line}\n")
             size += len(line.encode()) + 1
-    return Table(_COLUMNS, (_Written(args.output, len(traces), size),))
+    return Table(_COLUMNS, ({"file": args.output, "traces": len(traces), "bytes": size},))
 
 
 COMMAND: Final = Command(

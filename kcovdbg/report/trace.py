@@ -4,119 +4,152 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import compress, count, islice
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress, count, islice
+from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
-from kcovdbg.console.html import json_text, packed_numbers, packed_text, text
+from kcovdbg.compare.build_match import BuildComparison
+from kcovdbg.compare.trace_builds import TraceBuild
+from kcovdbg.console.html import json_text, notes_markup, packed_numbers, packed_text, text
 from kcovdbg.console.text import escape, escape_all
-from kcovdbg.console.wording import APPROXIMATE, UNREADABLE, inlined_text, place_text, record_text
+from kcovdbg.console.wording import APPROXIMATE, COARSE, UNREADABLE, buffer_title, inlined_text, place_text, record_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
+from kcovdbg.records.alignment import AlignedPart, align
 from kcovdbg.records.located_records import locate_record
 from kcovdbg.records.native_loops import Numbering, flatten_chains
+from kcovdbg.records.pc_counts import PcCounts, make_numbering, pc_sequence
 from kcovdbg.records.pc_names import UNKNOWN, LocationCache, low_halves
 from kcovdbg.report.listing import chunk_lines
+from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.table_rows import INVERTED, gather
 
+_MAX_RECORDS: Final = 1 << 20
+"""Limit for the records of a trace; further ones are left out."""
+_IN_CHUNK: Final = 1 << 14
+"""How many points a chunk has; so many are in the page as they are."""
+_ARROW: Final = " ← "
 
-class RecordPoints:
-    """The distinct points of records, in the order in which they appear, with a number for each."""
 
-    def __init__(self) -> None:
-        self._known: dict[Point, int] = {}
+class CountedTrace(NamedTuple):
+    """A trace with its counts."""
 
-    def records(self, buffer: Buffer, names: LocationCache, limit: int) -> array[int]:
-        """Return the number of each record's point.
+    buffer: Buffer
+    counts: PcCounts
+    build: TraceBuild
 
-        :param names: of the PCs.
-        """
-        encoding, width = buffer.encoding, buffer.encoding.record_words
-        count = min(buffer.count, limit)
+    @property
+    def kinds(self) -> frozenset[PointKind]:
+        """The kinds of points that can be in it."""
+        return recorded_kinds(self.buffer.encoding.codec)
+
+
+def records_markup(traces: Sequence[CountedTrace], comparison: BuildComparison | None) -> Iterator[str]:
+    """Yield one trace, or two beside each other.
+
+    :param comparison: of two.
+    """
+    buffers = [trace.buffer for trace in traces]
+    notes = [
+        f"{buffer.name}: the first {_MAX_RECORDS} of {buffer.count} records; view shows all"
+        for buffer in buffers
+        if buffer.count > _MAX_RECORDS
+    ]
+    numbered, chunks = _number_records(traces)
+    parts: Sequence[AlignedPart] = ()
+    if comparison is not None:
+        alignment = align(
+            *(comparison.number_records(side, pc_sequence(buffer)[:_MAX_RECORDS]) for side, buffer in enumerate(buffers))
+        )
+        notes += [*comparison.remarks(), *([COARSE] if alignment.is_coarse else [])]
+        parts = list(alignment.parts())
+    yield from notes_markup(notes)
+    yield from trace_markup([buffer_title(buffer) for buffer in buffers], chunks, numbered, parts)
+
+
+def _number_records(traces: Sequence[CountedTrace]) -> tuple[list[array[int]], Iterator[PointChunk]]:
+    """Return the number of each record's point, and the points in chunks."""
+    buffers = [trace.buffer for trace in traces]
+    is_plain = {buffer.encoding.codec for buffer in buffers} == {record.PC} and not any(buffer.gaps for buffer in buffers)
+    if is_plain and len({(trace.build, trace.buffer.kaslr_offset) for trace in traces}) == 1:
+        # The records are PCs and no more, which need not be decoded one by one.
+        sequences = [pc_sequence(buffer)[: min(buffer.count, _MAX_RECORDS)] for buffer in buffers]
+        numbering = make_numbering(sequences[0])
+        distinct = numbering.number(*sequences)
+        return [numbering.ids(part) for part in sequences], plain_chunks(traces[0].build.names, buffers[0], distinct, _IN_CHUNK)
+    points: dict[Point, int] = {}
+    numbered = []
+    for buffer, counts, build in traces:
+        build.names.prefetch(counts)
+        words, width, missing = buffer.words, buffer.encoding.record_words, buffer.missing
         known: dict[object, int] = {}
-        missing = buffer.missing
-        numbers = array("I", bytes(4 * count))
-        words = buffer.words
-        for index in range(count):
+        numbers = array("I", bytes(4 * min(buffer.count, _MAX_RECORDS)))
+        for index in range(len(numbers)):
             key: object = words[index] if width == 1 else tuple(words[index * width : (index + 1) * width])
             if index in missing:
                 key = None
             number = known.get(key)
             if number is None:
-                point = (
-                    Point(UNREADABLE.function)
-                    if key is None
-                    else make_point(names, buffer, record.decode_record(words, index, encoding))
-                )
-                number = known[key] = self._known.setdefault(point, len(self._known))
+                point = Point(UNREADABLE.function)
+                if key is not None:
+                    point = make_point(build.names, buffer, record.decode_record(words, index, buffer.encoding))
+                number = known[key] = points.setdefault(point, len(points))
             numbers[index] = number
-        return numbers
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def __iter__(self) -> Iterator[Point]:
-        return iter(self._known)
-
-    def __contains__(self, point: object) -> bool:
-        return point in self._known
+        numbered.append(numbers)
+    return numbered, word_chunks(points)
 
 
-class PlainPoints:
-    """The points of distinct PCs, made in columns: a kernel has a million of them.
+def word_chunks(points: Iterable[Point]) -> Iterator[PointChunk]:
+    """Yield points in words as chunks."""
+    left = iter(points)
+    while part := list(islice(left, _IN_CHUNK)):
+        yield PointChunk(words=dict(enumerate(part)))
+
+
+def plain_chunks(names: LocationCache, buffer: Buffer, words: array[int], size: int) -> Iterator[PointChunk]:
+    """Yield the points of distinct PCs, made in columns: a kernel has a million of them.
 
     :param names: of the PCs.
     :param buffer: any that has them.
     :param words: distinct address words, ascending. Type code Q.
+    :param size: of the chunks, of which the last may be smaller.
     """
-
-    def __init__(self, names: LocationCache, buffer: Buffer, words: array[int]) -> None:
-        self._names = names
-        self._buffer = buffer
-        self._words = words
-
-    def __len__(self) -> int:
-        """Return the number of points."""
-        return len(self._words)
-
-    def chunks(self, size: int) -> Iterator[PointChunk]:
-        """Iterate over chunks of a size, of which the last may be smaller."""
-        buffer, words, frames = self._buffer, self._words, (columns := self._names.columns(self._words)).frames
-        has_frames = columns.located
-        if words and not words[0]:
-            # A word without an address is no PC, even if something is there.
-            has_frames = bytes(1) + has_frames[1:]
-        self._names.prefetch(filter(None, compress(words, has_frames.translate(INVERTED))))
-        numbering, naming = Numbering((0, len(frames.line))), Numbering((0, len(frames.strings)))
-        for start in range(0, len(words), size):
-            part, chains = (column[start : start + size] for column in (words, columns.chains))
-            is_located, tails = (column[start : start + size] for column in (has_frames, columns.approximate))
-            in_words = {
-                index: make_point(self._names, buffer, record.decode_record(part, index, buffer.encoding))
-                for index in compress(count(), is_located.translate(INVERTED))
-            }
-            if in_words:
-                part, chains = (array("Q", compress(column, is_located)) for column in (part, chains))
-                tails = bytes(compress(tails, is_located))
-            lengths, numbers = flatten_chains(frames, chains)
-            distinct = low_halves(numbering.number(numbers))
-            functions, files, lines = (gather(distinct, column, 0) for column in (frames.function, frames.file, frames.line))
-            strings = naming.number(functions, files)
-            yield PointChunk(
-                part,
-                buffer.kaslr_offset,
-                list(compress(count(), tails)),
-                lengths,
-                numbering.ids(numbers),
-                [frames.strings[string] or "" for string in strings],
-                naming.ids(functions),
-                naming.ids(files),
-                lines,
-                in_words,
-            )
+    columns = names.columns(words)
+    frames = columns.frames
+    has_frames = columns.located
+    if words and not words[0]:
+        # A word without an address is no PC, even if something is there.
+        has_frames = bytes(1) + has_frames[1:]
+    names.prefetch(filter(None, compress(words, has_frames.translate(INVERTED))))
+    numbering, naming = Numbering((0, len(frames.line))), Numbering((0, len(frames.strings)))
+    for start in range(0, len(words), size):
+        part, chains = (column[start : start + size] for column in (words, columns.chains))
+        is_located, tails = (column[start : start + size] for column in (has_frames, columns.approximate))
+        in_words = {
+            index: make_point(names, buffer, record.decode_record(part, index, buffer.encoding))
+            for index in compress(count(), is_located.translate(INVERTED))
+        }
+        if in_words:
+            part, chains = (array("Q", compress(column, is_located)) for column in (part, chains))
+            tails = bytes(compress(tails, is_located))
+        lengths, numbers = flatten_chains(frames, chains)
+        distinct = low_halves(numbering.number(numbers))
+        functions, files, lines = (gather(distinct, column, 0) for column in (frames.function, frames.file, frames.line))
+        strings = naming.number(functions, files)
+        yield PointChunk(
+            part,
+            buffer.kaslr_offset,
+            list(compress(count(), tails)),
+            lengths,
+            numbering.ids(numbers),
+            [frames.strings[string] or "" for string in strings],
+            naming.ids(functions),
+            naming.ids(files),
+            lines,
+            in_words,
+        )
 
 
 def _frame_text(frame: Frame) -> str:
@@ -137,20 +170,6 @@ def make_point(names: LocationCache, buffer: Buffer, found: record.Record) -> Po
         head += f"  {text.operands}"
     frames = () if row.location is None else tuple(map(_frame_text, row.location.frames))
     return Point(function, "  ".join(filter(None, (text.operands, text.place))), frames, f"{head}  ")
-
-
-def is_plain(buffers: Sequence[Buffer]) -> bool:
-    """Return whether records are PCs and no more, which need not be decoded one by one."""
-    codecs = {buffer.encoding.codec for buffer in buffers}
-    return codecs == {record.PC} and not any(buffer.gaps for buffer in buffers) and len({b.kaslr_offset for b in buffers}) == 1
-
-
-MAX_RECORDS: Final = 1 << 20
-"""Limit for the records of a trace; further ones are left out."""
-_IN_CHUNK: Final = 1 << 14
-_ARROW: Final = " ← "
-MAX_INLINE: Final = 1 << 14
-"""Limit for the points that are in the page as they are; more are in chunks."""
 
 
 class Point(NamedTuple):
@@ -230,47 +249,21 @@ class PointChunk(NamedTuple):
         )
 
 
-class ChunkedPoints(Protocol):
-    """Points of which there are many."""
-
-    def __len__(self) -> int:
-        """Return their number."""
-
-    def chunks(self, size: int) -> Iterator[PointChunk]:
-        """Iterate over chunks of a size, of which the last may be smaller."""
-
-
 def _shown(point: Point) -> list[str]:
     return [escape(point.function), escape(point.place), escape(point.head + _ARROW.join(point.frames))]
 
 
-class RowSpan(NamedTuple):
-    """Consecutive rows: records that both traces have, or records between those."""
+def trace_markup(
+    names: Sequence[str], points: Iterable[PointChunk], records: Sequence[array[int]], parts: Sequence[AlignedPart]
+) -> Iterator[str]:
+    """Yield the panes and the data of the script that fills them.
 
-    left: int
-    """Index of the first record on the left."""
-    left_length: int
-    right: int
-    right_length: int
-    is_equal: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TraceData:
-    """The data of the panes."""
-
-    names: Sequence[str]
-    """Of the traces: one or two."""
-    points: Collection[Point] | ChunkedPoints
-    records: Sequence[array[int]]
-    """Of each trace: the number of each record's point; typecode I."""
-    segments: Sequence[RowSpan]
-
-
-def trace_markup(data: TraceData) -> Iterator[str]:
-    """Yield the panes and the data of the script that fills them."""
-    pair = len(data.names) > 1
-    differences = sum(not segment.is_equal for segment in data.segments) if pair else 0
+    :param names: of the traces: one or two.
+    :param records: of each trace: the number of each record's point. Type code I.
+    :param parts: of two traces.
+    """
+    pair = len(names) > 1
+    differences = sum(not part.is_common for part in parts)
     yield '<div class="viewer" id="viewer">'
     yield '<div class="tools">'
     if pair:
@@ -280,7 +273,7 @@ def trace_markup(data: TraceData) -> Iterator[str]:
     yield '<label>Find <input id="find" type="search" placeholder="function or file, then Enter" autocomplete="off"></label>'
     yield '<p id="position" role="status" aria-live="polite"></p></div>'
     yield '<div class="panes">'
-    for number, name in enumerate(data.names):
+    for number, name in enumerate(names):
         yield (
             f'<div class="pane"><h3 id="pane{number}-name">{text(name)}</h3>'
             f'<div class="rows" id="pane{number}" role="grid" tabindex="0" aria-labelledby="pane{number}-name" '
@@ -296,23 +289,17 @@ def trace_markup(data: TraceData) -> Iterator[str]:
     yield "<noscript><p>Showing the records needs JavaScript; the rest of the page does not.</p></noscript>"
     yield "</div>"
     content: dict[str, object] = {
-        "records": list(map(packed_numbers, data.records)),
-        "segments": [[int(part) for part in segment] for segment in data.segments],
+        "records": list(map(packed_numbers, records)),
+        "segments": [
+            [part.left.start, len(part.left), part.right.start, len(part.right), int(part.is_common)] for part in parts
+        ],
     }
-    if len(data.points) <= MAX_INLINE:
-        content["points"] = [_shown(point) for chunk in _parts(data.points) for point in chunk.points()]
+    chunks = iter(points)
+    first = list(islice(chunks, 2))
+    if len(first) < 2:
+        content["points"] = [_shown(point) for chunk in first for point in chunk.points()]
     else:
-        yield from chunk_lines("points", (part.text() for part in _parts(data.points)))
+        yield from chunk_lines("points", (chunk.text() for chunk in chain(first, chunks)))
         content |= {"chunk": _IN_CHUNK, "arrow": _ARROW, "approximate": APPROXIMATE, "unknown": UNKNOWN}
     yield f'<script type="application/json" id="trace">{json_text(content)}'
     yield "</script>"
-
-
-def _parts(points: Collection[Point] | ChunkedPoints) -> Iterator[PointChunk]:
-    """Iterate over points in parts."""
-    if not isinstance(points, Collection):
-        yield from points.chunks(_IN_CHUNK)
-        return
-    left = iter(points)
-    while part := list(islice(left, _IN_CHUNK)):
-        yield PointChunk(words=dict(enumerate(part)))

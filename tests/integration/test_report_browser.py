@@ -11,9 +11,10 @@ from kcovdbg.check.runner import Report
 from kcovdbg.console.html import PageSection, page_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
+from kcovdbg.records.alignment import AlignedPart
 from kcovdbg.records.trace_file import side_path
 from kcovdbg.report import command as report_command
-from kcovdbg.report.trace import Point, RowSpan, TraceData, trace_markup
+from kcovdbg.report.trace import Point, trace_markup, word_chunks
 from tests.support.browser import Browser, find_browser
 from tests.support.state import Streams, make_workspace
 from tests.support.traces import names, pc
@@ -195,8 +196,8 @@ def test_panes_show_whole_places_on_a_small_screen(page, reports):
 def test_line_numbers_stay_visible(width, sides, page, tmp_path):
     points = [Point("function", f"./arch/x86/{'long/' * folders}file.c:{98765 + folders}") for folders in range(20)]
     records = [array("I", range(20))] * sides
-    spans = [RowSpan(0, 20, 0, 20, True)] if sides == 2 else []
-    markup = trace_markup(TraceData(["a", "b"][:sides], points, records, spans))
+    parts = [AlignedPart(range(20), range(20), True)] if sides == 2 else []
+    markup = trace_markup(["a", "b"][:sides], word_chunks(points), records, parts)
     path = tmp_path / "long.html"
     path.write_text("\n".join(page_lines("long", "", [PageSection("records", "Records", markup)])))
     browser = page(path, width=width, height=844, touch=width == 390)
@@ -256,12 +257,9 @@ def long_page(tmp_path):
     right = left[:]
     right[1_000_000] = 7
     points = [Point(f"fn_{number}", "a.c") for number in range(50000)]
-    segments = [
-        RowSpan(0, 1_000_000, 0, 1_000_000, True),
-        RowSpan(1_000_000, 1, 1_000_000, 1, False),
-        RowSpan(1_000_001, count - 1_000_001, 1_000_001, count - 1_000_001, True),
-    ]
-    markup = trace_markup(TraceData(["a", "b"], points, [left, right], segments))
+    spans = range(1_000_000), range(1_000_000, 1_000_001), range(1_000_001, count)
+    parts = [AlignedPart(span, span, len(span) > 1) for span in spans]
+    markup = trace_markup(["a", "b"], word_chunks(points), [left, right], parts)
     path = tmp_path / "long.html"
     path.write_text("\n".join(page_lines("long", "", [PageSection("records", "Records", markup)])))
     return path
@@ -293,7 +291,7 @@ def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch, ha
     workspace.kernel.source_folders = (str(reports),) if has_text else ()
     assert run_line(workspace, f"report file:{reports}/a -o {tmp_path}/whole.html") == 0
     monkeypatch.setattr(report_command, "MAX_LINES", 0)
-    monkeypatch.setattr("kcovdbg.report.trace.MAX_INLINE", 1)
+    monkeypatch.setattr("kcovdbg.report.trace._IN_CHUNK", 7)
     assert run_line(workspace, f"report file:{reports}/a -o {tmp_path}/packed.html") == 0
     listings = (
         "[...document.querySelectorAll('table.source tr')].map((row) => "

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Points of two builds that are the same, on location tables made by hand."""
 
-import difflib
-import random
 from array import array
 
 import pytest
 
 from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, Unmatched, match_builds
-from kcovdbg.compare.trace_builds import find_changes
 from kcovdbg.model.location import Frame
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
@@ -239,24 +236,3 @@ def test_unknown_pcs_stay_apart(sides):
     assert found.unmatched[0] == found.unmatched[1] == {wild: Unmatched.LOCATION}
     assert list(BuildComparison((None, None), found).number_records(0, array("Q", [0, wild]))) == [0, found.numbers[0][wild]]
     assert BuildComparison((None, None), found).count(0, {wild: 3}) == {found.numbers[0][wild]: 3}
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_hunks_are_those_of_a_unified_diff(seed):
-    dice = random.Random(seed)
-    old = [f"line {dice.randrange(400)}" for _ in range(120)]
-    new = [line for line in old if dice.random() > 0.05]
-    for _ in range(dice.randrange(6)):
-        new.insert(dice.randrange(len(new)), f"new {dice.randrange(1000)}")
-    hunks = list(find_changes(old, new))
-    rebuilt = list(old)
-    for line in reversed([line for hunk in hunks for line in hunk]):
-        if line.right is None:
-            del rebuilt[line.left - 1]
-    for line in [line for hunk in hunks for line in hunk]:
-        if line.left is None:
-            rebuilt.insert(line.right - 1, line.text)
-    assert rebuilt == new
-    expected = [line for line in difflib.unified_diff(old, new, n=3) if line.startswith("@@")]
-    assert len(hunks) == len(expected)
-    assert sum(map(len, hunks)) <= sum(1 for _ in difflib.unified_diff(old, new, n=3)) + 6

@@ -23,12 +23,13 @@ from kcovdbg.console.renderable import Table
 from kcovdbg.console.runner import run_line
 from kcovdbg.errors import KcovdbgError, TargetError, UsageError
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
-from kcovdbg.records.coverage import LineCoverage
+from kcovdbg.records.alignment import AlignedPart
+from kcovdbg.records.coverage import FileCoverage
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import side_path
 from kcovdbg.report import command as report_command
-from kcovdbg.report.listing import Bar, Listing, chart_markup, findings_markup, listing_markup
-from kcovdbg.report.trace import PlainPoints, Point, RowSpan, TraceData, make_point, trace_markup
+from kcovdbg.report.listing import Bar, SourceFile, chart_markup, findings_markup, listing_markup
+from kcovdbg.report.trace import Point, make_point, plain_chunks, trace_markup, word_chunks
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -80,18 +81,22 @@ def parse(lines):
     return Page("\n".join(lines))
 
 
+def source_file(name, *traces):
+    """Return a file of source: of each trace line -> hits, points and points covered."""
+    return SourceFile(name, [FileCoverage(name, [*lines], *map(list, zip(*lines.values(), strict=True))) for lines in traces])
+
+
 @given(TEXT, TEXT, TEXT)
 def test_names_are_text(first, second, third):
     bar = Bar(first, second, 3, 1, 0.5)
-    coverage = LineCoverage(first, 2, 1, 1, 1)
     causes = (Cause(second, third, Certainty.LIKELY, first),)
     finding = Finding("K1", Severity.ERROR, first, second, (("a", first),), Certainty.CERTAIN, third, causes)
     lines = [
         *chart_markup([bar], third),
-        *listing_markup(Listing(first, {2: [coverage]}, [second, third, "x"]), [second]),
+        *listing_markup(source_file(first, {2: (1, 1, 1)}), [second, third, "x"], [second]),
         *table_markup(Table((Column("a"),), [{"a": first}], remarks=[second]), third),
         *findings_markup([finding], 1, lambda _rule: third),
-        *trace_markup(TraceData([first], [Point(first, second, (third,))], [array("I", [0])], [])),
+        *trace_markup([first], word_chunks([Point(first, second, (third,))]), [array("I", [0])], ()),
         *notes_markup([first]),
     ]
     page = parse(lines)
@@ -145,12 +150,8 @@ def test_long_tables_say_what_is_left_out():
 
 
 def test_lines_of_source():
-    lines = {
-        2: [LineCoverage("a.c", 2, 5, 2, 2)],
-        3: [LineCoverage("a.c", 3, 5, 2, 1)],
-        20: [LineCoverage("a.c", 20, 0, 1, 0)],
-    }
-    page = parse(listing_markup(Listing("a.c", lines, [f"line {number};" for number in range(1, 30)]), ["41"]))
+    file = source_file("a.c", {2: (5, 2, 2), 3: (5, 2, 1), 20: (0, 1, 0)})
+    page = parse(listing_markup(file, [f"line {number};" for number in range(1, 30)], ["41"]))
     assert [row["class"] for row in page.all("tr") if "class" in row] == ["c-all", "c-part", "c-none"]
     assert len(page.all("tbody")) == 2
     assert "line 23;" in page.text()
@@ -160,15 +161,14 @@ def test_lines_of_source():
 
 def test_text_that_ends_before_the_lines():
     """Of another version of the kernel."""
-    lines = {line: [LineCoverage("a.c", line, 1, 1, 1)] for line in (9, 12)}
-    page = parse(listing_markup(Listing("a.c", lines, ["x"] * 10), ["41"]))
+    page = parse(listing_markup(source_file("a.c", {9: (1, 1, 1), 12: (1, 1, 1)}), ["x"] * 10, ["41"]))
     assert [row.get("class") for row in page.all("tr")[1:]] == [None, None, None, "c-all", None, None, "c-all"]
 
 
 def test_lines_of_two_traces():
-    hit, miss = (LineCoverage("a.c", 1, hits, 1, hits) for hits in (1, 0))
-    found = [[hit, hit], [hit, miss], [None, hit], [miss, None]]
-    page = parse(listing_markup(Listing("a.c", dict(enumerate(found, 1)), []), ["A", "B"]))
+    hit, miss = (1, 1, 1), (0, 1, 0)
+    file = source_file("a.c", {1: hit, 2: hit, 4: miss}, {1: hit, 2: miss, 3: hit})
+    page = parse(listing_markup(file, [], ["A", "B"]))
     assert [row["class"] for row in page.all("tr") if "class" in row] == ["c-both", "c-left", "c-right", "c-none"]
     assert "only A" in page.text()
     assert "only B" in page.text()
@@ -176,8 +176,9 @@ def test_lines_of_two_traces():
 
 def test_records_are_little_endian_words():
     points = [Point(str(number)) for number in range(3)]
-    segments = [RowSpan(0, 3, 0, 3, True)]
-    page = parse(trace_markup(TraceData(["a", "b"], points, [array("I", [0, 1, 2]), array("I", [2, 1, 0])], segments)))
+    parts = [AlignedPart(range(3), range(3), True)]
+    records = [array("I", [0, 1, 2]), array("I", [2, 1, 0])]
+    page = parse(trace_markup(["a", "b"], word_chunks(points), records, parts))
     data = json.loads(next(text for tag, text in page.texts if tag == "script"))
     assert data["segments"] == [[0, 3, 0, 3, 1]]
     assert [record["bits"] for record in data["records"]] == [16, 16]
@@ -284,7 +285,7 @@ def numbers_of(packed):
 
 
 def test_long_traces_are_cut_with_a_sentence(workspace, streams, trace, tmp_path, monkeypatch):
-    monkeypatch.setattr(report_command, "MAX_RECORDS", 50)
+    monkeypatch.setattr("kcovdbg.report.trace._MAX_RECORDS", 50)
     page = write_report(workspace, streams, tmp_path / "r.html", trace("a", WORDS))
     assert "the first 50 of 100 records" in page.text()
 
@@ -327,11 +328,11 @@ def one_file(path, file):
 
 
 def test_many_points_are_packed(monkeypatch):
-    monkeypatch.setattr("kcovdbg.report.trace.MAX_INLINE", 4)
+    monkeypatch.setattr("kcovdbg.report.trace._IN_CHUNK", 4000)
     points = [
         Point(f"fn_{number % 7}", f"a.c:{number}", (f"fn a.c:{number}", "g b.c"), f"{number:#x}  ") for number in range(9000)
     ]
-    markup = "\n".join(trace_markup(TraceData(["a"], points, [array("I", range(9000))], [])))
+    markup = "\n".join(trace_markup(["a"], word_chunks(points), [array("I", range(9000))], ()))
     data = json.loads(re.search('id="trace">([^<]*)<', markup)[1])
     assert "points" not in data
     read = [
@@ -360,14 +361,13 @@ def test_points_of_plain_traces_are_those_of_their_records(words, offset):
         symbolizer = Symbolizer(offset, table=LocationTable(Path(folder) / "table"))
         known = LocationCache(symbolizer.locate_all, lambda: symbolizer.table)
         buffer = make_buffer(sorted(words), kaslr_offset=offset)
-        points = PlainPoints(known, buffer, buffer.words)
         expected = [
             make_point(known, buffer, decode_record(buffer.words, index, buffer.encoding)) for index in range(buffer.count)
         ]
-        chunks = list(points.chunks(7))
+        chunks = list(plain_chunks(known, buffer, buffer.words, 7))
         assert [point for chunk in chunks for point in chunk.points()] == expected
         assert all(len(chunk) == 7 for chunk in chunks[:-1])
-        assert len(points) == len(words)
+        assert sum(map(len, chunks)) == len(words)
 
 
 def test_standard_output_is_the_same_page(workspace, streams, trace, tmp_path):
