@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.lab import kernel as kernels
-from tests.lab.collect_guest import SHARED, put_programs
-from tests.lab.guest import Guest, Machine
+from tests.lab.collect_guest import SHARED, boot_shared
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import ROOT
 from tests.lab.recipe import RECIPES
@@ -41,14 +40,11 @@ def main() -> int:
     userland = make_userland(kernel)
     with tempfile.TemporaryDirectory() as folder:
         exchange = Path(folder)
-        put_programs(exchange, userland)
-        machine = Machine(memory_mib=256, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=folder)
-        with Guest(kernel, userland, machine) as guest:
-            guest.wait_done(300)
+        with boot_shared(kernel, userland, exchange, memory_mib=256) as lab:
+            guest = lab.guest
             worker = threading.Thread(target=guest.run, args=(f"{SHARED}/pace {seconds + 20}\n", seconds + 120))
             worker.start()
-            target = ("--qemu", str(guest.sockets.debugger_qmp), "-s", str(kernel.vmlinux))
-            command = [sys.executable, "-m", "kcovdbg", *target, "monitor", "--record", str(exchange / "run.jsonl")]
+            command = [sys.executable, "-m", "kcovdbg", *lab.target, "monitor", "--record", str(exchange / "run.jsonl")]
             with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as monitor:
                 time.sleep(15)
                 spans = _alternate(monitor, guest.pid, seconds)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import shlex
@@ -14,30 +15,86 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import drgn
+
 from kcovdbg.abi import record
 from kcovdbg.records.trace_file import read_trace
 from kcovdbg.symbols.table_cache import cache_folder
-from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+from tests.lab.guest import Guest, Machine
+from tests.lab.kcovdbg_initramfs import pack
+from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
 
 if TYPE_CHECKING:
-    from kcovdbg.model.buffer import Buffer
-    from tests.lab.guest import Guest
-    from tests.lab.initramfs import Userland
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from kcovdbg.model.buffer import Buffer
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+# The threads and children of the program crowd, by the calls that they make.
+CROWD = ("t-getppid", "t-getpgrp", "t-getsid", "t-getuid", "c-umask", "c-sync")
 PROGRAMS = Path(__file__).parent / "programs"
 SHARED = "/tmp/exchange"
 
 
-def put_programs(exchange: Path, userland: Userland) -> list[Path]:
-    """Compile the programs to collect, and copy the scripts; the workload's own program is called tool."""
+@contextlib.contextmanager
+def boot_shared(kernel: Kernel, userland: Userland, exchange: Path, **machine: Any) -> Iterator[Lab]:
+    """Boot a guest that runs the host's programs, with the programs to collect in its exchange directory."""
+    put_programs(exchange, userland)
+    # Python would compile these modules in every process of the guest, which cannot write caches.
+    subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "kcovdbg", *drgn.__path__], check=True)
+    machine = {"append": "kcovlab.mode=none", "shares": (("root", "/"),), **machine}
+    with Guest(kernel, userland, Machine(exchange=str(exchange), **machine)) as guest:
+        guest.wait_done(600)
+        yield Lab(guest, exchange)
+
+
+@contextlib.contextmanager
+def boot_packed(
+    kernel: Kernel, userland: Userland, exchange: Path, files: Mapping[Path, Path] | None = None, **machine: Any
+) -> Iterator[Lab]:
+    """Boot a guest that has the programs in its own memory, as most kernels cannot mount the host's files.
+
+    :param files: by their paths there, in place of the host's.
+    """
+    archive = exchange / "packed.cpio"
+    pack(archive, kernel, userland, put_programs(exchange, userland, kernel.recipe.platform.tools), files)
+    machine = {"memory_mib": 1024, "append": "kcovlab.mode=none", **machine}
+    with Guest(kernel, userland, Machine(exchange=str(exchange), packed=str(archive), **machine)) as guest:
+        guest.wait_done(400)
+        yield Lab(guest, exchange)
+
+
+def put_programs(exchange: Path, userland: Userland, tools: str = "") -> list[Path]:
+    """Compile the programs to collect, and copy the scripts; the workload's own program is called tool.
+
+    :param tools: the prefix of the guest's compiler.
+    """
     made = []
     for source in PROGRAMS.glob("*.c"):
         made.append(exchange / source.stem)
-        command = ["gcc", "-static", "-O2", "-Wall", "-Wextra", "-pthread", "-o", str(made[-1]), str(source)]
+        command = [f"{tools}gcc", "-static", "-O2", "-Wall", "-Wextra", "-pthread", "-o", str(made[-1]), str(source)]
         subprocess.run(command, check=True)
     made += [Path(shutil.copy(script, exchange)) for script in PROGRAMS.glob("*.py")]
     made.append(Path(shutil.copy(userland.init, exchange / "tool")))
     return made
+
+
+def compare_syscalls(told: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Compare the system calls of `tasks` with a guest's lines of a task's ID and its /proc/PID/syscall.
+
+    :return: the names of those that are equal; some tasks wake up in between.
+    """
+    found = {row["pid"]: row["syscall"] for row in rows}
+    names = set()
+    for line in told:
+        pid, number, *words = line.split()
+        call = found.get(int(pid))
+        if number == "running" or call is None or call["number"] != int(number):
+            continue
+        names.add(call["name"])
+        assert [int(arg, 16) for arg in call["args"]] == [int(word, 16) for word in words[: len(call["args"])]], line
+    return names
 
 
 class Lab:
@@ -52,6 +109,7 @@ class Lab:
             if kind in "tT"
         )
         self.addresses = [address for address, _ in self.symbols]
+        self.target = ("--qemu", str(guest.sockets.debugger_qmp), "-s", str(guest.kernel.vmlinux))
 
     def python(self, *words: str) -> str:
         folders = [f"PYTHONPATH={shlex.quote(str(ROOT))}", f"XDG_CACHE_HOME={shlex.quote(str(cache_folder().parent.parent))}"]
@@ -66,7 +124,7 @@ class Lab:
 
     def outside(self, *words: str) -> Any:
         """Return the answer of kcovdbg on the host, which reads the guest through QMP."""
-        done = run_kcovdbg("--qemu", self.guest.sockets.debugger_qmp, "-s", self.guest.kernel.vmlinux, *words, "--json")
+        done = run_kcovdbg(*self.target, *words, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -91,7 +149,25 @@ class Lab:
         for name in names:
             (self.exchange / name).write_bytes(gzip.decompress(self.guest.fetch(f"{name}.gz").read_bytes()))
 
+    def assert_each_has_its_own(self, files: Sequence[Mapping[str, Any]], prefix: str, rounds: int) -> None:
+        """Assert that each trace of the program crowd has the system calls of its own thread or child, and no others.
+
+        :param files: the rows of ``collect``.
+        :param prefix: of the system calls' functions.
+        """
+        calls = {comm: f"{prefix}{comm[2:]}" for comm in CROWD}
+        if self.guest.kernel.recipe.architecture == "aarch64":
+            # Its C library makes this call.
+            calls["t-getpgrp"] = f"{prefix}getpgid"
+        assert {row["comm"] for row in files} == {"crowd", *calls}
+        assert len(files) == 1 + len(calls)
+        for row in files:
+            assert not row["full"]
+            buffer = self.trace(Path(row["file"]).name)
+            for comm, function in calls.items():
+                # A function's first point is recorded once per call: exactly as often as it was called.
+                assert self.entries(buffer, function) == (rounds if comm == row["comm"] else 0), (row["comm"], function)
+        self.assert_nothing_is_left()
+
     def assert_nothing_is_left(self) -> None:
-        words = ("-e", "tasks --json", "-e", "remote --json")
-        done = run_kcovdbg("--qemu", self.guest.sockets.debugger_qmp, "-s", self.guest.kernel.vmlinux, *words)
-        assert (done.returncode, done.stdout.split()) == (0, ["[]", "[]"]), done.stdout + done.stderr
+        assert ask(self.target, "tasks", "remote") == [[], []]

@@ -15,14 +15,7 @@ from typing import Any
 
 from tests.lab.architecture import ARCHITECTURES
 
-COMMANDS = {
-    "info": "info --json",
-    "tasks": "tasks -a --json",
-    "objects": "objects --json",
-    "remote": "remote --json",
-    "areas": "areas --json",
-    "saved": "saved --json",
-}
+COMMANDS = {name: "tasks -a" if name == "tasks" else name for name in ("info", "tasks", "objects", "remote", "areas", "saved")}
 Rows = Sequence[Mapping[str, Any]]
 
 # Traffic goes on filling the buffers of the owners whose handles it carries, and those of the tasks that make it; a section in
@@ -33,22 +26,19 @@ _MOVED_BY_TRAFFIC = frozenset({"kc-usb", "kc-remote", "kc-remote2"})
 EARLY_DEVICE = "dataflow-v1"
 
 
-def parse_answers(text: str) -> dict[str, list[dict[str, Any]]]:
-    """Split the output of several ``-e`` commands, asked in the order of COMMANDS."""
-    return parse_outputs(text, COMMANDS)
+def parse_rows(text: str) -> list[Any]:
+    """Split the output of several commands with ``--json``."""
+    decoder, answers = json.JSONDecoder(), []
+    while text := text.lstrip():
+        rows, end = decoder.raw_decode(text)
+        answers.append(rows)
+        text = text[end:]
+    return answers
 
 
 def parse_outputs(text: str, names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     """Split the output of several commands with ``--json``, one for each name."""
-    decoder = json.JSONDecoder()
-    answers = {}
-    position = 0
-    for name in names:
-        while position < len(text) and text[position].isspace():
-            position += 1
-        answers[name], position = decoder.raw_decode(text, position)
-    assert not text[position:].strip()
-    return answers
+    return dict(zip(names, parse_rows(text), strict=True))
 
 
 def lines_of(truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -62,6 +52,11 @@ def told_of(states: Mapping[str, Mapping[str, Any]]) -> str:
     return found[1] if found else ""
 
 
+def assert_agrees(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> None:
+    differences = find_differences(truth, answers)
+    assert not differences, "\n".join(differences)
+
+
 def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> list[str]:
     """Return everything in which truth and answers disagree; empty where all is well."""
     states = lines_of(truth)
@@ -70,7 +65,8 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
     if section:
         states = {name: line for name, line in states.items() if not name.startswith("kc-traffic")}
         moving = _MOVED_BY_TRAFFIC
-    every, answers = answers, _without_devices(answers)
+    every = answers
+    answers = {**every, **{name: [row for row in every[name] if row.get("device") is None] for name in ("objects", "remote")}}
     objects = match_objects(states, answers["objects"])
     found = [
         *_compare_devices(states, every, exact=not section),
@@ -86,12 +82,6 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
     ]
     found += _compare_section(section, answers) if section else [f"saved state: {row}" for row in answers["saved"]]
     return found
-
-
-def _without_devices(answers: Mapping[str, Rows]) -> Mapping[str, Rows]:
-    """Return the answers without what belongs to devices of posted series."""
-    own = {name: [row for row in answers[name] if row.get("device") is None] for name in ("objects", "remote")}
-    return {**answers, **own}
 
 
 def _compare_devices(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool) -> Iterator[str]:
@@ -161,13 +151,10 @@ def _compare_kernel(kernel: Mapping[str, Any], linked_at: int | None, info: Rows
     if len(info) != 1:
         yield f"info has {len(info)} rows"
         return
-    for key in ("release", "machine", "build_id"):
-        if info[0][key] != kernel[key]:
-            yield f"info: {key} is {info[0][key]}, the guest says {kernel[key]}"
     # The guest said where the image runs.
     offset = int(kernel["symbols"]["_text"], 16) - (linked_at or ARCHITECTURES[kernel["machine"]].linked_at)
-    if int(info[0]["kaslr_offset"], 16) != offset:
-        yield f"info: kaslr_offset is {info[0]['kaslr_offset']}, the guest says {offset:#x}"
+    expected = {key: kernel[key] for key in ("release", "machine", "build_id")} | {"kaslr_offset": hex(offset)}
+    yield from _disagreements("info", info[0], expected)
 
 
 def decode_name(line: Mapping[str, Any]) -> str:
@@ -232,9 +219,7 @@ def _compare_objects(
                 facts["capacity"] = line["capacity"]
             else:
                 del facts["full"]
-        for key, value in facts.items():
-            if row[key] != value:
-                yield f"{name}: {key} is {row[key]!r}, the guest says {value!r}"
+        yield from _disagreements(name, row, facts)
         descriptors = {ref["fd"] for ref in row["references"] if ref["kind"] == "fd" and ref["pid"] == line["tgid"]}
         if descriptors != set(line["fds"]):
             yield f"{name}: descriptors {sorted(descriptors)} of process {line['tgid']}, the guest says {line['fds']}"
@@ -303,10 +288,12 @@ def _compare_sessions(
             yield f"task {row['pid']} ({row['comm']}) has role {row['role']}, the guest knows of no session"
 
 
-def _disagreements(name: str, row: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
+def _disagreements(
+    name: str, row: Mapping[str, Any], expected: Mapping[str, Any], source: str = "the guest says"
+) -> Iterator[str]:
     for key, value in expected.items():
         if row[key] != value:
-            yield f"{name}: {key} is {row[key]!r}, the guest says {value!r}"
+            yield f"{name}: {key} is {row[key]!r}, {source} {value!r}"
 
 
 def _compare_paused(rows: Rows, section: Mapping[str, Any] | None) -> Iterator[str]:
@@ -465,15 +452,13 @@ def _compare_section(section: Mapping[str, Any], answers: Mapping[str, Rows]) ->
     buffer = section["buffers"]["kcov_area"]
     if buffer is not None:
         expected["count"] = buffer["count"]
-    for key, value in expected.items():
-        if row[key] != value:
-            yield f"section of task {section['pid']}: {key} is {row[key]!r}, the stub read {value!r}"
+    yield from _disagreements(f"section of task {section['pid']}", row, expected, "the stub read")
     for kcov, fields in section["objects"].items():
         found = next((row for row in answers["objects"] if row["kcov"] == kcov), None)
         if found is None:
             yield f"object {kcov} of the section is missing"
-        elif found["refcount"] != fields["refcount"]:
-            yield f"object {kcov}: refcount is {found['refcount']}, the stub read {fields['refcount']}"
+        else:
+            yield from _disagreements(f"object {kcov}", found, {"refcount": fields["refcount"]}, "the stub read")
     area = next((row for row in answers["areas"] if row["area"] == section["kcov_area"]), None)
     if area is None or area["state"] != "in-use" or area["list"] != ("irq" if softirq else "task"):
         yield f"the section's area is {area}"
@@ -498,11 +483,4 @@ def _compare_saved(section: Mapping[str, Any], rows: Rows) -> Iterator[str]:
         "saved_kcov": saved["kcov"],
         "saved_sequence": saved["sequence"],
     }
-    for key, value in expected.items():
-        if rows[0][key] != value:
-            yield f"saved state: {key} is {rows[0][key]!r}, the stub read {value!r}"
-
-
-def explain(differences: Iterable[str]) -> str:
-    """All differences, a line each."""
-    return "\n".join(differences)
+    yield from _disagreements("saved state", rows[0], expected, "the stub read")

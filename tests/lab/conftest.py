@@ -45,22 +45,38 @@ class Booter(Protocol):
 
 @pytest.fixture(scope="session")
 def kernel() -> kernels.Kernel:
-    recipe = kernels.by_name(os.environ.get("KCOVDBG_LAB_RECIPE", "default"))
+    return find_built(os.environ.get("KCOVDBG_LAB_RECIPE", "default"))
+
+
+@pytest.fixture(scope="session")
+def userland(kernel: kernels.Kernel) -> Userland:
+    return find_userland(kernel)
+
+
+def find_built(name: str) -> kernels.Kernel:
+    """Return a recipe's kernel; skip the test where it is not built."""
+    recipe = kernels.by_name(name)
     found = kernels.find(recipe)
     if found is None:
         # Minutes of building are for who asks for them, not for who runs all tests.
         lacking = requirements.missing(requirements.for_build(recipe))
         also = f"; that needs {', '.join(lacking)}" if lacking else ""
-        pytest.skip(f"the lab's kernel isn't built: python -m tests.lab build{also}")
+        pytest.skip(f"the kernel isn't built: python -m tests.lab build --recipe {name}{also}")
     return found
 
 
-@pytest.fixture(scope="session")
-def userland(kernel: kernels.Kernel) -> Userland:
-    lacking = requirements.missing(requirements.BOOT)
+def find_userland(kernel: kernels.Kernel) -> Userland:
+    """Return what a kernel's guests run; skip the test where they cannot run."""
+    platform = kernel.recipe.platform
+    lacking = requirements.missing(requirements.for_boot(platform) | requirements.for_userland(platform))
     if lacking:
         pytest.skip(f"the lab needs {', '.join(lacking)}; {requirements.remedy(lacking)}")
     return make_userland(kernel)
+
+
+def built(name: str) -> tuple[kernels.Kernel, Userland]:
+    kernel = find_built(name)
+    return kernel, find_userland(kernel)
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
 from tests.lab.comparison import EARLY_DEVICE, areas_of, lines_of, match_objects, told_of
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,35 +18,25 @@ _KINDS = {0xF: "pc", 0x0: "entry", 0x1: "exit"}
 
 
 def find_wrong_contents(
-    target: Sequence[str | Path],
-    symbols: Sequence[str | Path],
-    truth: Mapping[str, Any],
-    answers: Mapping[str, Sequence[Mapping[str, Any]]],
+    target: Sequence[str | Path], truth: Mapping[str, Any], answers: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> list[str]:
     """Read each buffer whose records the guest printed, by its object and by its task where it collects; return what is wrong.
 
+    :param target: the options that name it and its debug info.
     :param answers: what `objects` and `tasks` answered of the same target.
     """
     states = lines_of(truth)
     if truth.get("section"):
         states = {name: line for name, line in states.items() if not name.startswith("kc-traffic")}
     asked = list(_names(states, answers))
-    words = [word for _, name, _ in asked for word in ("-e", f"buffer {name} --raw --json")]
-    done = run_kcovdbg(*target, *symbols, *words, timeout=600)
-    decoder, position = json.JSONDecoder(), 0
     found = [] if asked else ["no state's records were printed"]
-    for state, name, key in asked:
-        while position < len(done.stdout) and done.stdout[position].isspace():
-            position += 1
-        try:
-            rows, position = decoder.raw_decode(done.stdout, position)
-        except ValueError:
-            return [*found, f"{state}: buffer {name} has no answer: {done.stderr.strip()}"]
+    shown = ask(target, *(f"buffer {name} --raw" for _, name, _ in asked))
+    for (state, name, key), rows in zip(asked, shown, strict=True):
         line = states[state]
         # Addresses and edges that are recorded at once are in one answer.
         both = [*line[key], *line["edges"]] if key == "records" and line.get("edges") else line[key]
         found += _disagreements(f"{state}: buffer {name}", line, both, rows)
-    return found + list(_wrong_device_contents(target, symbols, states, answers))
+    return found + list(_wrong_device_contents(target, states, answers))
 
 
 _DATAFLOW_KINDS = {0xC: "cmp", 0xE: "argument", 0xF: "return"}
@@ -136,7 +125,6 @@ def account_of(
 
 def _wrong_device_contents(
     target: Sequence[str | Path],
-    symbols: Sequence[str | Path],
     states: Mapping[str, Mapping[str, Any]],
     answers: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Iterator[str]:
@@ -152,11 +140,7 @@ def _wrong_device_contents(
         if "words" not in line.get("dataflow", ()):
             continue
         name = f"dataflow:{by_descriptor[line['tgid'], line['dataflow']['fd']]}"
-        done = run_kcovdbg(*target, *symbols, "-e", f"buffer {name} --json")
-        if done.returncode:
-            yield f"{state}: buffer {name} has no answer: {done.stderr.strip()}"
-            continue
-        rows = json.loads(done.stdout)
+        (rows,) = ask(target, f"buffer {name}")
         is_early = told_of(states) == EARLY_DEVICE
         account = account_of(line["passed"], has_comparisons=not is_early) if "passed" in line else None
         words = [int(word, 16) for word in line["dataflow"]["words"]]

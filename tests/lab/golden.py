@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 
 from tests.lab import requirements, situation, slim_debug_info
-from tests.lab.comparison import COMMANDS, explain, find_differences, parse_outputs
+from tests.lab.comparison import COMMANDS, find_differences, parse_outputs
 from tests.lab.contents import find_wrong_contents
 from tests.lab.errors import LabError
 from tests.lab.generation import DEBUG_INFO_OF
 from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
+from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import build
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ DESTINATION = Path(__file__).parent.parent / "golden" / "generations"
 SLICE, DEBUG_INFO, TRUTH = "slice.zst", "vmlinux.zst", "truth.json.zst"
 LIMIT_OF_ALL = 25 << 20
 # What is asked of each, in this order; what it answers is compared with the truth, but check's, which must be nothing.
-LINES = {**COMMANDS, "check": "check --json"}
+LINES = {**COMMANDS, "check": "check"}
 # What is rightly said of a kernel whose debug info is of few objects.
 _NO_LOG = re.compile("kcovdbg: note: the kernel's log is unreadable: the debug info has no struct printk_ringbuffer$")
 # What is rightly said of what is kept: it is a slice, it is compressed, and the module's debug info isn't there.
@@ -44,9 +44,9 @@ _NOTES = re.compile(
 )
 
 
-def ask_all(target: Sequence[str | Path], symbols: Sequence[str | Path]) -> dict[str, list[dict[str, Any]]]:
+def ask_all(target: Sequence[str | Path]) -> dict[str, list[dict[str, Any]]]:
     """Ask everything of one opened target."""
-    done = run_kcovdbg(*target, *symbols, *(word for line in LINES.values() for word in ("-e", line)))
+    done = run_kcovdbg(*target, *(word for line in LINES.values() for word in ("-e", f"{line} --json")))
     # check's findings give 1; they are in the answers.
     if done.returncode not in (0, 1):
         raise LabError(f"kcovdbg failed with {done.returncode}: {done.stderr.strip()}")
@@ -77,7 +77,6 @@ def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: i
     requirements.ensure(slim_debug_info.TOOLS)
     kernel = build(generation.recipe, jobs)
     userland = make_userland(kernel)
-    symbols = symbol_options(kernel, userland)
     about = {
         "era": generation.era,
         "variants": list(generation.variants),
@@ -89,10 +88,9 @@ def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: i
     for name in generation.situations():
         dump = situation.dump_of(kernel, userland, name)
         truth = dump.truth | {"generation": about}
-        answers = ask_all(["-c", dump.path], symbols)
-        faults = find_faults(truth, answers) + find_wrong_contents(["-c", dump.path], symbols, truth, answers)
-        if faults:
-            raise LabError(f"{generation.name}, {name}:\n{explain(faults)}")
+        answers = ask_all(dump.target)
+        if faults := find_faults(truth, answers) + find_wrong_contents(dump.target, truth, answers):
+            raise LabError("\n".join((f"{generation.name}, {name}:", *faults)))
         print(
             f"{generation.name}: {name}: {len(answers['tasks'])} tasks and {len(answers['objects'])} objects agree", flush=True
         )
@@ -105,7 +103,7 @@ def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: i
     with tempfile.TemporaryDirectory(prefix="kcovdbg-golden-") as directory:
         work, final = Path(directory), Path(directory) / generation.name
         final.mkdir()
-        done = run_kcovdbg("-c", dump.path, *symbols, "slice", "-o", work / "slice")
+        done = run_kcovdbg(*dump.target, "slice", "-o", work / "slice")
         if done.returncode:
             raise LabError(f"the slice could not be made: {done.stderr}")
         platform = kernel.recipe.platform
@@ -127,9 +125,14 @@ def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: i
     print(f"{destination / generation.name}: {size >> 10} KiB", flush=True)
 
 
+def golden_target(directory: Path) -> list[str]:
+    """Return kcovdbg's options that name a kept slice and its debug info."""
+    return ["-c", str(directory / SLICE), "-s", str(directory / DEBUG_INFO)]
+
+
 def ask_golden(directory: Path) -> dict[str, list[dict[str, Any]]]:
     """Ask a kept directory, by the road that every user has."""
-    answers = ask_all(["-c", directory / SLICE], ["-s", directory / DEBUG_INFO])
+    answers = ask_all(golden_target(directory))
     answers["stderr"] = [row for row in answers["stderr"] if not _NOTES.match(row["line"])]
     return answers
 
@@ -150,4 +153,4 @@ def _require_same(whole: Mapping[str, Any], slimmed: Mapping[str, Any]) -> None:
     different = [f"{name}: {row}" for name in ours for row in theirs[name] if row not in ours[name]]
     different += [f"{name} lacks {row}" for name in ours for row in ours[name] if row not in theirs[name]]
     if different:
-        raise LabError(f"the slice with slim debug info answers otherwise:\n{explain(different)}")
+        raise LabError("the slice with slim debug info answers otherwise:\n" + "\n".join(different))

@@ -22,6 +22,7 @@ from tests.lab import requirements
 from tests.lab.device_tree import write_seeded_tree
 from tests.lab.errors import LabError
 from tests.lab.initramfs import Userland
+from tests.lab.kcovdbg_run import symbol_options
 from tests.lab.kernel import Kernel
 from tests.lab.process import DieWithOwner, is_alive
 from tests.lab.qmp import Qmp
@@ -234,6 +235,11 @@ class Guest:
         if self._qmp is None:
             self._qmp = Qmp(self.sockets.qmp, timeout=max(60, self.kernel.recipe.boot_seconds / 2))
         return self._qmp
+
+    def target(self, way: str = "--qemu") -> list[str]:
+        """Return kcovdbg's options that name the guest, by QMP or ``--gdb-remote``, and its debug info."""
+        address = self.sockets.debugger_qmp if way == "--qemu" else self.sockets.gdb_remote
+        return [way, str(address), *symbol_options(self.kernel, self.userland)]
 
     def gdb(self) -> Rsp:
         """A new connection to the GDB stub: the guest stands still until it is detached."""

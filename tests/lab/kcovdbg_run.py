@@ -8,15 +8,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tests.lab.comparison import COMMANDS, parse_answers
+from tests.lab.comparison import COMMANDS, parse_rows
 
 if TYPE_CHECKING:
     from tests.lab.initramfs import Userland
     from tests.lab.kernel import Kernel
 
 ROOT = Path(__file__).parent.parent.parent
+Rows: TypeAlias = list[dict[str, Any]]
 
 
 def run_kcovdbg(*arguments: str | Path, timeout: float = 120, cache: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -35,9 +36,20 @@ def symbol_options(kernel: Kernel, userland: Userland) -> list[str]:
     return [word for path in (kernel.vmlinux, *kept) for word in ("-s", str(path))]
 
 
-def ask_state(target: Sequence[str | Path], symbols: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+def ask(target: Sequence[str | Path], *lines: str, status: int | None = 0, timeout: float = 600) -> list[Rows]:
+    """Run commands on one opened target; return the rows of each.
+
+    :param target: the options that name it and its debug info.
+    :param status: the exit status that is expected; None: any.
+    """
+    words = [word for line in lines for word in ("-e", f"{line} --json")]
+    done = run_kcovdbg(*target, *words, timeout=timeout)
+    assert status in (None, done.returncode), done.stderr
+    answers = parse_rows(done.stdout)
+    assert len(answers) == len(lines), done.stderr
+    return answers
+
+
+def ask_state(target: Sequence[str | Path]) -> dict[str, Rows]:
     """Run all commands that the comparison needs, on one opened target."""
-    words = [word for line in COMMANDS.values() for word in ("-e", line)]
-    done = run_kcovdbg(*target, *symbols, *words)
-    assert done.returncode == 0, done.stderr
-    return parse_answers(done.stdout)
+    return dict(zip(COMMANDS, ask(target, *COMMANDS.values()), strict=True))

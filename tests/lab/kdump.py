@@ -19,6 +19,7 @@ from tests.lab.dump import truth_about
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_initramfs import foreign_libraries, libraries
+from tests.lab.kcovdbg_run import symbol_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +43,12 @@ class KdumpCrash:
     truth: dict[str, Any]
     console: str
     """Everything that both kernels printed."""
+    userland: Userland
+    symbols: list[str]
+
+    def target(self, name: str = "") -> list[str]:
+        """Return kcovdbg's options that name a dump, the first one unless it is named, and its debug info."""
+        return ["-c", str(self.dumps[name or next(iter(self.dumps))]), *self.symbols]
 
     def states(self) -> dict[str, dict[str, Any]]:
         """The workload's states by name."""
@@ -95,7 +102,8 @@ def crash_and_dump(
         if said is None or said["status"]:
             raise LabError(f"no dump {name}: {said}\n{console[-4000:]}")
         seconds[name] = said["ms"] / 1000
-    return KdumpCrash({name: directory / name for name in formats}, seconds, truth, console)
+    dumps = {name: directory / name for name in formats}
+    return KdumpCrash(dumps, seconds, truth, console, userland, symbol_options(kernel, userland))
 
 
 def _pack(path: Path, userland: Userland, root: Path | None) -> None:

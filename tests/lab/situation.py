@@ -17,6 +17,7 @@ from tests.lab import cache
 from tests.lab.dump import FORMATS, convert, truth_about, write_dump
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest, Machine
+from tests.lab.kcovdbg_run import symbol_options
 from tests.lab.section import STATES, stopped_in
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ class Dump:
     kernel: Kernel
     userland: Userland
     truth: dict[str, Any]
+
+    @property
+    def target(self) -> list[str]:
+        """kcovdbg's options that name the dump and its debug info."""
+        return ["-c", str(self.path), *symbol_options(self.kernel, self.userland)]
 
     @property
     def lines(self) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest, Machine
-from tests.lab.kcovdbg_run import ROOT, symbol_options
+from tests.lab.kcovdbg_run import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,8 +53,8 @@ def storm_from_outside(kernel: Kernel, userland: Userland, wanted: Storm) -> dic
         guest.wait_done()
         guest.send(f"storm {seconds} {wanted.processes}")
         guest.wait_truth(lambda line: line.get("state") == "storm" and line.get("running") is True)
-        command = [sys.executable, "-m", "tests.lab.observer", "--qemu", str(guest.sockets.debugger_qmp)]
-        command += [*symbol_options(kernel, userland), "--seconds", str(seconds), "--interval", str(wanted.interval)]
+        command = [sys.executable, "-m", "tests.lab.observer", *guest.target()]
+        command += ["--seconds", str(seconds), "--interval", str(wanted.interval)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=2 * seconds + _MARGIN)
         return _put_together(guest, done.stdout, done.stderr, seconds)
 

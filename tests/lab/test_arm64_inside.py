@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from native.build_native import SOURCES, ffibuilder
-from tests.lab.collect_guest import PROGRAMS, SHARED, Lab
-from tests.lab.comparison import COMMANDS, explain, find_differences, lines_of, parse_answers
+from tests.lab.collect_guest import SHARED, Lab, boot_packed, compare_syscalls
+from tests.lab.comparison import COMMANDS, assert_agrees, lines_of, parse_outputs
+from tests.lab.conftest import built
 from tests.lab.dump import truth_about
-from tests.lab.guest import Guest, Machine
-from tests.lab.kcovdbg_initramfs import foreign_files, pack
+from tests.lab.kcovdbg_initramfs import foreign_files
 from tests.lab.kcovdbg_run import ROOT
-from tests.lab.test_arm64 import built
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,18 +78,10 @@ def booted(exchange: Path, files: dict[Path, Path], append: str = "") -> Iterato
 
     :param files: by their paths there.
     """
-    root = have_root()
     kernel, userland = built("6.12-arm64")
-    programs = []
-    for source in PROGRAMS.glob("*.c"):
-        programs.append(exchange / source.stem)
-        subprocess.run([COMPILER, "-static", "-O2", "-pthread", "-o", str(programs[-1]), str(source)], check=True)
-    archive = exchange / "packed.cpio"
-    pack(archive, kernel, userland, programs, foreign_files(root, compile_native(exchange)) | files)
-    machine = Machine(memory_mib=1280, cpus=2, append=append, exchange=str(exchange), packed=str(archive))
-    with Guest(kernel, userland, machine) as guest:
-        guest.wait_done(400)
-        yield Inside(guest, exchange)
+    foreign = foreign_files(have_root(), compile_native(exchange)) | files
+    with boot_packed(kernel, userland, exchange, foreign, memory_mib=1280, cpus=2, append=append) as lab:
+        yield Inside(lab.guest, exchange)
 
 
 @pytest.fixture(scope="module")
@@ -124,24 +115,8 @@ def test_threads_and_children_each_have_their_own(lab: Inside) -> None:
     done = lab.collect(f"--per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd {rounds}", 600)
     assert done.returncode == 0, done.stderr
     files = json.loads(done.stdout)
-    wanted = {
-        "t-getppid": "__arm64_sys_getppid",
-        "t-getpgrp": "__arm64_sys_getpgid",
-        "t-getsid": "__arm64_sys_getsid",
-        "t-getuid": "__arm64_sys_getuid",
-        "c-umask": "__arm64_sys_umask",
-        "c-sync": "__arm64_sys_sync",
-    }
-    assert {row["comm"] for row in files} == {"crowd", *wanted}
     lab.fetch(*(Path(row["file"]).name for row in files))
-    for row in files:
-        found = lab.trace(Path(row["file"]).name)
-        assert not row["full"]
-        own = wanted.get(row["comm"])
-        for function in wanted.values():
-            # A function's first point is passed once a call: as often as it was called, and not once more or less.
-            assert lab.entries(found, function) == (rounds if function == own else 0), (row["comm"], function)
-    lab.assert_nothing_is_left()
+    lab.assert_each_has_its_own(files, "__arm64_sys_", rounds)
 
 
 def test_system_calls(lab: Inside) -> None:
@@ -183,14 +158,13 @@ def test_doctor(standing: Inside) -> None:
 
 def test_state_through_kcore(standing: Inside) -> None:
     """The running kernel's state, read in the guest, is what the guest printed."""
-    done = standing.ask(" ".join(f"-e '{line}'" for line in COMMANDS.values()), 600)
+    done = standing.ask(" ".join(f"-e '{line} --json'" for line in COMMANDS.values()), 600)
     assert done.returncode == 0, done.stderr
-    truth, answers = truth_about(standing.guest), parse_answers(done.stdout)
+    truth, answers = truth_about(standing.guest), parse_outputs(done.stdout, COMMANDS)
     # kcovdbg and the shell that runs it came after all that the guest printed.
     newest = max(tid for tid, *_ in lines_of(truth)["tasks"]["tids"])
     answers["tasks"] = [row for row in answers["tasks"] if row["pid"] <= newest]
-    differences = find_differences(truth, answers)
-    assert not differences, explain(differences)
+    assert_agrees(truth, answers)
 
 
 def test_check_through_kcore(standing: Inside) -> None:
@@ -211,14 +185,4 @@ done
     # The first process waits for another shell each time.
     told &= set(standing.guest.run(script, 120).stdout.splitlines())
     for rows in (live, outside):
-        found = {row["pid"]: row["syscall"] for row in rows}
-        names = set()
-        for line in told:
-            pid, number, *words = line.split()
-            call = found.get(int(pid))
-            # Some wake up in between.
-            if number == "running" or call is None or call["number"] != int(number):
-                continue
-            names.add(call["name"])
-            assert [int(arg, 16) for arg in call["args"]] == [int(word, 16) for word in words[: len(call["args"])]], line
-        assert len(names) >= 3, told
+        assert len(compare_syscalls(told, rows)) >= 3, told

@@ -12,40 +12,35 @@ import re
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.comparison import parse_outputs
-from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
+from tests.lab.conftest import built, find_built
+from tests.lab.kcovdbg_run import ask
 from tests.lab.kdump import FORMATS, KdumpCrash, crash_and_dump
-from tests.lab.test_arm64 import built
-from tests.lab.test_kdump import assert_tells_the_crash, printed_trace
+from tests.lab.test_kdump import assert_tells_the_crash, find_printed
 from tests.lab.test_sites import assert_sites, find_calls
 
 if TYPE_CHECKING:
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+    from collections.abc import Sequence
 
 pytestmark = pytest.mark.lab
 
+KERNEL = "6.12-arm64"
 # Of what the kernel prints. Behind a call that does not return, as in sysrq_handle_crash(), it names the next function.
 STACK = ["panic", "__handle_sysrq", "write_sysrq_trigger"]
 
 
 @pytest.fixture(scope="module")
-def built_kernel() -> tuple[Kernel, Userland]:
-    return built("6.12-arm64")
-
-
-@pytest.fixture(scope="module")
-def crash(
-    request: pytest.FixtureRequest, built_kernel: tuple[Kernel, Userland], tmp_path_factory: pytest.TempPathFactory
-) -> KdumpCrash:
+def crash(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> KdumpCrash:
     # A plain copy takes emulated hardware half a minute, and minutes on a busy machine: each page is mapped and unmapped.
     formats = FORMATS if request.config.getoption("exhaustive") else [name for name in FORMATS if name != "copy"]
-    directory = tmp_path_factory.mktemp("kdump")
-    return crash_and_dump(*built_kernel, directory, formats=formats, timeout=3600, root=guest_root())
+    return dump_crash(tmp_path_factory.mktemp("kdump"), formats)
+
+
+def dump_crash(directory: Path, formats: Sequence[str], how: str = "") -> KdumpCrash:
+    return crash_and_dump(*built(KERNEL), directory, how, formats, timeout=3600, root=guest_root())
 
 
 def guest_root() -> Path:
@@ -55,39 +50,24 @@ def guest_root() -> Path:
     return Path(root)
 
 
-def test_what_the_guest_printed(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
+def test_what_the_guest_printed(crash: KdumpCrash) -> None:
     for name in crash.dumps:
-        assert_tells_the_crash(crash, name, *built_kernel)
+        assert_tells_the_crash(crash, name)
+        assert [function for function in find_printed(crash, name) if function in STACK] == STACK
 
 
-def test_the_printed_stack(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
-    for path in crash.dumps.values():
-        shown = run_kcovdbg("-c", path, *symbol_options(*built_kernel), "last").stdout
-        frames = re.findall(r"#\d+\s+(\w+)", shown.partition("stack\n")[2])
-        printed = [name for name in printed_trace(crash) if name in frames]
-        assert [name for name in printed if name in STACK] == STACK
-        assert [name for name in frames if name in printed] == printed
-
-
-def ask(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland], *commands: str) -> list[list[dict[str, Any]]]:
-    words = [word for command in commands for word in ("-e", f"{command} --json")]
-    done = run_kcovdbg("-c", next(iter(crash.dumps.values())), *symbol_options(*built_kernel), *words)
-    assert done.returncode == 0, done.stderr
-    return list(parse_outputs(done.stdout, commands).values())
-
-
-def test_the_system_call(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
+def test_the_system_call(crash: KdumpCrash) -> None:
     """The workload crashes the kernel by a write of one byte."""
-    ((row,),) = ask(crash, built_kernel, f"tasks {crash.states()['kc-crash']['tid']}")
+    ((row,),) = ask(crash.target(), f"tasks {crash.states()['kc-crash']['tid']}")
     assert row["syscall"]["name"] == "write"
     assert int(row["syscall"]["args"][2], 16) == 1
 
 
-def test_trace(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
+def test_trace(crash: KdumpCrash) -> None:
     """Each function has as many records as addr2line finds PCs in it."""
-    kernel = built_kernel[0]
+    kernel = find_built(KERNEL)
     tid = crash.states()["kc-crash"]["tid"]
-    records, steps = ask(crash, built_kernel, f"buffer {tid}", f"trace {tid} --include all")
+    records, steps = ask(crash.target(), f"buffer {tid}", f"trace {tid} --include all")
     pcs = Counter(int(row["pc"], 16) for row in records)
     command = [f"{kernel.recipe.platform.tools}addr2line", "-e", kernel.vmlinux, "-f", "-i", "-a"]
     text = "".join(f"{pc - 1:#x}\n" for pc in pcs)
@@ -103,15 +83,13 @@ def test_trace(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None
     assert found == expected
 
 
-def test_sites(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
-    calls = find_calls(built_kernel[0])
-    assert_sites(calls, next(iter(crash.dumps.values())), symbol_options(*built_kernel))
+def test_sites(crash: KdumpCrash) -> None:
+    assert_sites(find_calls(find_built(KERNEL)), crash.target())
 
 
 @pytest.mark.parametrize("how", ["oops", "warn"])
-def test_other_crashes(request: pytest.FixtureRequest, built_kernel: tuple[Kernel, Userland], tmp_path: Path, how: str) -> None:
+def test_other_crashes(request: pytest.FixtureRequest, tmp_path: Path, how: str) -> None:
     """A NULL dereference and a warning, in a module."""
     if not request.config.getoption("exhaustive"):
         pytest.skip("minutes each: --exhaustive runs it")
-    crash = crash_and_dump(*built_kernel, tmp_path, how, ["flattened"], timeout=3600, root=guest_root())
-    assert_tells_the_crash(crash, "flattened", *built_kernel)
+    assert_tells_the_crash(dump_crash(tmp_path, ["flattened"], how), "flattened")

@@ -6,7 +6,6 @@ Built by hand: ``python -m tests.lab build --recipe 6.12-arm64-tags``, and ``6.1
 
 from __future__ import annotations
 
-import json
 import struct
 import subprocess
 from pathlib import Path
@@ -14,17 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from kcovdbg.elf.file import ElfFile
-from kcovdbg.symbols.table_builder import build_table
-from kcovdbg.symbols.table_cache import open_table
 from kcovdbg.target.opener import TargetOptions, open_target
-from tests.integration.gdb.test_same_answers import ask_gdb, ask_kcovdbg, check_same, gather
-from tests.lab.comparison import explain, find_differences
+from tests.integration.gdb.test_same_answers import check_slice, check_stub
+from tests.lab.comparison import assert_agrees
+from tests.lab.conftest import built
 from tests.lab.contents import find_wrong_contents
 from tests.lab.dump import truth_about, write_dump
 from tests.lab.guest import Guest, Machine
-from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
-from tests.lab.test_arm64 import built, have_gdb
+from tests.lab.kcovdbg_run import ask, ask_state
+from tests.lab.test_arm64 import have_gdb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,32 +77,17 @@ def dump(guest: Guest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def assert_agrees(guest: Guest, *target: str | Path) -> dict[str, list[dict[str, object]]]:
-    symbols = symbol_options(guest.kernel, guest.userland)
-    truth = truth_about(guest)
-    answers = ask_state(target, symbols)
-    differences = find_differences(truth, answers)
-    assert not differences, explain(differences)
-    assert find_wrong_contents(target, symbols, truth, answers) == []
-    checked = run_kcovdbg(*target, *symbols, "check", "--json")
-    assert (checked.returncode, json.loads(checked.stdout)) == (0, []), checked.stdout + checked.stderr
-    return answers
-
-
-def test_running_guest(guest: Guest) -> None:
-    answers = assert_agrees(guest, "--qemu", guest.sockets.debugger_qmp)
+@pytest.mark.parametrize("way", ["--qemu", "--gdb-remote", "elf", "kdump"])
+def test_state(guest: Guest, dump: Path, way: str) -> None:
+    target = guest.target(way)
+    if not way.startswith("--"):
+        target[:2] = ["-c", str(dump.with_name(way))]
+    truth, answers = truth_about(guest), ask_state(target)
+    assert_agrees(truth, answers)
+    assert find_wrong_contents(target, truth, answers) == []
+    assert ask(target, "check") == [[]]
     assert answers["info"][0]["kaslr_offset"] != "0x0"
     assert guest.qmp.running()
-
-
-def test_gdb_stub(guest: Guest) -> None:
-    assert_agrees(guest, "--gdb-remote", guest.sockets.gdb_remote)
-    assert guest.qmp.running()
-
-
-@pytest.mark.parametrize("name", ["elf", "kdump"])
-def test_dumps(guest: Guest, dump: Path, name: str) -> None:
-    assert_agrees(guest, "-c", dump.with_name(name))
 
 
 def test_pages_and_tags(boot: Boot, guest: Guest, dump: Path) -> None:
@@ -114,8 +96,8 @@ def test_pages_and_tags(boot: Boot, guest: Guest, dump: Path) -> None:
     assert target.pointer_tag == boot.tag
     vmcoreinfo = dump.read_bytes()[: 1 << 20]
     assert f"PAGESIZE={boot.page_size}\n".encode() in vmcoreinfo
-    done = run_kcovdbg("-c", dump, "-s", guest.kernel.vmlinux, "objects", "--json")
-    objects = [row for row in json.loads(done.stdout) if row["t"] not in (None, "0x0")]
+    (rows,) = ask(["-c", dump, "-s", guest.kernel.vmlinux], "objects")
+    objects = [row for row in rows if row["t"] not in (None, "0x0")]
     offset = target.member("struct kcov", "t").offset
     stored = [struct.unpack("<Q", target.read(int(row["kcov"], 16) + offset, 8))[0] for row in objects]
     assert [word | boot.tag for word in stored] == [int(row["t"], 16) for row in objects]
@@ -124,18 +106,5 @@ def test_pages_and_tags(boot: Boot, guest: Guest, dump: Path) -> None:
 
 def test_in_gdb(guest: Guest, dump: Path, tmp_path: Path) -> None:
     """Through the stub, and on a slice: the same answers."""
-    program = have_gdb()
-    image = ElfFile(Path(guest.kernel.vmlinux).resolve())
-    if open_table(str(image.build_id)) is None:
-        build_table(image.path)
-    with guest.paused():
-        asked = ["--gdb-remote", guest.sockets.gdb_remote]
-        lines, outside = gather(lambda lines: ask_kcovdbg(asked, guest.kernel.vmlinux, lines), tmp_path)
-        connect = [f"target remote {guest.sockets.gdb_remote}"]
-        in_gdb = ask_gdb([guest.kernel.vmlinux], [*lines, "info"], connect, program=program)
-    check_same(lines, in_gdb, outside)
-    path = tmp_path / "slice.elf"
-    made = run_kcovdbg("-c", dump, "-s", guest.kernel.vmlinux, "slice", "-o", path)
-    assert made.returncode == 0, made.stderr
-    lines, outside = gather(lambda lines: ask_kcovdbg(["-c", path], guest.kernel.vmlinux, lines), tmp_path, 2)
-    check_same(lines, ask_gdb([guest.kernel.vmlinux, path], lines, program=program), outside)
+    check_stub(guest, tmp_path, "--gdb-remote", have_gdb())
+    check_slice(guest.kernel, dump, tmp_path, 2, have_gdb())

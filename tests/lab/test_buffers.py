@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
@@ -13,37 +12,16 @@ import pytest
 from kcovdbg.symbols.symbolizer import TAIL_CALL, TAIL_KNOWN
 from tests.lab.comparison import match_objects
 from tests.lab.dump import truth_about
-from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
+from tests.lab.kcovdbg_run import ask, ask_state, run_kcovdbg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from tests.lab.conftest import DumpMaker, StateDumpMaker
     from tests.lab.guest import Guest
     from tests.lab.situation import Dump
 
 pytestmark = pytest.mark.lab
-
-
-def ask(dump: Dump, *commands: str) -> list[list[dict[str, Any]]]:
-    """Run several commands on one opened dump; return the rows of each."""
-    return ask_target(["-c", dump.path, *symbol_options(dump.kernel, dump.userland)], *commands)
-
-
-def ask_target(target: Sequence[str | Path], *commands: str) -> list[list[dict[str, Any]]]:
-    """Run several commands on one target."""
-    words = [word for command in commands for word in ("-e", f"{command} --json")]
-    done = run_kcovdbg(*target, *words, timeout=600)
-    assert done.returncode in (0, 1), done.stderr
-    decoder = json.JSONDecoder()
-    answers, position, text = [], 0, done.stdout
-    while text[position:].strip():
-        position += len(text[position:]) - len(text[position:].lstrip())
-        rows, position = decoder.raw_decode(text, position)
-        answers.append(rows)
-    assert len(answers) == len(commands), done.stderr
-    return answers
 
 
 def words_of(rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -67,7 +45,7 @@ def truth_of(dump: Dump) -> dict[str, list[int]]:
 
 def names_of(dump: Dump) -> dict[str, list[str]]:
     """Return the names of a state's buffer: its object, its descriptors, and its task where that collects into it."""
-    answers = ask_state(["-c", dump.path], symbol_options(dump.kernel, dump.userland))
+    answers = ask_state(dump.target)
     states = dump.states()
     objects = match_objects(states, answers["objects"])
     by_task = {row["pid"]: row for row in answers["tasks"]}
@@ -93,7 +71,7 @@ def test_each_buffer_by_each_name(standing_dump: DumpMaker) -> None:
     assert len(truth) >= 20
     asked = [(state, name) for state in truth for name in names.get(state, [])]
     assert {state for state, _ in asked} == set(truth)
-    answers = ask(dump, *(f"buffer {name} --raw" for _, name in asked))
+    answers = ask(dump.target, *(f"buffer {name} --raw" for _, name in asked))
     wrong = []
     for (state, name), rows in zip(asked, answers, strict=True):
         if words_of(rows) != truth[state]:
@@ -108,7 +86,7 @@ def test_comparisons_are_among_them(standing_dump: DumpMaker) -> None:
     states, names = dump.states(), names_of(dump)
     compared = [name for name in truth_of(dump) if name.endswith("-cmp")]
     assert compared
-    for state, rows in zip(compared, ask(dump, *(f"buffer {names[state][0]} --raw" for state in compared)), strict=True):
+    for state, rows in zip(compared, ask(dump.target, *(f"buffer {names[state][0]} --raw" for state in compared)), strict=True):
         assert len(rows) == min(states[state]["count"], states[state]["capacity"])
         for row in rows:
             assert row["kind"] == "cmp"
@@ -121,7 +99,7 @@ def test_addresses_and_names(standing_dump: DumpMaker) -> None:
     dump = standing_dump()
     offset = int(dump.states()["kernel"]["symbols"]["_text"], 16) - 0xFFFFFFFF81000000
     name = names_of(dump)["kc-pc"][0]
-    (rows,) = ask(dump, f"buffer {name} --raw")
+    (rows,) = ask(dump.target, f"buffer {name} --raw")
     symbols: dict[int, set[str]] = {}
     for line in dump.kernel.system_map.read_text().splitlines():
         address, kind, symbol = line.split()
@@ -142,7 +120,7 @@ def test_full_and_hostile_buffers_say_so(standing_dump: DumpMaker) -> None:
     names = names_of(dump)
     for state in ("kc-full", "kc-over", "kc-over-cmp"):
         capacity = dump.states()[state]["capacity"]
-        done = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), "-e", f"buffer {names[state][0]} -n 3")
+        done = run_kcovdbg(*dump.target, "-e", f"buffer {names[state][0]} -n 3")
         title, *_ = done.stdout.splitlines()
         assert f"{capacity} of {capacity} records, FULL" in title
         assert [line for line in done.stdout.splitlines() if line.startswith("note: full:") and str(capacity) in line]
@@ -150,16 +128,11 @@ def test_full_and_hostile_buffers_say_so(standing_dump: DumpMaker) -> None:
 
 def test_running_guest(standing_guest: Guest) -> None:
     """Buffers that nothing writes to stay the same while the kernel runs."""
-    target = [
-        "--qemu",
-        standing_guest.sockets.debugger_qmp,
-        *symbol_options(standing_guest.kernel, standing_guest.userland),
-    ]
     states = {line["state"]: line for line in truth_about(standing_guest)["lines"] if "records" in line}
     chosen = [name for name in ("kc-pc", "kc-cmp", "kc-off", "kc-full") if states.get(name, {}).get("fds")]
     assert chosen
     shown = [f"fd:{states[name]['tgid']}/{states[name]['fds'][0]}" for name in chosen]
-    for name, rows in zip(chosen, ask_target(target, *(f"buffer {what} --raw" for what in shown)), strict=True):
+    for name, rows in zip(chosen, ask(standing_guest.target(), *(f"buffer {what} --raw" for what in shown)), strict=True):
         assert [hex(word) for word in words_of(rows)] == [hex(int(word, 16)) for word in states[name]["records"]], name
 
 
@@ -173,7 +146,7 @@ def test_section_in_flight(inflight_dump: StateDumpMaker, state: str) -> None:
     shown = [(str(section["pid"]), buffers["kcov_area"])]
     if buffers["saved_area"] is not None:
         shown += [(f"saved:t{section['pid']}", buffers["saved_area"]), (f"saved:{section['cpu']}", buffers["saved_area"])]
-    for (name, truth), rows in zip(shown, ask(dump, *(f"buffer {name} --raw" for name, _ in shown)), strict=True):
+    for (name, truth), rows in zip(shown, ask(dump.target, *(f"buffer {name} --raw" for name, _ in shown)), strict=True):
         assert [hex(word) for word in words_of(rows)[: len(truth["first_words"])]] == truth["first_words"], name
         assert len(rows) == min(truth["count"], len(rows)), name
         assert re.fullmatch("pc|cmp", rows[0]["kind"])

@@ -27,10 +27,10 @@ from kcovdbg.target.connection import parse_address
 from kcovdbg.target.rsp import RspClient
 from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.watchpoints import MemorySpan, StubWatchpoints
+from tests.lab.conftest import find_built
 from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
-from tests.lab.test_arm64 import built
+from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
 from tests.support.gdb_run import run_gdb
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _FUNCTION_SIZE = 64
 @pytest.fixture(scope="module", params=["x86_64", "aarch64"])
 def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
     """One guest for all tests here: the last test ends it."""
-    kernel: Kernel = built("6.12-arm64")[0] if request.param == "aarch64" else request.getfixturevalue("kernel")
+    kernel: Kernel = find_built("6.12-arm64") if request.param == "aarch64" else request.getfixturevalue("kernel")
     with Guest(kernel, make_userland(kernel, workload=SCRIBBLE, modules=SCRIBBLE / "module")) as booted:
         booted.wait_done()
         yield booted
@@ -57,27 +57,20 @@ def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
 
 def options(guest: Guest) -> list[str]:
     (module,) = guest.userland.modules
-    return ["--gdb-remote", guest.sockets.gdb_remote, "-s", str(guest.kernel.vmlinux), "-s", str(module)]
+    return [*guest.target("--gdb-remote"), "-s", str(module)]
 
 
 def start(guest: Guest, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "kcovdbg", *options(guest), *words]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1, text=True)
-    wait_stopped(guest)
+    wait_until(guest, running=False)
     return process
 
 
-def wait_stopped(guest: Guest) -> None:
-    """Wait until a debugger has stopped the guest, which then has the watchpoint."""
+def wait_until(guest: Guest, *, running: bool) -> None:
+    """Wait until a debugger has stopped the guest, which then has the watchpoint, or lets it go on."""
     deadline = time.monotonic() + 60
-    while guest.qmp.running():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def wait_running(guest: Guest) -> None:
-    deadline = time.monotonic() + 60
-    while not guest.qmp.running():
+    while guest.qmp.running() != running:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -117,8 +110,8 @@ def test_gdb(guest: Guest, tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
     (module,) = guest.userland.modules
     who = next(line for line in guest.truth.lines() if line.get("state") == "who")
-    done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, "-s", guest.kernel.vmlinux, "info", "--json")
-    offset = json.loads(done.stdout)[0]["kaslr_offset"]
+    ((info,),) = ask(guest.target(), "info")
+    offset = info["kaslr_offset"]
     symbols = [f"symbol-file {guest.kernel.vmlinux} -o {offset}", f"add-symbol-file {module} {who['text']}"]
 
     def run() -> Any:
@@ -172,7 +165,7 @@ def test_gdb(guest: Guest, tmp_path: Path) -> None:
 
 def test_signal(guest: Guest) -> None:
     process = start(guest, "catch", "kc-victim", "kcov_mode")
-    wait_running(guest)
+    wait_until(guest, running=True)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 143
@@ -211,9 +204,7 @@ def test_first_write(guest: Guest) -> None:
 
 
 def test_catch(guest: Guest) -> None:
-    qmp = ["--qemu", str(guest.sockets.debugger_qmp), "-s", str(guest.kernel.vmlinux)]
-    done = run_kcovdbg(*qmp, "-e", "objects --json", "-e", "areas --json")
-    objects, areas = map(json.loads, re.split(r"(?<=\])\n(?=\[)", done.stdout.strip()))
+    objects, areas = ask(guest.target(), "objects", "areas")
     kcov = next(row["kcov"] for row in objects if row["comm"] == "kc-owner")
     area = next(row["area"] for row in areas if row["list"] == "task")
 
@@ -256,7 +247,7 @@ def test_catch(guest: Guest) -> None:
 
 def test_gone(guest: Guest) -> None:
     process = start(guest, "catch", "kc-owner", "kcov_mode")
-    wait_running(guest)
+    wait_until(guest, running=True)
     guest.stop()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2

@@ -13,15 +13,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import drgn
 import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.symbols.table_builder import build_table
-from tests.lab.collect_guest import SHARED, Lab, put_programs
-from tests.lab.guest import Guest, Machine
-from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+from tests.lab.collect_guest import SHARED, Lab, boot_shared, compare_syscalls
+from tests.lab.kcovdbg_run import run_kcovdbg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,16 +32,10 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def lab(kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    exchange = tmp_path_factory.mktemp("exchange")
-    put_programs(exchange, userland)
-    # Python would compile these modules in every process of the guest, which cannot write caches.
-    subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "kcovdbg", *drgn.__path__], check=True)
     # It takes seconds here, and minutes of each test in the guest.
     build_table(kernel.vmlinux)
-    machine = Machine(memory_mib=1024, cpus=2, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(exchange))
-    with Guest(kernel, userland, machine) as guest:
-        guest.wait_done()
-        yield Lab(guest, exchange)
+    with boot_shared(kernel, userland, tmp_path_factory.mktemp("exchange"), memory_mib=1024, cpus=2) as lab:
+        yield lab
 
 
 def test_real_commands(lab: Lab) -> None:
@@ -99,29 +91,7 @@ def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
     rounds = 200
     done = lab.collect(f"--per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd {rounds}")
     assert done.returncode == 0, done.stderr
-    files = json.loads(done.stdout)
-    assert len(files) == 7
-    wanted = {
-        "t-getppid": "__x64_sys_getppid",
-        "t-getpgrp": "__x64_sys_getpgrp",
-        "t-getsid": "__x64_sys_getsid",
-        "t-getuid": "__x64_sys_getuid",
-        "c-umask": "__x64_sys_umask",
-        "c-sync": "__x64_sys_sync",
-    }
-    assert {row["comm"] for row in files} == {"crowd", *wanted}
-    for row in files:
-        found = lab.functions(lab.trace(Path(row["file"]).name))
-        assert not row["full"]
-        points = {name: found[name] for name in wanted.values()}
-        own = wanted.get(row["comm"])
-        if own is not None:
-            # A function's first point is recorded once per call: exactly as often as it was called.
-            assert lab.entries(lab.trace(Path(row["file"]).name), own) == rounds
-            assert points.pop(own) >= rounds
-        # No records of other tasks.
-        assert not any(points.values())
-    lab.assert_nothing_is_left()
+    lab.assert_each_has_its_own(json.loads(done.stdout), "__x64_sys_", rounds)
 
 
 def test_two_hundred_children_and_sixteen_threads(lab: Lab, request: pytest.FixtureRequest) -> None:
@@ -251,8 +221,8 @@ def test_user_space_sees_what_the_kernel_holds(lab: Lab, held: dict[str, Any], m
     assert len(rows) - user.count < 1000
     # The guest's trace file beside the guest's memory, read on the host.
     beside = run_kcovdbg(
-        *("--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux, "view", "--text", "--by-index"),
-        *("--width", "100", f"file:{lab.exchange}/{mode}.kcov", f"fd:{told['pid']}/{told['fd']}"),
+        *(*lab.target, "view", "--text", "--by-index", "--width", "100"),
+        *(f"file:{lab.exchange}/{mode}.kcov", f"fd:{told['pid']}/{told['fd']}"),
     )
     assert beside.returncode == 0, beside.stderr
     assert " | " not in "".join(beside.stdout.splitlines()[1 : user.count])
@@ -340,8 +310,7 @@ def test_text_for_other_tools(lab: Lab) -> None:
     calls = [int(line, 16) for line in (lab.exchange / "call.txt").read_text().splitlines()]
     (lab.exchange / "raw.txt").write_text("".join(f"{pc + 5:#x}\n" for pc in calls))
     for name, noun in (("raw.txt", "return addresses of"), ("call.txt", "calls of")):
-        words = ("buffer", f"file:{lab.exchange / name}", "--raw", "--json")
-        done = run_kcovdbg("--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux, *words)
+        done = run_kcovdbg(*lab.target, "buffer", f"file:{lab.exchange / name}", "--raw", "--json")
         assert done.returncode == 0, done.stderr
         assert f"{noun} coverage points" in done.stderr
         shown = [int(row["pc"], 16) for row in json.loads(done.stdout)]
@@ -415,13 +384,19 @@ echo left: $(pidof sleep)
     lab.assert_nothing_is_left()
 
 
+NOBODY = 65534
+# A user who can read Python and kcovdbg, which may lie in a home directory of root, but may neither open KCOV nor read the
+# kernel's memory.
+AS_NOBODY = (
+    f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
+)
+
+
 def test_doctor(lab: Lab) -> None:
     done = lab.guest.run(lab.kcovdbg("doctor --json"), 300)
     assert done.returncode == 0, done.stderr
     assert [row for row in json.loads(done.stdout) if row["ok"] is not True] == []
-    # A user who can read the files of this Python, but may neither open KCOV nor read the kernel's memory.
-    nobody = "setpriv --reuid=65534 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
-    other = lab.guest.run(f"{nobody} env {lab.kcovdbg('doctor --json')}", 300)
+    other = lab.guest.run(f"{AS_NOBODY} env {lab.kcovdbg('doctor --json')}", 300)
     assert other.returncode == 1, other.stderr
     rows = json.loads(other.stdout)
     assert len(rows) == len(json.loads(done.stdout))
@@ -429,13 +404,6 @@ def test_doctor(lab: Lab) -> None:
     assert refused
     assert all(row["fix"] for row in refused)
     assert "Traceback" not in other.stderr
-
-
-NOBODY = 65534
-# Python and kcovdbg may lie in a home directory of root.
-AS_NOBODY = (
-    f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
-)
 
 
 @pytest.fixture(scope="module")
@@ -497,14 +465,5 @@ for task in /proc/[0-9]*; do
 done
 """
     done = lab.guest.run(script, 120)
-    rows = {row["pid"]: row["syscall"] for row in lab.outside("tasks", "-a")}
-    names = set()
-    for line in done.stdout.splitlines():
-        pid, number, *words = line.split()
-        if number == "running" or int(pid) not in rows:
-            continue
-        found = rows[int(pid)]
-        if found is not None and found["number"] == int(number):
-            names.add(found["name"])
-            assert [int(arg, 16) for arg in found["args"]] == [int(word, 16) for word in words[: len(found["args"])]], line
+    names = compare_syscalls(done.stdout.splitlines(), lab.outside("tasks", "-a"))
     assert {"clock_nanosleep", "read"} <= names, done.stdout

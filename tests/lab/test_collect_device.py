@@ -18,18 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kcovdbg.monitor.samples import read_samples
-from tests.lab import kernel as kernels
-from tests.lab import requirements
-from tests.lab.collect_guest import SHARED, Lab, put_programs
+from tests.lab.collect_guest import SHARED, Lab, boot_packed
+from tests.lab.conftest import built
 from tests.lab.contents import account_of, calls_said, decode_dataflow, plain_function
-from tests.lab.generation import GENERATIONS
-from tests.lab.guest import Guest, Machine
-from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_initramfs import pack
 from tests.lab.kcovdbg_run import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from kcovdbg.monitor.samples import TaskSample
@@ -44,29 +40,19 @@ TERMINATED = 128 + signal.SIGTERM
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    yield from boot("dataflow", tmp_path_factory.mktemp("exchange"))
+    with boot("dataflow", tmp_path_factory.mktemp("exchange")) as lab:
+        yield lab
 
 
 @pytest.fixture(scope="module")
 def early_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    yield from boot("dataflow-v1", tmp_path_factory.mktemp("exchange"))
+    with boot("dataflow-v1", tmp_path_factory.mktemp("exchange")) as lab:
+        yield lab
 
 
-def boot(name: str, exchange: Path) -> Iterator[Lab]:
-    kernel = kernels.find(GENERATIONS[name].recipe)
-    lacking = requirements.missing(requirements.BOOT)
-    if kernel is None or lacking:
-        pytest.skip(f"the kernel isn't built: python -m tests.lab build --recipe {name}")
-    userland = make_userland(kernel)
-    archive = exchange / "packed.cpio"
-    pack(archive, kernel, userland, put_programs(exchange, userland))
+def boot(name: str, exchange: Path) -> AbstractContextManager[Lab]:
     # The functions speak with pr_info().
-    machine = Machine(
-        memory_mib=1024, cpus=2, append="kcovlab.mode=none loglevel=7", exchange=str(exchange), packed=str(archive)
-    )
-    with Guest(kernel, userland, machine) as guest:
-        guest.wait_done(300)
-        yield Lab(guest, exchange)
+    return boot_packed(*built(name), exchange, cpus=2, append="kcovlab.mode=none loglevel=7")
 
 
 def calls_of_program(text: str) -> dict[int, list[list[Any]]]:
@@ -128,7 +114,7 @@ def test_monitor(lab: Lab, is_inside: bool) -> None:
         )
         lab.fetch("run.jsonl")
     else:
-        words = [sys.executable, "-m", "kcovdbg", "--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux]
+        words = [sys.executable, "-m", "kcovdbg", *lab.target]
         with subprocess.Popen([*words, "monitor", *record, path], cwd=ROOT, stdout=subprocess.DEVNULL) as watching:
             done = lab.collect(collect, 900)
             watching.terminate()

@@ -14,13 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from kcovdbg.abi import record
-from tests.lab import kernel as kernels
-from tests.lab import requirements
-from tests.lab.collect_guest import SHARED, Lab, put_programs
-from tests.lab.generation import GENERATIONS
-from tests.lab.guest import Guest, Machine
-from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_initramfs import pack
+from tests.lab.collect_guest import SHARED, Lab, boot_packed
+from tests.lab.comparison import parse_rows
+from tests.lab.conftest import built
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,19 +65,8 @@ MODES = {
 
 @pytest.fixture(scope="module", params=MODES)
 def packed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    recipe = GENERATIONS[request.param].recipe
-    kernel = kernels.find(recipe)
-    lacking = requirements.missing(requirements.BOOT)
-    if kernel is None or lacking:
-        pytest.skip(f"the kernel isn't built: python -m tests.lab build {request.param}")
-    exchange = tmp_path_factory.mktemp("exchange")
-    userland = make_userland(kernel)
-    archive = exchange / "packed.cpio"
-    pack(archive, kernel, userland, put_programs(exchange, userland))
-    machine = Machine(memory_mib=1024, append="kcovlab.mode=none", exchange=str(exchange), packed=str(archive))
-    with Guest(kernel, userland, machine) as guest:
-        guest.wait_done(300)
-        yield request.param, Lab(guest, exchange)
+    with boot_packed(*built(request.param), tmp_path_factory.mktemp("exchange")) as lab:
+        yield request.param, lab
 
 
 def by_hand(path: Path, mode: Mode) -> set[tuple[int, ...]]:
@@ -147,12 +132,8 @@ def check_answers(said: str, text: str, mode: Mode) -> None:
     """Check the answers of commands that wrote no trace: each task was followed, and nothing stays enabled."""
     assert "not collected: " not in said
     assert "common:0x33: " not in said
-    decoder, answers, at = json.JSONDecoder(), [], 0
-    for line in text.splitlines(keepends=True):
-        if line.startswith("["):
-            answers.append(decoder.raw_decode(text, at)[0])
-        at += len(line)
-    crowd, tasks, remote, violated = answers
+    # What the collected commands print comes first.
+    crowd, tasks, remote, violated = parse_rows(text[text.index("[") :])
     own = {row["comm"]: row["tid"] for row in crowd if row["comm"].startswith(("t-", "c-"))}
     assert len(own) == 6, mode.name
     assert (tasks, remote, violated) == ([], [], [])

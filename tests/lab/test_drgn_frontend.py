@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.lab.comparison import COMMANDS
-from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
+from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
 from tests.support.screen import Screen
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ STATE_COMMANDS = ("info", "tasks", "tasks -a", "objects", "remote", "areas", "sa
 def open_drgn(dump: Dump, state: Path) -> Screen:
     if not DRGN.exists():
         pytest.skip("drgn's command line isn't installed")
-    words = (DRGN, "-q", "-c", dump.path, *symbol_options(dump.kernel, dump.userland))
+    words = (DRGN, "-q", *dump.target)
     plugin = "kcov=kcovdbg.frontends.drgn_plugin"
     return Screen(*words, rows=50, columns=160, DRGN_PLUGINS=plugin, XDG_STATE_HOME=str(state))
 
@@ -47,11 +47,10 @@ def in_drgn(standing_dump: DumpMaker, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.mark.parametrize("command", STATE_COMMANDS)
 def test_same_bytes_as_the_shell(in_drgn: Screen, standing_dump: DumpMaker, tmp_path: Path, command: str) -> None:
-    dump = standing_dump()
     answer = tmp_path / "answer"
     in_drgn.type(f"%kcov {command} --json > {answer}\r")
     in_drgn.wait(lambda screen: at_prompt(screen) and answer.exists(), seconds=60)
-    ours = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), "-e", f"{command} --json")
+    ours = run_kcovdbg(*standing_dump().target, "-e", f"{command} --json")
     assert ours.returncode == 0, ours.stderr
     assert answer.read_text() == ours.stdout
     assert len(ours.stdout) > 2
@@ -79,9 +78,8 @@ def opened(request: pytest.FixtureRequest, inflight_dump: StateDumpMaker, standi
     dump = standing_dump() if request.param == "standing" else inflight_dump(request.param)
     prog = drgn.Program()
     prog.set_core_dump(dump.path)
-    symbols = symbol_options(dump.kernel, dump.userland)
-    prog.load_debug_info(symbols[1::2])
-    return prog, ask_state(["-c", dump.path], symbols)
+    prog.load_debug_info(dump.target[3::2])
+    return prog, ask_state(dump.target)
 
 
 def test_helpers_find_what_the_commands_find(opened: tuple[Any, Any]) -> None:

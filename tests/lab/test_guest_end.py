@@ -46,7 +46,7 @@ def guest(kernel: Kernel, userland: Userland) -> Iterator[Guest]:
 
 
 def start(guest: Guest, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "kcovdbg", "--qemu", guest.sockets.debugger_qmp, "-s", guest.kernel.vmlinux, *words]
+    command = [sys.executable, "-m", "kcovdbg", *guest.target(), *words]
     return subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
     )
@@ -111,7 +111,7 @@ def test_a_guest_that_others_stopped_is_left_alone(guest: Guest) -> None:
 
 
 def test_a_stub_left_by_signals(guest: Guest) -> None:
-    words = ("-m", "kcovdbg", "--gdb-remote", guest.sockets.gdb_remote, "-s", str(guest.kernel.vmlinux))
+    words = ("-m", "kcovdbg", *guest.target("--gdb-remote"))
     for number, runs in ((signal.SIGQUIT, True), (signal.SIGKILL, False)):
         running = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert running.stdin is not None
@@ -131,14 +131,14 @@ def test_the_last_steps_of_a_panicked_guest(guest: Guest, tmp_path: Path) -> Non
     guest.crash()
     with guest.paused():
         write_dump(guest, tmp_path / "dump")
-        through_qmp = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, "-s", guest.kernel.vmlinux, "last", "--json")
-    of_dump = run_kcovdbg("-c", tmp_path / "dump", "-s", guest.kernel.vmlinux, "last", "--json")
+        through_qmp = run_kcovdbg(*guest.target(), "last", "--json")
+    of_dump = run_kcovdbg("-c", tmp_path / "dump", *guest.target()[2:], "last", "--json")
     assert through_qmp.stdout == of_dump.stdout
     rows = json.loads(of_dump.stdout)
     assert rows[-1]["stack"] is not None
     assert {row["comm"] for row in rows} == {"kc-crash"}
     # It spins in panic(), so the numbers of later records and of frames change.
-    running = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, "-s", guest.kernel.vmlinux, "last")
+    running = run_kcovdbg(*guest.target(), "last")
     assert "sysrq_handle_crash" in running.stdout
     assert "cannot unwind" not in running.stdout
     assert guest.qmp.running()

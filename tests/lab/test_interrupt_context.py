@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lab.comparison import parse_outputs
 from tests.lab.dump import write_dump
 from tests.lab.guest import Guest, Machine
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +53,6 @@ def test_context(interrupted: tuple[Guest, dict[str, Any]], tmp_path: Path, cont
     assert is_recorded == (context == "work")
     asked = [f"why {tid}", f"why {tid} {function}", f"last {tid}", f"tasks {tid}"]
     symbols = [word for path in (guest.kernel.vmlinux, *guest.userland.modules) for word in ("-s", str(path))]
-    words = [word for line in asked for word in ("-e", f"{line} --json")]
     with guest.gdb() as stub:
         address = int(told["functions"][function], 16)
         stub.set_breakpoint(address)
@@ -66,15 +64,12 @@ def test_context(interrupted: tuple[Guest, dict[str, Any]], tmp_path: Path, cont
             write_dump(guest, tmp_path / "dump")
             targets.append(("-c", tmp_path / "dump"))
         for target in targets:
-            done = run_kcovdbg(*target, *symbols, *words)
-            assert done.returncode == 0, done.stderr
-            answers = parse_outputs(done.stdout, asked)
-            (task,) = answers[asked[3]]
+            reasons, about_function, last_records, (task,) = ask((*target, *symbols), *asked)
             assert (task["role"], task["count"]) == ("local", stub.word(int(task["kcov_area"], 16)))
-            about = {row["code"]: row for row in answers[asked[0]]}
+            about = {row["code"]: row for row in reasons}
             assert about["coverage"]["values"]["count"] == task["count"]
             assert ("interrupted" in about) == (not is_recorded)
-            in_interrupt = {row["code"]: row for row in answers[asked[1]]}.get("function-in-interrupt")
+            in_interrupt = {row["code"]: row for row in about_function}.get("function-in-interrupt")
             assert (in_interrupt is None) == is_recorded
             if in_interrupt is not None:
                 assert about["interrupted"]["values"]["function"] == ENTRY
@@ -82,5 +77,5 @@ def test_context(interrupted: tuple[Guest, dict[str, Any]], tmp_path: Path, cont
                 assert (frames[0], frames.count(ENTRY), frames[-1]) == (function, 1, ENTRY)
                 assert not OWN & set(frames)
             # Records of task work after the interrupt are the task's last ones, and on its stack.
-            last = {frame["function"] for row in answers[asked[2]][-5:] for frame in row["frames"] or ()}
+            last = {frame["function"] for row in last_records[-5:] for frame in row["frames"] or ()}
             assert ("run_work" in last) == context.endswith("work")

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import drgn
 import pytest
 
 from kcovdbg.errors import TargetError
 from kcovdbg.target.dump_file import unpack_dump
-from tests.lab import kernel as kernels
 from tests.lab import requirements
-from tests.lab.comparison import explain, find_differences, parse_outputs
-from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
+from tests.lab.comparison import find_differences
+from tests.lab.conftest import built, find_built
+from tests.lab.kcovdbg_run import ask, ask_state, run_kcovdbg
 from tests.lab.kdump import FORMATS, MEMORY_MIB, KdumpCrash, crash_and_dump
-from tests.lab.recipe import RECIPES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,46 +50,47 @@ def printed_trace(crash: KdumpCrash) -> list[str]:
     return re.findall(r"\]\s+([a-z_]\w*)\+0x", text)
 
 
-def assert_tells_the_crash(crash: KdumpCrash, name: str, kernel: Kernel, userland: Userland) -> None:
-    path, symbols = crash.dumps[name], symbol_options(kernel, userland)
+def assert_tells_the_crash(crash: KdumpCrash, name: str) -> None:
     told = crash.states()["kc-crash"]
-    answers = ask_state(["-c", path], symbols)
+    answers = ask_state(crash.target(name))
     (crashed,) = (row for row in answers["tasks"] if row["pid"] == told["tid"])
     # This task was created after the guest had printed everything else, and its buffer was empty at that time.
     own = (str(told["tid"]), "kc-crash", crashed["kcov_area"])
     differences = [line for line in find_differences(crash.truth, answers) if not any(word in line for word in own)]
-    assert not differences, explain(differences)
+    assert not differences, "\n".join(differences)
     assert crashed["comm"] == "kc-crash"
     assert crashed["kcov_mode"] == told["mode"]
 
-    lines = {"last": f"last {told['tid']} --json -n 4000", "check": "check --json", "why": f"why {told['tid']} --json"}
-    (module,) = [path for path in userland.modules if path.stem == "kcovlab_oops"]
-    done = run_kcovdbg("-c", path, *symbols, "-s", module, *(word for line in lines.values() for word in ("-e", line)))
-    assert done.returncode == 0, done.stderr
-    found: dict[str, list[dict[str, Any]]] = parse_outputs(done.stdout, lines)
-    assert found["check"] == []
-    assert found["why"]
-    assert {row["comm"] for row in found["last"]} == {"kc-crash"}
+    (module,) = [path for path in crash.userland.modules if path.stem == "kcovlab_oops"]
+    target = [*crash.target(name), "-s", str(module)]
+    last, findings, reasons = ask(target, f"last {told['tid']} -n 4000", "check", f"why {told['tid']}")
+    assert findings == []
+    assert reasons
+    assert {row["comm"] for row in last} == {"kc-crash"}
     innermost = [name for name in told["expect_functions"] if name != "panic"][-1]
-    assert innermost in {row["symbol"] for row in found["last"]}
+    assert innermost in {row["symbol"] for row in last}
 
 
-def test_what_the_guest_printed(crash: KdumpCrash, kernel: Kernel, userland: Userland) -> None:
-    assert_tells_the_crash(crash, SYZKALLER, kernel, userland)
+def test_what_the_guest_printed(crash: KdumpCrash) -> None:
+    assert_tells_the_crash(crash, SYZKALLER)
 
 
-def test_the_printed_stack(crash: KdumpCrash, kernel: Kernel, userland: Userland) -> None:
-    """The stack in the dump has the functions that the panic printed, in the same order."""
-    shown = run_kcovdbg("-c", crash.dumps[SYZKALLER], *symbol_options(kernel, userland), "last").stdout
+def find_printed(crash: KdumpCrash, name: str) -> list[str]:
+    """Return the functions that both `last` and the panic show on the stack, and assert that their order is the same."""
+    shown = run_kcovdbg(*crash.target(name), "last").stdout
     frames = re.findall(r"#\d+\s+(\w+)", shown.partition("stack\n")[2])
     printed = [name for name in printed_trace(crash) if name in frames]
-    assert printed[:3] == ["panic", "sysrq_handle_crash", "__handle_sysrq"]
     assert [name for name in frames if name in printed] == printed
+    return printed
 
 
-def test_the_log(crash: KdumpCrash, kernel: Kernel, userland: Userland) -> None:
+def test_the_printed_stack(crash: KdumpCrash) -> None:
+    assert find_printed(crash, SYZKALLER)[:3] == ["panic", "sysrq_handle_crash", "__handle_sysrq"]
+
+
+def test_the_log(crash: KdumpCrash) -> None:
     """What the first kernel printed on its console is in the log, in the same order."""
-    shown = run_kcovdbg("-c", crash.dumps[SYZKALLER], *symbol_options(kernel, userland), "-q", "-e", "log", "-e", "info --json")
+    shown = run_kcovdbg(*crash.target(SYZKALLER), "-q", "-e", "log", "-e", "info --json")
     log = [line.rstrip() for line in shown.stdout.splitlines()]
     lines = [line.strip("\r") for line in crash.console.splitlines()]
     printed = [line.rstrip() for line in lines if re.match(r"\[ *\d+\.\d{6}\] ", line)]
@@ -104,7 +103,7 @@ def test_the_log(crash: KdumpCrash, kernel: Kernel, userland: Userland) -> None:
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
-def test_a_capture_that_was_cut(crash: KdumpCrash, kernel: Kernel, userland: Userland, tmp_path: Path, share: float) -> None:
+def test_a_capture_that_was_cut(crash: KdumpCrash, tmp_path: Path, share: float) -> None:
     """A dump cut by a full disk or a watchdog: each page is complete or an error, and missing ones are counted."""
     whole = crash.dumps[SYZKALLER]
     cut = tmp_path / "vmcore"
@@ -123,7 +122,7 @@ def test_a_capture_that_was_cut(crash: KdumpCrash, kernel: Kernel, userland: Use
             assert page == read_page(expected, address)
     assert f" {missing:,} of " in dump.notes[-1]
 
-    done = run_kcovdbg("-c", cut, *symbol_options(kernel, userland), "-e", "tasks -a --json", "-e", "info")
+    done = run_kcovdbg("-c", cut, *crash.symbols, "-e", "tasks -a --json", "-e", "info")
     assert "Traceback" not in done.stderr
     assert sum(f" {missing:,} of " in line for line in done.stderr.splitlines() + done.stdout.splitlines()) <= 2
     if share > 0.9 and done.returncode == 0:
@@ -164,13 +163,9 @@ def test_a_capture_without_pages(crash: KdumpCrash, tmp_path: Path) -> None:
 def test_other_crashes(request: pytest.FixtureRequest, tmp_path: Path, recipe: str, how: str, formats: tuple[str, ...]) -> None:
     if not request.config.getoption("exhaustive"):
         pytest.skip("minutes each: --exhaustive runs it")
-    kernel, capture = kernels.find(RECIPES[recipe]), kernels.find(RECIPES["default"])
-    if kernel is None or capture is None:
-        pytest.skip(f"python -m tests.lab build --recipe {recipe if kernel is None else 'default'}")
-    userland = make_userland(kernel)
-    crash = crash_and_dump(kernel, userland, tmp_path, how, formats, 1800, capture)
+    crash = crash_and_dump(*built(recipe), tmp_path, how, formats, 1800, find_built("default"))
     for name in formats:
-        assert_tells_the_crash(crash, name, kernel, userland)
+        assert_tells_the_crash(crash, name)
         # After a hung task, khungtaskd panicked.
-        done = run_kcovdbg("-c", crash.dumps[name], *symbol_options(kernel, userland), "last", "--json")
-        assert {row["pid"] for row in json.loads(done.stdout)} == {crash.states()["kc-crash"]["tid"]}
+        (rows,) = ask(crash.target(name), "last")
+        assert {row["pid"] for row in rows} == {crash.states()["kc-crash"]["tid"]}

@@ -3,45 +3,23 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.lab import kernel as kernels
-from tests.lab import requirements
-from tests.lab.generation import GENERATIONS
-from tests.lab.guest import Guest, Machine
-from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
-
-if TYPE_CHECKING:
-    from tests.lab.kernel import Kernel
+from tests.lab.conftest import built
+from tests.lab.guest import Guest
+from tests.lab.kcovdbg_run import ask
 
 pytestmark = pytest.mark.lab
 
 
-@pytest.fixture(scope="module")
-def affected() -> Kernel:
-    found = kernels.find(GENERATIONS["saved-per-cpu"].recipe)
-    if found is None:
-        pytest.skip("the kernel isn't built: python -m tests.lab build --recipe saved-per-cpu")
-    if lacking := requirements.missing(requirements.BOOT):
-        pytest.skip(f"the lab needs {', '.join(lacking)}; {requirements.remedy(lacking)}")
-    return found
-
-
-def test_found_before_and_after_the_owner_exits(affected: Kernel) -> None:
-    userland = make_userland(affected)
-    symbols = symbol_options(affected, userland)
-    with Guest(affected, userland, Machine()) as guest:
+def test_found_before_and_after_the_owner_exits() -> None:
+    with Guest(*built("saved-per-cpu")) as guest:
         guest.wait_done()
 
         def check() -> list[dict[str, Any]]:
-            done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, *symbols, "-e", "check --json")
-            found: list[dict[str, Any]] = json.loads(done.stdout)
-            assert done.returncode == bool(found)
-            return found
+            return ask(guest.target(), "check", status=None)[0]
 
         # The bug may have hit an owner of the workload already.
         earlier = check()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ mcp = pytest.importorskip("mcp")
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 
 from kcovdbg.frontends.mcp.tools import TOOLS  # noqa: E402
-from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
+from tests.lab.kcovdbg_run import ROOT, ask  # noqa: E402
 from tests.lab.situation import STANDING, machine_for  # noqa: E402
 from tests.support.escaped_rows import escape_all  # noqa: E402
 
@@ -35,13 +34,11 @@ STILL = ("objects", "remote", "areas", "saved")
 def test_a_guest_from_its_life_to_its_end(boot: Booter, tmp_path: Path) -> None:
     guest = boot(machine_for(STANDING))
     guest.wait_done()
-    target = ("--qemu", str(guest.sockets.debugger_qmp), "-s", str(guest.kernel.vmlinux))
-    printed = run_kcovdbg(*target, "-q", *(word for name in STILL for word in ("-e", f"{name} --json", "-e", "! echo @@@")))
-    answers = dict(zip(STILL, map(json.loads, printed.stdout.split("@@@\n")[:-1]), strict=True))
+    answers = dict(zip(STILL, ask(guest.target(), *STILL), strict=True))
     environment = {name: value for name, value in os.environ.items() if name.startswith(("XDG_", "PYTHON", "TMPDIR"))}
     server = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "kcovdbg", *target, "mcp", "-o", str(tmp_path)],
+        args=["-m", "kcovdbg", *guest.target(), "mcp", "-o", str(tmp_path)],
         cwd=ROOT,
         env=environment,
     )

@@ -14,8 +14,7 @@ import pytest
 
 from kcovdbg.monitor.samples import read_samples
 from kcovdbg.monitor.summary import exclusion, summarize
-from tests.lab.collect_guest import SHARED, put_programs
-from tests.lab.guest import Guest, Machine
+from tests.lab.collect_guest import SHARED, boot_shared
 from tests.lab.kcovdbg_run import ROOT
 
 if TYPE_CHECKING:
@@ -38,22 +37,18 @@ HANDLE = 0x5EC7
 
 
 def test_counts_are_those_of_the_guest(kernel: Kernel, userland: Userland, tmp_path: Path) -> None:
-    put_programs(tmp_path, userland)
     (module,) = [path for path in userland.modules if path.name == MODULE]
     shutil.copy(module, tmp_path)
-    machine = Machine(memory_mib=256, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(tmp_path))
     path = tmp_path / "run.jsonl"
-    with Guest(kernel, userland, machine) as guest:
-        guest.wait_done(300)
-        target = ("--qemu", guest.sockets.debugger_qmp, "-s", kernel.vmlinux)
+    with boot_shared(kernel, userland, tmp_path, memory_mib=256) as lab:
         # As often as the machine can: what is asked for is whether anything is missed.
         words = ("monitor", "--record", path, "--interval", "0.1", "--cpu", "100")
-        with subprocess.Popen([sys.executable, "-m", "kcovdbg", *target, *words], cwd=ROOT) as watching:
+        with subprocess.Popen([sys.executable, "-m", "kcovdbg", *lab.target, *words], cwd=ROOT) as watching:
             # The recording has another name until it is complete.
             while not list(tmp_path.glob("*kcovdbg-*")):
                 assert watching.poll() is None
                 time.sleep(0.1)
-            told = guest.run(f"insmod {SHARED}/{MODULE} && sleep 3 && {SHARED}/rounds {FULL} {SECTIONS}\n", 300).stdout
+            told = lab.guest.run(f"insmod {SHARED}/{MODULE} && sleep 3 && {SHARED}/rounds {FULL} {SECTIONS}\n", 300).stdout
             # What was made is gone, and the last whole look of a second ago need not have seen that.
             time.sleep(LAST)
             watching.terminate()

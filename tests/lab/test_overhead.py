@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.collect_guest import SHARED, Lab, put_programs
-from tests.lab.guest import Guest, Machine
+from tests.lab.collect_guest import SHARED, boot_shared
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,20 +39,14 @@ print(json.dumps([collected.seconds, collected.tasks[0].buffer.count, time.monot
 
 
 def test_overhead(kernel: Kernel, userland: Userland, tmp_path: Path) -> None:
-    put_programs(tmp_path, userland)
     (tmp_path / "ours.py").write_text(OURS)
-    machine = Machine(
-        memory_mib=512, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(tmp_path), counts_instructions=True
-    )
-    with Guest(kernel, userland, machine) as guest:
-        guest.wait_done(300)
-        lab = Lab(guest, tmp_path)
+    with boot_shared(kernel, userland, tmp_path, memory_mib=512, counts_instructions=True) as lab:
         # In memory, so that waiting for pages of a program is not measured.
         script = f"mkdir /programs && mount -t tmpfs none /programs && cp {SHARED}/work {SHARED}/byhand /programs\n"
         for name in RUNS:
             command = f"{SIZE} /programs/work {COMMANDS[name]}"
             script += f"{lab.python(f'{SHARED}/ours.py {command}')}\n/programs/byhand {command}\n"
-        done = guest.run(script, 600)
+        done = lab.guest.run(script, 600)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     rows = [

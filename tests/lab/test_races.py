@@ -23,7 +23,6 @@ from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.lab.guest import Machine
-from tests.lab.kcovdbg_run import symbol_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +37,7 @@ class Asker:
     """Runs commands on a running guest, and changes its memory while `check` waits before reading again."""
 
     def __init__(self, guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
-        symbols = symbol_options(guest.kernel, guest.userland)[1::2]
+        symbols = guest.target()[3::2]
         self._target = open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=symbols))
         assert self._target.live
         self._workspace = Workspace(COMMANDS, Kernel(lambda: self._target))

@@ -16,13 +16,8 @@ import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.elf.symbol_table import demangle
-from tests.lab import kernel as kernels
-from tests.lab import requirements
-from tests.lab.collect_guest import SHARED, Lab, put_programs
-from tests.lab.generation import GENERATIONS
-from tests.lab.guest import Guest, Machine
-from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_initramfs import pack
+from tests.lab.collect_guest import SHARED, Lab, boot_packed
+from tests.lab.conftest import built
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,17 +30,7 @@ TRACE = f"{SHARED}/rust.kcov"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    kernel = kernels.find(GENERATIONS["7.3-rust"].recipe)
-    if kernel is None or requirements.missing(requirements.BOOT):
-        pytest.skip("the kernel isn't built: python -m tests.lab build --recipe 7.3-rust")
-    exchange = tmp_path_factory.mktemp("exchange")
-    userland = make_userland(kernel)
-    archive = exchange / "packed.cpio"
-    pack(archive, kernel, userland, put_programs(exchange, userland))
-    machine = Machine(memory_mib=1024, append="kcovlab.mode=none", exchange=str(exchange), packed=str(archive))
-    with Guest(kernel, userland, machine) as guest:
-        guest.wait_done(300)
-        lab = Lab(guest, exchange)
+    with boot_packed(*built("7.3-rust"), tmp_path_factory.mktemp("exchange")) as lab:
         done = lab.collect(f"-o {TRACE} -- {SHARED}/rust_device")
         assert done.returncode == 0, done.stderr
         lab.fetch("rust.kcov", "rust.kcov.json")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.kcovdbg_run import symbol_options
 from tests.support.screen import Screen
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def dump(standing_dump: DumpMaker) -> Dump:
 
 @pytest.fixture
 def shell(dump: Dump, tmp_path: Path) -> Iterator[Screen]:
-    words = (sys.executable, "-m", "kcovdbg", "-c", dump.path, *symbol_options(dump.kernel, dump.userland))
+    words = (sys.executable, "-m", "kcovdbg", *dump.target)
     with Screen(*words, rows=70, columns=150, answers_cursor=True, XDG_STATE_HOME=str(tmp_path)) as screen:
         screen.wait(at_prompt, seconds=60)
         yield screen

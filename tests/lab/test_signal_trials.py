@@ -38,8 +38,7 @@ def guest(kernel: Kernel, userland: Userland) -> Iterator[Guest]:
 
 
 def command(guest: Guest, way: str, *words: str) -> list[str]:
-    address = guest.sockets.debugger_qmp if way == "--qemu" else guest.sockets.gdb_remote
-    return [sys.executable, "-m", "kcovdbg", way, str(address), "-s", str(guest.kernel.vmlinux), *words]
+    return [sys.executable, "-m", "kcovdbg", *guest.target(way), *words]
 
 
 def run_until(words: list[str], number: int, seconds: float) -> tuple[subprocess.Popen[str], str]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,11 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.lab.guest import Machine
-from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
+from tests.lab.kcovdbg_run import ask
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.lab.conftest import Booter, DumpMaker
     from tests.lab.guest import Guest
     from tests.lab.kernel import Kernel
@@ -46,19 +43,12 @@ def calls(kernel: Kernel) -> dict[int, list[tuple[str, int]]]:
 
 
 def test_sites(calls: dict[int, list[tuple[str, int]]], standing_dump: DumpMaker) -> None:
-    dump = standing_dump()
-    assert_sites(calls, dump.path, symbol_options(dump.kernel, dump.userland))
+    assert_sites(calls, standing_dump().target)
 
 
-def assert_sites(calls: dict[int, list[tuple[str, int]]], path: Path, symbols: list[str]) -> None:
-    def ask(command: str) -> list[dict[str, Any]]:
-        done = run_kcovdbg("-c", path, *symbols, "-e", f"{command} --json")
-        assert done.returncode == 0, done.stderr
-        rows: list[dict[str, Any]] = json.loads(done.stdout)
-        return rows
-
-    offset = int(ask("info")[0]["kaslr_offset"], 16)
-    rows = ask("sites")
+def assert_sites(calls: dict[int, list[tuple[str, int]]], target: list[str]) -> None:
+    (info,), rows, handles = ask(target, "info", "sites", "remote")
+    offset = int(info["kaslr_offset"], 16)
     assert {int(row["address"], 16) - offset for row in rows} == calls.keys()
     assert len(calls) >= 3
     for row in rows:
@@ -70,7 +60,7 @@ def assert_sites(calls: dict[int, list[tuple[str, int]]], path: Path, symbols: l
     assert contexts["hub_event"] == ("usb", "task")
     assert contexts["__usb_hcd_giveback_urb"] == ("usb", "softirq")
     # A row for each registered handle of its subsystem, as printed by the guest.
-    registered = {(entry["handle"], entry["pid"]) for entry in ask("remote")}
+    registered = {(entry["handle"], entry["pid"]) for entry in handles}
     usb = {(row["handle"], row["pid"]) for row in rows if row["function"] == "hub_event"}
     assert usb == {entry for entry in registered if int(entry[0], 16) >> 56 == 1}
     assert all(row["registered"] for row in rows)
@@ -84,11 +74,7 @@ class Ring(NamedTuple):
     worker: dict[str, Any]
 
     def ask(self, command: str) -> list[dict[str, Any]]:
-        symbols = symbol_options(self.guest.kernel, self.guest.userland)
-        done = run_kcovdbg("--qemu", self.guest.sockets.debugger_qmp, *symbols, "-e", f"{command} --json")
-        assert done.returncode == 0, done.stderr
-        rows: list[dict[str, Any]] = json.loads(done.stdout)
-        return rows
+        return ask(self.guest.target(), command)[0]
 
 
 def start_ring(boot: Booter, command: str) -> Ring:

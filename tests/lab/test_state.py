@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.comparison import explain, find_differences, lines_of
+from tests.lab.comparison import assert_agrees, find_differences, lines_of
 from tests.lab.dump import FORMATS, truth_about
-from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
+from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
 from tests.lab.section import STATES
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from tests.lab.conftest import DumpMaker, StateDumpMaker
     from tests.lab.guest import Guest
-    from tests.lab.situation import Dump
 
 pytestmark = pytest.mark.lab
 
@@ -28,22 +27,17 @@ SLICED = (
 )
 
 
-def assert_agrees(dump: Dump) -> None:
-    answers = ask_state(["-c", dump.path], symbol_options(dump.kernel, dump.userland))
-    differences = find_differences(dump.truth, answers)
-    assert not differences, explain(differences)
-
-
 @pytest.mark.parametrize("dump_format", sorted(FORMATS))
 def test_standing_states(standing_dump: DumpMaker, dump_format: str) -> None:
-    assert_agrees(standing_dump(dump_format))
+    dump = standing_dump(dump_format)
+    assert_agrees(dump.truth, ask_state(dump.target))
 
 
 @pytest.mark.parametrize("state", sorted(STATES))
 def test_section_in_flight(inflight_dump: StateDumpMaker, state: str) -> None:
     dump = inflight_dump(state)
     assert dump.section is not None
-    assert_agrees(dump)
+    assert_agrees(dump.truth, ask_state(dump.target))
 
 
 def test_all_states_were_made(standing_dump: DumpMaker) -> None:
@@ -56,27 +50,19 @@ def test_all_states_were_made(standing_dump: DumpMaker) -> None:
     assert len(lines_of(standing_dump().truth)) >= 49
 
 
-def test_running_guest_through_qmp(standing_guest: Guest) -> None:
-    symbols = symbol_options(standing_guest.kernel, standing_guest.userland)
-    answers = ask_state(["--qemu", standing_guest.sockets.debugger_qmp], symbols)
+@pytest.mark.parametrize("way", ["--qemu", "--gdb-remote"])
+def test_running_guest(standing_guest: Guest, way: str) -> None:
+    answers = ask_state(standing_guest.target(way))
     assert answers["info"][0]["live"] is True
-    differences = find_differences(truth_about(standing_guest), answers)
-    assert not differences, explain(differences)
-
-
-def test_guest_behind_its_gdb_stub(standing_guest: Guest) -> None:
-    symbols = symbol_options(standing_guest.kernel, standing_guest.userland)
-    answers = ask_state(["--gdb-remote", standing_guest.sockets.gdb_remote], symbols)
-    differences = find_differences(truth_about(standing_guest), answers)
-    assert not differences, explain(differences)
+    assert_agrees(truth_about(standing_guest), answers)
     # Reading does not leave the machine stopped.
-    assert standing_guest.qmp.execute("query-status")["running"] is True
+    assert standing_guest.qmp.running()
 
 
 def test_truth_that_is_changed_is_noticed(standing_dump: DumpMaker) -> None:
     """The comparison finds each kind of wrong answer."""
     dump = standing_dump()
-    answers = ask_state(["-c", dump.path], symbol_options(dump.kernel, dump.userland))
+    answers = ask_state(dump.target)
 
     def changed(command: str, change: object) -> list[str]:
         rows = [dict(row) for row in answers[command]]
@@ -105,14 +91,13 @@ def test_truth_that_is_changed_is_noticed(standing_dump: DumpMaker) -> None:
 def test_slice_answers_the_same(inflight_dump: StateDumpMaker, tmp_path: Path, situation: str, name: str) -> None:
     """Answers are equal byte for byte, except for the target's name."""
     dump = inflight_dump(situation)
-    symbols = symbol_options(dump.kernel, dump.userland)
-    made = run_kcovdbg("-c", dump.path, *symbols, "slice", "-o", tmp_path / name)
+    made = run_kcovdbg(*dump.target, "slice", "-o", tmp_path / name)
     assert made.returncode == 0, made.stderr
-    names = [f"kcov:{row['kcov']}" for row in ask_state(["-c", dump.path], symbols)["objects"] if row["area"] != "0x0"]
+    names = [f"kcov:{row['kcov']}" for row in ask_state(dump.target)["objects"] if row["area"] != "0x0"]
     words = [word for line in SLICED for word in ("-e", line)]
     words += [word for what in names for word in ("-e", f"buffer {what} --raw --json")]
-    whole = run_kcovdbg("-c", dump.path, *symbols, *words)
-    sliced = run_kcovdbg("-c", tmp_path / name, *symbols, *words)
+    whole = run_kcovdbg(*dump.target, *words)
+    sliced = run_kcovdbg("-c", tmp_path / name, *dump.target[2:], *words)
     assert len(whole.stdout) > 100_000
     assert sliced.stdout == whole.stdout
     assert (tmp_path / name).stat().st_size < dump.path.stat().st_size / 10

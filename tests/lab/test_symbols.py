@@ -22,8 +22,7 @@ from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.target.drgn.lines import frames_at, open_image
 from tests.lab import kernel, recipe
-from tests.lab.comparison import parse_outputs
-from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
+from tests.lab.kcovdbg_run import ask
 
 pytestmark = pytest.mark.lab
 ALL = os.environ.get("KCOVDBG_LAB_ALL_POINTS") == "1"
@@ -158,15 +157,9 @@ def test_points_of_a_module(standing_dump, userland):
         start = int(shown.partition(f" <{function}>:")[0].split()[-1], 16)
         base = int(told["functions"][function], 16) - start
         expected = [(base + int(at, 16) + 4, "pc" if name == "pc" else "cmp") for at, name in calls]
-        done = run_kcovdbg(
-            *("-c", dump.path, *symbol_options(dump.kernel, dump.userland)),
-            *("-e", f"points {function} fd:{told['tid']}/{told['fds'][0]} --json", "-e", f"why {function} --json"),
-        )
-        assert done.returncode == 0, done.stderr
-        answers = parse_outputs(done.stdout, ["points", "why"])
-        assert [(int(row["address"], 16), row["kind"]) for row in answers["points"]] == expected
-        assert {row["symbol"] for row in answers["points"]} == {function}
-        assert any(row["hits"] for row in answers["points"])
-        (about,) = answers["why"]
+        points, (about,) = ask(dump.target, f"points {function} fd:{told['tid']}/{told['fds'][0]}", f"why {function}")
+        assert [(int(row["address"], 16), row["kind"]) for row in points] == expected
+        assert {row["symbol"] for row in points} == {function}
+        assert any(row["hits"] for row in points)
         assert about["code"] == "function-instrumented"
         assert about["values"]["points"] == [name for _, name in calls].count("pc")

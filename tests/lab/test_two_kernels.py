@@ -15,18 +15,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import drgn
 import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.records.trace_file import read_header, read_trace, side_path
 from kcovdbg.symbols.table_cache import cache_folder
-from tests.lab import kernel as kernels
-from tests.lab.collect_guest import SHARED, Lab, put_programs
-from tests.lab.guest import Guest, Machine
+from tests.lab.collect_guest import SHARED, boot_shared
+from tests.lab.conftest import find_built
 from tests.lab.initramfs import MODULES, WORKLOAD, make_userland
-from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
-from tests.lab.recipe import RECIPES
+from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.support.screen import Screen
 
 if TYPE_CHECKING:
@@ -61,17 +58,13 @@ class Boot(NamedTuple):
 
 def collect(kernel: Kernel, modules: Path, folder: Path) -> Boot:
     userland = make_userland(kernel, WORKLOAD, modules)
-    put_programs(folder, userland)
     (module,) = [path for path in userland.modules if path.stem == "kcovlab_keep"]
     shutil.copy(module, folder)
-    machine = Machine(memory_mib=1024, cpus=2, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(folder))
-    with Guest(kernel, userland, machine) as guest:
-        guest.wait_done(600)
-        lab = Lab(guest, folder)
+    with boot_shared(kernel, userland, folder, memory_mib=1024, cpus=2) as lab:
         names = [f"{number}.kcov" for number in range(RUNS)]
         script = [f"grep -q kcovlab_keep /proc/modules || insmod {SHARED}/kcovlab_keep.ko"]
         script += [lab.python(f"-m kcovdbg collect -o {SHARED}/{name} -- {SHARED}/priority") for name in names]
-        done = guest.run("\n".join(script), 900)
+        done = lab.guest.run("\n".join(script), 900)
         assert done.returncode == 0, done.stderr
     return Boot(kernel, module, modules, tuple(f"file:{folder / name}" for name in names))
 
@@ -79,13 +72,7 @@ def collect(kernel: Kernel, modules: Path, folder: Path) -> Boot:
 @pytest.fixture(scope="module")
 def boots(tmp_path_factory: pytest.TempPathFactory) -> tuple[Boot, Boot, Boot]:
     """Two boots of the kernel before the patch, and one of the kernel after it."""
-    found = [kernels.find(RECIPES[name]) for name in ("default", "patched")]
-    for name, kernel in zip(("default", "patched"), found, strict=True):
-        if kernel is None:
-            pytest.skip(f"python -m tests.lab build --recipe {name}")
-    before, after = (kernel for kernel in found if kernel is not None)
-    # Modules that aren't compiled yet would be in every process of the guest, which keeps nothing.
-    subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "kcovdbg", *drgn.__path__], check=True)
+    before, after = (find_built(name) for name in ("default", "patched"))
     changed = change_module(tmp_path_factory.mktemp("modules"))
     first, second, third = (
         collect(kernel, modules, tmp_path_factory.mktemp(kernel.recipe.name))

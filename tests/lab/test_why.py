@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 import errno
-import json
 import re
 import subprocess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.lab.comparison import parse_outputs
 from tests.lab.guest import Guest, Machine
-from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
+from tests.lab.kcovdbg_run import ask
 from tests.lab.section import kaslr_offset, read_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.lab.conftest import StateDumpMaker
     from tests.lab.initramfs import Userland
@@ -53,24 +51,19 @@ class Puzzled(NamedTuple):
         return {value.partition("=")[0] for shown in self.answers[str(question)].values() for value in shown}
 
 
+def ask_why(target: list[str], questions: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    """Return the evidence of each answer to each question."""
+    answers = ask(target, *(f"why {question}" for question in questions))
+    return {
+        question: {row["answer"]: row["evidence"] for row in rows} for question, rows in zip(questions, answers, strict=True)
+    }
+
+
 def questions_about(states: dict[str, dict[str, Any]]) -> list[str]:
-    tids = [
-        *(
-            "kc-none",
-            "kc-open",
-            "kc-init",
-            "kc-mapped",
-            "kc-off",
-            "kc-thr",
-            "kc-heir",
-            "kc-full",
-            "kc-over",
-            "kc-pc",
-            "kc-exited",
-        ),
-        *("kc-remote", "kc-nohandle", "kc-parent", "kc-child", "kc-orphan", "kc-nosize", "kc-toolarge", "kc-skb", "kc-stale"),
-    ]
-    found = [str(states[name]["tid"]) for name in tids]
+    names = (
+        "none open init mapped off thr heir full over pc exited remote nohandle parent child orphan nosize toolarge skb stale"
+    )
+    found = [str(states[f"kc-{name}"]["tid"]) for name in names.split()]
     found.append(str(states["kc-stale"]["workers"][0]))
     found += [hex(states["kc-exist"]["wanted_number"]), "common:0x5105", "common:0x4203", "usb:200", "usb:77", "common:0x7005"]
     pc = states["kc-pc"]["tid"]
@@ -91,16 +84,7 @@ def puzzled(kernel: Kernel, userland: Userland) -> Iterator[Puzzled]:
         assert missing == {}
         states["kc-exist"]["wanted_number"] = int(states["kc-exist"]["wanted"], 16)
         questions = questions_about(states)
-        words = [word for question in questions for word in ("-e", f"why {question} --json")]
-        symbols = symbol_options(guest.kernel, guest.userland)
-        done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, *symbols, *words, timeout=300)
-        assert done.returncode == 0, done.stderr
-        decoder, text, answers = json.JSONDecoder(), done.stdout, []
-        while text := text.lstrip():
-            rows, end = decoder.raw_decode(text)
-            answers.append({row["answer"]: row["evidence"] for row in rows})
-            text = text[end:]
-        yield Puzzled(states, dict(zip(questions, answers, strict=True)), kaslr_offset(guest, read_layout(kernel).symbols))
+        yield Puzzled(states, ask_why(guest.target(), questions), kaslr_offset(guest, read_layout(kernel).symbols))
 
 
 def tid(puzzled: Puzzled, state: str) -> int:
@@ -293,11 +277,7 @@ def ask_dump(
     dump = inflight_dump(state)
     section = dump.section
     assert section is not None
-    words = [word for question in questions for word in ("-e", f"why {question} --json".format(pid=section["pid"]))]
-    done = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), *words)
-    assert done.returncode == 0, done.stderr
-    rows = parse_outputs(done.stdout, questions)
-    return section, {question: {row["answer"]: row["evidence"] for row in rows[question]} for question in questions}
+    return section, ask_why(dump.target, [question.format(pid=section["pid"]) for question in questions])
 
 
 def test_interrupt_context(inflight_dump: StateDumpMaker) -> None:
@@ -306,7 +286,7 @@ def test_interrupt_context(inflight_dump: StateDumpMaker) -> None:
         inflight_dump, "softirq-over-local", "{pid}", "{pid} __usb_hcd_giveback_urb", "{pid} handle_softirqs"
     )
     assert section["context"] == "softirq"
-    found = list(answers["{pid}"].values())
+    found = list(answers[str(section["pid"])].values())
     # The interrupt's frames, the section, and the task's own session beneath it.
     (frames,) = (shown for shown in found if shown[0].startswith("frame="))
     assert frames[-1].startswith("frame=asm_")
@@ -315,7 +295,7 @@ def test_interrupt_context(inflight_dump: StateDumpMaker) -> None:
     saved = [f"kcov_softirq={section['kcov_softirq']}", f"saved area={section['saved']['area']}"]
     assert saved in found
     for function in ("__usb_hcd_giveback_urb", "handle_softirqs"):
-        shown = [one for one in answers[f"{{pid}} {function}"].values() if one[0].startswith("frame=")]
+        shown = [one for one in answers[f"{section['pid']} {function}"].values() if one[0].startswith("frame=")]
         # The interrupt itself, and the function that runs in it.
         assert len(shown) == 2, function
         assert (shown[1][0], shown[1][-1]) == (f"frame={function}", frames[-1])
@@ -325,7 +305,7 @@ def test_no_interrupt(inflight_dump: StateDumpMaker) -> None:
     """A worker inside a section in task context is not interrupted."""
     section, answers = ask_dump(inflight_dump, "hub-section", "{pid}")
     assert section["context"] == "task"
-    found = list(answers["{pid}"].values())
+    found = list(answers[str(section["pid"])].values())
     area = [f"area={section['kcov_area']}", f"sequence={section['kcov_sequence']}"]
     assert [shown[:2] for shown in found if shown[0].startswith("area=")] == [area]
     assert not any(value.startswith("frame=") for shown in found for value in shown)

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,10 @@ from kcovdbg.records.trace_file import side_path
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.symbols.table_cache import open_table
 from tests.lab import situation
-from tests.support.gdb_run import ROOT, run_gdb
+from tests.lab.guest import Guest
+from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kernel import Kernel
+from tests.support.gdb_run import run_gdb
 
 pytestmark = pytest.mark.lab
 
@@ -39,48 +41,26 @@ class Answers:
         return json.loads(self.texts[line])
 
 
-@pytest.fixture(scope="module")
-def image(kernel):
-    """The kernel's image; its table is in the user's cache, where kcovdbg itself would put it."""
-    found = ElfFile(Path(kernel.vmlinux).resolve())
-    if open_table(found.build_id) is None:
-        build_table(found.path)
-    return found
+def have_table(kernel: Kernel) -> None:
+    """Build the kernel's location table in the user's cache, where kcovdbg itself would put it."""
+    image = ElfFile(Path(kernel.vmlinux).resolve())
+    if open_table(image.build_id) is None:
+        build_table(image.path)
 
 
-def ask_kcovdbg(target: Sequence[object], vmlinux: Path, lines: Sequence[str]) -> Answers:
+def ask_kcovdbg(target: Sequence[str | Path], vmlinux: Path, lines: Sequence[str]) -> Answers:
     words = [word for line in lines for word in ("-e", f"{line} --json")]
-    command = [sys.executable, "-m", "kcovdbg", *map(str, target), "-s", str(vmlinux), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    done = run_kcovdbg(*target, "-s", vmlinux, *words, timeout=300)
     # 1 says that check or diff have found something.
     assert done.returncode in (0, 1), done.stderr
-    decoder = json.JSONDecoder()
-    texts = {}
-    position = 0
-    for line in lines:
-        _, end = decoder.raw_decode(done.stdout, position)
-        texts[line] = done.stdout[position:end]
-        position = end + len(done.stdout[end:]) - len(done.stdout[end:].lstrip())
-    assert position == len(done.stdout)
-    return Answers(texts, done.stderr)
+    # Each is an array, whose last line is its end.
+    texts = [text.strip() for text in re.findall(r"^\[.*?\]$", done.stdout, re.DOTALL | re.MULTILINE)]
+    return Answers(dict(zip(lines, texts, strict=True)), done.stderr)
 
 
-def ask_gdb(
-    target: Sequence[object],
-    lines: Sequence[str],
-    before: Sequence[str] = (),
-    cache: Path | None = None,
-    program: str = "gdb",
-) -> Answers:
-    environment = {} if cache is None else {"XDG_CACHE_HOME": str(cache)}
-    said = run_gdb(
-        *target,
-        before=list(before),
-        ask=[f"kcov-show {line} --json" for line in lines],
-        environment=environment,
-        timeout=300,
-        program=program,
-    )
+def ask_gdb(target: Sequence[object], lines: Sequence[str], before: Sequence[str] = (), program: str = "gdb") -> Answers:
+    asked = [f"kcov-show {line} --json" for line in lines]
+    said = run_gdb(*target, before=list(before), ask=asked, timeout=300, program=program)
     assert "Traceback" not in said.stderr
     return Answers(dict(zip(lines, said.answers, strict=True)), said.stderr)
 
@@ -157,28 +137,42 @@ def check_same(lines: Sequence[str], in_gdb: Answers, outside: Answers) -> None:
 
 @pytest.mark.parametrize("state", [situation.STANDING, "softirq-over-local"])
 @pytest.mark.parametrize("dump_format", ["elf-paging", "elf"])
-def test_on_a_dump(kernel, image, inflight_dump, state, dump_format, tmp_path):
+def test_on_a_dump(kernel, inflight_dump, state, dump_format, tmp_path):
     """With the kernel's addresses, and with physical ones only, of which GDB itself reads nothing."""
+    have_table(kernel)
     path = inflight_dump(state, dump_format).path
     compared = 5 if state == situation.STANDING else 2
     lines, outside = gather(lambda asked: ask_kcovdbg(["-c", path], kernel.vmlinux, asked), tmp_path, compared)
     check_same(lines, ask_gdb([kernel.vmlinux, path], lines), outside)
 
 
-def test_through_the_stub(kernel, image, standing_guest, tmp_path):
-    guest = standing_guest
+def check_stub(guest: Guest, directory: Path, way: str = "--qemu", program: str = "gdb") -> None:
+    """Compare on a guest, outside of GDB by one way in.
+
+    :param way: the words of tasks that are stopped on a CPU are known to a debugger that has stopped them, and not to QMP.
+    """
+    vmlinux = guest.kernel.vmlinux
+    have_table(guest.kernel)
     # GDB comes last: a stub that is left lets the guest run.
     with guest.paused():
-        asked = ["--qemu", guest.sockets.debugger_qmp]
-        lines, outside = gather(lambda lines: ask_kcovdbg(asked, kernel.vmlinux, lines), tmp_path)
-        connect = [f"target remote {guest.sockets.gdb_remote}"]
-        in_gdb = ask_gdb([kernel.vmlinux], lines, connect)
+        lines, outside = gather(lambda asked: ask_kcovdbg(guest.target(way)[:2], vmlinux, asked), directory)
+        in_gdb = ask_gdb([vmlinux], lines, [f"target remote {guest.sockets.gdb_remote}"], program)
     check_same(lines, in_gdb, outside)
 
 
-def test_on_a_slice(kernel, image, standing_dump, tmp_path):
-    path = tmp_path / "slice.elf"
-    command = [sys.executable, "-m", "kcovdbg", "-c", standing_dump().path, "-s", kernel.vmlinux, "-e", f"slice -o {path}"]
-    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
-    lines, outside = gather(lambda asked: ask_kcovdbg(["-c", path], kernel.vmlinux, asked), tmp_path)
-    check_same(lines, ask_gdb([kernel.vmlinux, path], lines), outside)
+def check_slice(kernel: Kernel, dump: Path, directory: Path, compared: int = 5, program: str = "gdb") -> None:
+    """Compare on a slice of a dump."""
+    path = directory / "slice.elf"
+    have_table(kernel)
+    made = run_kcovdbg("-c", dump, "-s", kernel.vmlinux, "slice", "-o", path)
+    assert made.returncode == 0, made.stderr
+    lines, outside = gather(lambda asked: ask_kcovdbg(["-c", path], kernel.vmlinux, asked), directory, compared)
+    check_same(lines, ask_gdb([kernel.vmlinux, path], lines, program=program), outside)
+
+
+def test_through_the_stub(standing_guest, tmp_path):
+    check_stub(standing_guest, tmp_path)
+
+
+def test_on_a_slice(kernel, standing_dump, tmp_path):
+    check_slice(kernel, standing_dump().path, tmp_path)
