@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Slices of mainline kernels: the answers are the same with each posted series taken out of the table, and with all of them."""
+"""Slices of mainline kernels: the answers are the kept ones without each posted series in the table, and without all of them.
+
+:mod:`tests.integration.test_frozen_answers` asks with the whole table.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from kcovdbg.series import table
+from tests.lab.comparison import parse_outputs
 from tests.lab.generation import GENERATIONS
-from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
+from tests.support.frozen_answers import list_kept_dumps, read_answers
 
+DUMPS = {dump.name: dump for dump in list_kept_dumps()}
 MAINLINE = sorted(name for name, generation in GENERATIONS.items() if generation.kept and not generation.variants)
-COMMANDS = ("info", "tasks -a", "objects", "remote", "areas", "percpu", "check --all")
+COMMANDS = ("info", "tasks -a", "objects", "remote", "areas", "saved", "check")
 # Runs the program with a table of series that lacks some, named by its first argument.
 PROGRAM = """
 import sys
@@ -24,27 +28,20 @@ lacking = sys.argv[1].split(",")
 table.SERIES = tuple(series for series in table.SERIES if series.name not in lacking)
 sys.exit(main(sys.argv[2:]))
 """
+ALL = ",".join(series.name for series in table.SERIES)
 
 
-def ask(directory: Path, lacking: tuple[str, ...]) -> str:
-    target = ["-c", str(directory / SLICE), "-s", str(directory / DEBUG_INFO), "-q"]
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [*((name, ALL) for name in MAINLINE), *(("6.12-gcc", series.name) for series in table.SERIES)],
+)
+def test_mainline_needs_no_series(name: str, lacking: str) -> None:
     asked = [word for command in COMMANDS for word in ("-e", f"{command} --json")]
-    words = [sys.executable, "-c", PROGRAM, ",".join(lacking), *target, *asked]
+    words = [sys.executable, "-c", PROGRAM, lacking, *DUMPS[name].target, "-q", *asked]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     assert "internal error" not in done.stderr
-    return done.stdout
-
-
-@pytest.mark.parametrize("name", MAINLINE)
-def test_mainline_needs_no_series(name: str) -> None:
-    directory = DESTINATION / name
-    answers = ask(directory, ())
-    assert answers.count("[") >= len(COMMANDS)
-    assert ask(directory, tuple(series.name for series in table.SERIES)) == answers
-
-
-@pytest.mark.parametrize("lacking", [series.name for series in table.SERIES])
-def test_mainline_needs_no_single_series(lacking: str) -> None:
-    directory = DESTINATION / "6.12-gcc"
-    assert ask(directory, (lacking,)) == ask(directory, ())
+    kept = read_answers(DUMPS[name])
+    for command, rows in parse_outputs(done.stdout, COMMANDS).items():
+        # Where the dump lies is not kept.
+        assert [{key: value for key, value in row.items() if key != "target"} for row in rows] == kept[command], command
