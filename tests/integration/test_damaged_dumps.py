@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import zstandard
 
 from tests.integration.test_batch import DEMO, run
+from tests.lab.comparison import parse_outputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,11 +40,8 @@ class Answer(NamedTuple):
 def ask(dump: Path, vmlinux: Path) -> Answer:
     words = [word for command in COMMANDS for word in ("-e", f"{command} --json")]
     done = run("-c", str(dump), "-s", str(vmlinux), *words, check=False)
-    rows, rest = {}, done.stdout
-    for command, key in COMMANDS.items():
-        found, end = json.JSONDecoder().raw_decode(rest)
-        rows[command] = {row[key] for row in found}
-        rest = rest[end:].lstrip()
+    answers = parse_outputs(done.stdout, COMMANDS)
+    rows = {command: {row[key] for row in answers[command]} for command, key in COMMANDS.items()}
     return Answer(done.returncode, rows, done.stderr)
 
 

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kcovdbg.frontends.cli import main
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.opener import find_demo
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import Rows, ask
 
 pytest.importorskip("drgn")
 pytestmark = pytest.mark.skipif(shutil.which("objdump") is None, reason="needs binutils")
@@ -58,20 +57,13 @@ def points(name: str) -> set[int]:
     return found
 
 
-def ask(*lines: str) -> tuple[int, list[Any]]:
-    """Return the exit status and the rows of each command."""
-    done = run_kcovdbg("--demo", *(word for line in lines for word in ("-e", f"{line} --json")))
-    text, answers = done.stdout, []
-    while text.strip():
-        rows, end = json.JSONDecoder().raw_decode(text.lstrip())
-        answers.append(rows)
-        text = text.lstrip()[end:]
-    return done.returncode, answers
+def ask_demo(*lines: str, status: int = 0) -> list[Rows]:
+    return ask(["--demo"], *lines, status=status)
 
 
 @cache
 def recorded() -> list[int]:
-    return [int(row["pc"], 16) for row in ask(f"buffer {_BUFFER}")[1][0]]
+    return [int(row["pc"], 16) for row in ask_demo(f"buffer {_BUFFER}")[0]]
 
 
 def inside(name: str, pcs: list[int]) -> list[int]:
@@ -88,37 +80,38 @@ def covered_clones() -> list[str]:
 
 def test_points_of_a_symbol() -> None:
     names = ("link_path_walk.part.0.constprop.0", *covered_clones())
-    status, answers = ask(*(f"points {name}" for name in names), *(f"why {name}" for name in names))
-    assert status == 0
+    answers = ask_demo(*(f"points {name}" for name in names), *(f"why {name}" for name in names))
     for name, rows, reasons in zip(names, answers, answers[len(names) :], strict=False):
         assert {int(row["pc"], 16) for row in rows} == points(name)
         assert reasons[0]["code"] == "function-instrumented"
 
 
 def test_points_of_a_name_in_dwarf_include_its_clones() -> None:
-    found = {int(row["pc"], 16) for row in ask("points link_path_walk")[1][0]}
+    found = {int(row["pc"], 16) for row in ask_demo("points link_path_walk")[0]}
     # It is inlined into other functions as well.
     assert points("link_path_walk.part.0.constprop.0") < found
 
 
 def test_a_cold_part_has_a_name() -> None:
     name = next(name for name in symbols() if name.endswith(".cold") and not points(name))
-    assert ask(f"points {name}") == (1, [[]])
+    assert ask_demo(f"points {name}", status=1) == [[]]
 
 
 def test_filters_take_symbols(tmp_path: Path) -> None:
+    lines = (
+        f"buffer {_BUFFER} --function {{0}}",
+        f"top {_BUFFER} --by pc --function {{0}}",
+        f"buffer {_BUFFER} --not-function {{0}}",
+        f"trace {_BUFFER} --include all --function {{0}}",
+        f"export hex {_BUFFER} --function {{0}} -o {tmp_path}/{{0}}",
+        f"why {_BUFFER} {{0}}",
+    )
+    answers = iter(ask_demo(*(line.format(name) for name in covered_clones() for line in lines)))
     for name in covered_clones():
         output = tmp_path / name
         expected = inside(name, recorded())
-        status, (rows, top, left, trace, _, reasons) = ask(
-            f"buffer {_BUFFER} --function {name}",
-            f"top {_BUFFER} --by pc --function {name}",
-            f"buffer {_BUFFER} --not-function {name}",
-            f"trace {_BUFFER} --include all --function {name}",
-            f"export hex {_BUFFER} --function {name} -o {output}",
-            f"why {_BUFFER} {name}",
-        )
-        assert (status, [int(row["pc"], 16) for row in rows]) == (0, expected)
+        rows, top, left, trace, _, reasons = islice(answers, len(lines))
+        assert [int(row["pc"], 16) for row in rows] == expected
         assert sum(row["count"] for row in top) == len(expected)
         assert len(left) == len(recorded()) - len(expected)
         assert sum(row["records"] for row in trace) == len(expected)
@@ -130,14 +123,13 @@ def test_filters_take_symbols(tmp_path: Path) -> None:
 def test_a_pattern_matches_symbols() -> None:
     code = [code for name in symbols() if ".isra." in name for code in symbols()[name]]
     expected = [pc for pc in recorded() if any(pc - 1 in one for one in code)]
-    (rows,) = ask(f"buffer {_BUFFER} --function '*.isra.*'")[1]
+    (rows,) = ask_demo(f"buffer {_BUFFER} --function '*.isra.*'")
     assert expected
     assert [int(row["pc"], 16) for row in rows] == expected
 
 
 def test_source_of_a_symbol() -> None:
-    status, (by_symbol, by_name) = ask(*(f"source {_BUFFER} {name}" for name in ("va_format.constprop.0", "va_format")))
-    assert status == 0
+    by_symbol, by_name = ask_demo(*(f"source {_BUFFER} {name}" for name in ("va_format.constprop.0", "va_format")))
     assert by_symbol == by_name != []
 
 

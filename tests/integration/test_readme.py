@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The README's session has the demo's real answers."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+
 SESSION = re.compile(r"```console\n\$ (?P<start>.*?)\n(?P<session>.*?)```", re.DOTALL)
 
 
@@ -20,21 +17,16 @@ def read_session():
     return match["start"].split()[1:], [exchange.partition("\n")[::2] for exchange in exchanges]
 
 
-def test_the_session_is_real():
+def test_the_session_is_real(monkeypatch):
     pytest.importorskip("drgn")
     start, exchanges = read_session()
     assert len(exchanges) >= 3
-    for command, shown in exchanges:
-        done = subprocess.run(
-            [sys.executable, "-m", "kcovdbg", *start, "-e", command],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
-        )
-        assert done.returncode == 0, done.stderr
-        assert [line.rstrip() for line in done.stdout.splitlines()] == [line.rstrip() for line in shown.splitlines()], command
+    words = [word for command, _ in exchanges for word in ("-e", command, "-e", "! echo @@@")]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    done = run_kcovdbg(*start, *words)
+    assert done.returncode == 0, done.stderr
+    for (command, shown), answer in zip(exchanges, done.stdout.split("@@@\n")[:-1], strict=True):
+        assert [line.rstrip() for line in answer.splitlines()] == [line.rstrip() for line in shown.splitlines()], command
 
 
 def test_the_commands_are_the_makefiles():

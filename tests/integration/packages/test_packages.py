@@ -16,20 +16,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration.packages.pythons import find_pythons
+from tests.lab.comparison import parse_outputs
+from tests.lab.kcovdbg_run import ROOT, Rows, ask
 
-ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.xdist_group("packages")
 
 # Answers from the dump alone, from its debug info, and through the native module. The first one waits for the location table,
 # which knows the tail calls that debug info does not show.
-QUESTIONS = (
-    "points vfs_read --json",
-    "tasks --json",
-    "objects --json",
-    "buffer 82 -n 5 --json",
-    "top 82 --json",
-    "check --json",
-)
+QUESTIONS = ("points vfs_read", "tasks", "objects", "buffer 82 -n 5", "top 82", "check")
 
 
 @dataclass(frozen=True)
@@ -94,19 +88,11 @@ def installed(
     return install(find_pythons()[request.param], packages[1], tmp_path_factory.mktemp(f"python{request.param}-"))
 
 
-def read_answer(done: subprocess.CompletedProcess[str]) -> list[object]:
+@pytest.fixture(scope="session")
+def answers() -> dict[str, Rows]:
+    """What this checkout answers to the questions."""
     # The demo is damaged, which check says by its status.
-    assert done.returncode in (0, 1), done.stderr
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
-
-
-def ask_installed(installed: Installed, question: str) -> list[object]:
-    return read_answer(installed.run("kcovdbg", "--demo", "-e", question, check=False))
-
-
-def ask_checkout(question: str) -> list[object]:
-    words = [sys.executable, "-m", "kcovdbg", "--demo", "-e", question]
-    return read_answer(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False))
+    return dict(zip(QUESTIONS, ask(["--demo"], *QUESTIONS, status=1), strict=True))
 
 
 def test_wheel_is_for_every_python_from_the_oldest(packages: tuple[Path, Path]) -> None:
@@ -132,9 +118,9 @@ def test_wheel_holds_no_tests_and_nothing_twice(packages: tuple[Path, Path]) -> 
     assert not [name for name in names if name.endswith((".c", ".o")) or "/tests/" in name if "/demo/" not in name]
 
 
-def test_answers(installed: Installed) -> None:
-    for question in QUESTIONS:
-        assert ask_installed(installed, question) == ask_checkout(question), question
+def test_answers(installed: Installed, answers: dict[str, Rows]) -> None:
+    words = [word for question in QUESTIONS for word in ("-e", f"{question} --json")]
+    assert parse_outputs(installed.run("kcovdbg", "--demo", *words, check=False).stdout, QUESTIONS) == answers
 
 
 def test_what_else_is_installed(installed: Installed) -> None:
@@ -165,7 +151,7 @@ def test_drgn_finds_the_plugin(installed: Installed) -> None:
     installed.run("python", str(script))
 
 
-def test_without_the_native_module(installed: Installed) -> None:
+def test_without_the_native_module(installed: Installed, answers: dict[str, Rows]) -> None:
     """The compiled module is required: what needs it says in one sentence what to install."""
     package = installed.package()
     (native,) = package.glob("_native*.so")
@@ -173,13 +159,13 @@ def test_without_the_native_module(installed: Installed) -> None:
     try:
         refusals = 0
         for question in QUESTIONS:
-            done = installed.run("kcovdbg", "--demo", "-e", question, check=False)
+            done = installed.run("kcovdbg", "--demo", "-e", f"{question} --json", check=False)
             assert "Traceback" not in done.stderr, question
             if done.returncode == 2:
                 refusals += 1
                 assert "C compiler" in done.stderr, question
             else:
-                assert read_answer(done) == ask_checkout(question), question
+                assert json.loads(done.stdout) == answers[question], question
         assert refusals
         refused = installed.run("kcovdbg", "collect", "--", "true", check=False)
         assert refused.returncode == 125
