@@ -7,13 +7,24 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pexpect
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADER = ROOT / "gdb" / "kcov.py"
 _MARK = "=== answer ==="
+# Without the user's settings, and with kcov-show.
+PLAIN = ("-nx", "-iex", "set auto-load no", "-iex", "set debuginfod enabled off")
+START = (*PLAIN, "-iex", f"source {LOADER}")
+# What readline tells the terminal before it reads a line tells the prompt from its own mention.
+PROMPT = "\x1b[?2004h(gdb) "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +43,38 @@ class Said:
     def json(self, index: int = -1) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(self.answers[index])
         return rows
+
+
+class Session:
+    """GDB at a prompt, on a terminal."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.child: pexpect.spawn[str] = pexpect.spawn(
+            "gdb",
+            [*START, "-q", *map(str, arguments)],
+            dimensions=(100, 200),
+            env={"TERM": "xterm-256color", "PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LC_ALL": "C.UTF-8"},
+            timeout=120,
+            encoding="utf-8",
+            codec_errors="replace",
+        )
+        self.child.expect_exact(PROMPT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # With its own patience pexpect gives up on a busy machine.
+        self.child.kill(signal.SIGKILL)
+        self.child.wait()
+        self.child.close()
+
+    def ask(self, line: str) -> str:
+        """Return the output between a line and the next prompt."""
+        self.child.sendline(line)
+        self.child.expect_exact(PROMPT)
+        assert isinstance(self.child.before, str)
+        return self.child.before.partition("\n")[2].removeprefix("\x1b[?2004l\r")
 
 
 def have_gdb() -> bool:
@@ -54,7 +97,7 @@ def run_gdb(
     :param before: commands whose output doesn't matter.
     :param ask: commands; each has its own answer.
     """
-    command = [program, "-nx", "-batch", "-iex", "set auto-load no", "-iex", "set debuginfod enabled off"]
+    command = [program, *PLAIN, "-batch"]
     if loader is not None:
         command += ["-iex", f"source {loader}"]
     command += [str(argument) for argument in arguments]

@@ -6,7 +6,6 @@ GDB takes minutes to start there, under software emulation: with KCOVDBG_LAB_KCO
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from pathlib import Path
@@ -14,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.gdb.test_same_answers import ask_kcovdbg
+from tests.lab.comparison import parse_rows
 from tests.lab.guest import Machine
-from tests.support.gdb_run import LOADER
+from tests.support.gdb_run import START
 
 pytestmark = [
     pytest.mark.lab,
@@ -27,27 +27,14 @@ def test_same_as_from_outside(kernel, boot, tmp_path: Path):
     guest = boot(Machine(memory_mib=1024, cpus=2, shares=(("root", "/"),), exchange=str(tmp_path)))
     guest.wait_done()
     ask = ["print init_task.tasks.next == &init_task.tasks", "kcov-show info --json", "kcov-show remote --json"]
-    words = [
-        "gdb",
-        "-nx",
-        "-batch",
-        "-iex",
-        "set auto-load no",
-        "-iex",
-        "set debuginfod enabled off",
-        "-iex",
-        f"source {LOADER}",
-    ]
-    words += [str(kernel.vmlinux), "/proc/kcore", *(word for line in ask for word in ("-ex", line))]
+    words = ["gdb", *START, "-batch", str(kernel.vmlinux), "/proc/kcore", *(word for line in ask for word in ("-ex", line))]
     done = guest.run(shlex.join(words), 900)
     wrong, _, answers = done.stdout.partition("\n[\n")
     # GDB alone takes the list of tasks from the vmlinux file, where it is empty; or it reads what a kernel that was placed near
     # has at that address.
     assert wrong.endswith(("$1 = 1", "$1 = 0"))
-    decoder = json.JSONDecoder()
-    text = f"[\n{answers}"
-    info, end = decoder.raw_decode(text)
-    assert info[0]["live"] is True
+    (info,), remote = parse_rows(f"[\n{answers}")
+    assert info["live"] is True
     outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["info", "remote"])
-    assert info[0]["kaslr_offset"] == outside.rows("info")[0]["kaslr_offset"] != "0x0"
-    assert text[end:].strip() == outside.texts["remote"] != "[]"
+    assert info["kaslr_offset"] == outside.rows("info")[0]["kaslr_offset"] != "0x0"
+    assert remote == outside.rows("remote") != []

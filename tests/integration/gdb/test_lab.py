@@ -10,13 +10,12 @@ import signal
 import time
 from collections.abc import Iterator
 
-import pexpect
 import pytest
 
 from kcovdbg.elf.file import ElfFile
 from tests.integration.gdb.test_same_answers import ask_kcovdbg
 from tests.lab.guest import Machine
-from tests.support.gdb_run import LOADER, run_gdb
+from tests.support.gdb_run import Session, run_gdb
 
 pytestmark = pytest.mark.lab
 
@@ -159,43 +158,29 @@ def test_conditions(kernel, standing_guest):
     assert _VIRTUAL in said.answers[5]
 
 
-class Session:
-    """GDB at a prompt, connected to a guest."""
-
-    def __init__(self, vmlinux: object, address: str) -> None:
-        words = ["-nx", "-q", "-iex", "set auto-load no", "-iex", "set debuginfod enabled off", "-iex", f"source {LOADER}"]
-        self.child = pexpect.spawn("gdb", [*words, str(vmlinux)], timeout=120, encoding="utf-8", codec_errors="replace")
-        self.child.expect_exact("(gdb) ")
-        for line in ("set width 0", "set height 0", "set style enabled off", "set confirm off", f"target remote {address}"):
-            self.ask(line)
-
-    def ask(self, line: str) -> str:
-        self.child.sendline(line)
-        self.child.expect_exact("(gdb) ")
-        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.child.before.partition("\n")[2]).strip()
-
-    def interrupt(self, line: str, seconds: float) -> str:
-        self.child.sendline(line)
-        time.sleep(seconds)
-        self.child.sendintr()
-        self.child.expect_exact("(gdb) ")
-        said = self.child.before
-        # C-c may have come after the answer, and made further prompts.
-        self.child.sendline("print 7777 * 3")
-        self.child.expect_exact(" = 23331")
-        self.child.expect_exact("(gdb) ")
-        return said
+def interrupt(session: Session, line: str, seconds: float) -> str:
+    """Press C-c some time after a line; return what GDB wrote."""
+    session.child.sendline(line)
+    time.sleep(seconds)
+    session.child.sendintr()
+    session.child.expect_exact("(gdb) ")
+    said = session.child.before
+    # C-c may have come after the answer, and made further prompts.
+    session.child.sendline("print 7777 * 3")
+    session.child.expect_exact(" = 23331")
+    session.child.expect_exact("(gdb) ")
+    assert isinstance(said, str)
+    return said
 
 
 @pytest.fixture
 def session(kernel, standing_guest) -> Iterator[Session]:
-    with standing_guest.paused():
-        made = Session(kernel.vmlinux, standing_guest.sockets.gdb_remote)
+    connect = f"target remote {standing_guest.sockets.gdb_remote}"
+    with standing_guest.paused(), Session(kernel.vmlinux) as made:
+        for line in ("set width 0", "set height 0", "set style enabled off", "set confirm off", connect):
+            made.ask(line)
         yield made
-        made.child.sendline("detach")
-        made.child.expect_exact("(gdb) ")
-        made.child.kill(signal.SIGKILL)
-        made.child.wait()
+        made.ask("detach")
 
 
 _SHOWN = ("info registers", "thread", "info frame", "info breakpoints", _MODE, "info display")
@@ -218,7 +203,7 @@ def test_interrupts_at_any_moment(session, request):
         is_new = number % 2 == 0
         if is_new:
             session.ask(restart)
-        quits += "Quit" in session.interrupt("kcov-show check", random.random() * durations[1 if is_new else 2])
+        quits += "Quit" in interrupt(session, "kcov-show check", random.random() * durations[1 if is_new else 2])
         assert [session.ask(line) for line in _SHOWN] == before
         assert session.ask("kcov-show tasks --json") == expected
     assert quits > 0

@@ -3,57 +3,23 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import pexpect
 import pytest
 
-from tests.support.gdb_run import LOADER
+from tests.support.gdb_run import PROMPT, Session
 
-# What readline tells the terminal before it reads a line tells the prompt from its own mention.
-_PROMPT = "\x1b[?2004h(gdb) "
 _PAGER = "--Type <RET> for more"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[1-9][0-9;]*m")
 
 
-class Session:
-    """GDB at a prompt, on a terminal."""
-
-    def __init__(self, *arguments: object) -> None:
-        command = ["-nx", "-q", "-iex", "set auto-load no", "-iex", "set debuginfod enabled off", "-iex", f"source {LOADER}"]
-        self.child = pexpect.spawn(
-            "gdb",
-            [*command, *map(str, arguments)],
-            dimensions=(100, 200),
-            env={"TERM": "xterm-256color", "PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LC_ALL": "C.UTF-8"},
-            timeout=60,
-            encoding="utf-8",
-        )
-        self.child.expect_exact(_PROMPT)
-
-    def ask(self, line: str) -> str:
-        """Return the output between a line and the next prompt."""
-        self.child.sendline(line)
-        self.child.expect_exact(_PROMPT)
-        return self.child.before.partition("\n")[2].removeprefix("\x1b[?2004l\r")
-
-    def close(self) -> None:
-        # With its own patience pexpect gives up on a busy machine.
-        self.child.kill(signal.SIGKILL)
-        self.child.wait()
-        self.child.close()
-
-
 @pytest.fixture
 def session(demo) -> Iterator[Session]:
-    made = Session(demo.vmlinux, demo.core)
-    yield made
-    made.close()
+    with Session(demo.vmlinux, demo.core) as made:
+        yield made
 
 
 def test_colours_follow_gdbs_own_setting(session):
@@ -81,14 +47,14 @@ def test_gdbs_pager(session):
     session.child.expect_exact(_PAGER)
     assert "kc-usb" in session.child.before
     session.child.sendline("q")
-    session.child.expect_exact(_PROMPT)
+    session.child.expect_exact(PROMPT)
     assert "Traceback" not in session.child.before
     assert "kc-traffic" not in session.child.before
     # All of it, when asked for.
     session.child.sendline("kcov-show tasks")
     session.child.expect_exact(_PAGER)
     session.child.sendline("c")
-    session.child.expect_exact(_PROMPT)
+    session.child.expect_exact(PROMPT)
     assert "kc-traffic" in session.child.before
     # Output to a program is not paged.
     assert int(session.ask("| kcov-show tasks --json | wc -l")) > 5
@@ -113,7 +79,7 @@ def test_tab_completes(session):
     session.child.send("--mode=trace-p\t")
     session.child.expect_exact("c")
     session.child.sendline(" --json")
-    session.child.expect_exact(_PROMPT)
+    session.child.expect_exact(PROMPT)
     assert '"pid": 34' in _ESCAPES.sub("", session.child.before)
 
 
@@ -152,12 +118,11 @@ def test_a_session_leaves_everything_as_it_was(demo):
     """The prompt, settings, breakpoints, displays, where the target stands and what is selected."""
 
     def state(*commands: str) -> dict[str, str]:
-        session = Session(demo.vmlinux, demo.core, "-ex", "break kcov_ioctl", "-ex", "tbreak vfs_read", "-ex", "set listsize 3")
-        for line in ("set height 0", "set width 0", "set confirm off", "display 1", *commands):
-            session.ask(line)
-        found = {line: session.ask(line) for line in _SHOWN}
-        session.close()
-        return found
+        set_up = ("-ex", "break kcov_ioctl", "-ex", "tbreak vfs_read", "-ex", "set listsize 3")
+        with Session(demo.vmlinux, demo.core, *set_up) as session:
+            for line in ("set height 0", "set width 0", "set confirm off", "display 1", *commands):
+                session.ask(line)
+            return {line: session.ask(line) for line in _SHOWN}
 
     asked, left = state(*_USED), state()
     for line in _SHOWN:
