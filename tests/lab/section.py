@@ -15,14 +15,14 @@ import functools
 import hashlib
 import struct
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import drgn
 
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tests.lab.guest import Guest
@@ -47,47 +47,28 @@ _WORDS_PER_RECORD = {"TRACE_PC": 1, "TRACE_CMP": 4, "TRACE_UNIQ_PC": 1, "UNIQUE_
 # Where the fields are in kernels of the deduplication series.
 _STATE_FIELDS = ("size", "area", "sequence", "trace")
 _KCOV_FIELDS = ("refcount", "mode", "size", "area", "t", "remote", "remote_size", "sequence")
-_SAVED_FIELDS = ("saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")
-
-
-def _number(data: bytes, byte_order: str) -> int:
-    return int.from_bytes(data, "big" if byte_order == ">" else "little")
-
-
-@dataclasses.dataclass(frozen=True)
-class Member:
-    """Where a scalar lies in its struct."""
-
-    offset: int
-    size: int
-    # Of a bit-field: its lowest bit, and how many.
-    bits: tuple[int, int] | None = None
-    byte_order: str = "<"
-
-    def of(self, data: bytes, base: int = 0) -> int:
-        at = self.offset - base
-        value = _number(data[at : at + self.size], self.byte_order)
-        return value if self.bits is None else value >> self.bits[0] & (1 << self.bits[1]) - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What of this kernel's structs a stop is judged by."""
+    """What of this kernel a stop is judged by."""
 
-    task: dict[str, Member]
-    kcov: dict[str, Member]
+    program: drgn.Program
+    """Has its types, and no memory."""
     # Where each CPU keeps its task: a per-CPU symbol and a place in it.
     current: tuple[str, int]
     # Its preemption count likewise; without a symbol, in that task; in the lowcore where the symbol is that of lowcores.
     preempt_count: tuple[str | None, int]
-    # The saved state of an interrupted session where it is per CPU; None where the task holds it.
-    percpu_saved: dict[str, Member] | None
     # Words that a record takes, by the mode's number.
     record_words: dict[int, int]
     # Unrelocated addresses.
     symbols: dict[str, int]
-    comm_size: int
     byte_order: str
+
+    def task_offset(self, name: str) -> int | None:
+        """Return where a member of ``struct task_struct`` lies."""
+        task = self.program.type("struct task_struct")
+        return drgn.offsetof(task, name) if task.has_member(name) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,30 +105,11 @@ STATES = {
 @functools.lru_cache(maxsize=4)
 def read_layout(kernel: Kernel) -> Layout:
     """Read it from vmlinux and System.map; takes some tenths of a second."""
-    byte_order = kernel.recipe.platform.byte_order
     program = drgn.Program(drgn.Platform(drgn.Architecture[kernel.recipe.architecture.upper()]))
     # Without a target there is no main module for vmlinux to match; types need none.
     module = program.extra_module("vmlinux", create=True)
     module.try_file(kernel.vmlinux, force=True)
-    task = program.type("struct task_struct")
     symbols = read_system_map(kernel.system_map)
-    kcov = program.type("struct kcov")
-    kcov_names = [name for name in _member_names(task) if name.startswith("kcov") and name != "kcov_state"]
-    base_names = ["pid", "tgid"]
-    if task.has_member(_SOFTIRQ_COUNT):
-        base_names.append(_SOFTIRQ_COUNT)
-    # Under the names of mainline, wherever they are.
-    in_task = _members(task, [*base_names, *kcov_names]) | {"comm": Member(drgn.offsetof(task, "comm"), 0)}
-    in_kcov = _members(kcov, [name for name in _KCOV_FIELDS if kcov.has_member(name)])
-    if task.has_member("kcov_state"):
-        in_task |= _state_members(task, "kcov_state", "kcov_")
-        in_kcov |= _state_members(kcov, "state", "")
-    percpu_saved = None
-    if not task.has_member("kcov_saved_mode"):
-        percpu = program.type("struct kcov_percpu_data")
-        percpu_saved = _members(percpu, [m.name for m in percpu.members or () if m.name and m.name in _SAVED_FIELDS])
-        if percpu.has_member("saved_state"):
-            percpu_saved |= _state_members(percpu, "saved_state", "saved_")
     record_words = {
         value: _WORDS_PER_RECORD[name.removeprefix("KCOV_MODE_")]
         for name, value in program.type("enum kcov_mode").enumerators or ()
@@ -163,17 +125,7 @@ def read_layout(kernel: Kernel) -> Layout:
         # The CPU has its task in a register, and the scheduler knows it too.
         current = ("runqueues", drgn.offsetof(program.type("struct rq"), "curr"))
         preempt_count = _preempt_count(program, symbols)
-    return Layout(
-        task=in_task,
-        kcov=in_kcov,
-        current=current,
-        preempt_count=preempt_count,
-        percpu_saved=percpu_saved,
-        record_words=record_words,
-        symbols=symbols,
-        comm_size=drgn.sizeof(task.member("comm").type),
-        byte_order=byte_order,
-    )
+    return Layout(program, current, preempt_count, record_words, symbols, kernel.recipe.platform.byte_order)
 
 
 def _preempt_count(program: drgn.Program, symbols: dict[str, int]) -> tuple[str | None, int]:
@@ -193,36 +145,24 @@ def _member_names(kind: drgn.Type) -> Iterator[str]:
             yield from _member_names(member.type)
 
 
-def _members(kind: drgn.Type, names: tuple[str, ...] | list[str]) -> dict[str, Member]:
-    return {name: _member(kind, name) for name in names}
+def _values(of: drgn.Object, names: Iterable[str]) -> dict[str, int]:
+    """Return the members that there are of these, as numbers."""
+    return {name: _number(of.member_(name)) for name in names if of.type_.has_member(name)}
 
 
-def _member(kind: drgn.Type, name: str) -> Member:
-    member = kind.member(name)
-    size = drgn.sizeof(member.type)
-    byte_order = ">" if _is_big_endian(kind) else "<"
-    if member.bit_field_size is None:
-        return Member(member.offset, size, byte_order=byte_order)
-    # The unit that holds all of it.
-    unit = 8 * size
-    low = member.bit_offset % unit
-    if byte_order == ">":
-        # There, bits count from the highest one.
-        low = unit - low - member.bit_field_size
-    return Member(member.bit_offset // unit * size, size, (low, member.bit_field_size), byte_order)
+def _number(value: drgn.Object) -> int:
+    found = value.value_()
+    if isinstance(found, dict):
+        # As refcount_t is: a structure of one number.
+        return _number(value.member_(next(iter(found))))
+    return int(found)
 
 
-def _is_big_endian(kind: drgn.Type) -> bool:
-    platform = kind.prog.platform
-    assert platform is not None
-    return not platform.flags & drgn.PlatformFlags.IS_LITTLE_ENDIAN
-
-
-def _state_members(kind: drgn.Type, state: str, prefix: str) -> dict[str, Member]:
-    """The members of a struct kcov_state inside another struct."""
-    outer = kind.member(state)
-    inner = _members(outer.type, _STATE_FIELDS)
-    return {prefix + name: dataclasses.replace(found, offset=outer.offset + found.offset) for name, found in inner.items()}
+def _state_values(of: drgn.Object, state: str, prefix: str) -> dict[str, int]:
+    """Return the members of a struct kcov_state inside another struct, where there is one."""
+    if not of.type_.has_member(state):
+        return {}
+    return {f"{prefix}{name}": value for name, value in _values(of.member_(state), _STATE_FIELDS).items()}
 
 
 def read_system_map(path: Path) -> dict[str, int]:
@@ -247,8 +187,6 @@ class Probe:
         self._stub = stub
         self._layout = layout
         self.kaslr = kaslr
-        spans = [member for name, member in layout.task.items() if name.startswith("kcov")]
-        self._span = (min(m.offset for m in spans), max(m.offset + m.size for m in spans))
 
     def address(self, symbol: str) -> int:
         """Where a symbol of the image is in this guest."""
@@ -275,28 +213,28 @@ class Probe:
     def look(self) -> dict[str, Any]:
         """The section that the CPU is in: context, what it collects for, and what it interrupted."""
         stub, layout = self._stub, self._layout
-        task = stub.word(self._percpu_address(*layout.current))
-        preempt = _number(stub.read(self._preempt_address(task), 4), layout.byte_order)
-        fields = self._kcov_fields(task)
+        address = stub.word(self._percpu_address(*layout.current))
+        order: Literal["big", "little"] = "big" if layout.byte_order == ">" else "little"
+        preempt = int.from_bytes(stub.read(self._preempt_address(address), 4), order)
+        task = self._read("struct task_struct", address)
+        names = [name for name in _member_names(task.type_) if name.startswith("kcov") and name != "kcov_state"]
+        fields = _values(task, names) | _state_values(task, "kcov_state", "kcov_")
         saved = self._saved(fields)
-        counter = layout.task.get(_SOFTIRQ_COUNT)
-        serving = preempt if counter is None else counter.of(stub.read(task + counter.offset, counter.size), counter.offset)
+        serving = _values(task, [_SOFTIRQ_COUNT]).get(_SOFTIRQ_COUNT, preempt)
         interrupted = _MOVED_HARDIRQ_OR_NMI if _NMI_COUNT in layout.symbols else _HARDIRQ_OR_NMI
         softirq = bool(serving & _SERVING_SOFTIRQ) and not preempt & interrupted
         if bool(fields["kcov_softirq"]) and not softirq:
             raise LabError(f"kcov_softirq is set outside a softirq: {fields}, preempt_count {preempt:#x}")
         # A softirq may run while its task's own session goes on: then there is no section of the softirq's.
         own = bool(fields["kcov_softirq"]) == softirq
-        members = layout.task
         return {
             "context": "softirq" if softirq else "task",
             "preempt_count": preempt,
-            "pc": self._stub.registers()["pc"],
+            "pc": stub.registers()["pc"],
             "cpu": 0,
-            "task": task,
-            "pid": members["pid"].of(stub.read(task + members["pid"].offset, 4), members["pid"].offset),
-            "tgid": members["tgid"].of(stub.read(task + members["tgid"].offset, 4), members["tgid"].offset),
-            "comm": stub.read(task + members["comm"].offset, layout.comm_size).split(b"\0")[0].decode("latin-1"),
+            "task": address,
+            **_values(task, ("pid", "tgid")),
+            "comm": task.comm.string_().decode("latin-1"),
             **fields,
             "collecting": self._kind(fields["kcov_mode"], fields["kcov"]) if own else None,
             "saved": saved,
@@ -320,19 +258,20 @@ class Probe:
         shown = _shown(section)
         return shown | {"stopped_at": symbol, "kaslr_offset": hex(self.kaslr), "objects": objects, "buffers": buffers}
 
-    def _kcov_fields(self, task: int) -> dict[str, int]:
-        low, high = self._span
-        data = self._stub.read(task + low, high - low)
-        return {n: m.of(data, low) for n, m in self._layout.task.items() if n.startswith("kcov")}
+    def _read(self, kind: str, address: int) -> drgn.Object:
+        """Read a structure at once."""
+        program = self._layout.program
+        data = self._stub.read(address, drgn.sizeof(program.type(kind)))
+        return drgn.Object.from_bytes_(program, kind, data)
 
     def _saved(self, fields: dict[str, int]) -> dict[str, int]:
         """Under one set of names, wherever this kernel keeps it."""
-        if self._layout.percpu_saved is None:
-            return {name: fields[f"kcov_saved_{name}"] for name in ("mode", "size", "area", "kcov", "sequence")}
-        base = self._percpu_address("kcov_percpu_data", 0)
-        members = self._layout.percpu_saved
-        data = self._stub.read(base, max(member.offset + member.size for member in members.values()))
-        return {name.removeprefix("saved_"): member.of(data) for name, member in members.items()}
+        names = ("mode", "size", "area", "kcov", "sequence")
+        if "kcov_saved_mode" in fields:
+            return {name: fields[f"kcov_saved_{name}"] for name in names}
+        percpu = self._read("struct kcov_percpu_data", self._percpu_address("kcov_percpu_data", 0))
+        found = _values(percpu, [f"saved_{name}" for name in names]) | _state_values(percpu, "saved_state", "saved_")
+        return {name.removeprefix("saved_"): value for name, value in found.items()}
 
     def _kind(self, mode: int, kcov: int) -> str | None:
         """What a session collects for: its own task, or the holder of a remote handle."""
@@ -341,10 +280,8 @@ class Probe:
         return "remote" if self._object(kcov)["remote"] else "local"
 
     def _object(self, address: int) -> dict[str, int]:
-        members = self._layout.kcov
-        size = max(member.offset + member.size for member in members.values())
-        data = self._stub.read(address, size)
-        return {name: member.of(data) for name, member in members.items()}
+        kcov = self._read("struct kcov", address)
+        return _values(kcov, _KCOV_FIELDS) | _state_values(kcov, "state", "")
 
     def _buffer(self, area: int, mode: int, size: int, trace: int | None) -> dict[str, Any] | None:
         words = self._layout.record_words.get(mode & ~_MODE_FLAGS)
