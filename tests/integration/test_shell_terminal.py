@@ -62,6 +62,17 @@ def test_completion_menu(shell):
     shell.wait("TRACE_PC  11  41 syz-executor")
 
 
+def test_tasks_and_buffers_of_a_dump_complete(tmp_path):
+    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, XDG_STATE_HOME=str(tmp_path)) as screen:
+        screen.wait(at_prompt, 60)
+        screen.type("tasks 3")
+        screen.wait("kc-pc  TRACE_PC")
+        screen.type("\x15buffer kcov:0xff\t")
+        screen.wait(lambda screen: sum("kcov:0xffff" in line for line in screen.lines) > 5)
+        screen.type("\x15buffer fd:34")
+        screen.wait("fd:34/")
+
+
 def test_enter_takes_what_is_selected_and_then_runs(shell):
     shell.type("remo")
     shell.wait("remote handles in")
