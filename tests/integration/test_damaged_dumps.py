@@ -6,25 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-import zstandard
 
-from tests.integration.test_batch import DEMO, run
+from tests.integration.test_batch import run
 from tests.lab.comparison import parse_outputs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.integration.conftest import Demo
+
 WARNING = b"Warning: Permanently added '[localhost]:1569' (ED25519) to the list of known hosts.\r\n"
-
-
-@pytest.fixture(scope="module")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's dump as an ELF core, with its vmlinux beside it."""
-    folder = tmp_path_factory.mktemp("core")
-    for name, packed in (("core", "demo.slice.zst"), ("vmlinux", "vmlinux.zst")):
-        with (DEMO / packed).open("rb") as source, (folder / name).open("wb") as target:
-            zstandard.ZstdDecompressor().copy_stream(source, target)
-    return folder / "core"
 
 
 COMMANDS = {"tasks": "pid", "objects": "kcov", "remote": "handle", "info": "build_id"}
@@ -37,25 +28,25 @@ class Answer(NamedTuple):
     said: str
 
 
-def ask(dump: Path, vmlinux: Path) -> Answer:
+def ask(dump: Path, demo: Demo) -> Answer:
     words = [word for command in COMMANDS for word in ("-e", f"{command} --json")]
-    done = run("-c", str(dump), "-s", str(vmlinux), *words, check=False)
+    done = run("-c", str(dump), "-s", str(demo.vmlinux), *words, check=False)
     answers = parse_outputs(done.stdout, COMMANDS)
     rows = {command: {row[key] for row in answers[command]} for command, key in COMMANDS.items()}
     return Answer(done.returncode, rows, done.stderr)
 
 
 @pytest.fixture(scope="module")
-def whole(core: Path) -> Answer:
-    return ask(core, core.with_name("vmlinux"))
+def whole(demo: Demo) -> Answer:
+    return ask(demo.core, demo)
 
 
 @pytest.mark.parametrize("share", [0.24, 0.72, 0.98])
-def test_a_cut_core_answers_as_far_as_it_goes(core: Path, whole: Answer, tmp_path: Path, share: float) -> None:
-    data = core.read_bytes()
+def test_a_cut_core_answers_as_far_as_it_goes(demo: Demo, whole: Answer, tmp_path: Path, share: float) -> None:
+    data = demo.core.read_bytes()
     size = int(len(data) * share)
     (tmp_path / "cut").write_bytes(data[:size])
-    found = ask(tmp_path / "cut", core.with_name("vmlinux"))
+    found = ask(tmp_path / "cut", demo)
     assert found.status == 0, found.said
     assert f"{size:,} of {len(data):,} bytes" in found.said
     for command, rows in whole.rows.items():
@@ -66,19 +57,19 @@ def test_a_cut_core_answers_as_far_as_it_goes(core: Path, whole: Answer, tmp_pat
         assert found.rows["tasks"]
 
 
-def test_behind_text_it_answers_the_same(core: Path, whole: Answer, tmp_path: Path) -> None:
+def test_behind_text_it_answers_the_same(demo: Demo, whole: Answer, tmp_path: Path) -> None:
     given = tmp_path / "given"
-    given.write_bytes(WARNING + core.read_bytes())
-    found = ask(given, core.with_name("vmlinux"))
+    given.write_bytes(WARNING + demo.core.read_bytes())
+    found = ask(given, demo)
     assert (found.status, found.rows) == (0, whole.rows)
     assert f"tail -c +{len(WARNING) + 1} {given}" in found.said
-    assert given.read_bytes() == WARNING + core.read_bytes()
+    assert given.read_bytes() == WARNING + demo.core.read_bytes()
 
 
-def test_a_dump_that_was_not_extracted(core: Path, tmp_path: Path) -> None:
+def test_a_dump_that_was_not_extracted(demo: Demo, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.write_bytes(b"")
-    for words in ((str(core.with_name("vmlinux")), str(given)), (str(given),), (str(given), "-e", "tasks")):
+    for words in ((str(demo.vmlinux), str(given)), (str(given),), (str(given), "-e", "tasks")):
         done = run(*words, check=False)
         assert done.returncode == 2
         assert f"{given} is empty" in done.stderr

@@ -29,10 +29,8 @@ def test_the_plugin_imports_next_to_nothing():
     assert result.stdout.split() == ["kcovdbg", "kcovdbg.frontends", "kcovdbg.frontends.drgn_plugin"]
 
 
-def test_the_symbol_table_of_the_build_in_the_configuration(tmp_path):
-    demo = tmp_path / "demo"
-    subprocess.run([sys.executable, "-m", "kcovdbg", "demo", str(demo)], check=True, stdout=subprocess.DEVNULL)
-    with ElfFile(demo / "vmlinux") as elf:
+def test_the_symbol_table_of_the_build_in_the_configuration(demo, tmp_path):
+    with ElfFile(demo.vmlinux) as elf:
         writer = TableWriter(
             elf.build_id, [TextRange(text.address, text.address + text.size, ".text") for text in elf.text_sections()]
         )
@@ -44,10 +42,10 @@ def test_the_symbol_table_of_the_build_in_the_configuration(tmp_path):
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
     in_drgn = (
         "import drgn, sys; from kcovdbg.frontends.drgn_commands import run_in_drgn; prog = drgn.Program()\n"
-        f"prog.set_core_dump('{demo}/vmcore'); prog.load_debug_info(['{demo}/vmlinux'])\n"
+        f"prog.set_core_dump('{demo.core}'); prog.load_debug_info(['{demo.vmlinux}'])\n"
         f"sys.exit(run_in_drgn(prog, 'sym {pc:#x} --json'))"
     )
-    alone = [sys.executable, "-m", "kcovdbg", f"{demo}/vmcore", f"{demo}/vmlinux", "sym", f"{pc:#x}", "--json"]
+    alone = [sys.executable, "-m", "kcovdbg", f"{demo.core}", f"{demo.vmlinux}", "sym", f"{pc:#x}", "--json"]
     for command in ([sys.executable, "-c", in_drgn], alone):
         result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
         assert result.returncode == 0, result.stderr
@@ -55,11 +53,9 @@ def test_the_symbol_table_of_the_build_in_the_configuration(tmp_path):
         assert row["frames"][0]["function"] == "from_the_table"
 
 
-def test_lines_of_kcov_complete_at_drgns_prompt(tmp_path):
-    demo = tmp_path / "demo"
-    subprocess.run([sys.executable, "-m", "kcovdbg", "demo", str(demo)], check=True, stdout=subprocess.DEVNULL)
+def test_lines_of_kcov_complete_at_drgns_prompt(demo, tmp_path):
     environment = {**os.environ, "TERM": "dumb", "XDG_STATE_HOME": str(tmp_path)}
-    drgn = [sys.executable, "-m", "drgn", "-q", "-c", f"{demo}/vmcore", "-s", f"{demo}/vmlinux"]
+    drgn = [sys.executable, "-m", "drgn", "-q", "-c", f"{demo.core}", "-s", f"{demo.vmlinux}"]
     shell = pexpect.spawn(drgn[0], drgn[1:], env=environment, dimensions=(40, 200), encoding="utf-8", timeout=60)
     shell.expect(r"linux import \*\s+>>> ")
     for typed, whole in (

@@ -11,28 +11,15 @@ from pathlib import Path
 import pytest
 
 import kcovdbg
-from kcovdbg.target import dump_file
-from kcovdbg.target.opener import find_demo
 
 ROOT = Path(kcovdbg.__file__).parent.parent
-SLICE = dump_file.FileKind.CORE
-
-
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory):
-    """The demo's dump and vmlinux, unpacked: what takes long is done once."""
-    folder = tmp_path_factory.mktemp("demo")
-    demo = find_demo()
-    for name, source in (("vmcore", "demo.slice.zst"), ("vmlinux", "vmlinux.zst")):
-        (folder / name).write_bytes(dump_file.unpack(demo / source).path.read_bytes())
-    return folder
 
 
 @pytest.fixture
-def folder(unpacked, tmp_path):
+def folder(demo, tmp_path):
     """A directory with a dump of its own and a trace; the vmlinux is shared, and only read."""
-    (tmp_path / "vmcore").write_bytes((unpacked / "vmcore").read_bytes())
-    (tmp_path / "vmlinux").symlink_to(unpacked / "vmlinux")
+    (tmp_path / "vmcore").write_bytes(demo.core.read_bytes())
+    (tmp_path / "vmlinux").symlink_to(demo.vmlinux)
     (tmp_path / "run.kcov").write_bytes(
         (3).to_bytes(8, "little") + b"".join(pc.to_bytes(8, "little") for pc in range(0xFFFFFFFF81000001, 0xFFFFFFFF81000004))
     )
@@ -91,10 +78,10 @@ def test_commands_from_standard_input_are_not_overwritten(folder):
     assert (folder / "commands").read_text() == "help > commands\n"
 
 
-def test_debug_info_that_was_found_is_not_overwritten(folder, unpacked):
+def test_debug_info_that_was_found_is_not_overwritten(folder, demo):
     """Beside the dump, without being named."""
     (folder / "vmlinux").unlink()
-    (folder / "vmlinux").hardlink_to(unpacked / "vmlinux")
+    (folder / "vmlinux").hardlink_to(demo.vmlinux)
     size = (folder / "vmlinux").stat().st_size
     for words in (("slice", "-o", "vmlinux"), ("-e", "tasks > vmlinux"), ("-e", "tasks >> vmlinux")):
         done = run(folder, "vmcore", *words)
@@ -232,14 +219,14 @@ def test_the_settings_are_not_overwritten(folder):
 
 
 @pytest.mark.parametrize("line", ["tasks > {}", "tasks >> {}", "slice -o {}", "export hex kc-usb -o {}"])
-def test_a_program_in_drgn_keeps_its_files(folder, unpacked, line):
+def test_a_program_in_drgn_keeps_its_files(folder, demo, line):
     drgn = pytest.importorskip("drgn")
     from kcovdbg.frontends.drgn_commands import CommandError, run_in_drgn
 
     (folder / "hard").hardlink_to(folder / "vmcore")
     prog = drgn.Program()
     prog.set_core_dump(str(folder / "vmcore"))
-    prog.load_debug_info([str(unpacked / "vmlinux")])
+    prog.load_debug_info([str(demo.vmlinux)])
     before = contents(folder)
     for name in ("vmcore", "hard", "vmlinux"):
         with pytest.raises(CommandError, match=f"{name}.*being read"):

@@ -20,6 +20,7 @@ from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.section import stopped_in
+from tests.lab.slim_debug_info import compress
 
 if TYPE_CHECKING:
     from tests.lab.kernel import Kernel
@@ -54,14 +55,14 @@ def make_demo(kernel: Kernel, destination: Path = DESTINATION) -> None:
         done = run_kcovdbg("-c", work / "dump", *symbols, "slice", "-o", work / "demo.slice")
         if done.returncode:
             raise LabError(f"the slice could not be made: {done.stderr}")
-        _compress(work / "demo.slice", destination)
+        compress(work / "demo.slice", destination)
         if not _is_kept(kernel.vmlinux, destination, work):
             # The image is 13 MB: do not commit it again when only the compressor differs.
-            _compress(_strip(kernel.vmlinux, work), destination)
+            compress(_strip(kernel.vmlinux, work), destination)
         for module in kept:
-            _compress(module, destination)
+            compress(module, destination)
         (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
-        _compress(work / "truth.json", destination)
+        compress(work / "truth.json", destination)
     size = sum(path.stat().st_size for path in destination.iterdir())
     print(f"{destination}: {size / (1 << 20):.1f} MiB")
     if size > LIMIT:
@@ -87,12 +88,3 @@ def _strip(vmlinux: Path, work: Path) -> Path:
     # No limits: the kernel's debug info is larger than dwz takes by default.
     subprocess.run(["dwz", "-L", "none", "-l", "none", "--odr", stripped, "-o", compact], check=True)
     return compact
-
-
-def _compress(path: Path, destination: Path) -> None:
-    """Write FILE.zst, as small as zstd can; matches may be as far apart as the file is long."""
-    parameters = zstandard.ZstdCompressionParameters.from_level(22, window_log=27, enable_ldm=True, threads=-1)
-    packed = zstandard.ZstdCompressor(compression_params=parameters).compress(path.read_bytes())
-    temporary = destination / f".{path.name}.zst"
-    temporary.write_bytes(packed)
-    temporary.rename(destination / f"{path.name}.zst")

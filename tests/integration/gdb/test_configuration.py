@@ -11,7 +11,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import TextRange
-from tests.integration.gdb.conftest import Demo
+from tests.integration.conftest import Demo
 from tests.support.gdb_run import Said, run_gdb
 from tests.support.table_writer import TableWriter
 
