@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,9 +14,11 @@ from typing import IO, TYPE_CHECKING
 
 import pytest
 
+from tests.lab.comparison import parse_rows
 from tests.lab.dump import write_dump
 from tests.lab.guest import Guest
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+from tests.support.child_process import restore_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +40,11 @@ with target.connection.pause():
 """
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
+FEW, MANY = 24, 200
+SEED = 5
+
+
 @pytest.fixture(scope="module")
 def guest(kernel: Kernel, userland: Userland) -> Iterator[Guest]:
     """One guest for all tests here: the last test ends it."""
@@ -45,10 +53,13 @@ def guest(kernel: Kernel, userland: Userland) -> Iterator[Guest]:
         yield booted
 
 
-def start(guest: Guest, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "kcovdbg", *guest.target(), *words]
+def command(guest: Guest, *words: str, way: str = "--qemu") -> list[str]:
+    return [sys.executable, "-m", "kcovdbg", *guest.target(way), *words]
+
+
+def start(words: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
     )
 
 
@@ -68,8 +79,7 @@ def wait_until(happens: Callable[[], bool], timeout: float = 30) -> None:
 
 
 def end_while_paused(guest: Guest, number: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PAUSE, str(guest.sockets.debugger_qmp), str(guest.kernel.vmlinux)]
-    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    running = start([sys.executable, "-c", PAUSE, str(guest.sockets.debugger_qmp), str(guest.kernel.vmlinux)])
     wait_for(running.stdout, "paused")
     assert not guest.qmp.running()
     running.send_signal(number)
@@ -87,15 +97,14 @@ def test_signals_let_a_paused_guest_go_on(guest: Guest, number: int) -> None:
 def test_a_guest_left_stopped_by_a_killed_run(guest: Guest) -> None:
     killed = end_while_paused(guest, signal.SIGKILL)
     assert not guest.qmp.running()
-    asking = start(guest, "-e", "info", "-e", "info --json", "-e", "resume --json", "-e", "resume")
-    output, errors = asking.communicate(timeout=60)
-    text, _, answers = output.partition("\n[\n")
-    for told in (text, errors):
+    asking = run_kcovdbg(*guest.target(), "-e", "info", "-e", "info --json", "-e", "resume --json", "-e", "resume")
+    text, _, answers = asking.stdout.partition("\n[\n")
+    for told in (text, asking.stderr):
         assert [str(killed.pid) in line for line in told.splitlines() if line.startswith("note:") and "stopped" in line] == [
             True
         ]
-    states = [row["state"] for part in f"[\n{answers}".split("\n]") if part.strip() for row in json.loads(f"{part}]")]
-    assert states == ["stopped", "running"]
+    (info,), (resumed,) = parse_rows(f"[\n{answers}")
+    assert (info["state"], resumed["state"]) == ("stopped", "running")
     assert guest.qmp.running()
     # It runs already.
     assert asking.returncode == 2
@@ -103,28 +112,105 @@ def test_a_guest_left_stopped_by_a_killed_run(guest: Guest) -> None:
 
 def test_a_guest_that_others_stopped_is_left_alone(guest: Guest) -> None:
     with guest.paused():
-        refused = start(guest, "resume")
-        _, errors = refused.communicate(timeout=60)
+        refused = run_kcovdbg(*guest.target(), "resume")
         assert refused.returncode == 2
-        assert "cont" in errors
+        assert "cont" in refused.stderr
         assert not guest.qmp.running()
+
+
+def resume(guest: Guest, way: str, pid: int) -> bool:
+    """Let a guest go on that a process left stopped; return whether kcovdbg named the process, and the guest runs."""
+    done = run_kcovdbg(*guest.target(way), "-e", "resume")
+    return done.returncode == 0 and f"{pid}" in done.stderr and guest.qmp.running()
 
 
 def test_a_stub_left_by_signals(guest: Guest) -> None:
-    words = ("-m", "kcovdbg", *guest.target("--gdb-remote"))
     for number, runs in ((signal.SIGQUIT, True), (signal.SIGKILL, False)):
-        running = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        running = start(command(guest, way="--gdb-remote"))
         assert running.stdin is not None
         running.stdin.write("info\n!echo now\n")
-        running.stdin.flush()
         wait_for(running.stdout, "now")
         assert not guest.qmp.running()
         running.send_signal(number)
-        running.wait(timeout=30)
+        running.communicate(timeout=30)
         assert guest.qmp.running() == runs
-    done = subprocess.run([sys.executable, *words, "-e", "resume"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert str(running.pid) in done.stderr
+    assert resume(guest, "--gdb-remote", running.pid)
+
+
+def run_until(words: list[str], number: int, seconds: float) -> tuple[subprocess.Popen[str], str]:
+    """Run a command and send it a signal; return the ended process and what it said."""
+    with subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=restore_signals
+    ) as running:
+        time.sleep(seconds)
+        running.send_signal(number)
+        _, errors = running.communicate(timeout=60)
+    return running, errors
+
+
+# The signal arrives when the connection stops the guest.
+INJECTED = """
+import os, sys, time
+from kcovdbg.__main__ import main
+from kcovdbg.target import rsp
+number = int(sys.argv.pop())
+connect = rsp.connect
+def connect_and_signal(*arguments):
+    made = connect(*arguments)
+    time.sleep(0.5)
+    os.kill(os.getpid(), number)
+    return made
+rsp.connect = connect_and_signal
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_connecting_stops_the_guest(guest: Guest, number: int) -> None:
+    words = [sys.executable, "-c", INJECTED, *command(guest, "-e", "tasks", way="--gdb-remote")[3:], str(int(number))]
+    ended, errors = run_until(words, 0, 0)
+    assert ended.returncode in (128 + number, -number), errors
+    assert "ignored" not in errors
+    if number == signal.SIGKILL:
+        assert not guest.qmp.running()
+        assert resume(guest, "--gdb-remote", ended.pid)
     assert guest.qmp.running()
+
+
+def test_signals_at_random_moments(guest: Guest, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """No guest is left stopped without a word. ``--exhaustive`` sends 200."""
+    chance = random.Random(SEED)
+    path = tmp_path / "slice"
+    commands = {
+        # Slices stop a guest that is read through QMP.
+        "--qemu": command(guest, "slice", "-o", str(path)),
+        "--gdb-remote": command(guest, "-e", "objects", "-e", "tasks", way="--gdb-remote"),
+    }
+    longest = {}
+    for way, words in commands.items():
+        start = time.monotonic()
+        subprocess.run(words, cwd=ROOT, capture_output=True, check=True)
+        longest[way] = time.monotonic() - start
+    left = 0
+    for trial in range(MANY if request.config.getoption("exhaustive") else FEW):
+        way = ("--qemu", "--gdb-remote")[trial % 2]
+        number = SIGNALS[trial // 2 % len(SIGNALS)]
+        path.unlink(missing_ok=True)
+        # Before, it is Python that starts.
+        seconds = chance.uniform(0.15, longest[way])
+        ended, errors = run_until(commands[way], number, seconds)
+        status = ended.returncode
+        case = f"trial {trial}: {way}, {number!r} after {seconds:.3f} s: {status}, {errors}"
+        # It may have ended by itself, or before it took the signals; 130 is C-c.
+        assert status in (0, 128 + number, -number), case
+        assert "Traceback" not in errors, case
+        assert "ignored" not in errors, case
+        if guest.qmp.running():
+            continue
+        left += 1
+        assert number == signal.SIGKILL, case
+        assert resume(guest, way, ended.pid), case
+    print(f"left stopped and resumed after SIGKILL: {left}")
 
 
 def test_the_last_steps_of_a_panicked_guest(guest: Guest, tmp_path: Path) -> None:
@@ -145,7 +231,7 @@ def test_the_last_steps_of_a_panicked_guest(guest: Guest, tmp_path: Path) -> Non
 
 
 def test_a_guest_that_dies(guest: Guest, tmp_path: Path) -> None:
-    running = start(guest)
+    running = start(command(guest))
     assert running.stdin is not None
     running.stdin.write("info\ntasks\n!echo now\n")
     wait_for(running.stdout, "now")
