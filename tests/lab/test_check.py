@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import itertools
 import json
 import re
 import struct
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kcovdbg.check.runner import check
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import Rows, ask, run_kcovdbg
@@ -21,7 +23,7 @@ from tests.lab.situation import OOPSED
 from tests.support.kernels.asker import Asker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.lab.conftest import Booter, DumpMaker, StateDumpMaker
     from tests.lab.initramfs import Userland
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from tests.lab.situation import Dump
 
 pytestmark = pytest.mark.lab
-Ask: TypeAlias = Callable[..., list[Rows]]
 
 
 @pytest.mark.parametrize("how", ["--qemu", "--gdb-remote"])
@@ -115,18 +116,22 @@ def test_last_of_sections(inflight_dump: StateDumpMaker, state: str) -> None:
 
 
 @contextlib.contextmanager
-def opened(guest: Guest) -> Iterator[Ask]:
+def opened(guest: Guest) -> Iterator[Look]:
     """Ask a guest through a target that stays open: opening it takes most of the time."""
     target = open_target(TargetOptions(qemu=guest.target()[1], symbols=guest.target()[3::2]))
-    asker = Asker(target)
-
-    def look(*lines: str) -> list[Rows]:
-        answers, said = zip(*map(asker.rows, lines), strict=True)
-        assert not re.search(r"^(internal )?error: ", "\n".join(said), re.MULTILINE), said
-        return list(answers)
-
-    yield look
+    yield Look(target)
     target.close()
+
+
+class Look(Asker):  # type: ignore[misc]
+    said = ""
+    """What was written beside the last answers."""
+
+    def __call__(self, *lines: str) -> list[Rows]:
+        answers, said = zip(*map(self.rows, lines), strict=True)
+        self.said = "\n".join(said)
+        assert not re.search(r"^(internal )?error: ", self.said, re.MULTILINE), said
+        return list(answers)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +143,7 @@ def guest(kernel: Kernel, userland: Userland) -> Iterator[Guest]:
 
 
 @pytest.fixture(scope="module")
-def look(guest: Guest) -> Iterator[Ask]:
+def look(guest: Guest) -> Iterator[Look]:
     with opened(guest) as look:
         assert look("check") == [[]]
         yield look
@@ -148,7 +153,7 @@ def values_of(row: dict[str, Any]) -> dict[str, str]:
     return {value["name"]: value["value"] for value in row["values"]}
 
 
-def test_damage_on_a_running_guest(guest: Guest, look: Ask) -> None:
+def test_damage_on_a_running_guest(guest: Guest, look: Look) -> None:
     """User space overwrites a count; a write to the guest's memory leaks a reference, another one closes a list into a loop."""
     (bogus,) = [line for line in guest.ask("bogus") if line.get("state") == "kc-bogus"]
     (rows,) = look("check")
@@ -172,7 +177,62 @@ def test_damage_on_a_running_guest(guest: Guest, look: Ask) -> None:
         assert look("check") == [[]]
 
 
-def test_records_that_user_space_wrote(guest: Guest, look: Ask) -> None:
+def test_racing(guest: Guest, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inconsistent state of a running guest is read again: it is then consistent, still changing, or violated.
+
+    Its memory is changed through the stub between two reads, as its own tasks would do, so that the race is the same each time.
+    """
+    pauses: list[float] = []
+    meanwhile: Iterator[int] = iter(())
+    # The guest itself never changes this object.
+    (objects,) = look("objects")
+    kcov = next(int(row["kcov"], 16) for row in objects if (row["mode"], row["refcount"]) == ("INIT", 1))
+
+    def refer(times: int) -> None:
+        write(guest, kcov, times.to_bytes(4, "little"), running=True)
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        for times in itertools.islice(meanwhile, 1):
+            refer(times)
+
+    def check_again(*, before: int, then: Iterable[int] = ()) -> Rows:
+        nonlocal meanwhile
+        refer(before)
+        meanwhile = iter(then)
+        pauses.clear()
+        return look("check")[0]
+
+    monkeypatch.setattr("kcovdbg.check.command.check", functools.partial(check, pause=pause))
+    assert check_again(before=1) == []
+    assert not pauses
+
+    # A reference that is taken but not linked yet at the first read, and dropped before the second one.
+    assert check_again(before=2, then=[1]) == []
+    # The transient inconsistency is reported.
+    assert "note: 1 " in look.said
+    assert len(pauses) == 1
+
+    # It keeps changing: each read finds another value.
+    (row,) = check_again(before=2, then=itertools.count(3))
+    assert (row["rule"], row["severity"], row["object"]) == ("K1", "racing", f"kcov {kcov:#x}")
+    assert row["reason"]
+    assert row["causes"] == []
+    # Reading again is bounded.
+    assert len(pauses) == 4
+
+    # A value that changed once and then stays has been seen to change.
+    assert [row["severity"] for row in check_again(before=2, then=[3])] == ["racing"]
+
+    # It stays: this is no race.
+    (row,) = check_again(before=3)
+    assert (row["rule"], row["severity"], row["certainty"]) == ("K1", "error", "certain")
+    assert len(pauses) == 4
+    assert check_again(before=1) == []
+    assert guest.qmp.running()
+
+
+def test_records_that_user_space_wrote(guest: Guest, look: Look) -> None:
     """User space writes into the buffer of an enabled task; records of an earlier session are no finding."""
     (reuse,) = [line for line in guest.ask("reuse") if line.get("state") == "kc-reuse"]
     assert "missing" not in reuse
@@ -203,7 +263,7 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
         check_bugs(guest, look)
 
 
-def check_bugs(guest: Guest, look: Ask) -> None:
+def check_bugs(guest: Guest, look: Look) -> None:
     def puzzle(name: str) -> dict[str, Any]:
         told: dict[str, Any] = next(line for line in guest.ask(f"puzzle {name}") if line.get("state"))
         assert "missing" not in told
@@ -282,7 +342,7 @@ def test_lost_remote_references(boot: Booter) -> None:
     assert_owner_is_gone(why, lost.removeprefix("kcov "))
 
 
-def test_damaged_memory_of_a_guest(guest: Guest, look: Ask) -> None:
+def test_damaged_memory_of_a_guest(guest: Guest, look: Look) -> None:
     """Lists, saved state and handles of a stopped guest are overwritten, one at a time, and restored."""
     told = next(line for line in guest.ask("inflight vhost") if line.get("state"))
     layout = read_layout(guest.kernel)
@@ -344,7 +404,12 @@ def read(guest: Guest, address: int, size: int) -> bytes:
         return data
 
 
-def write(guest: Guest, address: int, data: bytes) -> None:
+def write(guest: Guest, address: int, data: bytes, *, running: bool = False) -> None:
+    """Change memory.
+
+    :param running: whether the guest goes on.
+    """
     with guest.gdb() as stub:
         stub._expect_ok(f"M{address:x},{len(data):x}:{data.hex()}".encode())
-        stub.leave_stopped()
+        if not running:
+            stub.leave_stopped()
