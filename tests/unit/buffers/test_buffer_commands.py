@@ -2,6 +2,7 @@
 """The commands that look at buffers, as a user types them; buffers are trace files, names are made up."""
 
 import json
+import re
 import struct
 
 import pytest
@@ -196,13 +197,6 @@ def test_diff_of_directories(trace, ask, tmp_path):
     assert [line for line in ask(f"diff {folder}/a {folder}/b", 1) if "of 5 traces" in line and "3 of" in line]
 
 
-def test_directory_without_traces(workspace, streams, tmp_path):
-    (tmp_path / "x.json").mkdir()
-    for what in (tmp_path, tmp_path / "*.kcov"):
-        assert run_reporting(workspace, f"diff file:{what} file:{tmp_path}") == 2
-        assert f"'{what}'" in streams.take()[1]
-
-
 def test_diff_in_order(trace, ask):
     words = [pc(number % 7, number % 5) for number in range(100)]
     left, right = trace("a", words), trace("b", [*words[:30], pc(9), pc(9, 1), *words[33:]])
@@ -242,7 +236,6 @@ def test_tree(trace, ask, workspace):
         (1, "call", "fn_2", 2, 4),
         (1, "unfinished", "fn_3", 5, 5),
     ]
-    assert [row["kind"] for row in ask(f"tree {name} --json")].count("unfinished") == 2
     assert len(ask(f"tree {name} --depth 1 --json")) == 1
     assert [row["kind"] for row in ask(f"buffer {name} --raw --json")] == ["entry", "pc", "entry", "pc", "exit", "entry"]
     with pytest.raises(KcovdbgError, match="entry and exit"):
@@ -302,19 +295,17 @@ def test_as_many_lines_as_were_asked_for(trace, ask, tail, count):
     assert notes == ([f"note: {41 - shown} {'earlier' if tail else 'more'} records"] if shown < 41 else [])
 
 
-def test_sym(ask):
-    rows = ask(f"sym {pc(1, 2):x} {BASE + 0x1000000:#x} --json")
-    assert [row["symbol"] for row in rows] == ["fn_1", None]
-    assert rows[1]["errors"] == ["no kernel text"]
-    assert ask(f"sym --address {pc(1, 2) + OFFSET:x} --json")[0]["pc"] == hex(pc(1, 2))
-    assert "inlined into fn_1" in "\n".join(ask(f"sym {pc(1, 2):x}"))
-
-
-def test_sym_of_what_is_no_pc(ask, workspace):
-    """An address of the running kernel, and one from nm."""
+def test_sym(ask, workspace):
     shifted = pc(1, 2) + OFFSET
-    (row,) = ask(f"sym {shifted:x} --json")
-    assert row["errors"] == [f"its KASLR offset is included: sym --address {shifted:#x}"]
+    rows = ask(f"sym {pc(1, 2):x} {BASE + 0x1000000:#x} {shifted:x} --json")
+    assert [(row["symbol"], row["errors"]) for row in rows] == [
+        ("fn_1", []),
+        (None, ["no kernel text"]),
+        (None, [f"its KASLR offset is included: sym --address {shifted:#x}"]),
+    ]
+    assert ask(f"sym --address {shifted:x} --json")[0]["pc"] == hex(pc(1, 2))
+    assert "inlined into fn_1" in "\n".join(ask(f"sym {pc(1, 2):x}"))
+    # The table knows an address that nm prints.
     workspace.kernel.symbolizer = make_stub(Symbolizer, function_starting_at=lambda _pc: "fn_1")
     (row,) = ask(f"sym {BASE + 0x1000000:#x} --json")
     assert row["errors"] == ["start of fn_1(), which is not a return address"]
@@ -346,6 +337,8 @@ def test_source_without_points(trace, ask, tmp_path, workspace):
         ("buffer nonsense", "nonsense"),
         ("buffer file:/none", "/none"),
         ("diff @a", "diff A B"),
+        ("diff file:/usr file:/usr", "'/usr'"),
+        ("diff 'file:/usr/*.kcov' file:/usr", r"'/usr/\*\.kcov'"),
         ("diff @a -- ", "--"),
         ("diff --ordered @a -- @b @c", "--ordered"),
         ("keep a 41", "@"),
@@ -356,8 +349,6 @@ def test_source_without_points(trace, ask, tmp_path, workspace):
     ],
 )
 def test_errors_are_one_line_with_a_hint(line, message, workspace, streams):
-    import re
-
     assert run_reporting(workspace, line) == 2
     output, errors = streams.take()
     assert output == ""
@@ -377,18 +368,17 @@ def test_damaged_files_give_what_there_is(ask, workspace, streams, tmp_path):
 def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
     """On a slow machine the table takes long: the message does not blame the vmlinux."""
     monkeypatch.setattr("kcovdbg.console.coverage_points._PATIENCE", 0)
-    workspace.kernel.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=True, progress=lambda: None)
-    with pytest.raises(CapabilityError) as refused:
-        run_line(workspace, "points vfs_read")
-    assert "vmlinux" not in f"{refused.value} {refused.value.hint}"
-    workspace.kernel.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=False, table_problem=None)
-    with pytest.raises(CapabilityError, match="vmlinux"):
-        run_line(workspace, "points vfs_read")
     problem = CapabilityError("disk full", hint="free some")
-    workspace.kernel.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=False, table_problem=problem)
-    with pytest.raises(CapabilityError, match="disk full") as refused:
-        run_line(workspace, "points vfs_read")
-    assert refused.value.hint == "free some"
+    for state, told in (
+        ({"waits_for_table": True, "progress": lambda: None}, "being built"),
+        ({"waits_for_table": False, "table_problem": None}, "vmlinux"),
+        ({"waits_for_table": False, "table_problem": problem}, "disk full.*free some"),
+    ):
+        workspace.kernel.symbolizer = make_stub(Symbolizer, table=None, **state)
+        assert run_reporting(workspace, "points vfs_read") == 2
+        error = streams.take()[1]
+        assert re.search(told, error, re.DOTALL)
+        assert ("vmlinux" in error) is (told == "vmlinux")
 
 
 NESTED = [pc(1, 0), *[pc(2, 0), pc(3, 0), pc(2, 1), pc(3, 0)] * 5, pc(1, 1), pc(4, 0), pc(1, 3), pc(4, 0)]
@@ -454,11 +444,6 @@ def test_trace_leaves_out_classes(workspace, trace, ask):
         ask(f"trace {name} --include nonsense")
     with pytest.raises(UsageError):
         ask("trace")
-
-
-def test_trace_classes(ask):
-    wanted = ["locking", "rcu", "memory-allocation", "scheduling", "instrumentation", "copy", "time"]
-    assert [row["class"] for row in ask("trace --classes --json")] == wanted
 
 
 def test_trace_of_a_long_buffer_fits_on_two_screens(trace, ask):

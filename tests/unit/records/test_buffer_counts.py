@@ -28,14 +28,9 @@ WORDS = st.lists(POINTS | st.integers(0, (1 << 64) - 1) | st.just(0), max_size=1
 # Counting.
 
 
-@given(WORDS)
-def test_counts(words):
-    assert count_pcs(make_buffer(words)) == Counter(word for word in words if word)
+@given(WORDS, st.integers(0, 100), st.integers(0, 50))
+def test_counts(words, first, length):
     assert list(pc_sequence(make_buffer(words))) == words
-
-
-@given(WORDS, st.integers(0, 100), st.integers(1, 50))
-def test_counts_leave_out_gaps(words, first, length):
     gap = Gap(min(first, len(words)), min(length, max(len(words) - first, 0)))
     buffer = make_buffer(words, gaps=(gap,) if gap.length else ())
     present = words[: gap.first] + words[gap.first + gap.length :]
@@ -136,11 +131,8 @@ def show(text):
     ]
 
 
-def test_whole_calls():
+def test_calls():
     assert show("A.B..ba") == [("A", 0, "call", 0, 6, 1), ("B", 1, "call", 2, 5, 2)]
-
-
-def test_a_trace_that_begins_and_ends_within_calls():
     # b and a were running when it began, c goes on when it ends.
     assert show(".Dd.b..a.C.") == [
         ("A", 0, "begun-earlier", 0, 7, 2),

@@ -10,7 +10,6 @@ import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
-from kcovdbg.collect import requests as explaining
 from kcovdbg.collect.requests import Step, explain, explain_not_followed
 from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
 from kcovdbg.errors import CollectError, KcovdbgError
@@ -158,12 +157,6 @@ def test_who_holds_a_handle():
     assert "EEXIST" not in twice
     assert "0x10000000002" in str(explain(Step.REMOTE_ENABLE, errno.EINVAL, handles=[1 << 40 | 2]))
     assert "257" in str(explain(Step.REMOTE_ENABLE, errno.EINVAL, handles=range(257)))
-
-
-def test_debugfs_that_is_not_mounted(tmp_path, monkeypatch):
-    monkeypatch.setattr(explaining, "read_config", lambda: None)
-    error = explain(Step.OPEN, errno.ENOENT, path=str(tmp_path / "kcov"))
-    assert error.hint == f"mount -t debugfs none {tmp_path}"
 
 
 def test_every_step_has_words_for_any_errno():
