@@ -62,11 +62,10 @@ class ModuleBase(NamedTuple):
 class PcFile(NamedTuple):
     """The addresses in a file, and what was found on the way."""
 
-    format: PcFormat
-    data: bytes
-    """The plain contents."""
-    words: array[int]
-    """In order; none for :attr:`PcFormat.BINARY`, whose records need not be PCs."""
+    words: array[int] = array("Q")
+    """In order; none of a buffer."""
+    buffer: bytes | None = None
+    """The plain contents of a KCOV buffer, whose records need not be PCs; None for a list."""
     word_size: int = 8
     """Bytes of a word of a binary file."""
     big_endian: bool = sys.byteorder == "big"
@@ -247,7 +246,7 @@ def _read_text(path: object, data: bytes, wanted: PcFormat | None, is_address: A
 def _is_json(start: bytes, data: bytes) -> bool:
     """Return whether a text has objects, and is more than a list of numbers or a map of them to numbers."""
     if start[:1] == b"{":
-        return not (_is_list(data) and _TOKEN.search(data))
+        return bool(data.translate(None, _PLAIN + b"-[]{}:\"'")) or not _TOKEN.search(data)
     return start[:1] == b"[" and _JSON_PC.search(data) is not None
 
 
@@ -276,8 +275,8 @@ class _Lines:
         self.lines = 0
         self._is_address = is_address
 
-    def add(self, number: int, line: bytes, values: Iterable[int | None]) -> int:
-        """Add the addresses among some values of a line, and return how many there are."""
+    def add(self, number: int, line: bytes, values: Iterable[int | None]) -> None:
+        """Add the addresses among some values of a line."""
         found = [value for value in values if value is not None and self._is_address(value)]
         self.lines += 1
         if found:
@@ -286,9 +285,8 @@ class _Lines:
             self.skipped += 1
             if self.first is None:
                 self.first = number, line.strip()[:_QUOTED].decode("utf-8", "replace")
-        return len(found)
 
-    def make_file(self, path: object, kind: PcFormat, data: bytes, **more: Any) -> PcFile:
+    def make_file(self, path: object, **more: Any) -> PcFile:
         """Return the file.
 
         :raises NotATraceError: when too few lines have an address.
@@ -296,7 +294,7 @@ class _Lines:
         if self.first is not None and self.lines - self.skipped < _LEAST * self.lines:
             detail = "line {} has no address: '{}'".format(*self.first)
             raise NotATraceError(path, "text", detail=detail, hint=_HEX_HINT)
-        return PcFile(kind, data, self.words, skipped=self.skipped, first_skipped=self.first, **more)
+        return PcFile(self.words, skipped=self.skipped, first_skipped=self.first, **more)
 
 
 def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
@@ -324,7 +322,6 @@ def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address
         if found is not None:
             return found
     lines = _Lines(is_address)
-    is_decimal, is_loose = 0, False
     count_line: int | None = None
     for number, line in enumerate(data.splitlines(), 1):
         match = _LINE.fullmatch(line)
@@ -333,24 +330,16 @@ def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address
             if not lines.lines and line.strip().isdigit() and (value is None or not is_address(value)):
                 # The number of lines that follow, perhaps.
                 count_line = int(line)
-            if lines.add(number, line, (value,)):
-                is_decimal += match[1].lstrip(b"-").isdigit()
+            lines.add(number, line, (value,))
         elif not _COMMENT.match(line):
             place = _PLACE.match(line)
             tokens = _TOKEN.findall(line, 0 if place is None else place.end())
-            is_loose |= bool(lines.add(number, line, (_parse(token, wanted) for token in tokens)) and not _is_list(line))
-            is_decimal += sum(token.lstrip(b"-").isdigit() for token in tokens)
+            lines.add(number, line, (_parse(token, wanted) for token in tokens))
     if count_line is not None and count_line == len(lines.words):
         lines.skipped -= 1
         lines.lines -= 1
         lines.first = lines.first if lines.skipped else None
-    is_text = is_loose or wanted is PcFormat.TEXT
-    kind = PcFormat.TEXT if is_text else PcFormat.DECIMAL if is_decimal * 2 > len(lines.words) else PcFormat.HEX
-    return lines.make_file(path, kind, data)
-
-
-def _is_list(line: bytes) -> bool:
-    return not line.translate(None, _PLAIN + b"-[]{}:\"'")
+    return lines.make_file(path)
 
 
 def _read_hexadecimal(data: bytes) -> PcFile | None:
@@ -365,7 +354,7 @@ def _read_hexadecimal(data: bytes) -> PcFile | None:
         return None
     if words and min(words) < _HALF:
         return None
-    return PcFile(PcFormat.HEX, data, words)
+    return PcFile(words)
 
 
 def _find_column(start: bytes) -> int | None:
@@ -394,7 +383,7 @@ def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
             continue
         last = value
         lines.add(number, line, (value,))
-    return lines.make_file(path, PcFormat.CSV, data, lists_all_points=lists_all_points)
+    return lines.make_file(path, lists_all_points=lists_all_points)
 
 
 def _read_json(path: object, data: bytes, is_address: AddressTest) -> PcFile:
@@ -412,14 +401,12 @@ def _read_json(path: object, data: bytes, is_address: AddressTest) -> PcFile:
             # A point that was not covered, or another frame of the same point.
             is_repeated = hits is not None and (not hits or value == last)
             last = value
-            if value is None or not is_address(value):
-                continue
-            if not is_repeated:
+            if value is not None and is_address(value) and not is_repeated:
                 words.append(value)
         hits = None
     if not values:
         raise NotATraceError(path, "JSON without PCs", hint=_HEX_HINT)
-    return PcFile(PcFormat.JSON, data, words)
+    return PcFile(words)
 
 
 def _file_name(path: bytes) -> str:
@@ -439,7 +426,7 @@ def _read_offsets(path: object, data: bytes, _is_address: AddressTest) -> PcFile
         if match is not None:
             module_of.append(names.setdefault(_file_name(match[1]), len(names)))
     modules = tuple(ModuleBase(name, None) for name in names)
-    return lines.make_file(path, PcFormat.MODOFF, data, modules=modules, module_of=module_of)
+    return lines.make_file(path, modules=modules, module_of=module_of)
 
 
 def _drcov_modules(head: bytes) -> dict[int, ModuleBase]:
@@ -467,14 +454,13 @@ def _read_drcov(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
         numbers = [(int(match[1]), int(match[2], 16)) for match in _DRCOV_BLOCK.finditer(body)]
     else:
         # Start, size and module of each block, of 4, 2 and 2 bytes.
-        count = min(int((title.split() or [b"0"])[0]) if title.split()[:1] else 0, len(body) // _DRCOV_ENTRY)
+        size = b"".join(title.split()[:1])
+        count = min(int(size) if size.isdigit() else 0, len(body) // _DRCOV_ENTRY)
         pieces = [body[at : at + _DRCOV_ENTRY] for at in range(0, count * _DRCOV_ENTRY, _DRCOV_ENTRY)]
         numbers = [(int.from_bytes(piece[6:], "little"), int.from_bytes(piece[:4], "little")) for piece in pieces]
     order = {number: index for index, number in enumerate(modules)}
     known = [(order[number], offset) for number, offset in numbers if number in order]
     return PcFile(
-        PcFormat.DRCOV,
-        data,
         array("Q", [offset for _, offset in known]),
         skipped=len(numbers) - len(known),
         modules=tuple(modules.values()),
@@ -497,13 +483,9 @@ _LARGEST: Final = 1 << 31
 _SAMPLE: Final = 8192
 
 
-def _sample(words: Sequence[int]) -> Sequence[int]:
-    return words[:: len(words) // _SAMPLE + 1]
-
-
 def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float:
     """Return how many of some words are addresses of one kernel: those of its code have most of their upper bits in common."""
-    sample = _sample(words)
+    sample = words[:: len(words) // _SAMPLE + 1]
     if not sample:
         return 0.0
     inside = sum(code[0] <= word < code[1] for word in sample)
@@ -520,7 +502,7 @@ def _try_words(data: bytes, word_size: int, big_endian: bool, code: tuple[int, i
     encoding = make_encoding(PC, word_size, big_endian)
     words = decode_words(data, encoding)
     first = words[0] if words else 0
-    found = PcFile(PcFormat.BINARY, data, array("Q"), word_size=word_size, big_endian=big_endian)
+    found = PcFile(buffer=data, word_size=word_size, big_endian=big_endian)
     if not words:
         return 0.0, found
     # Half of all 32-bit numbers are in the upper half.
@@ -528,7 +510,7 @@ def _try_words(data: bytes, word_size: int, big_endian: bool, code: tuple[int, i
     if _share(words[:1], word_size, code):
         if not is_enough:
             return 0.0, found
-        return _share(words, word_size, code), found._replace(format=PcFormat.WORDS, words=words)
+        return _share(words, word_size, code), found._replace(buffer=None, words=words)
     records = words[1:]
     if word_size == 8 and first <= _LARGEST:
         for low, high in ((_HALF, WORD_MASK), code):
@@ -547,7 +529,7 @@ def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple
         word_size = _SANCOV.get(int.from_bytes(data[:8], order))
         if word_size is not None:
             words = decode_words(data[8:], make_encoding(PC, word_size, order == "big"))
-            return PcFile(PcFormat.SANCOV, data, words, word_size=word_size, big_endian=order == "big")
+            return PcFile(words, word_size=word_size, big_endian=order == "big")
     if wanted is PcFormat.SANCOV:
         raise NotATraceError(path, "a file without sancov's magic number")
     if data.startswith(b"DRCOV VERSION") and wanted in (None, PcFormat.DRCOV):
@@ -558,10 +540,12 @@ def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple
         raise NotATraceError(path, "binary data", detail=f"it is not {wanted.value}")
     is_big = sys.byteorder == "big"
     tried = [_try_words(data, size, big, code) for size in (8, 4) for big in (is_big, not is_big)]
-    if wanted is not None:
-        tried = [(share, _force(found, wanted)) for share, found in tried]
-    share, best = max(tried, key=lambda one: (one[0], one[1].format is PcFormat.BINARY))
-    if share < _LEAST and wanted is None:
+    share, best = max(tried, key=lambda one: (one[0], wanted is None and one[1].buffer is not None))
+    if wanted is PcFormat.BINARY:
+        return PcFile(buffer=data, word_size=best.word_size, big_endian=best.big_endian, codec=best.codec)
+    if wanted is PcFormat.WORDS:
+        return best._replace(buffer=None, words=decode_words(data, make_encoding(PC, best.word_size, best.big_endian)))
+    if share < _LEAST:
         what = "binary data" if len(data) >= 8 else f"{len(data)} bytes of binary data"
         raise NotATraceError(
             path,
@@ -570,13 +554,6 @@ def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple
             hint="--format binary, or words where there is no count, reads it nevertheless",
         )
     return best
-
-
-def _force(found: PcFile, wanted: PcFormat) -> PcFile:
-    if found.format is wanted:
-        return found
-    words = decode_words(found.data, make_encoding(PC, found.word_size, found.big_endian))
-    return found._replace(format=wanted, words=words if wanted is PcFormat.WORDS else array("Q"))
 
 
 def _refuse_other_binaries(path: object, data: bytes) -> None:

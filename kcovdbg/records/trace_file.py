@@ -27,7 +27,7 @@ from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.records.pc_counts import distinct_words
-from kcovdbg.records.pc_file import PcFile, PcFormat
+from kcovdbg.records.pc_file import PcFile
 from kcovdbg.records.pc_list import (
     ReadingOptions,
     TraceKernel,
@@ -357,7 +357,7 @@ def read_trace(
             buffer = _restore_upper_halves(buffer, kernel)
     else:
         found = read_pc_list(str(path), data, kernel, options)
-        buffer = _read_buffer(name, found) if found.format is PcFormat.BINARY else make_buffer(name, found, kernel)
+        buffer = make_buffer(name, found, kernel) if found.buffer is None else _read_buffer(name, found.buffer, found)
         call_length = CALL_LENGTHS.get(platform.machine() if kernel is None else kernel.machine, 0)
         buffer = interpret(buffer, kernel, options, call_length)
     return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
@@ -373,11 +373,11 @@ def _read_pipe(path: Path) -> bytes:
     return data
 
 
-def _read_buffer(name: str, found: PcFile) -> Buffer:
+def _read_buffer(name: str, data: bytes, found: PcFile) -> Buffer:
     """Return the buffer in a file without a side file."""
     mode = None if found.codec == PC else table.mode_of_codec(found.codec)
     header = TraceHeader(mode=mode, word_size=found.word_size, byteorder="big" if found.big_endian else "little")
-    buffer = _read_binary(name, found.data, header)
+    buffer = _read_binary(name, data, header)
     remark = f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit words"
     return replace(buffer, remarks=(remark, *buffer.remarks))
 

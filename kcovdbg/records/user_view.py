@@ -90,9 +90,7 @@ class ViewComparison(NamedTuple):
     """Differences that no order of events explains."""
 
 
-def compare_views(
-    read_user: Callable[[Buffer], Buffer], read_kernel: Callable[[], Buffer], *, reads: int = _READS
-) -> ViewComparison:
+def compare_views(read_user: Callable[[Buffer], Buffer], read_kernel: Callable[[], Buffer]) -> ViewComparison:
     """Compare a buffer as user space sees it with the same buffer as the kernel holds it.
 
     Both views are of the same pages, but they are read one after the other; meanwhile the kernel may write a record (it raises
@@ -101,12 +99,11 @@ def compare_views(
 
     :param read_user: reads the user's view; takes the kernel's view, which has the encoding.
     :param read_kernel: reads the kernel's view.
-    :param reads: how often to read both views at most.
     """
     kernel = read_kernel()
     user = read_user(kernel)
     standing = _differences(user, kernel)
-    for number in range(reads - 1):
+    for number in range(_READS - 1):
         if not standing:
             break
         # The order alternates, so that a writer cannot fall into step with the reads.
