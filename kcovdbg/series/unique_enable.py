@@ -87,7 +87,7 @@ def read_kcov_state(target: Target, type_name: str, address: int) -> KcovState:
     )
 
 
-def read_guards(target: Target) -> array[int] | None:
+def _read_guards(target: Target) -> array[int] | None:
     """Read the guards of all edges: 0, or the number that an edge got when it was first hit.
 
     :return: None if the compiler made no section of them; GCC makes none.
@@ -99,15 +99,6 @@ def read_guards(target: Target) -> array[int] | None:
     if not 0 < size <= _MAX_GUARDS:
         return None
     return record.decode_words(target.read(start, size), record.make_encoding(PC, 4, target.big_endian))
-
-
-def read_highest_guard(target: Target) -> int:
-    """Read ``kcov_guard_max_index``: how many edges have a number.
-
-    :raises MissingSymbolError: if this kernel has none.
-    :raises ReadError: if it cannot be read.
-    """
-    return read_word(target, target.symbol("kcov_guard_max_index").address, 4)
 
 
 def _paths(type_name: str, name: str) -> tuple[str, str]:
@@ -123,7 +114,7 @@ class UniqueState(NamedTuple):
     """By object, as a number whose bit N is edge N."""
     guards: array[int] | None
     highest: int | None
-    """``kcov_guard_max_index``."""
+    """``kcov_guard_max_index``: how many edges have a number."""
 
 
 def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
@@ -132,8 +123,8 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesStat
     bitmaps = read_known(lambda address: _read_bitmap(target, state, states.kcovs[address], address), states.kcovs)
     guards = highest = None
     with contextlib.suppress(KcovdbgError):
-        highest = read_highest_guard(target)
-        guards = read_guards(target)
+        highest = read_word(target, target.symbol("kcov_guard_max_index").address, 4)
+        guards = _read_guards(target)
     return SeriesState(UniqueState(states, bitmaps, guards, highest))
 
 
@@ -361,25 +352,15 @@ def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
     return Encoded(replace(encoding, prefix_words=words))
 
 
-def _bitmap_words(size: int) -> int:
-    """Return how many words of a buffer to use for the bitmap: one bit for each word of the trace, and some more."""
-    return max(1, size // 32)
-
-
-# KCOV_UNIQUE_ENABLE and KCOV_RESET_TRACE. The first version of the series has the other direction, and no reset.
-_ENABLE: Final = Ioctl(103, "w", 8)
-_ENABLE_V1: Final = Ioctl(103, "r", 8)
-_RESET_TRACE: Final = Ioctl(104)
-
-
-def _request(feature: str, since: str, ioctl: Ioctl, reset: Ioctl | None = None) -> EnableRequest:
+def _request(feature: str, date: str, ioctl: Ioctl, reset: Ioctl | None = None) -> EnableRequest:
     return EnableRequest(
         feature=feature,
-        since=since,
+        since=f"the deduplication series of {date}",
         ioctl=ioctl,
         records_once=True,
         reset=reset,
-        prefix_words=_bitmap_words,
+        # One bit for each word of the trace, and some more.
+        prefix_words=lambda size: max(1, size // 32),
         errors={
             ("ENABLE", "prefix"): (
                 "KCOV_UNIQUE_ENABLE: EINVAL: a buffer of {size} words has no room for a bitmap and records",
@@ -438,17 +419,10 @@ SERIES: Final = Series(
     ),
     enumerators=("KCOV_MODE_INVALID", "KCOV_MODE_UNIQUE_PC", "KCOV_MODE_TRACE_UNIQUE_PC"),
     modes=(
-        # The first version has the feature of later ones as well, so it comes first.
-        Mode(
-            "UNIQUE_PC",
-            PC,
-            _request(UNIQUE_ENABLE_V1, "the deduplication series of April 2025", _ENABLE_V1),
-        ),
-        Mode(
-            "UNIQUE_PC",
-            PC,
-            _request(UNIQUE_BITMAP, "the deduplication series of July 2025", _ENABLE, _RESET_TRACE),
-        ),
+        # The first version has the feature of later ones as well, so it comes first. Its request has the other direction.
+        Mode("UNIQUE_PC", PC, _request(UNIQUE_ENABLE_V1, "April 2025", Ioctl(103, "r", 8))),
+        # KCOV_UNIQUE_ENABLE and KCOV_RESET_TRACE.
+        Mode("UNIQUE_PC", PC, _request(UNIQUE_BITMAP, "July 2025", Ioctl(103, "w", 8), Ioctl(104))),
         Mode("TRACE_UNIQUE_PC", PC),
     ),
     encode=_encode,

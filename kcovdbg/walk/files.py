@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -72,14 +72,8 @@ class FileWalk:
         if not self._fops or not self._has_tables:
             return
         tasks = tuple(tasks)
-        for table, holders in find_table_holders(tasks).items():
+        for holders, descriptors in self._for_each_table(tasks):
             pid, task = next(iter(holders.items()))
-            try:
-                descriptors = self._read_descriptors(table)
-            except ReadError as error:
-                if self._has_table(task):
-                    self.remarks.note(f"the file table of process {pid} could not be read: {error}")
-                continue
             self._bad = 0
             for fd, file in descriptors:
                 kcov = self.find_kcov(file, f"descriptor {fd} of process {pid}", partial(self._has_file, task, fd, file))
@@ -91,6 +85,18 @@ class FileWalk:
         unknown = sum(task.files is None for task in tasks)
         if unknown:
             self.remarks.note(f"the file tables of {unknown} tasks are unknown: descriptors of KCOV may be missing")
+
+    def _for_each_table(
+        self, tasks: Iterable[TaskFields]
+    ) -> Iterator[tuple[Mapping[int | None, TaskFields], list[tuple[int, int]]]]:
+        """Yield who has each file table, and its descriptors with their files."""
+        for table, holders in find_table_holders(tasks).items():
+            try:
+                yield holders, self._read_descriptors(table)
+            except ReadError as error:
+                pid, task = next(iter(holders.items()))
+                if self._has_table(task):
+                    self.remarks.note(f"the file table of process {pid} could not be read: {error}")
 
     def _has_table(self, task: TaskFields) -> bool:
         """Return whether a process still has the file table that was read; on a running kernel it may have exited meanwhile."""
@@ -116,11 +122,7 @@ class FileWalk:
         if not self._has_tables:
             return
         files: set[int] = set()
-        for table, holders in find_table_holders(tasks).items():
-            try:
-                descriptors = self._read_descriptors(table)
-            except ReadError:
-                continue
+        for holders, descriptors in self._for_each_table(tasks):
             for fd, file in descriptors:
                 if not file or file in files or not is_kernel_pointer(self._target, file):
                     continue
