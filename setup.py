@@ -34,6 +34,7 @@ setup(
         "kcovdbg": ["py.typed", "*.pyi"],
         "kcovdbg.abi": ["*.ini"],
         "kcovdbg.crash": ["*.ini"],
+        "kcovdbg.records": ["*.ini"],
         "kcovdbg.demo": ["*.zst"],
         "kcovdbg.gdb.kcov_show": ["*.json"],
         "kcovdbg.console": ["*.css", "*.js"],

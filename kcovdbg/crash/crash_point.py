@@ -53,9 +53,10 @@ def _read_groups() -> tuple[FunctionGroup, ...]:
     tables = ConfigParser(interpolation=None)
     tables.read_string(files(__package__).joinpath("crash_functions.ini").read_text("utf-8"))
     return tuple(
-        FunctionGroup(name, CrashRole[table["role"].upper()], "|".join(table["functions"].split()), table["source"])
-        for name, table in tables.items()
-        if name != tables.default_section
+        FunctionGroup(
+            name, CrashRole[tables[name]["role"].upper()], "|".join(tables[name]["functions"].split()), tables[name]["source"]
+        )
+        for name in tables.sections()
     )
 
 

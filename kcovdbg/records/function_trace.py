@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from configparser import ConfigParser
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib.resources import files
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -241,69 +243,22 @@ class FunctionClass(NamedTuple):
     """Paths, directories, or patterns; functions of inlined headers count as the file that they were compiled into."""
 
 
-def _make_class(name: str, summary: str, functions: str, files: str) -> FunctionClass:
-    return FunctionClass(name, summary, tuple(functions.split()), tuple(files.split()))
+def _read_classes() -> tuple[FunctionClass, ...]:
+    tables = ConfigParser(interpolation=None)
+    tables.read_string(files(__package__).joinpath("function_classes.ini").read_text("utf-8"))
+    return tuple(
+        FunctionClass(
+            name, tables[name]["summary"], tuple(tables[name]["functions"].split()), tuple(tables[name]["files"].split())
+        )
+        for name in tables.sections()
+    )
 
 
-CLASSES: Final = (
-    _make_class(
-        "locking",
-        "spin locks, mutexes, semaphores, lockdep",
-        "*_spin_lock* *_spin_trylock* *_spin_unlock* _raw_read_* _raw_write_* mutex_* __mutex_* rt_mutex_* "
-        "rt_spin_* down_read* down_write* up_read* up_write* down_trylock percpu_down_* percpu_up_* "
-        "lock_acquire* lock_release lock_is_held* lockdep_* lockref_*",
-        "kernel/locking lib/lockref.c lib/dec_and_lock.c",
-    ),
-    _make_class(
-        "rcu",
-        "read-copy-update",
-        "rcu_* __rcu_* call_rcu* kvfree_call_rcu synchronize_rcu* srcu_* __srcu_*",
-        "kernel/rcu",
-    ),
-    _make_class(
-        "memory-allocation",
-        "slab, page and per-CPU allocators, memory control groups",
-        "kmalloc* __kmalloc* kzalloc* kfree* kvmalloc* __kvmalloc* kvfree* kmem_cache_* __kmem_cache_* "
-        "alloc_pages* __alloc_pages* __free_pages* free_pages* obj_cgroup_* mem_cgroup_* __mem_cgroup_*",
-        "mm/slub.c mm/slab.c mm/slab_common.c mm/slab.h mm/page_alloc.c mm/mempool.c mm/mempolicy.c "
-        "mm/percpu*.c mm/memcontrol*.c mm/vmstat.c",
-    ),
-    _make_class(
-        "scheduling",
-        "the scheduler, waking and waiting",
-        "schedule* __schedule* arch_scale_* preempt_schedule* wake_up_* __wake_up* *cond_resched*",
-        "kernel/sched",
-    ),
-    _make_class(
-        "instrumentation",
-        "sanitizers, tracing, fault injection, debugging aids",
-        "kasan_* __kasan_* __asan_* kcsan_* kmsan_* __msan_* __ubsan_* kcov_* should_fail* trace_*",
-        "kernel/kcov.c kernel/kcsan kernel/trace mm/kasan mm/kmsan mm/kfence mm/failslab.c "
-        "mm/fail_page_alloc.c mm/page_owner.c lib/ubsan.c lib/fault-inject.c lib/stackdepot.c "
-        "lib/debugobjects.c",
-    ),
-    _make_class(
-        "copy",
-        "copies between user space and the kernel, and within memory",
-        "*copy_from_user* *copy_to_user* *copy_from_iter* *copy_to_iter* *strncpy_from_user* *strnlen_user* "
-        "*clear_user* __check_object_size mem*cpy* memset*",
-        "lib/usercopy.c lib/iov_iter.c lib/string.c lib/strn*_user.c mm/usercopy.c",
-    ),
-    _make_class(
-        "time",
-        "clocks and timers",
-        "ktime_* hrtimer_* __hrtimer_* timer_* mod_timer* del_timer* read_tsc sched_clock*",
-        "kernel/time lib/timerqueue.c arch/x86/kernel/tsc.c",
-    ),
-)
-"""The classes; a function is in the first one that matches."""
+CLASSES: Final = _read_classes()
+"""The classes of ``function_classes.ini``; a function is in the first one that matches."""
 
 OUTERMOST: Final = (
-    "__x64_sys_*",
-    "__ia32_sys_*",
-    "__ia32_compat_sys_*",
-    "__arm64_sys_*",
-    "__riscv_sys_*",
+    *("__x64_sys_*", "__ia32_sys_*", "__ia32_compat_sys_*", "__arm64_sys_*", "__riscv_sys_*"),
     "*exit_to_user_mode*",
 )
 """Patterns of functions that only the kernel's entry code calls."""
