@@ -228,7 +228,7 @@ def _unordered(
     parts = list(_find_parts(difference, rows))
     count = sum(len(part.groups) for part in parts)
     drawing = Drawing(count, partial(_lines, context, difference, parts))
-    yield Lines(drawing.draw(count), data=data, remarks=remarks, drawing=drawing)
+    yield Lines(drawing, data=data, remarks=remarks)
 
 
 def _find_rows(

@@ -56,7 +56,7 @@ def _run(context: Context, args: Namespace) -> Lines:
     empty = f"nothing of '{args.place}' is covered" if args.place else "no records"
     data = Table(_COLUMNS, rows, errors=_errors)
     drawing = Drawing(len(rows), lambda most: _lines(context, rows, empty, most, whole=args.all))
-    return Lines(drawing.draw(len(rows)), data=data, remarks=remarks, drawing=drawing)
+    return Lines(drawing, data=data, remarks=remarks)
 
 
 def _errors(row: _Row) -> tuple[str, ...]:

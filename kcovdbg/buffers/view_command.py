@@ -44,9 +44,8 @@ def _run(context: Context, args: Namespace) -> Lines | None:
         # Text that goes through a pipe is mostly read on the terminal that errors go to.
         width = args.width or context.width or context.terminal.error_width or _WIDTH
         data = Table(_COLUMNS, (_make_row(view, number) for number in range(len(view.rows))))
-        count = len(view.rows)
-        drawing = Drawing(count, partial(_text_lines, view, max(width, _LEAST)))
-        return Lines(drawing.draw(count), data=data, remarks=view.remarks, drawing=drawing)
+        drawing = Drawing(len(view.rows), partial(_text_lines, view, max(width, _LEAST)))
+        return Lines(drawing, data=data, remarks=view.remarks)
     # Imported here: prompt_toolkit takes a tenth of a second.
     from kcovdbg.buffers.view_screen import show_view
 

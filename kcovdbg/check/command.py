@@ -108,9 +108,8 @@ def _check(context: Context, args: Namespace, wanted: list[str]) -> Iterator[Ren
     report = check(context.reader, advice=args.all or bool(wanted), wanted=wanted)
     context.status = 1 if report.violations else 0
     data = Table(_COLUMNS, report.findings)
-    count = len(report.findings)
-    drawing = Drawing(count, partial(_lines, report))
-    yield Lines(drawing.draw(count), data=data, remarks=report.remarks, is_prose=True, drawing=drawing)
+    drawing = Drawing(len(report.findings), partial(_lines, report))
+    yield Lines(drawing, data=data, remarks=report.remarks, is_prose=True)
 
 
 def _lines(report: Report, most: int) -> Iterator[Line]:

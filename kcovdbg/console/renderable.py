@@ -76,14 +76,26 @@ class Fields:
     """As in :class:`Table`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Drawing:
-    """How lines are drawn of some of the rows, for those who want few."""
+    """Lines that are drawn of rows, for those who want few of them."""
 
     count: int
     """Of all rows."""
     draw: Callable[[int], Iterable[Line]]
     """Returns the lines of the first so many rows."""
+    most: int | None = None
+    """How many rows are drawn; None for all."""
+    _is_drawn: bool = False
+
+    def __iter__(self) -> Iterator[Line]:
+        self._is_drawn = True
+        return iter(self.draw(self.count if self.most is None else self.most))
+
+    def remarks(self) -> Iterator[str]:
+        """Yield how many rows there are, if some were drawn but not all."""
+        if self._is_drawn and self.most is not None and self.count > self.most:
+            yield f"rows shown: the first {self.most} of {self.count}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +103,12 @@ class Lines:
     """Styled lines."""
 
     lines: Iterable[Line]
+    """A :class:`Drawing` where they are not a row each."""
     data: Table | Fields | None = None
     """Their data in JSON and CSV, None for nothing."""
     remarks: Iterable[str] = ()
     is_prose: bool = False
     """Whether lines are wrapped at the terminal's width."""
-    drawing: Drawing | None = None
-    """None where each line is a row of its own."""
 
 
 @dataclass(frozen=True, slots=True)

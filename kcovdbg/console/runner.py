@@ -50,8 +50,7 @@ def run_script(workspace: Workspace, lines: Iterable[str], name: str, terminal: 
         if number == 1 and line.startswith("#!"):
             continue
         status = max(status, run_reporting(workspace, line.rstrip("\n"), f"{name}:{number}", terminal))
-        shown = workspace.terminal() if terminal is None else terminal
-        shown.stdout.writelines(f"{shown.painter.paint(said)}\n" for said in workspace.announce())
+        (workspace.terminal() if terminal is None else terminal).show(workspace.announce())
     return status
 
 

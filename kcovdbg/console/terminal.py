@@ -132,6 +132,11 @@ class Terminal:
         """Whether answers go to a terminal."""
         return self.width is not None
 
+    def show(self, lines: Iterable[Line]) -> None:
+        """Write lines to where answers go."""
+        self.stdout.writelines(f"{self.painter.paint(line)}\n" for line in lines)
+        self.stdout.flush()
+
     def with_stdout(self, stream: TextIO) -> Terminal:
         """Return this terminal with answers going to a file or a pipe."""
         painter = Painter(THEME if self.color is Color.ALWAYS else None)

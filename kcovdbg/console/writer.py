@@ -66,8 +66,9 @@ class ColumnChoice:
         data = replace(data, rows=rows, remarks=chain(data.remarks, rows.remarks()))
         if not isinstance(answer, Lines):
             return data
-        drawing = answer.drawing
-        lines = _Limited(answer.lines, self.most_rows, "lines") if drawing is None else _LimitedDrawing(drawing, self.most_rows)
+        drawn = answer.lines
+        most = self.most_rows
+        lines = replace(drawn, most=most) if isinstance(drawn, Drawing) else _Limited(drawn, most, "lines")
         return replace(answer, lines=lines, data=data, remarks=chain(answer.remarks, lines.remarks()))
 
     def _choose(self, answer: Renderable) -> Renderable:
@@ -132,24 +133,6 @@ class _Limited:
         if self._has_more:
             total = f" of {len(self._rows)}" if isinstance(self._rows, Sized) else ""
             yield f"{self._noun} shown: the first {self._most}{total}"
-
-
-class _LimitedDrawing:
-    """The lines of the first of some rows."""
-
-    def __init__(self, drawing: Drawing, most: int) -> None:
-        self._drawing = drawing
-        self._most = most
-        self._is_drawn = False
-
-    def __iter__(self) -> Iterator[Line]:
-        self._is_drawn = True
-        return iter(self._drawing.draw(self._most))
-
-    def remarks(self) -> Iterator[str]:
-        """Yield how many there are, if the lines were read."""
-        if self._is_drawn and self._drawing.count > self._most:
-            yield f"rows shown: the first {self._most} of {self._drawing.count}"
 
 
 def _pick(known: Mapping[str, Column | None], names: Iterable[str], noun: str, origin: str | None = None) -> list[Column]:

@@ -73,9 +73,7 @@ def _run(arguments: Sequence[str], commands: CommandTable, open_target: Callable
         sys.stdout.write(f"kcovdbg {__version__}\n")
         return 0
     if options.help:
-        terminal = find_terminal(color)
-        for line in _help_lines(commands):
-            terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
+        find_terminal(color).show(_help_lines(commands))
         return 0
     # Imported here: it takes most of the time that the version and the help would take.
     from kcovdbg.frontends.program import run_program

@@ -69,8 +69,8 @@ def run_program(
             elif workspace.stop_reason is not None:
                 _go_on_where_stopped(workspace, options, workspace.stop_reason)
         finally:
-            for line in workspace.end_background():
-                sys.stdout.write(f"{workspace.terminal().painter.paint(line)}\n")
+            if ended := workspace.end_background():
+                workspace.terminal().show(ended)
         sys.stdout.flush()
     except BrokenPipeError:
         raise

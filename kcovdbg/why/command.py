@@ -333,11 +333,10 @@ def _run(context: Context, args: Namespace) -> Lines:
     answers += _name_bugs(report.findings)
     rows = [_make_row(question, answer) for answer in answers]
     return Lines(
-        _lines(question, rows),
+        Drawing(len(rows), lambda most: _lines(question, rows[:most])),
         data=Table(_COLUMNS, rows),
         remarks=(*context.notes, *remarks),
         is_prose=True,
-        drawing=Drawing(len(rows), lambda most: _lines(question, rows[:most])),
     )
 
 

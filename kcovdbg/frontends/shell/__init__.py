@@ -46,10 +46,7 @@ def run_shell(
     workspace.commands = workspace.commands.with_commands(LEAVE, make_pager_command(workspace), transcript.make_command())
     open_workspace(workspace)
     if not quiet:
-        terminal = workspace.terminal()
-        for line in banner_lines(workspace):
-            terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
-        terminal.stdout.flush()
+        workspace.terminal().show(banner_lines(workspace))
     harvest = Harvest(workspace)
     read = _find_reader(workspace, harvest, environment, transcript, input, output)
     try:

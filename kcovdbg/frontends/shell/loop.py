@@ -204,7 +204,8 @@ def run_lines(
     """
     while True:
         with contextlib.suppress(KeyboardInterrupt):
-            _announce(workspace, transcript)
+            with transcript.recording(workspace.terminal()) as terminal:
+                terminal.show(workspace.announce())
             _refresh(workspace, harvest)
         try:
             text = read()
@@ -219,13 +220,6 @@ def run_lines(
             return 0
         except KeyboardInterrupt:
             _end_line(workspace)
-
-
-def _announce(workspace: Workspace, transcript: Transcript) -> None:
-    with transcript.recording(workspace.terminal()) as terminal:
-        for line in workspace.announce():
-            terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
-        terminal.stdout.flush()
 
 
 def _refresh(workspace: Workspace, harvest: Harvest) -> None:

@@ -318,9 +318,7 @@ def make_reader(
     def show_help(topic: str | None) -> None:
         run_in_shell(workspace, "help" if topic is None else f"help {topic}", environment, transcript)
         if topic is None:
-            terminal = workspace.terminal()
-            terminal.stdout.writelines(f"{terminal.painter.paint(line)}\n" for line in key_lines())
-            terminal.stdout.flush()
+            workspace.terminal().show(key_lines())
 
     history = open_history(environment)
     workspace.commands = workspace.commands.with_commands(make_history_command(history))
