@@ -84,38 +84,6 @@ def test_text_fits_a_terminal(ask, streams, command):
     assert all("\x1b" not in line for line in lines)
 
 
-def test_tasks_json(ask):
-    row = next(row for row in ask("tasks --json") if row["pid"] == 42)
-    assert row == {
-        "pid": 42,
-        "tgid": 42,
-        "comm": "syz-executor",
-        "task": "0xffff88800402a000",
-        "cpu": 0,
-        "kcov": hex(REMOTE_KCOV),
-        "kcov_remote": None,
-        "kcov_mode": "TRACE_PC",
-        "kcov_mode_raw": "0x40000002",
-        "in_ctxsw": True,
-        "kcov_size": 65536,
-        "kcov_area": "0xffffc90000200000",
-        "kcov_sequence": 1,
-        "kcov_handle": "0x2a",
-        "kcov_softirq": 0,
-        "role": "local",
-        "beneath": None,
-        "owns_remote": True,
-        "count": 65535,
-        "capacity": 65535,
-        "full": True,
-        "devices": [],
-        "syscall": None,
-        "errors": [],
-    }
-    null = next(row for row in ask("tasks -a --json") if row["pid"] == 1)
-    assert (null["kcov"], null["kcov_area"], null["role"]) == ("0x0", "0x0", "none")
-
-
 def test_tasks_name_their_system_calls(ask):
     rows = {row["pid"]: row for row in ask("tasks --json")}
     assert rows[41]["syscall"] == {"number": 0, "name": "read", "args": ["0x3", "0x7f0000001000", "0x200"]}
@@ -230,21 +198,6 @@ def test_objects(ask):
     rows = ask("objects --json")
     assert [row["kcov"] for row in rows] == [hex(KCOV), hex(REMOTE_KCOV)]
     assert (rows[1]["refcount"], rows[1]["counted"]) == (3, 1)
-    assert rows[0]["references"] == [
-        {"kind": "task", "counts": 1, "pid": 41, "fd": None, "file": None, "start": None, "handle": None, "cpu": None},
-        {
-            "kind": "fd",
-            "counts": 1,
-            "pid": 41,
-            "fd": 3,
-            "file": "0xffff888005000000",
-            "start": None,
-            "handle": None,
-            "cpu": None,
-        },
-    ]
-    assert rows[1]["references"][0]["start"] == "0x7f0000000000"
-    assert rows[1]["references"][1]["handle"] == "0x100000000000001"
     text = ask("objects")
     # PID is the task; references of its own do not name it again.
     assert " 41  syz-executor  fd 3\n" in text
@@ -304,61 +257,20 @@ def test_an_object_that_cannot_be_read(streams, monkeypatch):
     assert streams.take()[0].endswith(f"note: kcov {KCOV:#x}: gone\n")
 
 
-def test_remote(ask):
-    assert ask("remote --json") == [
-        {
-            "handle": "0x100000000000001",
-            "subsystem": "usb",
-            "instance": 1,
-            "bucket": 5,
-            "kcov": hex(REMOTE_KCOV),
-            "device": None,
-            "pid": 42,
-            "comm": "syz-executor",
-            "errors": [],
-        }
-    ]
+def test_areas_and_handles(ask):
     assert ask("remote").splitlines()[1].split()[:3] == ["usb:1", "42", "syz-executor"]
-
-
-def test_areas(ask):
+    assert ask("percpu").splitlines()[-1] == "note: CPU 0: the current task of CPU 0 can't be read"
     assert ask("areas").splitlines()[1:] == [
         "0xffffc90000300000  65536  task  cached    -    -",
         "0xffffc90000200000    512  irq   in-use    7    1",
     ]
 
 
-def test_saved(ask):
-    rows = ask("saved --json")
-    assert rows == ask("percpu --json")
-    assert rows[0]["saved_mode"] == "TRACE_PC"
-    assert rows[0]["saved_mode_raw"] == "0x40000002"
-    assert rows[1]["saved_mode"] is None
-    assert rows[1]["errors"] == ["the current task of CPU 0 can't be read"]
-    assert ask("percpu").splitlines()[-1] == "note: CPU 0: the current task of CPU 0 can't be read"
-
-
 def test_info(ask):
     (found,) = ask("info --json")
-    (error,) = found.pop("errors")
+    (error,) = found["errors"]
     assert "struct kcov.new" in error
-    assert [found] == [
-        {
-            "target": "vmcore",
-            "release": "6.12.1",
-            "machine": "x86_64",
-            "build_id": "ab" * 20,
-            "kaslr_offset": "0x1200000",
-            "generation": "E9a",
-            "variants": ["KCOV_TRACE_PC_EXT (2026)"],
-            "features": ["remote", "softirq"],
-            "live": False,
-            "state": None,
-            "report": None,
-            "panic": None,
-            "log": [],
-        }
-    ]
+    assert found["variants"] == ["KCOV_TRACE_PC_EXT (2026)"]
     text = ask("info")
     assert "KCOV generation  E9a (stable kernels since August 2026 (6.1.185, 6.12.106)): saved state in the task" in text
 
@@ -420,6 +332,9 @@ def test_info_of_a_kernel_without_kcov(streams, monkeypatch):
 
 
 def test_chosen_columns(ask):
+    # Without values they vanish, unless they are chosen.
+    assert "HANDLE" not in ask("tasks 41 --wide").splitlines()[0].split()
+    assert "HANDLE" in ask("tasks 42 --wide").splitlines()[0].split()
     assert ask("tasks 41 --columns comm,PID,kcov_mode,MODE,handle").splitlines() == [
         "COMM          PID  MODE      MODE      HANDLE",
         "syz-executor   41  TRACE_PC  TRACE_PC  0",
@@ -434,12 +349,6 @@ def test_a_line_per_value(ask):
     assert lines == ["-[ 1 ]-", "PID   41", "COMM  syz-executor", "-[ 2 ]-", "PID   42", "COMM  syz-executor"]
     keys = [line.split()[0] for line in ask("tasks 41 --vertical").splitlines()[1:]]
     assert {"PID", "AREA", "KCOV_MODE_RAW"} <= set(keys)
-
-
-def test_columns_without_values_vanish(ask):
-    assert "HANDLE" not in ask("tasks 41 --wide").splitlines()[0].split()
-    assert "HANDLE" in ask("tasks 42 --wide").splitlines()[0].split()
-    assert "HANDLE" in ask("tasks 41 --columns pid,handle").splitlines()[0].split()
 
 
 def test_chosen_fields(ask):

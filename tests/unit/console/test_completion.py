@@ -187,10 +187,6 @@ def test_hostile_names_are_never_inserted(index):
     assert dict(complete("tasks 66", index))["66"].startswith("evil\\x1b[2J")
 
 
-def test_nothing_behind_a_comment(index):
-    assert texts("tasks # 4", index) == []
-
-
 def test_menus_are_short_and_in_order():
     numbers = [Candidate(str(number)) for number in range(20000)]
     assert texts("tasks ", Index(tids=numbers)) == [str(number) for number in range(LIMIT)]
