@@ -57,7 +57,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     if state.vmalloc is None:
         return
     roads = (*_ROADS, *(_REMOTE_ROADS if state.kernel.has(Feature.REMOTE) else ()))
-    certainty, reason = state.doubt(*roads)
+    doubt = state.doubt(*roads)
     # A file in flight over a socket is legal, and only its slab cache shows it.
     severity = Severity.ADVICE if state.lacks(Source.SLAB) else None
     claimed = {session.area for session in state.sessions}
@@ -73,8 +73,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
                 f"buffer {area.start:#x}",
                 f"{area.caller}() allocated it with {area.size} bytes, but no object refers to it: it is leaked",
                 values(area=Hex(area.start), size=area.size, caller=area.caller),
-                certainty,
-                reason,
+                *doubt,
                 anybody=True,
                 severity=severity,
             )
@@ -86,8 +85,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
                 f"it was allocated for {sections} sections with {found.size} words, but is on no list and in no section: it is "
                 "leaked",
                 values(area=Hex(found.address), size=found.size, list=found.list),
-                certainty,
-                reason,
+                *doubt,
                 remote_lock=True,
                 anybody=True,
             )
@@ -102,7 +100,6 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     features=(Feature.REMOTE,),
 )
 def _check_forgotten(state: State) -> Iterator[Violation]:
-    certainty, reason = state.doubt(Source.TASKS, Source.FILES, Source.PER_CPU)
     for kcov in state.objects.values():
         fields = kcov.fields
         if fields is None or set(kcov.found_by) != {"remote"} or (fields.task and fields.task in state.task_by_address):
@@ -111,8 +108,7 @@ def _check_forgotten(state: State) -> Iterator[Violation]:
             fields.address,
             f"only its {len(state.handles_of.get(fields.address, ()))} handles lead to it, which nobody can unregister",
             values(t=Hex(fields.task or 0), refcount=fields.refcount),
-            certainty,
-            reason,
+            *state.doubt(Source.TASKS, Source.FILES, Source.PER_CPU),
             remote_lock=True,
             anybody=True,
         )

@@ -56,7 +56,8 @@ def _check_references(state: State) -> Iterator[Violation]:
     for kcov, fields in _objects(state):
         if fields.refcount is None or fields.task is None:
             continue
-        found, holders = kcov.counted, _count_holders(kcov)
+        found = kcov.counted
+        holders = sum(reference.counts for reference in kcov.references if reference.kind in ("fd", "vma"))
         if fields.refcount == found and found >= 1:
             continue
         if lacks_mappings and found < fields.refcount <= _MAX_REFERENCES:
@@ -65,7 +66,6 @@ def _check_references(state: State) -> Iterator[Violation]:
             # X1 reports that.
             continue
         names = [describe_reference(reference) for reference in kcov.references if reference.counts]
-        certainty, reason = state.doubt(Source.TASKS, Source.FILES, Source.SLAB, Source.PER_CPU)
         if not 1 <= fields.refcount <= _MAX_REFERENCES:
             message = f"refcount is {fields.refcount}"
         elif fields.refcount > found:
@@ -80,15 +80,10 @@ def _check_references(state: State) -> Iterator[Violation]:
             fields.address,
             message,
             values(refcount=fields.refcount, found=found, references=name_some(names) or "none"),
-            certainty,
-            reason,
+            *state.doubt(Source.TASKS, Source.FILES, Source.SLAB, Source.PER_CPU),
             anybody=True,
             most=max(1, abs(fields.refcount - found)),
         )
-
-
-def _count_holders(kcov: Kcov) -> int:
-    return sum(reference.counts for reference in kcov.references if reference.kind in ("fd", "vma"))
 
 
 @Rule(
@@ -207,16 +202,10 @@ def _check_enabled(state: State) -> Iterator[Violation]:
     needs=_OBJECTS_AND_TASKS,
 )
 def _check_owner(state: State) -> Iterator[Violation]:
-    certainty, reason = state.doubt(Source.TASKS)
     for _, fields in _objects(state):
         if fields.task and fields.task not in state.task_by_address:
-            yield kcov_violation(
-                fields.address,
-                f"it is enabled for {fields.task:#x}, which is not a task, or no longer one",
-                values(t=Hex(fields.task)),
-                certainty,
-                reason,
-            )
+            message = f"it is enabled for {fields.task:#x}, which is not a task, or no longer one"
+            yield kcov_violation(fields.address, message, values(t=Hex(fields.task)), *state.doubt(Source.TASKS))
 
 
 @Rule(
@@ -243,16 +232,11 @@ def _check_remote(state: State) -> Iterator[Violation]:
             message = f"{len(handles)} handles lead to it, but it takes no remote coverage"
         else:
             continue
+        shown = {"remote": fields.remote, "t": Hex(fields.task or 0), "mode": kcov.mode, "remote_size": fields.remote_size}
         yield kcov_violation(
             fields.address,
             message,
-            values(
-                remote=fields.remote,
-                t=Hex(fields.task or 0),
-                mode=kcov.mode,
-                remote_size=fields.remote_size,
-                handles=len(handles),
-            ),
+            values(**shown, handles=len(handles)),
             remote_lock=not fields.remote and bool(handles),
         )
 
@@ -269,13 +253,9 @@ def _check_remote(state: State) -> Iterator[Violation]:
 def _check_sequence(state: State) -> Iterator[Violation]:
     for _, fields in _objects(state):
         if fields.sequence is not None and fields.sequence < 1:
-            yield kcov_violation(
-                fields.address,
-                f"sequence is {fields.sequence}, but it starts at 1 and increases",
-                values(sequence=fields.sequence),
-                Certainty.LIKELY,
-                "it wraps after 2147483647 sessions",
-            )
+            message = f"sequence is {fields.sequence}, but it starts at 1 and increases"
+            doubt = Certainty.LIKELY, "it wraps after 2147483647 sessions"
+            yield kcov_violation(fields.address, message, values(sequence=fields.sequence), *doubt)
 
 
 @Rule(
@@ -290,11 +270,8 @@ def _check_sequence(state: State) -> Iterator[Violation]:
 def _check_remote_size(state: State) -> Iterator[Violation]:
     for _, fields in _objects(state):
         if fields.remote and fields.remote_size == 0:
-            yield kcov_violation(
-                fields.address,
-                "its areas for remote coverage have no size: the coverage of task sections is lost, and the kernel warns",
-                values(remote_size=0),
-            )
+            message = "its areas for remote coverage have no size: the coverage of task sections is lost, and the kernel warns"
+            yield kcov_violation(fields.address, message, values(remote_size=0))
 
 
 @Rule(
@@ -348,8 +325,5 @@ def _check_file(state: State) -> Iterator[Violation]:
                 [f"{reference.pid}/{reference.fd}" for reference in kcov.references if reference.kind in ("fd", "vma")]
             )
             if holders:
-                yield Violation(
-                    name_kcov(kcov.address),
-                    f"the file of descriptor {holders} leads to {kcov.address:#x}, which is not an object",
-                    values(private_data=Hex(kcov.address)),
-                )
+                message = f"the file of descriptor {holders} leads to {kcov.address:#x}, which is not an object"
+                yield Violation(name_kcov(kcov.address), message, values(private_data=Hex(kcov.address)))

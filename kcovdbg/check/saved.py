@@ -37,12 +37,9 @@ def check_local(state: State, session: Session, kcov: Kcov, fields: KcovFields) 
     )
     for name, mine, its in pairs:
         if None not in (mine, its) and mine != its:
-            yield session_violation(
-                state,
-                session,
-                f"it traces itself with {name} {mine}, but {name} of kcov {fields.address:#x} is {its}",
-                (("kcov", hex(fields.address)), (f"task {name}", str(mine)), (f"kcov {name}", str(its))),
-            )
+            message = f"it traces itself with {name} {mine}, but {name} of kcov {fields.address:#x} is {its}"
+            shown = (("kcov", hex(fields.address)), (f"task {name}", str(mine)), (f"kcov {name}", str(its)))
+            yield session_violation(state, session, message, shown)
 
 
 def _hex(address: int | None) -> Hex | None:
@@ -83,9 +80,8 @@ def check_section(state: State, session: Session, kcov: Kcov, fields: KcovFields
         message = f"its section's area has {session.size} words, but remote_size is {fields.remote_size}"
         yield session_violation(state, session, message, shown)
     if session.mode != kcov.mode:
-        yield session_violation(
-            state, session, f"its section is in mode {session.mode}, but the object is in {kcov.mode}", shown
-        )
+        message = f"its section is in mode {session.mode}, but the object is in {kcov.mode}"
+        yield session_violation(state, session, message, shown)
 
 
 def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Iterator[Violation]:

@@ -56,19 +56,12 @@ def _check_symmetry(state: State) -> Iterator[Violation]:
         if session.is_local:
             if fields.task != session.task or fields.remote:
                 problem = "takes remote coverage" if fields.remote and fields.task == session.task else "is not enabled for it"
-                yield session_violation(
-                    state,
-                    session,
-                    f"it traces itself into the buffer of kcov {fields.address:#x}, which {problem}",
-                    values(kcov=Hex(fields.address), t=Hex(fields.task or 0), remote=fields.remote),
-                )
+                message = f"it traces itself into the buffer of kcov {fields.address:#x}, which {problem}"
+                shown = values(kcov=Hex(fields.address), t=Hex(fields.task or 0), remote=fields.remote)
+                yield session_violation(state, session, message, shown)
         elif session.mode == modes.DISABLED and not session.is_owner_mark:
-            yield session_violation(
-                state,
-                session,
-                f"it refers to kcov {fields.address:#x}, but collects nothing for it",
-                values(kcov=Hex(fields.address), mode=session.mode),
-            )
+            message = f"it refers to kcov {fields.address:#x}, but collects nothing for it"
+            yield session_violation(state, session, message, values(kcov=Hex(fields.address), mode=session.mode))
     for task in (task.fields for task in state.tasks):
         if task.kcov and not state.kernel.is_kernel_pointer(task.kcov):
             yield task_violation(task, f"its kcov {task.kcov:#x} is not a kernel address", values(kcov=Hex(task.kcov)))
@@ -245,33 +238,30 @@ def _check_softirq(state: State) -> Iterator[Violation]:
             continue
         shown = values(kcov_softirq=fields.kcov_softirq, cpu=fields.cpu, kcov_area=Hex(fields.kcov_area or 0))
         if fields.kcov_softirq != 1:
-            message = f"kcov_softirq is {fields.kcov_softirq:#x}"
-            yield task_violation(fields, message, shown)
+            yield task_violation(fields, f"kcov_softirq is {fields.kcov_softirq:#x}", shown)
             continue
         if not state.kernel.is_rt and state.running and fields.address not in state.running:
-            message = "it is in a softirq section, but runs on no CPU"
-            yield task_violation(fields, message, shown)
+            yield task_violation(fields, "it is in a softirq section, but runs on no CPU", shown)
         elif state.serving_softirq.get(fields.address) is False:
             who = "it" if state.kernel.is_rt else "its CPU"
-            message = f"it is in a softirq section, but {who} serves no softirq"
-            yield task_violation(fields, message, shown)
+            yield task_violation(fields, f"it is in a softirq section, but {who} serves no softirq", shown)
         yield from _check_softirq_area(state, task, shown)
 
 
 def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], ...]) -> Iterator[Violation]:
     fields = task.fields
-    about, area = name_task(fields), fields.kcov_area or 0
+    area = fields.kcov_area or 0
     is_free = any(cached.address == area and cached.list == IRQ_LIST for cached in state.cached_areas)
     if not task.session.is_tracing:
-        yield Violation(about, "it is in a softirq section that collects nothing", shown, tasks=(fields.address,))
+        yield task_violation(fields, "it is in a softirq section that collects nothing", shown)
     elif state.kernel.has(Feature.IRQ_AREA_PER_CPU) and not state.kernel.is_rt:
         own = state.irq_areas.get(-1 if fields.cpu is None else fields.cpu)
         if own not in (None, area):
             message = f"its softirq section collects into {area:#x}, but its CPU's area is {own:#x}"
-            yield Violation(about, message, shown, tasks=(fields.address,))
+            yield task_violation(fields, message, shown)
     elif is_free:
         message = f"its softirq section collects into {area:#x}, which is on the list of free areas"
-        yield Violation(about, message, shown, tasks=(fields.address,), remote_lock=True)
+        yield task_violation(fields, message, shown, remote_lock=True)
     found = None if state.vmalloc is None else state.vmalloc.get(area)
     if found is None:
         return
@@ -279,10 +269,10 @@ def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], 
     if state.kernel.page_align(state.kernel.bytes_of(fields.kcov_size or 0)) != room:
         words = room // state.kernel.buffer_word
         message = f"its softirq section has {fields.kcov_size} words, but its area has {words}"
-        yield Violation(about, message, shown, tasks=(fields.address,))
+        yield task_violation(fields, message, shown)
     elif found.allocator in _OTHER_ALLOCATORS:
         message = f"its softirq section collects into {area:#x}, which {found.caller}() did not allocate for softirqs"
-        yield Violation(about, message, (*shown, ("caller", found.caller)), tasks=(fields.address,))
+        yield task_violation(fields, message, (*shown, ("caller", found.caller)))
 
 
 @Rule(
