@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kcovdbg.check import areas, buffers, cross_object, handles, objects, saved, tasks
@@ -118,18 +120,18 @@ _COUNTED: Final = 1 << 14
 _DOUBTS: Final = (Certainty.CERTAIN, Certainty.LIKELY, Certainty.UNSURE)
 
 
-class _RuleFindings(NamedTuple):
-    """The findings of one rule in one look."""
+@dataclass(slots=True)
+class _Look:
+    """What rules found in one look at a kernel."""
 
-    rule: Rule
-    findings: tuple[Finding, ...]
-    """Of each severity the first ones."""
-    left: Mapping[Severity, int]
+    findings: list[Finding] = field(default_factory=list)
+    """Of each rule and severity the first ones."""
+    left: Counter[tuple[str, Severity]] = field(default_factory=Counter)
     """How many more there are."""
-    is_cut: bool
-    """Whether counting stopped before the end."""
-    obstacle: str | None = None
-    """Why the rule was not applied."""
+    cut: set[str] = field(default_factory=set)
+    """The rules for which counting stopped before the end."""
+    obstacles: Counter[str] = field(default_factory=Counter)
+    """Why rules were not applied."""
 
 
 class Report(NamedTuple):
@@ -197,10 +199,10 @@ def check(
         (len(of_kernel) - len(chosen), "advice, shown with -a"),
     )
     most = _COMPARED if kernel.live else _SHOWN
-    found = _look(chosen, source, advice, about, most)
-    obstacles = Counter(of_rule.obstacle for of_rule in found if of_rule.obstacle is not None)
-    skipped += tuple((count, obstacle) for obstacle, count in obstacles.items())
-    findings = _findings_of(found)
+    look = _look(chosen, source, advice, about, most)
+    applied = len(chosen) - look.obstacles.total()
+    skipped += tuple((count, obstacle) for obstacle, count in look.obstacles.items())
+    findings = look.findings
     first = len(findings)
     for seconds in _PAUSES if kernel.live else ():
         if not findings:
@@ -208,13 +210,13 @@ def check(
         pause(seconds)
         source = source.renew()
         disagreeing = {finding.rule for finding in findings}
-        found = _look([rule for rule in chosen if rule.name in disagreeing], source, advice, about, most)
-        findings = tuple(_compare(findings, _findings_of(found)))
+        look = _look([rule for rule in chosen if rule.name in disagreeing], source, advice, about, most)
+        findings = list(_compare(findings, look.findings))
     remarks = dict.fromkeys(source.read(Part.NOTHING).notes)
     if settled := first - len(findings):
         gone = "1 disagreement was" if settled == 1 else f"{settled} disagreements were"
         remarks[f"{gone} transient: gone when the kernel was read again"] = None
-    return Report(tuple(_shorten(found, findings)), len(chosen) - obstacles.total(), skipped, tuple(remarks))
+    return Report(tuple(_shorten(look, findings)), applied, skipped, tuple(remarks))
 
 
 def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Finding, ...]:
@@ -224,47 +226,38 @@ def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Findi
     """
     kernel = source.read(Part.NOTHING).kernel
     rules = [rule for rule in list_rules() if rule.name[0] in groups and rule.applies(kernel.generation)]
-    found = _look(rules, source, False, (), _SHOWN, excused=False)
-    return tuple(finding for finding in _findings_of(found) if finding.severity.is_violation)
+    look = _look(rules, source, False, (), _SHOWN, excused=False)
+    return tuple(finding for finding in look.findings if finding.severity.is_violation)
 
 
-def _findings_of(found: Iterable[_RuleFindings]) -> tuple[Finding, ...]:
-    return tuple(chain.from_iterable(of_rule.findings for of_rule in found))
-
-
-def _shorten(found: Iterable[_RuleFindings], findings: Iterable[Finding]) -> Iterator[Finding]:
+def _shorten(look: _Look, findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield of each rule and severity the first findings, and the number of those that are left out.
 
     :param findings: those that persisted.
     """
-    of_rules: dict[str, list[Finding]] = {}
-    for finding in findings:
-        of_rules.setdefault(finding.rule, []).append(finding)
-    for rule, _, left, is_cut, _ in found:
-        shown: Counter[Severity] = Counter()
-        more = Counter(left)
-        doubts: dict[Severity, Finding] = {}
-        for finding in of_rules.get(rule.name, ()):
-            # Omitted findings take the lowest certainty of those shown.
-            doubt = doubts.setdefault(finding.severity, finding)
-            if _DOUBTS.index(finding.certainty) > _DOUBTS.index(doubt.certainty):
-                doubts[finding.severity] = finding
-            if shown[finding.severity] < _SHOWN:
-                shown[finding.severity] += 1
+    for name, of_rule in groupby(findings, key=attrgetter("rule")):
+        found: dict[Severity, list[Finding]] = {severity: [] for rule, severity in look.left if rule == name}
+        for finding in of_rule:
+            alike = found.setdefault(finding.severity, [])
+            alike.append(finding)
+            if len(alike) <= _SHOWN:
                 yield finding
-            else:
-                more[finding.severity] += 1
-        for severity, count in more.items():
+        for severity, alike in found.items():
+            count = max(len(alike) - _SHOWN, 0) + look.left[name, severity]
+            if not count:
+                continue
+            # Omitted findings take the lowest certainty of those shown.
+            doubt = max(alike, key=lambda finding: _DOUBTS.index(finding.certainty), default=None)
             yield Finding(
-                rule.name,
+                name,
                 severity,
-                f"{'at least ' if is_cut else ''}{count} more",
+                f"{'at least ' if name in look.cut else ''}{count} more",
                 "similar findings are left out",
                 (("more", str(count)),),
-                doubts[severity].certainty if severity in doubts else Certainty.CERTAIN,
-                doubts[severity].reason if severity in doubts else None,
+                Certainty.CERTAIN if doubt is None else doubt.certainty,
+                None if doubt is None else doubt.reason,
                 more=count,
-                is_least=is_cut,
+                is_least=name in look.cut,
             )
 
 
@@ -284,7 +277,7 @@ def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Fi
 
 def _look(
     rules: Sequence[Rule], source: StateSource, advice: bool, about: Collection[str], most: int, *, excused: bool = True
-) -> tuple[_RuleFindings, ...]:
+) -> _Look:
     """Apply rules to one look at the kernel.
 
     :param excused: whether what is about to become consistent is transient.
@@ -297,13 +290,13 @@ def _look(
     state = source.read(parts, stacks=stacks) if stacks else state
     excuses = Excuses(source) if excused else None
 
-    def apply(rule: Rule) -> _RuleFindings:
+    look = _Look()
+    for rule in rules:
         obstacle = None if rule.obstacle is None else rule.obstacle(state)
         if obstacle is not None:
-            return _RuleFindings(rule, (), {}, False, obstacle)
+            look.obstacles[obstacle] += 1
+            continue
         found: Counter[Severity] = Counter()
-        findings: list[Finding] = []
-        is_cut = False
         for violation in rule.check(state):
             severity = violation.severity or rule.severity
             if (about and violation.object not in about) or (severity is Severity.ADVICE and not advice):
@@ -311,14 +304,13 @@ def _look(
             finding = _judge(rule, violation, severity, state.kernel, excuses)
             found[finding.severity] += 1
             if found[finding.severity] <= most:
-                findings.append(finding)
-            elif found.total() >= _COUNTED:
-                is_cut = True
+                look.findings.append(finding)
+                continue
+            look.left[rule.name, finding.severity] += 1
+            if found.total() >= _COUNTED:
+                look.cut.add(rule.name)
                 break
-        left = {severity: count - most for severity, count in found.items() if count > most}
-        return _RuleFindings(rule, tuple(findings), left, is_cut)
-
-    return tuple(map(apply, rules))
+    return look
 
 
 def _judge(rule: Rule, violation: Violation, severity: Severity, kernel: KernelFacts, excuses: Excuses | None) -> Finding:
