@@ -125,15 +125,6 @@ def test_lost_remote_references(cli):
     assert rows[0]["object"] == f"kcov {kernel.objects['idle remote']:#x}"
 
 
-def test_held_lock_makes_it_transient(cli):
-    kernel = Kernel(E9A)
-    leak(kernel)
-    kernel.put(kernel.objects["local"], "struct kcov", lock=1)
-    status, (row,), _ = cli(kernel, "check", "--json")
-    assert (status, row["severity"]) == (0, "transient")
-    assert "lock of kcov" in row["reason"]
-
-
 def test_held_remote_lock_makes_it_transient(cli):
     kernel = Kernel(E9A)
     kernel.target.put(kernel.handles[0x42], "struct kcov_remote", {"hnode.pprev": 0xFFFF888000000000})

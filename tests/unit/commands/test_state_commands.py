@@ -23,7 +23,6 @@ from tests.support.state import (
     Streams,
     StubReader,
     make_kcov,
-    make_layout,
     make_target,
     make_task,
     make_workspace,
@@ -145,13 +144,6 @@ def test_tasks_that_are_not_there(ask):
     # Said once where there is nothing else.
     assert ask("tasks 9").splitlines() == ["no task 9"]
     assert ask.status == 2
-
-
-def test_modes_of_this_kernel(workspace, streams):
-    from kcovdbg.console.runner import run_reporting
-
-    assert run_reporting(workspace, "tasks --mode trace-uniq") == 2
-    assert "'TRACE_UNIQ'" in streams.take()[1]
 
 
 def test_counts_of_remote_owners(streams, monkeypatch):
@@ -313,22 +305,6 @@ def test_a_machine_that_ends_while_it_is_read(streams, monkeypatch, error, looks
     command = replace(workspace.commands.find("tasks"), run=run)
     with pytest.raises(GoneError):
         run_command(workspace, command, parse_arguments(command, []), workspace.terminal())
-
-
-def test_info_of_a_kernel_without_kcov(streams, monkeypatch):
-    class NoLayout:
-        def __get__(self, *_args):
-            raise TargetError("this kernel has no KCOV")
-
-    workspace = make_workspace(
-        streams, monkeypatch, layout=make_layout(), target=make_target(build_id=None, notes=("no paging",))
-    )
-    del workspace.kernel.__dict__["layout"]
-    monkeypatch.setattr(type(workspace.kernel), "layout", NoLayout())
-    assert run_line(workspace, "info --json") == 0
-    row = json.loads(streams.take()[0])[0]
-    assert row["generation"] is row["variants"] is row["features"] is row["build_id"] is None
-    assert row["errors"] == ["this kernel has no KCOV"]
 
 
 def test_chosen_columns(ask):

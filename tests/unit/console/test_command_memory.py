@@ -64,4 +64,6 @@ def test_a_kernel_without_kcov(capsys, kernel):
     assert "struct task_struct" in message
     assert "CONFIG_KCOV=y" in hint
     assert main(["info", "--json"], open_target=lambda _options: target) == 0
-    assert json.loads(capsys.readouterr().out)[0]["generation"] is None
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["generation"] is row["variants"] is row["features"] is None
+    assert "struct task_struct" in row["errors"][0]

@@ -312,14 +312,8 @@ def test_arguments():
     )
     assert command.usage == "probe [-n LINES] [--handle HANDLE]… [--by file|pc] [--raw] WHAT [PCS…]"
     args = parse_arguments(command, ["-n", "5", "41", "ff", "--raw", "--handle", "usb:1", "0x10", "--handle=2", "--by", "pc"])
-    assert (args.lines, args.handle, args.by, args.raw, args.what, args.pcs) == (
-        5,
-        [1 << 56 | 1, 2],
-        "pc",
-        True,
-        "41",
-        [255, 16],
-    )
+    assert (args.lines, args.handle, args.by, args.raw) == (5, [1 << 56 | 1, 2], "pc", True)
+    assert (args.what, args.pcs) == ("41", [255, 16])
     defaults = parse_arguments(command, ["41"])
     assert (defaults.lines, defaults.handle, defaults.by, defaults.raw, defaults.pcs) == (None, None, "file", False, [])
     for words, wrong in (

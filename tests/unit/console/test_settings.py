@@ -123,18 +123,6 @@ def test_lines_that_are_not_toml_are_left_out(write, text, wrong):
     assert sorted(int(re.match(r"line (\d+)", problem.text)[1]) for problem in settings.problems) == wrong
 
 
-def test_several_wrong_lines(write):
-    write('pager = less\nkeys = "vi"\nkeys = "emacs"\n[aliases]\na = "nothing"\nb = "info"\nc = [\n')
-    settings = read_settings(COMMANDS, os.environ)
-    assert [re.findall(r"line (\d+): |'(\w+)'", problem.text)[0] for problem in settings.problems] == [
-        ("1", ""),
-        ("3", ""),
-        ("7", ""),
-        ("", "nothing"),
-    ]
-    assert (settings.keys, settings.pager, settings.aliases) == ("vi", None, {"b": ("info",)})
-
-
 def test_a_file_that_cannot_be_read(write):
     path = write("")
     path.write_bytes(b"\xff")

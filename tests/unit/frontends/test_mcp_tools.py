@@ -19,7 +19,6 @@ from kcovdbg.console.context import Workspace
 from kcovdbg.console.json_schema import keys_of
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Lines, Table
-from kcovdbg.console.runner import run_words
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.frontends.mcp.tools import (
@@ -179,19 +178,6 @@ def test_text_of_the_kernel_is_escaped_and_called_data(make_box):
     assert "IGNORE ALL" in row["comm"]
     for control in ("\x1b", "\x07", "\u202e", "\x7f", "\x00"):
         assert control not in json.dumps(answer.content, ensure_ascii=False)
-
-
-def test_rows_are_those_of_json(make_box, monkeypatch):
-    tasks = tuple(make_task(pid, f"t{pid}") for pid in range(1, 8))
-    box = make_box(tasks=tasks)
-    streams = Streams()
-    workspace = make_workspace(streams, monkeypatch, reader=StubReader(all=tasks))
-    for name in ("tasks", "objects", "remote", "areas", "saved"):
-        run_words(workspace, [name, "--json"])
-        answer = box.call(name, {})
-        assert answer.content["rows"] == json.loads(streams.take()[0]), name
-        jsonschema.validate(answer.content, output_schema(box.tools[name]))
-        assert (answer.content["next"], answer.content["total"]) == (None, len(answer.content["rows"]))
 
 
 def test_pages_together_are_the_answer(make_box):
