@@ -239,22 +239,15 @@ def _sort_paths(paths: Sequence[str], commands: CommandTable) -> tuple[list[str]
                 raise UsageError(f"no such file: '{path}'", hint=path_hint(path))
             raise UsageError(f"'{path}' is neither a command nor a file", hint=hint)
         # A pipe can be read only once, which suits a script alone. An empty file is a dump that was not extracted.
-        is_script = Path(path).is_fifo() or (identify(path) is FileKind.OTHER and not _is_binary(path))
-        if is_script and not Path(path).is_fifo() and _starts_with_pc(path):
-            traces.append(path)
+        if Path(path).is_fifo():
+            scripts.append(path)
+        elif identify(path) is not FileKind.OTHER:
+            files.append(path)
         else:
-            (scripts if is_script else files).append(path)
+            with Path(path).open("rb") as file:
+                start = file.read(4096)
+            words = start[:256].split()
+            # A vmlinuz is binary, for instance: opening it reports what is wrong with it. No command has a number as its name.
+            is_list = bool(words) and all(_PC.fullmatch(word) for word in words[:2])
+            (files if b"\0" in start else traces if is_list else scripts).append(path)
     return files, scripts, traces
-
-
-def _is_binary(path: str) -> bool:
-    # A vmlinuz, for instance: opening the target reports what is wrong with it.
-    with Path(path).open("rb") as file:
-        return b"\0" in file.read(4096)
-
-
-def _starts_with_pc(path: str) -> bool:
-    """Return whether the first words of a text are numbers, as in a list of PCs; no command's name is one."""
-    with Path(path).open("rb") as file:
-        words = file.read(256).replace(b"\0", b"").split()
-    return bool(words) and all(_PC.fullmatch(word) is not None for word in words[:2])
