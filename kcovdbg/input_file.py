@@ -103,7 +103,11 @@ class Packing(NamedTuple):
     """Returns what decompresses one frame; a file may have several. May raise CapabilityError."""
 
 
-def _start_zstd() -> Any:
+def start_zstd() -> Any:
+    """Return what decompresses one frame of zstd.
+
+    :raises CapabilityError: when this Python has no zstd.
+    """
     try:
         # In the standard library since Python 3.14.
         from compression import zstd  # type: ignore[import-not-found,unused-ignore]
@@ -123,7 +127,7 @@ def _start_zstd() -> Any:
 _PACKINGS: Final = (
     Packing(b"\x1f\x8b\x08", "gzip", lambda: zlib.decompressobj(16 + zlib.MAX_WBITS)),
     Packing(b"\xfd7zXZ\0", "xz", lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
-    Packing(b"\x28\xb5\x2f\xfd", "zstd", _start_zstd),
+    Packing(b"\x28\xb5\x2f\xfd", "zstd", start_zstd),
 )
 MAGICS: Final = tuple(packing.magic for packing in _PACKINGS)
 
@@ -133,8 +137,55 @@ def find_packing(start: bytes) -> Packing | None:
     return next((packing for packing in _PACKINGS if start.startswith(packing.magic)), None)
 
 
-# Bytes that are unpacked at a time: at most 32 MiB come out of them.
-_PIECE: Final = 1024
+class FrameReader:
+    """Decompressed data up to its early end, which is noticed; zstandard's own stream reader does not notice it.
+
+    :param start_frame: makes a decompressor of one frame; each module has its own exceptions for damage.
+    """
+
+    # A block of a few bytes may decompress to 128 KiB: at most 128 MiB for so many bytes.
+    _PIECE: Final = 4096
+
+    def __init__(self, start_frame: Callable[[], Any], file: BinaryIO) -> None:
+        self._start_frame = start_frame
+        self._file = file
+        self._frame: Any = None
+        self._is_begun = False
+        self._rest = b""
+        self._ready = memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        """Return at most so many bytes, none at the end of the data.
+
+        :raises EOFError: when the last frame is incomplete.
+        """
+        while not self._ready:
+            data = self._rest or self._file.read(self._PIECE)
+            self._rest = b""
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("it ends early")
+                return b""
+            if self._frame is None:
+                if self._is_begun and not data.strip(b"\0"):
+                    # Padding behind the last frame.
+                    continue
+                self._is_begun = True
+                self._frame = self._start_frame()
+            self._ready = memoryview(self._frame.decompress(data))
+            if self._frame.eof:
+                self._rest = self._frame.unused_data
+                self._frame = None
+        taken, self._ready = self._ready[:size], self._ready[size:]
+        return bytes(taken)
+
+    def read_first(self, size: int) -> bytes:
+        """Return so many bytes, or all where there are fewer."""
+        # Its value is no copy.
+        found = BytesIO()
+        while found.tell() < size and (data := self.read(size - found.tell())):
+            found.write(data)
+        return found.getvalue()
 
 
 def unpack_data(path: object, data: bytes) -> bytes:
@@ -148,31 +199,11 @@ def unpack_data(path: object, data: bytes) -> bytes:
         return data
     limit = find_limit(TRACE_SIZE)
     try:
-        unpacked = _unpack(packing, data, limit)
+        unpacked = FrameReader(packing.start, BytesIO(data)).read_first(limit + 1)
     except CapabilityError as error:
         raise CapabilityError(f"{path}: {error}", hint=error.hint) from None
     except Exception as error:  # noqa: BLE001 - each module has its own exceptions
         raise KcovdbgError(f"{path}: {packing.program} data is damaged: {error}", hint="copy it again") from None
-    if unpacked is None:
+    if len(unpacked) > limit:
         raise over_limit(TRACE_SIZE, f"{path} unpacked")
     return unpacked
-
-
-def _unpack(packing: Packing, data: bytes, limit: int) -> bytes | None:
-    """Return what data unpacks to; None where that is more than the limit."""
-    # Its value is no copy.
-    unpacked = BytesIO()
-    frame = packing.start()
-    at = 0
-    while at < len(data):
-        unpacked.write(frame.decompress(data[at : at + _PIECE]))
-        at = min(at + _PIECE, len(data))
-        if unpacked.tell() > limit:
-            return None
-        if frame.eof:
-            at -= len(frame.unused_data)
-            if not data.startswith(packing.magic, at):
-                # Padding.
-                return unpacked.getvalue()
-            frame = packing.start()
-    raise EOFError("it ends early")

@@ -139,8 +139,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
     refuse_input(args.output, context.inputs)
     if not isinstance(target, DrgnTarget):
         raise CapabilityError("slice: cannot read this target with drgn", hint="kcovdbg -c DUMP -e 'slice -o FILE'")
-    from kcovdbg.target.drgn.page_recorder import record, slice_content, write_slice
-    from kcovdbg.target.slice_file import write_stream
+    from kcovdbg.target.drgn.page_recorder import record
+    from kcovdbg.target.slice_file import write_file, write_stream
 
     # Each look reads types once; the slice must hold what a fresh look reads.
     proof = context.kernel.point_proof
@@ -150,10 +150,10 @@ def _run(context: Context, args: Namespace) -> Renderable:
         sites = tuple(site for site in context.kernel.find_remote_sites().sites if site.module is not None)
     recording, reading = record(target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites))
     if stream is not None:
-        size = write_stream(stream, slice_content(recording), STDOUT)
+        size = write_stream(stream, recording.content(), STDOUT)
         stream.flush()
     else:
-        size = write_slice(args.output, recording, check=partial(refuse_input, args.output, context.inputs))
+        size = write_file(args.output, recording.content(), check=partial(refuse_input, args.output, context.inputs))
     remarks = list(dict.fromkeys(reading.remarks))
     if not recording.is_consistent:
         remarks.append("the kernel was running: the slice is inconsistent, and is marked so")

@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -47,6 +48,7 @@ from kcovdbg.elf.header import (
     segment_layout,
     string_at,
 )
+from kcovdbg.errors import CapabilityError
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 
 if TYPE_CHECKING:
@@ -59,37 +61,6 @@ if TYPE_CHECKING:
 # The largest tables that are read. A vmlinux has some 60 sections, a dump of many terabytes some 100,000 segments.
 _MAX_HEADERS: Final = 64 << 20
 _MAX_NOTES: Final = 256 << 20
-
-
-def _decompress(method: int | bytes, data: memoryview, size: int) -> bytes:
-    """Return the first bytes of what is compressed, up to size.
-
-    :raises KeyError: when the method is unknown.
-    :raises ValueError: when the data is damaged.
-    """
-    if method in (ELFCOMPRESS_ZLIB, OLD_MAGIC):
-        try:
-            # 0 stands for no limit.
-            return zlib.decompressobj().decompress(data, size) if size else b""
-        except zlib.error as error:
-            raise ValueError(str(error)) from None
-    if method != ELFCOMPRESS_ZSTD:
-        raise KeyError(method)
-    try:
-        # Python has it since 3.14; before, zstandard is a dependency.
-        from compression import zstd  # type: ignore[import-not-found,unused-ignore]
-
-        try:
-            return bytes(zstd.ZstdDecompressor().decompress(data, size)) if size else b""
-        except zstd.ZstdError as error:
-            raise ValueError(str(error)) from None
-    except ImportError:
-        import zstandard
-
-    try:
-        return zstandard.ZstdDecompressor().stream_reader(data).read(size)
-    except zstandard.ZstdError as error:
-        raise ValueError(str(error)) from None
 
 
 class ElfFile:
@@ -260,11 +231,16 @@ class ElfFile:
         allowed = max(find_limit(UNPACKED_SIZE), 100 * (self._size or 0))
         if self._unpacked > allowed:
             raise over_limit(UNPACKED_SIZE, f"{self.name}: its compressed sections", allowed)
+        from kcovdbg.input_file import FrameReader, start_zstd
+
+        start = {ELFCOMPRESS_ZLIB: zlib.decompressobj, OLD_MAGIC: zlib.decompressobj, ELFCOMPRESS_ZSTD: start_zstd}.get(method)
+        if start is None:
+            raise ElfError(f"{self.name}: {section.name} is compressed with method {method}, which is unknown")
         try:
-            found = _decompress(method, memoryview(data)[layout.size :], wanted)
-        except KeyError:
-            raise ElfError(f"{self.name}: {section.name} is compressed with method {method}, which is unknown") from None
-        except (ValueError, MemoryError, OverflowError) as error:
+            found = FrameReader(start, BytesIO(memoryview(data)[layout.size :])).read_first(wanted)
+        except CapabilityError as error:
+            raise CapabilityError(f"{self.name}: {error}", hint=error.hint) from None
+        except Exception as error:  # noqa: BLE001 - each module has its own exceptions
             raise self._damaged(f"{section.name}: {error or 'too large'}") from None
         if len(found) < wanted:
             raise self._damaged(f"{section.name} is incomplete")

@@ -17,17 +17,17 @@ import re
 import shlex
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, parse_notes
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
-from kcovdbg.input_file import MAGICS, find_packing, open_input
+from kcovdbg.input_file import MAGICS, FrameReader, find_packing, open_input
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 from kcovdbg.user_folder import find_user_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kcovdbg.target.kdump_file import MissingPages
 
@@ -97,7 +97,7 @@ class _Start(NamedTuple):
     """Its first bytes; empty for a file of white space."""
 
 
-def _find_start(file: BinaryIO) -> _Start:
+def _find_start(file: BinaryIO | FrameReader) -> _Start:
     """Return where the contents of a file start: a dump that came over ssh may begin with its warnings.
 
     :param file: at its start; read to an unknown position.
@@ -432,7 +432,7 @@ def _write_sparse(target: IO[bytes] | BinaryIO, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[FrameReader]:
     """Yield the decompressed stream.
 
     :raises TargetError: when this Python has no zstd, or the data is damaged.
@@ -443,7 +443,7 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Bina
     assert packing is not None
     file.seek(start)
     try:
-        yield cast("BinaryIO", _WholeFrames(packing.start, file))
+        yield FrameReader(packing.start, file)
     except (EOFError, OSError):
         raise
     except CapabilityError as error:
@@ -452,49 +452,6 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Bina
         raise
     except Exception as error:  # noqa: BLE001 - each module has its own exceptions
         raise TargetError(f"{path} is damaged: {error}", hint=_GET_AGAIN) from None
-
-
-class _WholeFrames:
-    """Decompressed data up to its early end, which is noticed; zstandard's own stream reader does not notice it.
-
-    :param start_frame: makes a decompressor of one frame.
-    """
-
-    # A block of a few bytes may decompress to 128 KiB: at most 128 MiB for so many bytes.
-    _PIECE: Final = 4096
-
-    def __init__(self, start_frame: Callable[[], Any], file: BinaryIO) -> None:
-        self._start_frame = start_frame
-        self._file = file
-        self._frame: Any = None
-        self._is_begun = False
-        self._rest = b""
-        self._ready = memoryview(b"")
-
-    def read(self, size: int) -> bytes:
-        """Return at most so many bytes, none at the end of the data.
-
-        :raises EOFError: when the last frame is incomplete.
-        """
-        while not self._ready:
-            data = self._rest or self._file.read(self._PIECE)
-            self._rest = b""
-            if not data:
-                if self._frame is not None:
-                    raise EOFError
-                return b""
-            if self._frame is None:
-                if self._is_begun and not data.strip(b"\0"):
-                    # Padding behind the last frame.
-                    continue
-                self._is_begun = True
-                self._frame = self._start_frame()
-            self._ready = memoryview(self._frame.decompress(data))
-            if self._frame.eof:
-                self._rest = self._frame.unused_data
-                self._frame = None
-        taken, self._ready = self._ready[:size], self._ready[size:]
-        return bytes(taken)
 
 
 def _find_memory(path: Path, name: str) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import PAGE_SIZE, word_mask
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.target.pointer import Links, check_pointer, follow_chain, follow_list, read_links, read_pointer, strip_tag
+from kcovdbg.target.pointer import Links, check_pointer, follow_chain, follow_list, read_pointer, read_word, strip_tag
 from kcovdbg.target.protocol import Symbol, Target, Vma
 from kcovdbg.target.struct_layout import BlockLayout
 
@@ -277,7 +277,7 @@ class VmallocWalk:
         if self._nodes is None:
             yield self._list
             return
-        count = int.from_bytes(self._target.read(self._count, 4), "big" if self._target.big_endian else "little")
+        count = read_word(self._target, self._count, 4)
         if not 0 < count <= _MAX_NODES:
             raise ReadError(f"nr_vmap_nodes is {count}", self._count)
         nodes = read_pointer(self._target, self._nodes.address)
@@ -299,4 +299,4 @@ class VmallocWalk:
             check_pointer(self._target, vm, _VM_STRUCT)
             return _Area(*self._vm.read(self._target, vm)), Links(following, before)
 
-        return (yield from follow_list(head, read_links(self._target, head), read, _MAX_AREAS, moving=self._target.live))
+        return (yield from follow_list(self._target, head, read, _MAX_AREAS))

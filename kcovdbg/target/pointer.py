@@ -131,18 +131,18 @@ Node = TypeVar("Node")
 
 
 class Links(NamedTuple):
-    """The two links of an element; None for an unknown one."""
+    """The two links of an element; None for one that the debug info lacks."""
 
     following: int | None
     before: int | None
 
 
-def read_links(target: Target, address: int) -> Links:
-    """Read a ``struct list_head``.
+def read_links(target: Target, address: int) -> tuple[int, int]:
+    """Return the two links of a ``struct list_head``.
 
     :raises ReadError: when it cannot be read.
     """
-    return Links(read_pointer(target, address), read_pointer(target, address + target.word_size))
+    return read_pointer(target, address), read_pointer(target, address + target.word_size)
 
 
 def follow_chain(
@@ -189,39 +189,34 @@ def finish(walk: Generator[Node, None, str | None]) -> tuple[list[Node], str | N
 
 
 def follow_list(
-    head: int,
-    ends: Links,
-    read: Callable[[int], tuple[Node, Links]],
-    limit: int,
-    *,
-    moving: bool = False,
+    target: Target, head: int, read: Callable[[int], tuple[Node, Links]], limit: int
 ) -> Generator[Node, None, str | None]:
     """Yield the elements of a ``list_head``; of a broken one, those reachable from either end.
 
-    An element is valid if its link back points to the one before: a stray pointer does not lead to one.
+    An element is valid if its link back points to the one before: a stray pointer does not lead to one. In a live kernel, where
+    the list may change between two reads, links back are not checked.
 
     :param head: address of the head.
-    :param ends: of the head itself.
     :param read: returns the element at a link, and its links; raises :class:`ReadError` when it cannot be read or is not one.
-    :param moving: whether the list may change between two reads, as in a live kernel; links back are then not checked.
     :return: why it is incomplete, None when it is complete.
     """
     found: set[int] = set()
+    try:
+        first, last = read_links(target, head)
+    except ReadError as error:
+        return str(error)
 
     def step(link: int, before: int, forwards: bool) -> tuple[Node, int | None]:
         node, links = read(link)
         onwards, back = links if forwards else (links.before, links.following)
-        if not moving and back is not None and back != before:
+        if not target.live and back is not None and back != before:
             raise ReadError(f"{before:#x} links to {link:#x}, which links back to {back:#x}", link)
         found.add(link)
         return node, onwards
 
-    if ends.following is None:
-        broken: str | None = "unknown link"
-    else:
-        broken = yield from follow_chain(ends.following, head, lambda link, before: step(link, before, True), limit, head)
-    if broken is None or ends.before is None:
-        return broken
+    broken = yield from follow_chain(first, head, lambda link, before: step(link, before, True), limit, head)
+    if broken is None:
+        return None
 
     def step_back(link: int, before: int) -> tuple[Node, int | None]:
         if link in found:
@@ -229,7 +224,7 @@ def follow_list(
         return step(link, before, False)
 
     # From the other end, up to the damage.
-    yield from follow_chain(ends.before, head, step_back, limit, head)
+    yield from follow_chain(last, head, step_back, limit, head)
     return broken
 
 

@@ -21,7 +21,6 @@ from kcovdbg.target.pointer import (
     check_pointer,
     follow_list,
     is_kernel_pointer,
-    read_links,
     read_pointer,
     read_word,
     strip_tag,
@@ -206,8 +205,7 @@ class SlabWalk:
             )
             return cache, Links(following, before)
 
-        ends = read_links(self._target, self._caches)
-        problem = yield from follow_list(self._caches, ends, read, _MAX_CACHES, moving=self._target.live)
+        problem = yield from follow_list(self._target, self._caches, read, _MAX_CACHES)
         if problem is not None:
             raise ReadError(f"could not read the list of slab caches: {problem}", self._caches)
 
@@ -437,7 +435,7 @@ class _SheafWalk:
         except MissingSymbolError:
             # CONFIG_NUMA=n.
             return 1
-        number = int.from_bytes(self._target.read(address, 4), "big" if self._target.big_endian else "little")
+        number = read_word(self._target, address, 4)
         if not 0 < number <= _MAX_NODES:
             raise ReadError(f"nr_node_ids is {number}", address)
         return number
@@ -451,8 +449,7 @@ class _SheafWalk:
             following, before, size = self._sheaf.read(self._target, sheaf)
             return self._read_objects(sheaf, size), Links(following, before)
 
-        ends = read_links(self._target, head)
-        problem = yield from follow_list(head, ends, read, _MAX_SHEAVES, moving=self._target.live)
+        problem = yield from follow_list(self._target, head, read, _MAX_SHEAVES)
         if problem is not None:
             raise ReadError(f"could not read a list of sheaves: {problem}", head)
 

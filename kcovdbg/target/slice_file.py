@@ -8,11 +8,10 @@ walk page tables. Pages that were not recorded are absent, never zeros.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import BinaryIO, Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, align, page_align
 from kcovdbg.elf.header import (
@@ -165,52 +164,28 @@ def write_stream(file: BinaryIO, content: Iterable[bytes], path: str | os.PathLi
     :param path: its name; compressed with zstd if it ends in ``.zst``.
     :return: the bytes written.
     """
-    counted = _CountedStream(file)
-    with _compressor(counted, Path(path)) as stream:
-        for piece in content:
-            stream.write(piece)
-    return counted.size
+    size = 0
+    for piece in _compress(content, Path(path)) if Path(path).suffix == ".zst" else content:
+        file.write(piece)
+        size += len(piece)
+    return size
 
 
-class _CountedStream:
-    """Counts what is written: a pipe has no position."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self.size = 0
-
-    def write(self, data: bytes) -> int:
-        self.size += len(data)
-        return self._stream.write(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-
-@contextlib.contextmanager
-def _compressor(file: _CountedStream, destination: Path) -> Iterator[Any]:
-    if destination.suffix != ".zst":
-        yield file
-        return
+def _compress(content: Iterable[bytes], destination: Path) -> Iterator[bytes]:
+    # Without its checksum, damaged data may be read as if nothing were wrong with it.
     try:
         # In the standard library since Python 3.14.
-        from compression import zstd as standard  # type: ignore[import-not-found,unused-ignore]
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]
+
+        parameter = zstd.CompressionParameter
+        compressor = zstd.ZstdCompressor(options={parameter.compression_level: _ZSTD_LEVEL, parameter.checksum_flag: 1})
     except ImportError:
-        standard = None
-    if standard is not None:
-        # Without its checksum, damaged data may be read as if nothing were wrong with it.
-        parameter = standard.CompressionParameter
-        options = {parameter.compression_level: _ZSTD_LEVEL, parameter.checksum_flag: 1}
-        with standard.ZstdFile(file, "w", options=options) as stream:
-            yield stream
-        return
-    try:
-        import zstandard
-    except ImportError:
-        raise TargetError(
-            f"cannot compress {destination}: this Python has no zstd", hint="pip install zstandard, or leave out .zst"
-        ) from None
-    with zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).stream_writer(
-        cast("BinaryIO", file), closefd=False
-    ) as stream:
-        yield stream
+        try:
+            import zstandard
+        except ImportError:
+            raise TargetError(
+                f"cannot compress {destination}: this Python has no zstd", hint="pip install zstandard, or leave out .zst"
+            ) from None
+        compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compressobj()
+    yield from map(compressor.compress, content)
+    yield compressor.flush()

@@ -217,16 +217,15 @@ class DeviceWalk:
 
         def read_area(link: int) -> tuple[int, Links]:
             check_pointer(self._target, link, "area", word)
-            return link, read_links(self._target, link)
+            return link, Links(*read_links(self._target, link))
 
         try:
             head = self._target.symbol(remote.idle_list).address
             count = read_word(self._target, self._target.symbol(remote.idle_count).address)
-            ends = read_links(self._target, head)
         except (MissingSymbolError, ReadError) as error:
             self.remarks.note(f"{self._device.name}: free areas could not be found: {error}")
             return (), None
-        found, problem = finish(follow_list(head, ends, read_area, _MAX_IDLE, moving=self._target.live))
+        found, problem = finish(follow_list(self._target, head, read_area, _MAX_IDLE))
         if problem is not None:
             self.remarks.note(f"{remote.idle_list} is broken: {problem}")
         return tuple(found), count if problem is None else None

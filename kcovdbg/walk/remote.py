@@ -150,17 +150,17 @@ def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
             return CachedArea(link - node, size, name), Links(following, back)
 
         try:
-            ends = read_links(target, head)
+            first, last = read_links(target, head)
         except ReadError as error:
             remarks.append(f"the list of {name} areas could not be read: {error}")
             continue
-        found, of_list = _follow(name, ends.following or 0, (head, head), node, read_area, MAX_AREAS)
+        found, of_list = _follow(name, first, (head, head), node, read_area, MAX_AREAS)
         if not of_list or of_list[-1].problem is None:
-            of_list.append(ListLink(name, head, ends.before, of_list[-1].address + node if of_list else head))
+            of_list.append(ListLink(name, head, last, of_list[-1].address + node if of_list else head))
         links += of_list
         if any(link.problem is not None or link.back != link.expected for link in of_list):
             # What can be reached from either end, by valid links only.
-            found, problem = finish(follow_list(head, ends, read_area, MAX_AREAS, moving=target.live))
+            found, problem = finish(follow_list(target, head, read_area, MAX_AREAS))
             remarks += () if problem is None else (f"the list of {name} areas is broken: {problem}",)
         areas += found
     return Reading(AreaLists(tuple(areas), tuple(links)), {Source.AREAS: tuple(remarks)})

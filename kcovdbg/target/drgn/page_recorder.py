@@ -8,7 +8,6 @@ it reads the pages that a Program over the finished slice will read.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -18,13 +17,12 @@ import drgn
 from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
 from kcovdbg.elf.header import VMCOREINFO, make_note, parse_notes
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
-from kcovdbg.output_file import accept
 from kcovdbg.target.drgn.program_memory import SLICE_MACHINES, copy_program, direct_map_start, translate
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.pointer import is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.slice_file import PageRun, build_slice, merge_pages, write_file
+from kcovdbg.target.slice_file import PageRun, build_slice, merge_pages
 
 # The kernel's release, its command line, its CPUs, the layout of its memory.
 _BASICS: Final = (
@@ -58,27 +56,30 @@ class Recording:
     is_consistent: bool
     """Whether the kernel was stopped while it was read."""
 
+    def content(self) -> Iterator[bytes]:
+        """Iterate over the content of the slice."""
+        return build_slice(self.machine, self.notes, self.pages, self.direct_map, self.mapped)
 
-class RecordedMemory:
-    """Physical memory that keeps each page that was read.
+
+class RecordedMemory(dict[int, bytes]):
+    """The pages of physical memory that were read, by address; those that cannot be read are not among them.
 
     :param read: reads a page of the recorded target.
     """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
+        super().__init__()
         self._read = read
-        self.pages: dict[int, bytes] = {}
+
+    def __missing__(self, page: int) -> bytes:
+        data = self[page] = self._read(page)
+        return data
 
     def read(self, address: int, count: int) -> bytes:
-        """Return any span of memory; pages that cannot be read are not recorded."""
-        pages = self.pages
+        """Return any span of memory."""
         start = page_align_down(address)
-        parts = []
-        for page in range(start, address + count, PAGE_SIZE):
-            if page not in pages:
-                pages[page] = self._read(page)
-            parts.append(pages[page])
-        return b"".join(parts)[address - start : address - start + count]
+        pages = b"".join([self[page] for page in range(start, address + count, PAGE_SIZE)])
+        return pages[address - start : address - start + count]
 
 
 class RecordingTarget(DrgnTarget):
@@ -119,7 +120,7 @@ def record(target: DrgnTarget, work: Callable[[Target], _Result]) -> tuple[Recor
         _read_basics(recorder)
         result = work(recorder)
         direct_map, mapped = _find_mappings(recorder)
-    return Recording(machine, notes, memory.pages, direct_map, mapped, is_stopped), result
+    return Recording(machine, notes, memory, direct_map, mapped, is_stopped), result
 
 
 def record_stack(target: Target, task: int) -> None:
@@ -151,22 +152,6 @@ def _find_stack_size(target: Target) -> int:
     except MissingTypeError:
         # On arm64 nothing uses the type. INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h.
         return target.symbol("__end_init_stack").address - target.symbol("__start_init_stack").address
-
-
-def slice_content(recording: Recording) -> Iterator[bytes]:
-    """Iterate over the content of the slice of a recording."""
-    return build_slice(recording.machine, recording.notes, recording.pages, recording.direct_map, recording.mapped)
-
-
-def write_slice(path: str | os.PathLike[str], recording: Recording, *, check: Callable[[], None] = accept) -> int:
-    """Write a slice, completely or not at all.
-
-    :param path: compressed with zstd if it ends in ``.zst``.
-    :param check: see :func:`kcovdbg.output_file.open_output`.
-    :return: the size of the file in bytes.
-    :raises TargetError: when it cannot be written.
-    """
-    return write_file(path, slice_content(recording), check=check)
 
 
 def _read_basics(target: RecordingTarget) -> None:
