@@ -226,7 +226,7 @@ def _unordered(
     columns = _COLUMNS if comparison.match is None else (*_COLUMNS, *_BUILD_COLUMNS)
     data = Table(columns, rows, errors=lambda row: approximate_errors(row.location))
     parts = list(_find_parts(difference, rows))
-    count = sum(len(part.groups) for part in parts)
+    count = sum(len(groups) for _, _, groups in parts)
     drawing = Drawing(count, partial(_lines, context, difference, parts))
     yield Lines(drawing, data=data, remarks=remarks)
 
@@ -246,35 +246,23 @@ def _find_rows(
     for side, names in enumerate(comparison.names):
         names.prefetch(pc for _, its, pc in placed if its == side)
     return [
-        _Row(
-            one.side,
-            pc,
-            comparison.names[side][pc],
-            address_of(pc, builds[side].kaslr_offset),
-            None if comparison.match is None else comparison.pc(one.pc, 1 - side),
-            comparison.missing(pc, side),
-            one.records,
-            one.left_runs,
-            one.right_runs,
-        )
+        _make_row(comparison, side, pc, builds[side].kaslr_offset, one.side, one.records, one.left_runs, one.right_runs)
         for one, side, pc in placed
         if filters[side](pc)
     ]
+
+
+def _make_row(comparison: BuildComparison, side: int, pc: int, kaslr_offset: int, which: DiffSide, *counts: int) -> _Row:
+    location, address = comparison.names[side][pc], address_of(pc, kaslr_offset)
+    return _Row(which, pc, location, address, comparison.counterpart(pc, side), comparison.missing(pc, side), *counts)
 
 
 def _is_of_several(difference: RunDifference) -> bool:
     return difference.left_runs + difference.right_runs > 2
 
 
-class _Part(NamedTuple):
-    """Functions of one side alone."""
-
-    style: str
-    heading: str
-    groups: Sequence[_Group]
-
-
-def _find_parts(difference: RunDifference, rows: Sequence[_Row]) -> Iterator[_Part]:
+def _find_parts(difference: RunDifference, rows: Sequence[_Row]) -> Iterator[tuple[str, str, Sequence[_Group]]]:
+    """Yield the style, the heading and the functions of each side."""
     several = _is_of_several(difference)
     for side, style, text in (
         (DiffSide.LEFT, "left", f"only left{', in every run' if several else ''}"),
@@ -288,16 +276,18 @@ def _find_parts(difference: RunDifference, rows: Sequence[_Row]) -> Iterator[_Pa
         missing = sum(row.missing is not None for row in chosen)
         heading = f"{text}: {len(chosen)} points" + (f" in {len(groups)} functions" if groups else "")
         heading += f", {missing} of them without a counterpart in the other build" if missing else ""
-        yield _Part(style, heading, groups)
+        yield style, heading, groups
 
 
-def _lines(context: Context, difference: RunDifference, parts: Sequence[_Part], most: int) -> Iterator[Line]:
+def _lines(
+    context: Context, difference: RunDifference, parts: Sequence[tuple[str, str, Sequence[_Group]]], most: int
+) -> Iterator[Line]:
     everywhere = "in every run" if _is_of_several(difference) else "on both sides"
     yield (("header", f"{difference.common} points {everywhere}"),)
-    for part in parts:
+    for style, heading, every in parts:
         yield ()
-        yield ((part.style, part.heading),)
-        groups = part.groups[:most]
+        yield ((style, heading),)
+        groups = every[:most]
         most -= len(groups)
         if groups:
             yield from table_lines(Table(_GROUP_COLUMNS, groups), context.width)
@@ -360,23 +350,14 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     if alignment.is_coarse:
         remarks.append(f"{COARSE}: parts with records in common may be shown as different")
     context.status = 1 if alignment.common < max(alignment.left, alignment.right) else 0
-    offsets = [buffer.kaslr_offset for buffer in buffers]
 
     def changes() -> Iterator[_Row]:
         for side, records in chain.from_iterable(part.find_differing() for part in alignment.parts()):
             names = comparison.names[side]
             names.prefetch(pc for pc in sides[side][records.start : records.stop] if pc)
             for index in records:
-                pc = sides[side][index]
-                yield _Row(
-                    _SIDES[side],
-                    pc,
-                    names[pc],
-                    address_of(pc, offsets[side]),
-                    comparison.counterpart(pc, side),
-                    comparison.missing(pc, side),
-                    number=numbers[side][index],
-                )
+                row = _make_row(comparison, side, sides[side][index], buffers[side].kaslr_offset, _SIDES[side])
+                yield row._replace(number=numbers[side][index])
 
     columns = _ORDERED_COLUMNS if comparison.match is None else (*_ORDERED_COLUMNS, *_BUILD_COLUMNS)
     left, right = alignment.left - alignment.common, alignment.right - alignment.common

@@ -15,9 +15,9 @@ from typing import Final, Protocol, TypeAlias
 from kcovdbg.compiled_module import zeros
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.location import KIND_MASK, Frame, FrameColumns, Location, chain_word
-from kcovdbg.records.native_loops import NO_ID, Numbering, find_chains, find_innermost, find_outermost
+from kcovdbg.records.native_loops import NO_ID, FoundChains, Numbering, find_chains, find_innermost, find_outermost
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import LocationTable, TableColumns
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_rows import combine_flags, gather
 
 _LOW: Final = 1 if sys.byteorder == "big" else 0
@@ -146,26 +146,6 @@ class PcColumns:
         return combine_flags(self.frames, self.chains, bytes(map(of_groups.__getitem__, self.groups.of_frame)))
 
 
-def locate_columns(
-    pcs: array[int], table: LocationTable | None, locate: Callable[[Sequence[int]], Sequence[Location]]
-) -> PcColumns:
-    """Return columns of PCs.
-
-    :param pcs: ascending; type code Q.
-    :param locate: returns the locations of PCs that the table does not have or has no frames of.
-    """
-    if table is None:
-        chains, frames = _add_locations(zeros("Q", len(pcs)), range(len(pcs)), _NO_FRAMES, locate(pcs))
-        return PcColumns(pcs, chains, frames, None, bytearray())
-    columns: TableColumns = table.columns
-    found = find_chains(pcs, columns)
-    if not found.rest:
-        return PcColumns(pcs, found.chains, columns.frames, table, found.seen)
-    locations = locate([pcs[index] for index in found.rest])
-    chains, frames = _add_locations(found.chains, found.rest, columns.frames, locations)
-    return PcColumns(pcs, chains, frames, table, found.seen)
-
-
 def _add_locations(
     chains: array[int], indexes: Sequence[int], frames: FrameColumns, locations: Sequence[Location]
 ) -> tuple[array[int], FrameColumns]:
@@ -286,7 +266,16 @@ class LocationCache:
 
         :param pcs: ascending; type code Q.
         """
-        return locate_columns(pcs, self._find_table(), self._locate)
+        table = self.table
+        if table is None:
+            frames, found = _NO_FRAMES, FoundChains(zeros("Q", len(pcs)), array("I", range(len(pcs))), bytearray())
+        else:
+            frames, found = table.columns.frames, find_chains(pcs, table.columns)
+        chains = found.chains
+        if found.rest:
+            locations = self._locate([pcs[index] for index in found.rest])
+            chains, frames = _add_locations(chains, found.rest, frames, locations)
+        return PcColumns(pcs, chains, frames, table, found.seen)
 
     def __getitem__(self, pc: int) -> Location:
         """Return the location of a PC."""

@@ -20,7 +20,7 @@ from kcovdbg.console.text import escape
 from kcovdbg.export import point_formats
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, ModulePoint
-from kcovdbg.records.pc_names import locate_columns
+from kcovdbg.records.pc_names import LocationCache
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
     ["a;b", "a b", "a\nb", "evil\x1b[2J", "</script>", '"quoted"', "a,b", "7", "x 7", "\udcff", "\u202e", "üñ", "\\x3b", "+"]
@@ -44,7 +44,7 @@ POINTS = st.lists(
 
 def in_columns(points):
     calls, hits, frames, symbols = zip(*points, strict=True) if points else ((), (), (), ())
-    located = locate_columns(array("Q", calls), None, lambda pcs: [Location(*row) for row in zip(pcs, frames, strict=True)])
+    located = LocationCache(lambda pcs: [Location(*row) for row in zip(pcs, frames, strict=True)]).columns(array("Q", calls))
     return [point_formats.PointColumns(calls, hits, located.chains, located.frames, symbols)]
 
 
