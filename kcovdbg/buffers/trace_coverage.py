@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
@@ -89,62 +87,38 @@ def find_call_length(context: Context) -> int:
         ) from None
 
 
-class ModuleOffsets:
-    """Offsets of code within the kernel image and modules.
+def make_point_finder(context: Context, length: int, starts: Iterable[str] = ()) -> Callable[[int], ModulePoint]:
+    """Return a function from a recorded PC to its place in the kernel image or a module; without a kernel, it finds none.
 
-    :param context: of the command; without a kernel, no offset is known.
+    :param length: of a call.
     :param starts: symbols that offsets within the image count from: the first that exists.
     """
+    target = context.kernel.optional_target
+    kaslr_offset = 0 if target is None else target.kaslr_offset
+    find_module = None if target is None or target.lines is None else target.lines.code_at
+    image_start: int | None = None
+    for name in starts:
+        # Without any of them offsets are left out, which the command says.
+        with contextlib.suppress(KcovdbgError):
+            if target is not None:
+                image_start = pc_of(target.symbol(name).address, kaslr_offset)
+                break
+    table = None if context.kernel.symbolizer is None else context.kernel.symbolizer.table
+    text = () if table is None else tuple((text.start, text.end) for text in table.text_ranges())
 
-    def __init__(self, context: Context, starts: Iterable[str]) -> None:
-        target = context.kernel.optional_target
-        self._offset = 0 if target is None else target.kaslr_offset
-        self._find_module = None if target is None or target.lines is None else target.lines.code_at
-        self._start: int | None = None
-        for name in starts:
-            # Without any of them offsets are left out, which the command says.
-            with contextlib.suppress(KcovdbgError):
-                if target is not None:
-                    self._start = pc_of(target.symbol(name).address, self._offset)
-                    break
-        self._text: tuple[tuple[int, int], ...] = ()
-        table = None if context.kernel.symbolizer is None else context.kernel.symbolizer.table
-        if table is not None:
-            self._text = tuple((text.start, text.end) for text in table.text_ranges())
-
-    def outside_image(self, pcs: array[int], length: int) -> Iterator[int]:
-        """Iterate over the PCs whose calls are not in the code of the image; over all where that is unknown.
-
-        :param pcs: ascending.
-        :param length: of a call.
-        """
-        at = 0
-        for start, end in sorted(self._text):
-            first, last = bisect_left(pcs, start + length), bisect_left(pcs, end + length)
-            yield from pcs[at : max(at, first)]
-            at = max(at, last)
-        yield from pcs[at:]
-
-    def find_point(self, pc: int, length: int) -> ModulePoint:
-        """Return the place of a recorded point, whose call has a length."""
+    def find_point(pc: int) -> ModulePoint:
         call = pc - length & WORD_MASK
-        return ModulePoint(call, *self._find(call))
-
-    def _find(self, call: int) -> tuple[str | None, int | None]:
-        """Return the module, None for the image, and the offset from the start of its code, None where it is unknown.
-
-        :param call: the call's address, as in the image: without the KASLR offset.
-        """
-        if any(start <= call < end for start, end in self._text):
-            return None, None if self._start is None else call - self._start & WORD_MASK
-        address = address_of(call, self._offset)
-        found = None if self._find_module is None else self._find_module(address)
+        is_in_image = any(start <= call < end for start, end in text)
+        address = address_of(call, kaslr_offset)
+        found = None if is_in_image or find_module is None else find_module(address)
         if found is not None:
             name, start = found
-            return name, address - start & WORD_MASK
-        if self._text or self._start is None or call < self._start:
-            return None, None
-        return None, call - self._start
+            return ModulePoint(call, name, address - start & WORD_MASK)
+        if image_start is None or not (is_in_image or (not text and call >= image_start)):
+            return ModulePoint(call, None, None)
+        return ModulePoint(call, None, call - image_start & WORD_MASK)
+
+    return find_point
 
 
 def find_code_ends(context: Context) -> dict[str | None, int]:
@@ -161,12 +135,10 @@ def find_code_ends(context: Context) -> dict[str | None, int]:
     return ends
 
 
-def find_module_points(context: Context, pcs: array[int], length: int) -> dict[int, ModulePoint]:
+def find_module_points(context: Context, pcs: Iterable[int], length: int) -> dict[int, ModulePoint]:
     """Return the places of the points that were recorded in modules, by PC.
 
-    :param pcs: ascending.
     :param length: of a call.
     """
-    offsets = ModuleOffsets(context, ())
-    places = {pc: offsets.find_point(pc, length) for pc in offsets.outside_image(pcs, length)}
-    return {pc: place for pc, place in places.items() if place.module is not None}
+    find_point = make_point_finder(context, length)
+    return {pc: place for pc in pcs if (place := find_point(pc)).module is not None}

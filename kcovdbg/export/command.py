@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.buffers.trace_coverage import (
-    ModuleOffsets,
     find_call_length,
     find_code_ends,
     find_line_coverage,
     find_module_points,
+    make_point_finder,
 )
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
@@ -196,9 +196,7 @@ def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, .
         problem = source.context.kernel.names_problem
         raise CapabilityError(f"{source.format} needs a kernel: {problem}", hint="export hex needs none")
     # Disassemblers load the image at _text; on arm64 _stext comes later.
-    offsets = ModuleOffsets(source.context, ("_text", "_stext"))
-    length = source.call_length
-    points = [offsets.find_point(pc, length) for pc in source.counts]
+    points = list(map(make_point_finder(source.context, source.call_length, ("_text", "_stext")), source.counts))
     lost = sum(point.offset is None for point in points)
     if points and lost == len(points):
         raise CapabilityError(
