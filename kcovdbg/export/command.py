@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress, islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import RecordKind
@@ -34,11 +34,9 @@ from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.export.point_formats import (
     PointColumns,
-    SourcePath,
     cobertura_lines,
     drcov_lines,
     funccover_lines,
-    hexadecimal_lines,
     jsonl_lines,
     lcov_lines,
     modoff_lines,
@@ -157,37 +155,34 @@ class ExportSource:
         return (f"{rest} of {len(self.counts)} PCs are no coverage points of .text, as after tail calls",) if rest else ()
 
 
-class _Export(NamedTuple):
-    """A trace in a format."""
-
-    lines: Iterable[str]
-    remarks: Sequence[str] = ()
+_Export: TypeAlias = tuple[Iterable[str], Sequence[str]]
+"""The lines of a trace in a format, and remarks on them."""
 
 
 def _hex(source: ExportSource) -> _Export:
-    return _Export(hexadecimal_lines(source.sequence))
+    return map(hex, source.sequence), ()
 
 
 def _rawcover(source: ExportSource) -> _Export:
     length = source.call_length
-    return _Export(hexadecimal_lines(pc - length & WORD_MASK for pc in source.counts))
+    return (hex(pc - length & WORD_MASK) for pc in source.counts), ()
 
 
 def _jsonl(source: ExportSource) -> _Export:
-    return _Export(jsonl_lines(source.points_of(source.functions.functions)), source.unlisted())
+    return jsonl_lines(source.points_of(source.functions.functions)), source.unlisted()
 
 
 def _rawcoverfiles(source: ExportSource) -> _Export:
     length = source.call_length
     touched = find_touched(source.functions.functions, (pc - length & WORD_MASK for pc in source.all_counts))
     modules = {point.call: point for point in source.modules.values()}
-    return _Export(rawcoverfiles_lines(source.points_of(touched), modules), source.unlisted())
+    return rawcoverfiles_lines(source.points_of(touched), modules), source.unlisted()
 
 
 def _funccover(source: ExportSource) -> _Export:
     found = count_functions(*source.functions, source.seen(source.all_counts))
     wanted = [row for row in found if source.filter.wants_frame(Frame(row.function, row.file, None, None))]
-    return _Export(funccover_lines(wanted), source.unlisted())
+    return funccover_lines(wanted), source.unlisted()
 
 
 def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, ...]]:
@@ -209,13 +204,13 @@ def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, .
 
 def _modoff(source: ExportSource) -> _Export:
     points, remarks = _find_offsets(source)
-    return _Export(modoff_lines(points), remarks)
+    return modoff_lines(points), remarks
 
 
 def _drcov(source: ExportSource) -> _Export:
     points, remarks = _find_offsets(source)
     end_of = find_code_ends(source.context).get
-    return _Export(drcov_lines(points, source.call_length, end_of), remarks)
+    return drcov_lines(points, source.call_length, end_of), remarks
 
 
 def _find_lines(source: ExportSource) -> tuple[list[FileCoverage], tuple[str, ...]]:
@@ -244,22 +239,22 @@ def _lcov(source: ExportSource) -> _Export:
         return file.removeprefix("./") if path is None else str(path)
 
     files, remarks = _find_lines(source)
-    return _Export(lcov_lines(source.what, files, path_of), remarks)
+    return lcov_lines(source.what, files, path_of), remarks
 
 
 def _cobertura(source: ExportSource) -> _Export:
     tree = source.context.kernel.source
 
-    def path_of(file: str) -> SourcePath:
+    def path_of(file: str) -> tuple[str | None, str]:
         name = file.removeprefix("./")
         path = tree.find(file)
         if path is None:
-            return SourcePath(None, name)
+            return None, name
         root = str(path).removesuffix(f"/{name}")
-        return SourcePath(None, str(path)) if root == str(path) else SourcePath(root, name)
+        return (None, str(path)) if root == str(path) else (root, name)
 
     files, remarks = _find_lines(source)
-    return _Export(cobertura_lines(files, path_of), remarks)
+    return cobertura_lines(files, path_of), remarks
 
 
 class _Exporter(NamedTuple):
@@ -285,12 +280,6 @@ EXPORTERS: Final[Mapping[str, _Exporter]] = {
 """Every format, in the order of help."""
 
 
-class _Written(NamedTuple):
-    file: str
-    format: str
-    lines: int
-
-
 _COLUMNS: Final = (
     Column("file", PATH, meaning="path of the written file"),
     Column("format", TEXT, meaning="name of the format"),
@@ -308,16 +297,16 @@ def _run(context: Context, args: Namespace) -> Renderable:
     exporter = EXPORTERS[args.format]
     if exporter.has_names:
         require_names(context, source.names, source.all_counts, f"export {args.format} {args.what}")
-    exported = exporter.export(source)
-    remarks = (*source.remarks, *exported.remarks)
+    lines, own_remarks = exporter.export(source)
+    remarks = (*source.remarks, *own_remarks)
     if is_stdout:
-        return Text(_stdout_parts(context, exported.lines, remarks))
+        return Text(_stdout_parts(context, lines, remarks))
     written = 0
     with open_text(args.output, context.inputs) as stream:
-        for part in _join_lines(exported.lines):
+        for part in _join_lines(lines):
             stream.write(part)
             written += part.count("\n")
-    return Table(_COLUMNS, (_Written(args.output, args.format, written),), remarks=remarks)
+    return Table(_COLUMNS, ({"file": args.output, "format": args.format, "lines": written},), remarks=remarks)
 
 
 # Lines that are written together.

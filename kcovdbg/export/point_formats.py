@@ -22,11 +22,6 @@ from kcovdbg.records.native_loops import flatten_chains
 from kcovdbg.symbols.table_rows import gather
 
 
-def hexadecimal_lines(addresses: Iterable[int]) -> Iterator[str]:
-    """Iterate over ``0xffffffff81000000``, one after another."""
-    return map(hex, addresses)
-
-
 def module_file(module: str | None) -> str:
     """Return the file name of a module; of the kernel's image for None."""
     return "vmlinux" if module is None else f"{escape(module)}.ko"
@@ -96,22 +91,15 @@ def _syzkaller_path(file: str) -> str:
 _NO_BRANCHES = 'branch-rate="0" complexity="0"'
 
 
-class SourcePath(NamedTuple):
-    """The path of a source file's text."""
-
-    root: str | None
-    """The directory that the name is relative to; None for an absolute name, or where the text is not found."""
-    name: str
-
-
-def cobertura_lines(coverage: Iterable[FileCoverage], path_of: Callable[[str], SourcePath]) -> Iterator[str]:
+def cobertura_lines(coverage: Iterable[FileCoverage], path_of: Callable[[str], tuple[str | None, str]]) -> Iterator[str]:
     """Iterate over the lines of the document.
 
     :param coverage: ordered by line within a file.
-    :param path_of: from a file's name in debug info to where its text is.
+    :param path_of: from a file's name in debug info to the directory that its text is found in, and its name there; None and
+        an absolute name, or where the text is not found.
     """
-    located = [(path_of(file.file), file) for file in coverage]
-    files = sorted(((path.name, file) for path, file in located), key=lambda item: (dirname(item[0]), item[0]))
+    located = [(*path_of(file.file), file) for file in coverage]
+    files = sorted(((name, file) for _, name, file in located), key=lambda item: (dirname(item[0]), item[0]))
     valid, covered = _sums(file for _, file in files)
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield '<!DOCTYPE coverage SYSTEM "http://cobertura.sourceforge.net/xml/coverage-04.dtd">'
@@ -121,7 +109,7 @@ def cobertura_lines(coverage: Iterable[FileCoverage], path_of: Callable[[str], S
         'branches-covered="0" branches-valid="0" complexity="0" version="0" timestamp="0">'
     )
     yield " <sources>"
-    for root in dict.fromkeys(path.root for path, _ in located):
+    for root in dict.fromkeys(root for root, _, _ in located):
         if root is not None:
             yield f"  <source>{html.escape(escape(root))}</source>"
     yield " </sources>"
@@ -220,15 +208,12 @@ def jsonl_lines(groups: Iterable[PointColumns]) -> Iterator[str]:
             )
 
 
-RAWCOVERFILES_HEADER: Final = ("PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine")
-
-
 def rawcoverfiles_lines(groups: Iterable[PointColumns], modules: Mapping[int, ModulePoint]) -> Iterator[str]:
     """Yield the lines of the table.
 
     :param modules: points in modules, by the addresses of their calls.
     """
-    yield csv_line(RAWCOVERFILES_HEADER)
+    yield csv_line(("PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine"))
     quote_path = cache(lambda file: csv_line((_syzkaller_path(file),)))
     rows = [(points.calls[row[0]], *row[1:]) for points in groups for row in _frame_rows(points)]
     # A function before those that were inlined into it.
@@ -251,11 +236,8 @@ def csv_line(values: Iterable[object]) -> str:
     return stream.getvalue()
 
 
-FUNCCOVER_HEADER: Final = ("Module", "Filename", "Function", "Covered PCs", "Total PCs")
-
-
 def funccover_lines(functions: Iterable[FunctionCoverage]) -> Iterator[str]:
     """Iterate over the table's lines, by file and function; the kernel image's module name is empty."""
-    yield csv_line(FUNCCOVER_HEADER)
+    yield csv_line(("Module", "Filename", "Function", "Covered PCs", "Total PCs"))
     for function in sorted(functions):
         yield csv_line(("", escape(function.file), escape(function.function), function.covered, function.points))

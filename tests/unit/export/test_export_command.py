@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kcovdbg.buffers.trace_coverage import find_code_ends
 from kcovdbg.console.runner import find_command, make_context, run_line, run_reporting
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, UsageError
-from kcovdbg.export.command import EXPORTERS, _Export
+from kcovdbg.export.command import EXPORTERS
 from kcovdbg.records.pc_list import ReadingOptions
 from kcovdbg.records.trace_file import read_trace, side_path
 from kcovdbg.symbols.coverage_points import PointKind
@@ -288,7 +288,7 @@ def test_whole_or_not_at_all(trace, ask, workspace, tmp_path, monkeypatch):
         yield "half"
         raise KcovdbgError("the page is gone")
 
-    monkeypatch.setitem(EXPORTERS, "jsonl", EXPORTERS["jsonl"]._replace(export=lambda source: _Export(fail(source))))
+    monkeypatch.setitem(EXPORTERS, "jsonl", EXPORTERS["jsonl"]._replace(export=lambda source: (fail(source), ())))
     with pytest.raises(KcovdbgError, match="the page is gone"):
         run_line(workspace, f"export jsonl {trace('a.kcov', WORDS)} -o {out}")
     assert out.read_text() == "before\n"
