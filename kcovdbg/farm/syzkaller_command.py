@@ -67,10 +67,6 @@ def _slice(row: _Row) -> Path | None:
     return row.answers / SLICE
 
 
-def _path(find: Callable[[_Row], Path | None]) -> Callable[[_Row], str | None]:
-    return lambda row: None if (path := find(row)) is None else str(path)
-
-
 _COLUMNS: Final = (
     Column("title", TEXT, value=lambda row: row.crash.title, elastic=16),
     Column("function", SYMBOL, value=_of_crash("function"), elastic=12),
@@ -84,16 +80,16 @@ _COLUMNS: Final = (
     Column("line", NUMBER, value=_of_crash("line"), meaning="line in the file", null="it is unknown"),
     Column("role", TEXT, value=_of_crash("role"), meaning="what collected into the crashed task", null="it is unknown"),
     Column("crash", PATH, value=lambda row: str(row.crash.path), meaning="directory of the crash, or its one file"),
-    Column("dump", PATH, value=_path(lambda row: None if row.dump is None else row.dump.path)),
+    Column("dump", PATH, value=lambda row: None if row.dump is None else row.dump.path),
     Column("build_id", TEXT, value=lambda row: row.outcome.build_id),
-    Column("answers", PATH, value=_path(lambda row: row.answers), meaning="directory with the answers", null="there is none"),
-    Column("slice", PATH, value=_path(_slice), meaning="path of the slice", null="it was not written"),
-    Column("log", PATH, value=_path(lambda row: row.log)),
-    Column("report", PATH, value=_path(lambda row: next(iter(row.crash.reports), None))),
-    Column("program", PATH, value=_path(lambda row: row.program)),
-    Column("reproducer", PATH, value=_path(lambda row: row.crash.reproducer)),
-    Column("c_reproducer", PATH, value=_path(lambda row: row.crash.c_reproducer)),
-    Column("machine", PATH, value=_path(lambda row: row.crash.machine)),
+    Column("answers", PATH, meaning="directory with the answers", null="there is none"),
+    Column("slice", PATH, value=_slice, meaning="path of the slice", null="it was not written"),
+    Column("log", PATH),
+    Column("report", PATH, value=lambda row: next(iter(row.crash.reports), None)),
+    Column("program", PATH),
+    Column("reproducer", PATH, value=lambda row: row.crash.reproducer),
+    Column("c_reproducer", PATH, value=lambda row: row.crash.c_reproducer),
+    Column("machine", PATH, value=lambda row: row.crash.machine),
     Column("tag", TEXT, value=lambda row: row.crash.tag, meaning="tag of the kernel's build", null="there is none"),
     Column("logs", NUMBER, value=lambda row: len(row.crash.logs), meaning="number of logs of the crash", unit="logs"),
     Column("reports", NUMBER, value=lambda row: len(row.crash.reports)),
