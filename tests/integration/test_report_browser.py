@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The page that ``report`` writes, in a browser: keys, scrolling, colours, sizes; nothing is complained about or loaded."""
 
-import json
-import struct
 from array import array
 
 import pytest
@@ -12,12 +10,11 @@ from kcovdbg.console.html import PageSection, page_lines
 from kcovdbg.console.runner import run_line
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.records.alignment import AlignedPart
-from kcovdbg.records.trace_file import side_path
 from kcovdbg.report import command as report_command
 from kcovdbg.report.trace import Point, trace_markup, word_chunks
 from tests.support.browser import Browser, find_browser
 from tests.support.state import Streams, make_workspace
-from tests.support.traces import names, pc
+from tests.support.traces import names, pc, write_trace
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no browser is installed: apt-get install chromium")
 
@@ -104,10 +101,7 @@ def reports(tmp_path_factory):
         checked = Report(tuple(found), applied=48, skipped=(), looks=1, settled=0, remarks=(HOSTILE,))
         patch.setattr(report_command, "check", lambda *_args, **_options: checked)
         for name, words in (("a", WORDS), ("b", OTHER)):
-            path = folder / name
-            path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words), *words))
-            side = {"format": 1, "mode": "TRACE_PC", "word_size": 8, "byteorder": "little", "size": 400, "comm": HOSTILE}
-            side_path(path).write_text(json.dumps(side))
+            write_trace(folder / name, words, comm=HOSTILE)
         for out, what in (("two", f"file:{folder}/a file:{folder}/b"), ("one", f"file:{folder}/a"), ("none", "")):
             assert run_line(workspace, f"report {what} -o {folder}/{out}.html") == 0
     return folder

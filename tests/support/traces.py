@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Traces made by hand, with names, for tests of commands on buffers."""
 
+import json
+import struct
 from array import array
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,7 @@ from kcovdbg.abi.record import PC
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.trace_file import side_path
 
 if TYPE_CHECKING:
     WordArray = array[int]
@@ -58,3 +61,12 @@ def make_buffer(words, name="41", codec=PC, *, word_size=8, cls=array, **values)
     stored = cls(encoding.typecode, words)
     count = values.pop("count", len(stored) // encoding.record_words)
     return Buffer(name, encoding, stored, count, **values)
+
+
+def write_trace(path, words, mode="TRACE_PC", **header):
+    """Write a trace file with its side file; return its name as a buffer."""
+    width = 4 if "CMP" in mode else 1
+    path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words) // width, *words))
+    side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "size": len(words) + 100, **header}
+    side_path(path).write_text(json.dumps(side))
+    return f"file:{path}"

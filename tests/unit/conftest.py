@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Settings of property tests, and the fixture of those that run a command line on a kernel in memory."""
+"""Settings of property tests, and fixtures: command lines on a kernel in memory, traces with made-up names."""
 
 import json
 
@@ -7,6 +7,8 @@ import pytest
 from hypothesis import settings
 
 from kcovdbg.frontends.cli import main
+from tests.support.state import Streams, make_workspace
+from tests.support.traces import names, write_trace
 
 # No test depends on how busy the machine is.
 settings.register_profile("kcovdbg", deadline=None)
@@ -23,3 +25,22 @@ def cli(capsys):
         return status, json.loads(out) if "--json" in words else out, err
 
     return cli
+
+
+@pytest.fixture
+def streams():
+    return Streams()
+
+
+@pytest.fixture
+def named_workspace(streams, monkeypatch):
+    """A workspace that names the PCs of made-up functions."""
+    workspace = make_workspace(streams, monkeypatch)
+    workspace.kernel.names, workspace.kernel.symbolizer = names(), None
+    return workspace
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Write a trace file; return its name as a buffer."""
+    return lambda name, words, mode="TRACE_PC", **header: write_trace(tmp_path / name, words, mode, **header)

@@ -4,7 +4,6 @@
 import csv
 import json
 import stat
-import struct
 from dataclasses import replace
 
 import pytest
@@ -16,16 +15,16 @@ from kcovdbg.console.runner import find_command, make_context, run_line, run_rep
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, UsageError
 from kcovdbg.export.command import EXPORTERS
 from kcovdbg.records.pc_list import ReadingOptions
-from kcovdbg.records.trace_file import read_trace, side_path
+from kcovdbg.records.trace_file import read_trace
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.protocol import Symbol
-from tests.support.state import Streams, make_target, make_workspace
+from tests.support.state import make_target
 from tests.support.stub import make_stub
 from tests.support.table_writer import TableWriter
-from tests.support.traces import BASE, locate, names, pc
+from tests.support.traces import BASE, locate, pc
 from tests.unit.export.test_export_formats import read_cobertura, read_drcov, read_lcov
 
 
@@ -36,28 +35,9 @@ def find_symbol(name):
 
 
 @pytest.fixture
-def streams():
-    return Streams()
-
-
-@pytest.fixture
-def workspace(streams, monkeypatch):
-    workspace = make_workspace(streams, monkeypatch, target=make_target(symbol=find_symbol))
-    workspace.kernel.names = names()
-    workspace.kernel.symbolizer = None
-    return workspace
-
-
-@pytest.fixture
-def trace(tmp_path):
-    def write(name, words, mode="TRACE_PC"):
-        path = tmp_path / name
-        path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words), *words))
-        side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "size": len(words) + 100, "tid": 41}
-        side_path(path).write_text(json.dumps(side))
-        return f"file:{path}"
-
-    return write
+def workspace(named_workspace):
+    named_workspace.kernel.open_target = lambda: make_target(symbol=find_symbol)
+    return named_workspace
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from kcovdbg.report.trace import Point, make_point, plain_chunks, trace_markup, 
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
-from tests.support.state import Streams, make_workspace
+from tests.support.state import make_workspace
 from tests.support.table_writer import TableWriter
 from tests.support.traces import BASE, locate, make_buffer, names, pc
 
@@ -187,30 +187,9 @@ def test_records_are_little_endian_words():
 
 
 @pytest.fixture
-def streams():
-    return Streams()
-
-
-@pytest.fixture
-def workspace(streams, monkeypatch):
-    workspace = make_workspace(streams, monkeypatch)
-    workspace.kernel.names = names()
-    workspace.kernel.symbolizer = None
-    workspace.kernel.optional_target = None
-    return workspace
-
-
-@pytest.fixture
-def trace(tmp_path):
-    def write(name, words, mode="TRACE_PC"):
-        path = tmp_path / name
-        width = 4 if "CMP" in mode else 1
-        path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words) // width, *words))
-        side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "size": len(words) + 100, "comm": HOSTILE}
-        side_path(path).write_text(json.dumps(side))
-        return f"file:{path}"
-
-    return write
+def workspace(named_workspace):
+    named_workspace.kernel.optional_target = None
+    return named_workspace
 
 
 def write_report(workspace, streams, path, *what):
@@ -224,7 +203,7 @@ WORDS = [pc(number % 7, number % 5) for number in range(100)]
 
 
 def test_two_traces(workspace, streams, trace, tmp_path):
-    left, right = trace("a", WORDS), trace("b", [*WORDS[:30], pc(9), pc(9, 1), *WORDS[33:]])
+    left, right = trace("a", WORDS, comm=HOSTILE), trace("b", [*WORDS[:30], pc(9), pc(9, 1), *WORDS[33:]])
     page = write_report(workspace, streams, tmp_path / "r.html", left, right)
     data = json.loads(next(text for tag, text in page.texts if tag == "script" and text.startswith("{")))
     assert data["segments"] == [[0, 30, 0, 30, 1], [30, 3, 30, 2, 0], [33, 67, 32, 67, 1]]
