@@ -98,7 +98,7 @@ def reports(tmp_path_factory):
         workspace.kernel.source_folders = (str(folder),)
         causes = (Cause(HOSTILE, HOSTILE, Certainty.UNSURE, HOSTILE),)
         found = [Finding("K1", severity, "kcov 0x1", HOSTILE, (("refcount", "3"),), causes=causes) for severity in Severity]
-        checked = Report(tuple(found), applied=48, skipped=(), looks=1, settled=0, remarks=(HOSTILE,))
+        checked = Report(tuple(found), applied=48, skipped=(), remarks=(HOSTILE,))
         patch.setattr(report_command, "check", lambda *_args, **_options: checked)
         for name, words in (("a", WORDS), ("b", OTHER)):
             write_trace(folder / name, words, comm=HOSTILE)
