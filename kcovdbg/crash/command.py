@@ -29,7 +29,7 @@ from kcovdbg.model.kcov import name_task
 from kcovdbg.model.location import LocatedRecord
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
-from kcovdbg.model.task import Role, Task
+from kcovdbg.model.task import Role, Task, find_task
 from kcovdbg.records.function_trace import FunctionRun, find_runs
 from kcovdbg.records.located_records import locate_records
 from kcovdbg.records.pc_names import LocationCache
@@ -127,13 +127,8 @@ def _choose(context: Context, args: Namespace, crashed: CrashedTask) -> tuple[li
     """Return the tasks to show, and remarks on the choice."""
     if args.tasks:
         tasks = context.state(Part.ALL_TASKS).all_tasks
-        found = []
-        for tid in dict.fromkeys(tid for word in args.tasks for tid in find_tids(context, word)):
-            matching = [task for task in tasks if task.fields.pid == tid]
-            if not matching:
-                raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all tasks")
-            found.append(next((task for task in matching if task.fields.kcov_area), matching[0]))
-        return found, []
+        tids = dict.fromkeys(tid for word in args.tasks for tid in find_tids(context, word))
+        return [find_task(tasks, tid) for tid in tids], []
     if args.all:
         tasks = context.state(Part.TASKS).tasks
         return [task for task in tasks if task.role is not Role.NONE or task.saved or task.owns_remote], []

@@ -14,7 +14,7 @@ from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError, UsageError
 from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.kcov import HasTask, Kcov, KcovFields
 from kcovdbg.model.state import Part, StateSource
-from kcovdbg.model.task import Role, SavedState, Task, TaskFiles
+from kcovdbg.model.task import Role, SavedState, Task, TaskFiles, find_task
 from kcovdbg.series import table
 from kcovdbg.series.declaration import BufferFacts, Device
 from kcovdbg.target.pointer import strip_tag
@@ -102,11 +102,7 @@ class _BufferSearch:
         self._facts = partial(BufferFacts, name)
 
     def find_of_task(self, tid: int) -> BufferFacts:
-        # Every CPU has an idle task with pid 0: prefer one with KCOV state.
-        found = [task for task in self._source.read(Part.ALL_TASKS).all_tasks if task.fields.pid == tid]
-        if not found:
-            raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all")
-        return self._with_edges(self._of_task(next((task for task in found if task.fields.kcov_area), found[0])))
+        return self._with_edges(self._of_task(find_task(self._source.read(Part.ALL_TASKS).all_tasks, tid)))
 
     def _of_task(self, task: Task) -> BufferFacts:
         fields = task.fields

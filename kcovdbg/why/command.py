@@ -37,12 +37,12 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import escape
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.errors import CapabilityError
 from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.finding import Cause, Certainty, Finding
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import Role, Task, TaskFiles
+from kcovdbg.model.task import Role, Task, TaskFiles, find_task
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_symbol
@@ -55,7 +55,6 @@ from kcovdbg.why.missing_coverage import (
     explain_handle,
     explain_kcov,
     explain_task,
-    find_task,
 )
 
 
@@ -249,8 +248,6 @@ def _ask(context: Context, subject: str) -> _Subject:
 
 def _ask_of_task(context: Context, tid: int) -> _Subject:
     task = find_task(context.state(NEEDS | Part.ALL_TASKS).all_tasks, tid)
-    if task is None:
-        raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all tasks")
     address = task.fields.address
     state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(address,))
     answers = [*explain_task(state, task), *explain_device_task(state, address)]

@@ -601,9 +601,3 @@ def explain_kcov(state: State, address: int) -> Iterator[Answer]:
                 {"pid": owner.pid},
             )
     yield from _explain_count(state, kcov, "its buffer")
-
-
-def find_task(tasks: Sequence[Task], tid: int) -> Task | None:
-    """Return the task with a thread id; of the idle tasks, which all have 0, one with KCOV state if there is any."""
-    found = [task for task in tasks if task.fields.pid == tid]
-    return next((task for task in found if task.role is not Role.NONE), found[0] if found else None)

@@ -6,10 +6,11 @@ import pytest
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part
+from kcovdbg.model.task import find_task
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from kcovdbg.why.background_work import explain_background, explain_function_work
-from kcovdbg.why.missing_coverage import NEEDS, Reason, find_task
+from kcovdbg.why.missing_coverage import NEEDS, Reason
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
 from tests.support.memory_target import MemoryStacks
