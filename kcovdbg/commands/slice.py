@@ -77,7 +77,7 @@ def _buffer_names(state: State) -> Iterator[str]:
         for session in device.sessions:
             yield f"{device.name}:{session.pid}"
     for saved in state.saved:
-        yield f"saved:{saved.cpu}" if saved.where == "cpu" else f"saved:t{saved.pid}"
+        yield saved.buffer
 
 
 def read_everything(

@@ -190,7 +190,7 @@ def _buffer_names(task: Task) -> list[str]:
     """Return the names of the buffers with a task's last steps; that of a saved state comes before a softirq section's."""
     names: list[str] = []
     if task.saved is not None and task.saved.area:
-        names.append(f"saved:t{task.fields.pid}" if task.saved.where == "task" else f"saved:{task.saved.cpu}")
+        names.append(task.saved.buffer)
     if task.fields.kcov_area and task.role in (Role.LOCAL, Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION, None):
         names.append(f"area:{task.fields.kcov_area:#x}" if task.role is Role.SOFTIRQ_SECTION else str(task.fields.pid))
     return names

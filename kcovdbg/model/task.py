@@ -104,6 +104,11 @@ class SavedState(NamedTuple):
     errors: tuple[str, ...] = ()
 
     @property
+    def buffer(self) -> str:
+        """The name of its buffer, as commands take it."""
+        return f"saved:t{self.pid}" if self.where == "task" else f"saved:{self.cpu}"
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing is saved: the kernel keeps all five members zero then."""
         return not (self.kcov or self.mode or self.size or self.area or self.sequence)

@@ -375,9 +375,8 @@ class StateReader:
                 if session is None or not session.is_section or not (session.area and session.size and session.kcov):
                     continue
                 name, words = f"area:{session.area:#x}", session.size
-                if session.is_saved:
-                    in_task = task.saved is not None and task.saved.where == "task"
-                    name = f"saved:t{task.fields.pid}" if in_task else f"saved:{task.fields.cpu}"
+                if session.is_saved and task.saved is not None:
+                    name = task.saved.buffer
                 elif task.count is not None:
                     words = min(words, _most_words(task.count))
                 buffer = budget.read(name, words)
