@@ -12,15 +12,15 @@ import os
 import re
 import resource
 import select
+import shutil
 import signal
 import struct
 import sys
 import tempfile
 import time
 import zlib
-from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -51,7 +51,7 @@ from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.drgn import programs
 from kcovdbg.target.opener import find_demo
 from tests.fuzz.damage_kinds import EXTREME, HOSTILE
-from tests.fuzz.run import RAW
+from tests.fuzz.run import RAW, Figures
 from tests.support.compiled_image import VARIANTS, compile_image
 from tests.support.state import make_layout, make_target
 from tests.support.table_writer import TableWriter
@@ -68,6 +68,10 @@ SECONDS = 300
 MEMORY = 2 << 30
 """Of address space, beyond what the program has before it opens anything."""
 OUTPUT = 64 << 20
+KINDS = (
+    *("trace", "side file", "text", "kept", "slice", "zstd", "flattened", "kdump", "notes", "image", "table", "whole table"),
+    *("elf", "script"),
+)
 BUILD_ID = "ab" * 20
 # Where the directory of a location table begins.
 _DIRECTORY = 80
@@ -83,23 +87,12 @@ _ODD_VALUES: tuple[object, ...] = (
 
 
 @dataclass
-class FileFigures:
+class FileFigures(Figures):
     """The results of cases of damaged files."""
 
-    cases: int = 0
-    refused: int = 0
     answered: int = 0
-    slowest: float = 0.0
     largest: int = 0
     """Kibibytes that a case took at most."""
-    kinds: Counter[str] = field(default_factory=Counter)
-    crashes: list[str] = field(default_factory=list)
-    hangs: list[str] = field(default_factory=list)
-    raw: list[str] = field(default_factory=list)
-
-    @property
-    def problems(self) -> list[str]:
-        return [*self.crashes, *self.hangs, *self.raw]
 
     def __str__(self) -> str:
         return (
@@ -202,22 +195,7 @@ class Files:
 
     def kinds(self) -> dict[str, Callable[[Random], list[str]]]:
         """The kinds of files; each method writes damaged files and returns the words of a command line."""
-        return {
-            "trace": self._trace,
-            "side file": self._side_file,
-            "text": self._text,
-            "kept": self._kept,
-            "slice": self._slice,
-            "zstd": self._zstd,
-            "flattened": self._flattened,
-            "kdump": self._kdump,
-            "notes": self._notes,
-            "image": self._image,
-            "table": self._table,
-            "whole table": self._whole_table,
-            "elf": self._elf,
-            "script": self._script,
-        }
+        return {name: getattr(self, f"_{name.replace(' ', '_')}") for name in KINDS}
 
     def _write(self, name: str, data: bytes) -> str:
         path = self.folder / name
@@ -601,9 +579,7 @@ def run_files(cases: int, seed: int, seconds: float, say: Callable[[str], None],
                 figures.refused += 1
             else:
                 figures.answered += 1
-            for path in sorted(folder.rglob("*"), reverse=True):
-                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-            folder.rmdir()
+            shutil.rmtree(folder)
             if time.monotonic() - started > seconds:
                 say(f"stopped after {seconds:.0f} s, before seed {number + 1}")
                 break
