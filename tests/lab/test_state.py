@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.comparison import assert_agrees, find_differences, lines_of
+from tests.lab.comparison import assert_agrees, lines_of
 from tests.lab.dump import FORMATS, truth_about
 from tests.lab.golden import ask_all
 from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
@@ -66,34 +66,9 @@ def test_running_guest(standing_guest: Guest, way: str) -> None:
     assert standing_guest.qmp.running()
 
 
-def test_truth_that_is_changed_is_noticed(standing_dump: DumpMaker) -> None:
-    """The comparison finds each kind of wrong answer."""
-    dump = standing_dump()
-    answers = ask_state(dump.target)
-
-    def changed(command: str, change: object) -> list[str]:
-        rows = [dict(row) for row in answers[command]]
-        assert callable(change)
-        change(rows)
-        return find_differences(dump.truth, answers | {command: rows})
-
-    init = next(index for index, row in enumerate(answers["tasks"]) if row["pid"] == 1)
-    assert changed("tasks", lambda rows: rows.pop(init))
-    assert changed("tasks", lambda rows: rows.append(rows[init]))
-    assert changed("objects", lambda rows: rows.pop())
-    assert changed("objects", lambda rows: rows[3].update(refcount=7))
-    assert changed("objects", lambda rows: rows[3].update(sequence=7))
-    assert changed("remote", lambda rows: rows.pop())
-    assert changed("areas", lambda rows: rows.pop())
-    assert changed("info", lambda rows: rows[0].update(kaslr_offset="0x0"))
-    local = next(index for index, row in enumerate(answers["tasks"]) if row["comm"] == "kc-pc")
-    assert changed("tasks", lambda rows: rows[local].update(role="none"))
-    assert changed("tasks", lambda rows: rows[local].update(count=rows[local]["count"] + 1))
-
-
 @pytest.mark.parametrize(
     ("situation", "name"),
-    [("standing", "slice.zst"), ("softirq-over-local", "slice"), ("softirq-over-section", "slice"), ("crashed", "slice")],
+    [("standing", "slice.zst"), ("softirq-over-section", "slice"), ("crashed", "slice")],
 )
 def test_slice_answers_the_same(inflight_dump: StateDumpMaker, tmp_path: Path, situation: str, name: str) -> None:
     """Answers are equal byte for byte, except for the target's name."""

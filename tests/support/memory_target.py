@@ -9,12 +9,16 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Member, SlabObject, SourceLines, Symbol, Target, Vma
 from kcovdbg.target.watchpoints import Watchpoints
+
+Key = TypeVar("Key")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,27 +150,15 @@ class MemoryTarget(Target):
             self.write(address + member.offset, encoded)
 
     def symbol(self, name: str) -> Symbol:
-        """Find a symbol by name.
-
-        :raises MissingSymbolError: when there is none.
-        """
-        try:
-            return self.symbols[name]
-        except KeyError:
-            raise MissingSymbolError(f"the kernel has no symbol {name}") from None
+        return _find_symbol(self.symbols, name, "symbol")
 
     def symbol_name(self, address: int) -> str | None:
-        """Name the symbol that an address lies in."""
         for symbol in self.symbols.values():
             if symbol.address <= address < symbol.address + max(symbol.size, 1):
                 return symbol.name
         return None
 
     def type_size(self, type_name: str) -> int:
-        """Return the size of a type in bytes.
-
-        :raises MissingTypeError: when there is none.
-        """
         if type_name in self.types:
             return self.types[type_name].size
         if type_name in self.sizes:
@@ -176,10 +168,7 @@ class MemoryTarget(Target):
         raise MissingTypeError(f"the debug info has no {type_name}")
 
     def member(self, type_name: str, path: str) -> Member:
-        """Find a member, in anonymous members too.
-
-        :raises MissingTypeError: when the type or the member doesn't exist.
-        """
+        """Find a member, in anonymous members too."""
         first, _, rest = path.partition(".")
         found = self._find(type_name, first)
         if found is None:
@@ -193,58 +182,27 @@ class MemoryTarget(Target):
         return inner._replace(offset=found.offset + inner.offset)
 
     def member_names(self, type_name: str) -> Sequence[str]:
-        """Name the members of a structure, those of anonymous ones included.
-
-        :raises MissingTypeError: when there is no such structure.
-        """
-        structure = self._structure(type_name)
+        """Name the members of a structure, those of anonymous ones included."""
+        structure = _find_type(self.types, type_name)
         names = list(structure.members)
         for _, inner in structure.anonymous:
             names += self.member_names(inner)
         return tuple(names)
 
     def enumerators(self, type_name: str) -> Mapping[str, int]:
-        """Return the enumerators of a type.
-
-        :raises MissingTypeError: when there is no such enumeration.
-        """
-        try:
-            return self.enums[type_name]
-        except KeyError:
-            raise MissingTypeError(f"the debug info has no {type_name}") from None
+        return _find_type(self.enums, type_name)
 
     def variable_type(self, name: str) -> tuple[str, int | None]:
-        """Return a variable's type name and array length.
-
-        :raises MissingSymbolError: when there is no such variable.
-        """
-        try:
-            return self.variables[name]
-        except KeyError:
-            raise MissingSymbolError(f"the kernel has no variable {name}") from None
+        return _find_symbol(self.variables, name, "variable")
 
     def cpus(self) -> Sequence[int]:
-        """Return the possible CPUs."""
         return self.cpu_numbers
 
     def per_cpu(self, name: str, cpu: int) -> int:
-        """Return the address of a CPU's instance.
-
-        :raises MissingSymbolError: when the kernel has no such per-CPU variable.
-        """
-        try:
-            return self.per_cpu_addresses[name][cpu]
-        except KeyError:
-            raise MissingSymbolError(f"the kernel has no per-CPU variable {name}") from None
-
-    def _structure(self, type_name: str) -> Structure:
-        try:
-            return self.types[type_name]
-        except KeyError:
-            raise MissingTypeError(f"the debug info has no {type_name}") from None
+        return _find_symbol(_find_symbol(self.per_cpu_addresses, name, "per-CPU variable"), cpu, f"CPU with {name}:")
 
     def _find(self, type_name: str, name: str) -> Member | None:
-        structure = self._structure(type_name)
+        structure = _find_type(self.types, type_name)
         if name in structure.members:
             return structure.members[name]
         for offset, inner in structure.anonymous:
@@ -254,6 +212,18 @@ class MemoryTarget(Target):
         return None
 
 
+def _find_symbol(table: Mapping[Key, Found], name: Key, what: str) -> Found:
+    if name not in table:
+        raise MissingSymbolError(f"the kernel has no {what} {name}")
+    return table[name]
+
+
+def _find_type(table: Mapping[str, Found], name: str) -> Found:
+    if name not in table:
+        raise MissingTypeError(f"the debug info has no {name}")
+    return table[name]
+
+
 class MemoryVmas:
     """Mappings by ``struct mm_struct *``; an mm without any can't be read."""
 
@@ -261,14 +231,9 @@ class MemoryVmas:
         self._by_mm = by_mm
 
     def for_each_vma(self, mm: int) -> Iterator[Vma]:
-        """Yield the mappings.
-
-        :raises ReadError: when the mm is unknown.
-        """
-        try:
-            yield from self._by_mm[mm]
-        except KeyError:
-            raise ReadError(f"the mappings of mm {mm:#x} can't be read", mm) from None
+        if mm not in self._by_mm:
+            raise ReadError(f"the mappings of mm {mm:#x} can't be read", mm)
+        yield from self._by_mm[mm]
 
 
 class MemoryVmalloc:
@@ -278,7 +243,6 @@ class MemoryVmalloc:
         self._areas = tuple(areas)
 
     def for_each_vmalloc_area(self) -> Iterator[VmallocArea]:
-        """Yield the areas."""
         yield from self._areas
 
 
@@ -290,7 +254,6 @@ class MemorySlab:
         self._files = files
 
     def for_each_file(self) -> Iterator[int]:
-        """Yield the addresses given as ``struct file *``."""
         yield from self._files
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
@@ -308,15 +271,9 @@ class MemoryStacks:
         self._crashed = crashed
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        """Return a task's stack.
-
-        :raises CapabilityError: when it can't be unwound.
-        """
-        try:
-            return self._by_task[task]
-        except KeyError:
-            raise CapabilityError(f"the stack of task {task:#x} can't be unwound") from None
+        if task not in self._by_task:
+            raise CapabilityError(f"the stack of task {task:#x} can't be unwound")
+        return self._by_task[task]
 
     def crashed_task(self) -> int | None:
-        """Return the task that crashed the kernel."""
         return self._crashed
