@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -16,6 +15,7 @@ from kcovdbg.frontends.cli import main
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.opener import find_demo
 from tests.lab.kcovdbg_run import Rows, ask
+from tests.support.programs import output_of
 
 pytest.importorskip("drgn")
 pytestmark = pytest.mark.skipif(shutil.which("objdump") is None, reason="needs binutils")
@@ -33,7 +33,7 @@ def image() -> Path:
 def symbols() -> dict[str, list[range]]:
     """Return the code of each function, by nm."""
     found: dict[str, list[range]] = {}
-    for line in subprocess.run(["nm", "-S", image()], capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in output_of("nm", "-S", image()).splitlines():
         words = line.split()
         if len(words) == 4 and words[2] in "tT":
             found.setdefault(words[3], []).append(range(int(words[0], 16), int(words[0], 16) + int(words[1], 16)))
@@ -46,11 +46,9 @@ def points(name: str) -> set[int]:
     found = set()
     for code in symbols()[name]:
         span = [f"--start-address={code.start}", f"--stop-address={code.stop}"]
-        done = subprocess.run(
-            ["objdump", "-d", "--no-show-raw-insn", *span, image()], capture_output=True, text=True, check=True
-        )
+        shown = output_of("objdump", "-d", "--no-show-raw-insn", *span, image())
         # An address, and at the next instruction the return address.
-        rows = re.findall(r"^\s*([0-9a-f]+):\s+(.*)$", done.stdout, re.MULTILINE)
+        rows = re.findall(r"^\s*([0-9a-f]+):\s+(.*)$", shown, re.MULTILINE)
         for (_, text), (after, _) in zip(rows, [*rows[1:], (f"{code.stop:x}", "")], strict=True):
             if re.match(r"call.*<__sanitizer_cov_trace_", text):
                 found.add(int(after, 16))

@@ -11,6 +11,7 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, ReadError
 from kcovdbg.symbols.remote_calls import CodeRange, RemoteCalls
+from tests.support.programs import output_of
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
 
@@ -34,25 +35,14 @@ void _start(void) { near(); far(); other(); none(); asm volatile(""); }
 def image(tmp_path_factory):
     folder = tmp_path_factory.mktemp("image")
     (folder / "a.c").write_text(SOURCE)
-    flags = [
-        "-O2",
-        "-fno-toplevel-reorder",
-        "-fno-pie",
-        "-no-pie",
-        "-nostdlib",
-        "-static",
-        "-fcf-protection=none",
-        "-Wl,--build-id",
-    ]
-    subprocess.run(["gcc", *flags, "-o", "a", "a.c"], cwd=folder, check=True)
+    flags = "-O2 -fno-toplevel-reorder -fno-pie -no-pie -nostdlib -static -fcf-protection=none -Wl,--build-id"
+    output_of("gcc", *flags.split(), "-o", folder / "a", folder / "a.c")
     return folder / "a"
 
 
 def by_objdump(image):
     """Return the addresses after the calls and jumps, with what they lead to."""
-    text = subprocess.run(
-        ["objdump", "-d", "--no-show-raw-insn", str(image)], capture_output=True, text=True, check=True
-    ).stdout
+    text = output_of("objdump", "-d", "--no-show-raw-insn", image)
     found = re.findall(r"^ *([0-9a-f]+):\t(?:call|jmp) .*<(kcov_remote_start\w*)>$", text, re.MULTILINE)
     return sorted((int(address, 16) + 5, name) for address, name in found)
 

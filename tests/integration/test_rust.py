@@ -5,10 +5,6 @@ import csv
 import io
 import json
 import lzma
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,24 +14,23 @@ from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table
+from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.support.programs import ask_llvm
 
 FOLDER = Path(__file__).parents[1] / "golden" / "rust"
 NAMES = [line.split("\t") for line in (FOLDER / "names.tsv").read_text("utf-8").splitlines()]
 AREA = "<lib::shapes::Square as lib::shapes::Area>::area"
 
 
-@pytest.fixture(params=["v0-4", "v0-5", "legacy-5"])
-def image(request, tmp_path):
-    path = tmp_path / "image"
-    path.write_bytes(lzma.decompress((FOLDER / f"{request.param}.xz").read_bytes()))
+def unpack(name, folder):
+    path = folder / "image"
+    path.write_bytes(lzma.decompress((FOLDER / f"{name}.xz").read_bytes()))
     return path
 
 
 @pytest.fixture
 def v0(tmp_path):
-    path = tmp_path / "image"
-    path.write_bytes(lzma.decompress((FOLDER / "v0-5.xz").read_bytes()))
-    return path
+    return unpack("v0-5", tmp_path)
 
 
 def table_of(image):
@@ -75,16 +70,14 @@ def test_growing_names_end():
     assert len(demangle(f"{name}E")) < 1 << 17
 
 
-def test_locations_are_those_of_llvm_symbolizer(image):
-    tool = shutil.which("llvm-symbolizer") or pytest.skip("llvm-symbolizer is missing")
+@pytest.mark.parametrize("name", ["v0-4", "v0-5", "legacy-5"])
+def test_locations_are_those_of_llvm_symbolizer(tmp_path, name):
+    image = unpack(name, tmp_path)
     table = table_of(image)
     pcs = list(table.pcs(PointKind.PC))
-    asked = "".join(f"{pc - 1:#x}\n" for pc in pcs)
-    command = [tool, "--output-style=JSON", "--relativenames", f"--obj={image}"]
-    shown = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout
     theirs = [
-        [(frame["FunctionName"], frame["Line"], frame["Column"], Path(frame["FileName"]).name) for frame in row["Symbol"]]
-        for row in map(json.loads, shown.splitlines())
+        [(frame["FunctionName"], frame["Line"], frame["Column"], Path(frame["FileName"]).name) for frame in frames]
+        for frames in ask_llvm(image, (pc - 1 for pc in pcs), "--relativenames")
     ]
     mine = [
         [(frame.function, frame.line or 0, frame.column or 0, Path(frame.file).name) for frame in table.get_rows((pc,))[0][1]]
@@ -98,13 +91,7 @@ def test_locations_are_those_of_llvm_symbolizer(image):
 
 def run(image, command):
     """Run a command on an image, and return what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kcovdbg", "--image", image, "-e", command],
-        env=os.environ | {"XDG_CACHE_HOME": str(image.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_kcovdbg("--image", image, "-e", command, cache=str(image.parent))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -8,8 +8,6 @@ architecture's makedumpfile, as docs/machines.md says how to make it.
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +19,7 @@ from tests.lab.kcovdbg_run import ask
 from tests.lab.kdump import FORMATS, KdumpCrash, crash_and_dump
 from tests.lab.test_kdump import assert_tells_the_crash, find_printed
 from tests.lab.test_sites import assert_sites, find_calls
+from tests.support.programs import addr2line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,13 +68,10 @@ def test_trace(crash: KdumpCrash) -> None:
     tid = crash.states()["kc-crash"]["tid"]
     records, steps = ask(crash.target(), f"buffer {tid}", f"trace {tid} --include all")
     pcs = Counter(int(row["pc"], 16) for row in records)
-    command = [f"{kernel.recipe.platform.tools}addr2line", "-e", kernel.vmlinux, "-f", "-i", "-a"]
-    text = "".join(f"{pc - 1:#x}\n" for pc in pcs)
-    lines = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    places = addr2line(kernel.vmlinux, (pc - 1 for pc in pcs), kernel.recipe.platform.tools)
     expected: Counter[str] = Counter()
-    for pc, answer in zip(pcs, re.split(r"^0x[0-9a-f]+\n", lines, flags=re.MULTILINE)[1:], strict=True):
-        # Pairs of function and place, the innermost first.
-        expected[answer.splitlines()[-2]] += pcs[pc]
+    for pc, frames in zip(pcs, places, strict=True):
+        expected[frames[-1][0]] += pcs[pc]
     found: Counter[str] = Counter()
     for step in steps:
         found[step["function"]] += step["records"]

@@ -20,6 +20,7 @@ from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.symbols.table_builder import build_table
 from tests.lab.collect_guest import SHARED, Lab, boot_shared, compare_syscalls
 from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.support.programs import addr2line, find_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,22 +159,10 @@ def test_coverage_of_a_kernel_test(lab: Lab, tmp_path: Path) -> None:
     lines = dict(map(int, match.groups()) for match in re.finditer(r"^DA:(\d+),(\d+)$", info.read_text(), re.MULTILINE))
     buffer = lab.trace("test.kcov")
     # Records by tail calls of functions that the function calls are not its points.
-    listing = subprocess.run(
-        ["objdump", "-d", f"--disassemble={symbol}", "--no-show-raw-insn", lab.guest.kernel.vmlinux],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    points = {int(pc, 16) for pc in re.findall(r"call +\w+ <__sanitizer_cov_trace_pc>\n *(\w+):", listing)}
+    points = find_points(lab.guest.kernel.vmlinux, symbol)
     pcs = points.intersection(record.pc_words(buffer.words, buffer.encoding))
-    frames = subprocess.run(
-        ["addr2line", "-f", "-i", "-e", lab.guest.kernel.vmlinux, *(f"{pc - 1:#x}" for pc in pcs)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    places = zip(frames[::2], frames[1::2], strict=True)
-    expected = {int(re.split("[: ]", place)[1]) for name, place in places if name == function}
+    places = addr2line(lab.guest.kernel.vmlinux, (pc - 1 for pc in pcs))
+    expected = {line for frames in places for name, _, line in frames if name == function}
     # dup_fd() did not fail.
     assert 5 < len(pcs) < len(points)
     assert {line for line, hits in lines.items() if hits} == expected

@@ -6,9 +6,6 @@ Skipped unless the kernel is built: python -m tests.lab build --recipe 7.3-rust.
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +15,7 @@ from kcovdbg.abi import record
 from kcovdbg.elf.symbol_table import demangle
 from tests.lab.collect_guest import SHARED, Lab, boot_packed
 from tests.lab.conftest import built
+from tests.support.programs import ask_llvm, output_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,19 +36,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def test_records_are_located_as_by_llvm(lab: Lab) -> None:
-    tool = shutil.which("llvm-symbolizer") or pytest.skip("llvm-symbolizer is missing")
     rows = lab.outside("buffer", f"file:{lab.exchange}/rust.kcov")
     mine = {
         int(row["pc"], 16): [(frame["function"], frame["line"] or 0, Path(frame["file"]).name) for frame in row["frames"]]
         for row in rows
         if any((frame["file"] or "").endswith(".rs") for frame in row["frames"])
     }
-    asked = "".join(f"{pc - 1:#x}\n" for pc in mine)
-    command = [tool, "--output-style=JSON", f"--obj={lab.guest.kernel.vmlinux}"]
-    shown = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout
     theirs = [
-        [(frame["FunctionName"], frame["Line"], Path(frame["FileName"]).name) for frame in json.loads(line)["Symbol"]]
-        for line in shown.splitlines()
+        [(frame["FunctionName"], frame["Line"], Path(frame["FileName"]).name) for frame in frames]
+        for frames in ask_llvm(lab.guest.kernel.vmlinux, (pc - 1 for pc in mine))
     ]
     print(f"{len(rows)} records, {len(mine)} distinct PCs in Rust, {sum(map(len, theirs))} frames")
     assert len(mine) > 20
@@ -76,9 +70,8 @@ def test_points_are_covered_where_the_driver_ran(lab: Lab) -> None:
     for row in of_pc:
         # The instruction before is a call of the callback.
         start = int(row["pc"], 16)
-        command = ["objdump", "-d", f"--start-address={start - 5:#x}", f"--stop-address={start:#x}"]
-        shown = subprocess.run([*command, lab.guest.kernel.vmlinux], capture_output=True, text=True, check=True).stdout
-        assert "<__sanitizer_cov_trace_pc>" in shown
+        span = (f"--start-address={start - 5:#x}", f"--stop-address={start:#x}")
+        assert "<__sanitizer_cov_trace_pc>" in output_of("objdump", "-d", *span, lab.guest.kernel.vmlinux)
 
 
 def test_source_is_found(lab: Lab) -> None:

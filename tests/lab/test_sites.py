@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from tests.lab.guest import Machine
 from tests.lab.kcovdbg_run import ask
+from tests.support.programs import addr2line, output_of
 
 if TYPE_CHECKING:
     from tests.lab.conftest import Booter, DumpMaker
@@ -20,21 +20,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 
-def run(*command: object) -> str:
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
-
-
 def find_calls(kernel: Kernel) -> dict[int, list[tuple[str, int]]]:
     """Return function and line of each frame, innermost first, by the address after each call."""
     tools = kernel.recipe.platform.tools
-    text = run(f"{tools}objdump", "-d", "--no-show-raw-insn", kernel.vmlinux)
+    text = output_of(f"{tools}objdump", "-d", "--no-show-raw-insn", kernel.vmlinux)
     pattern = r"^ *([0-9a-f]+):\t(?:call|jmp|bl?)\s.*<kcov_remote_start[\w.]*>\n *([0-9a-f]+):"
-    found = {}
-    for address, following in re.findall(pattern, text, re.MULTILINE):
-        lines = run(f"{tools}addr2line", "-e", kernel.vmlinux, "-f", "-i", address).splitlines()
-        pairs = zip(lines[::2], lines[1::2], strict=True)
-        found[int(following, 16)] = [(name, int(place.split()[0].rpartition(":")[2])) for name, place in pairs]
-    return found
+    calls = [(int(address, 16), int(following, 16)) for address, following in re.findall(pattern, text, re.MULTILINE)]
+    places = addr2line(kernel.vmlinux, (address for address, _ in calls), tools)
+    return {following: [(name, line) for name, _, line in frames] for (_, following), frames in zip(calls, places, strict=True)}
 
 
 @pytest.fixture(scope="module")

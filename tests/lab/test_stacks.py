@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from drgn.helpers.linux.pid import for_each_task
 
 from kcovdbg.target.drgn.programs import open_core
 from tests.lab.dump import write_dump
 from tests.lab.guest import Machine
+from tests.support.programs import output_of
 
 pytestmark = pytest.mark.lab
 
@@ -53,7 +52,7 @@ def test_stacks_that_the_guest_prints(kernel, userland, boot, tmp_path):
             frames = target.stacks.stack_trace(task.value_())
             sleeping[tid] = [frame.pc for frame in frames if not frame.is_inline]
     symbols: dict[str, list[int]] = {}
-    for line in subprocess.run(["nm", kernel.vmlinux], capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in output_of("nm", kernel.vmlinux).splitlines():
         address, _, name = line.split()
         symbols.setdefault(name, []).append(int(address, 16))
     offset = target.kaslr_offset

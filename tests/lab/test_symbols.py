@@ -4,10 +4,8 @@
 Every coverage point with KCOVDBG_LAB_ALL_POINTS=1, which takes some minutes for drgn; without, one of a hundred.
 """
 
-import json
 import os
 import re
-import shutil
 import subprocess
 from collections import Counter
 
@@ -23,12 +21,11 @@ from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.target.drgn.lines import frames_at, open_image
 from tests.lab import kernel, recipe
 from tests.lab.kcovdbg_run import ask
+from tests.support.programs import ask_llvm, output_of
 
 pytestmark = pytest.mark.lab
 ALL = os.environ.get("KCOVDBG_LAB_ALL_POINTS") == "1"
 STEP = 1 if ALL else 101
-
-needs_llvm = pytest.mark.skipif(shutil.which("llvm-symbolizer") is None, reason="needs llvm-symbolizer")
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +69,12 @@ def compare(table, pcs, theirs, fields=Frame._fields):
 
 def by_llvm_json(image, addresses, names):
     """Run llvm-symbolizer with another output format than the table's builder."""
-    command = ["llvm-symbolizer", f"--obj={image}", "--output-style=JSON", f"--functions={names}", "--no-demangle"]
-    text = "".join(f"{address:#x}\n" for address in addresses)
-    answers = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout.splitlines()
+    answers = ask_llvm(image, addresses, f"--functions={names}", "--no-demangle")
     assert len(answers) == len(addresses)
     for answer in answers:
         frames = [
             Frame(frame["FunctionName"] or None, frame["FileName"] or None, frame["Line"] or None, frame["Column"] or None)
-            for frame in json.loads(answer)["Symbol"]
+            for frame in answer
         ]
         # Without debug info it still prints the symbol's name, as for calls in assembly code.
         yield [] if len(frames) == 1 and frames[0][1:] == (None, None, None) else frames
@@ -110,7 +105,6 @@ def test_every_call_is_a_point(image, table):
     )
 
 
-@needs_llvm
 def test_table_equals_llvm_symbolizer(image, table):
     """Compare files, lines, columns, inlined frames, and names without the compiler's suffixes."""
     pcs = plain_pcs(table)
@@ -150,7 +144,7 @@ def test_points_of_a_module(standing_dump, userland):
     dump = standing_dump()
     (told,) = [line for line in dump.lines if line.get("state") == "kc-keep"]
     (file,) = [path for path in userland.modules if path.stem == "kcovlab_keep"]
-    shown = subprocess.run(["objdump", "-dr", file], capture_output=True, text=True, check=True).stdout
+    shown = output_of("objdump", "-dr", file)
     for function in ("kcovlab_keep_inner", "kcovlab_keep_outer"):
         code = shown.partition(f" <{function}>:")[2].partition("\n\n")[0]
         calls = re.findall(r"([0-9a-f]+): R_X86_64_(?:PLT32|PC32)\t__sanitizer_cov_trace_(\w+)-0x4", code)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +23,7 @@ from tests.lab.collect_guest import SHARED, boot_shared
 from tests.lab.conftest import find_built
 from tests.lab.initramfs import MODULES, WORKLOAD, make_userland
 from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.support.programs import addr2line
 from tests.support.screen import Screen
 
 if TYPE_CHECKING:
@@ -248,7 +248,10 @@ def test_pairs_are_what_addr2line_says(boots: tuple[Boot, Boot, Boot], tmp_path:
     side_path(one).write_text(json.dumps(json.loads(side_path(whole).read_text()) | {"count": 1, "size": None}))
     _, rows = ask((before, after), "diff", before.traces[0], f"file:{one}")
     pairs = [(int(row["pc"], 0), int(row["counterpart"], 0)) for row in rows if row["counterpart"] is not None]
-    left, right = (addr2line(boot.kernel, [pair[side] for pair in pairs]) for side, boot in enumerate((before, after)))
+    left, right = (
+        [frames[0] for frames in addr2line(boot.kernel.vmlinux, [pair[side] - 1 for pair in pairs])]
+        for side, boot in enumerate((before, after))
+    )
     lines = {boot: texts(boot.kernel) for boot in (before, after)}
     wrong = [
         (pair, here, there)
@@ -264,18 +267,6 @@ def test_pairs_are_what_addr2line_says(boots: tuple[Boot, Boot, Boot], tmp_path:
 
 def plain(function: str) -> str:
     return function.partition(".")[0].replace("release_override", "override_release")
-
-
-def addr2line(kernel: Kernel, pcs: Sequence[int]) -> list[tuple[str, str, int]]:
-    """Return the innermost function, its file and its line of the call before each PC."""
-    words = ["addr2line", "-f", "-i", "-a", "-e", str(kernel.vmlinux)]
-    done = subprocess.run(words, input="".join(f"{pc - 1:#x}\n" for pc in pcs), capture_output=True, text=True, check=True)
-    found = []
-    for block in done.stdout.split("\n0x"):
-        _, function, place, *_ = block.splitlines()
-        file, _, line = place.rpartition(":")
-        found.append((function, file, int(line.split()[0].replace("?", "0"))))
-    return found
 
 
 def texts(kernel: Kernel) -> Any:

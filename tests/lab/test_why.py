@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import errno
-import re
-import subprocess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import ask
 from tests.lab.section import kaslr_offset, read_layout
+from tests.support.programs import find_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -153,15 +152,9 @@ def test_module(puzzled: Puzzled) -> None:
 def test_functions(puzzled: Puzzled, kernel: Kernel) -> None:
     pc = tid(puzzled, "kc-pc")
     recorded = {int(word, 16) for word in puzzled.states["kc-pc"]["records"]}
-    listing = subprocess.run(
-        ["objdump", "-d", "--disassemble=__x64_sys_getppid", "--no-show-raw-insn", kernel.vmlinux],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    # The address after each call; __do_sys_getppid() is inlined, and called by the guest.
-    points = re.findall(r"call .*<__sanitizer_cov_trace_pc>\n *([0-9a-f]+):", listing)
-    called = recorded.intersection(int(address, 16) for address in points)
+    # __do_sys_getppid() is inlined, and called by the guest.
+    points = find_points(kernel.vmlinux, "__x64_sys_getppid")
+    called = recorded & points
 
     def points_of(function: str) -> dict[str, int]:
         return {
