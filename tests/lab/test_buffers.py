@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -32,6 +32,20 @@ def words_of(rows: Sequence[Mapping[str, Any]]) -> list[int]:
             words += [int(row["type"], 16), int(row["arg1"], 16), int(row["arg2"], 16)]
         words.append(int(row["pc"], 16))
     return words
+
+
+class Standing(NamedTuple):
+    """A dump of the standing states, what the guest printed of their buffers, and the buffers' names."""
+
+    dump: Dump
+    truth: dict[str, list[int]]
+    names: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def standing(standing_dump: DumpMaker) -> Standing:
+    dump = standing_dump()
+    return Standing(dump, truth_of(dump), names_of(dump))
 
 
 def truth_of(dump: Dump) -> dict[str, list[int]]:
@@ -65,9 +79,8 @@ def names_of(dump: Dump) -> dict[str, list[str]]:
     return names
 
 
-def test_each_buffer_by_each_name(standing_dump: DumpMaker) -> None:
-    dump = standing_dump()
-    truth, names = truth_of(dump), names_of(dump)
+def test_each_buffer_by_each_name(standing: Standing) -> None:
+    dump, truth, names = standing
     assert len(truth) >= 20
     asked = [(state, name) for state in truth for name in names.get(state, [])]
     assert {state for state, _ in asked} == set(truth)
@@ -81,10 +94,10 @@ def test_each_buffer_by_each_name(standing_dump: DumpMaker) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_comparisons_are_among_them(standing_dump: DumpMaker) -> None:
-    dump = standing_dump()
-    states, names = dump.states(), names_of(dump)
-    compared = [name for name in truth_of(dump) if name.endswith("-cmp")]
+def test_comparisons_are_among_them(standing: Standing) -> None:
+    dump, truth, names = standing
+    states = dump.states()
+    compared = [name for name in truth if name.endswith("-cmp")]
     assert compared
     for state, rows in zip(compared, ask(dump.target, *(f"buffer {names[state][0]} --raw" for state in compared)), strict=True):
         assert len(rows) == min(states[state]["count"], states[state]["capacity"])
@@ -94,12 +107,11 @@ def test_comparisons_are_among_them(standing_dump: DumpMaker) -> None:
             assert row["const"] == bool(int(row["type"], 16) & 1)
 
 
-def test_addresses_and_names(standing_dump: DumpMaker) -> None:
+def test_addresses_and_names(standing: Standing) -> None:
     """The address is the PC plus the offset of the guest's own symbols, and is in the named function."""
-    dump = standing_dump()
+    dump = standing.dump
     offset = int(dump.states()["kernel"]["symbols"]["_text"], 16) - 0xFFFFFFFF81000000
-    name = names_of(dump)["kc-pc"][0]
-    (rows,) = ask(dump.target, f"buffer {name} --raw")
+    (rows,) = ask(dump.target, f"buffer {standing.names['kc-pc'][0]} --raw")
     symbols: dict[int, set[str]] = {}
     for line in dump.kernel.system_map.read_text().splitlines():
         address, kind, symbol = line.split()
@@ -115,9 +127,8 @@ def test_addresses_and_names(standing_dump: DumpMaker) -> None:
             assert row["symbol"] in symbols[starts[bisect_left(starts, pc) - 1]], row
 
 
-def test_full_and_hostile_buffers_say_so(standing_dump: DumpMaker) -> None:
-    dump = standing_dump()
-    names = names_of(dump)
+def test_full_and_hostile_buffers_say_so(standing: Standing) -> None:
+    dump, _, names = standing
     for state in ("kc-full", "kc-over", "kc-over-cmp"):
         capacity = dump.states()[state]["capacity"]
         done = run_kcovdbg(*dump.target, "-e", f"buffer {names[state][0]} -n 3")
