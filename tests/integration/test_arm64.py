@@ -13,9 +13,9 @@ import pytest
 import zstandard
 from elftools.elf.elffile import ELFFile
 
-from tests.lab.comparison import lines_of, parse_outputs
-from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE, read_truth
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.comparison import lines_of
+from tests.lab.golden import DEBUG_INFO, DESTINATION, golden_target, read_truth
+from tests.lab.kcovdbg_run import ask, run_kcovdbg
 
 DIRECTORY = DESTINATION / "6.12-arm64"
 # As vmlinux.lds.S has it: from here on up the image, with 2 GiB for modules below.
@@ -26,13 +26,11 @@ IMAGE = 0xFFFF800080000000
 def answers() -> tuple[dict, dict]:
     """Return the guest's line about a trace of PCs, and what kcovdbg says."""
     line = lines_of(read_truth(DIRECTORY))["kc-pc"]
-    asked = {"info": "info --json", "buffer": f"buffer {line['tid']} --raw --json", "tasks": "tasks -a --json"}
-    words = [word for command in asked.values() for word in ("-e", command)]
-    done = run_kcovdbg("-c", DIRECTORY / SLICE, "-s", DIRECTORY / DEBUG_INFO, *words)
-    assert done.returncode == 0, done.stderr
-    calls = run_kcovdbg("-c", DIRECTORY / SLICE, "-s", DIRECTORY / DEBUG_INFO, "export", "rawcover", str(line["tid"]))
+    target = golden_target(DIRECTORY)
+    info, buffer, tasks = ask(target, "info", f"buffer {line['tid']} --raw", "tasks -a")
+    calls = run_kcovdbg(*target, "export", "rawcover", str(line["tid"]))
     assert calls.returncode == 0, calls.stderr
-    return line, {**parse_outputs(done.stdout, asked), "calls": calls.stdout.split()}
+    return line, {"info": info, "buffer": buffer, "tasks": tasks, "calls": calls.stdout.split()}
 
 
 def test_calls_are_of_four_bytes(answers) -> None:

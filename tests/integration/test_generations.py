@@ -13,19 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.lab.comparison import COMMANDS, parse_answers
+from tests.lab.comparison import COMMANDS
 from tests.lab.contents import find_wrong_contents
 from tests.lab.generation import GENERATIONS
-from tests.lab.golden import (
-    DEBUG_INFO,
-    DESTINATION,
-    LIMIT_OF_ALL,
-    SLICE,
-    ask_golden,
-    find_faults,
-    read_truth,
-)
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.golden import DESTINATION, LIMIT_OF_ALL, ask_golden, find_faults, golden_target, read_truth
+from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
 
 DIRECTORIES = sorted(path.parent for path in DESTINATION.glob("*/truth.json.zst"))
 NAMES = [path.name for path in DIRECTORIES]
@@ -52,23 +44,17 @@ def test_truth_is_the_answer(directory: Path) -> None:
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
 def test_buffers_hold_what_user_space_saw(directory: Path) -> None:
     """Record by record, in each format that the kernel has."""
-    target, symbols = ["-c", directory / SLICE], ["-s", directory / DEBUG_INFO]
-    assert find_wrong_contents(target, symbols, read_truth(directory), answers_of(directory)) == []
+    assert find_wrong_contents(golden_target(directory), read_truth(directory), answers_of(directory)) == []
 
 
 # drgn finds the direct map of other kernels by debug info that these lack.
 @pytest.mark.parametrize("name", ["6.1-clang-fixed", "6.12-s390x"])
 def test_a_slice_is_sliced_again(name: str, tmp_path: Path) -> None:
-    directory = DESTINATION / name
-    symbols = ["-s", directory / DEBUG_INFO]
-    done = run_kcovdbg("-q", "-c", directory / SLICE, *symbols, "slice", "-o", tmp_path / "again")
+    target, kept = golden_target(DESTINATION / name), answers_of(DESTINATION / name)
+    done = run_kcovdbg(*target, "slice", "-o", tmp_path / "again")
     assert done.returncode == 0, done.stderr
-    asked = [word for line in COMMANDS.values() for word in ("-e", line)]
-    again = run_kcovdbg("-q", "-c", tmp_path / "again", *symbols, *asked)
-    found, kept = parse_answers(again.stdout), answers_of(directory)
-    assert {name: found[name] for name in COMMANDS if name != "info"} == {
-        name: kept[name] for name in COMMANDS if name != "info"
-    }
+    found = ask_state(["-c", tmp_path / "again", *target[2:]])
+    assert found | {"info": []} == {name: kept[name] for name in COMMANDS} | {"info": []}
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
