@@ -9,47 +9,27 @@ from hypothesis import strategies as st
 
 from kcovdbg.check.runner import list_rules
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console import completion_index as harvesting
 from kcovdbg.console.command_line import parse_line, quote, split_pieces, unquote
 from kcovdbg.console.completion import LIMIT, Cursor, CursorContext, complete_word, find_candidates, find_cursor
 from kcovdbg.console.completion_index import Candidate, CodeIndex, Harvest, Index
-from kcovdbg.errors import KcovdbgError, ReadError
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
-from tests.support.state import KCOV, OBJECTS, REMOTE_KCOV, TASKS, Streams, StubReader, make_target, make_workspace
+from tests.support.kernels.asker import Asker
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import E9A
 from tests.support.table_writer import TableWriter
 
 
-class Looks(StubReader):
-    """Takes the place of readers, and counts their calls."""
-
-    taken = 0
-    problem = None
-
-    def __init__(self, _target=None, _layout=None):
-        super().__init__()
-        type(self).taken += 1
-
-    def read(self, parts, *, stacks=(), syscalls=()):
-        if self.problem is not None:
-            raise self.problem
-        return super().read(parts, stacks=stacks, syscalls=syscalls)
+@pytest.fixture
+def kernel():
+    return Kernel(E9A)
 
 
 @pytest.fixture
-def looks(monkeypatch):
-    fresh = type("Looks", (Looks,), {"taken": 0})
-    monkeypatch.setattr(harvesting, "StateReader", fresh)
-    return fresh
-
-
-@pytest.fixture
-def index(looks, monkeypatch):
-    workspace = make_workspace(Streams(), monkeypatch)
-    workspace.kept = {"@before": SimpleNamespace(source="41")}
-    workspace.latest = Looks()
-    harvest = Harvest(workspace)
+def index(kernel):
+    harvest = Harvest(Asker(kernel.target).workspace)
     harvest.refresh()
     return harvest.index
 
@@ -85,27 +65,31 @@ def test_columns_and_keys_after_the_last_comma():
     assert texts("help --columns zz") == []
 
 
-def test_values_by_what_they_are(index):
-    assert texts("tasks 4", index) == ["41", "42"]
-    assert dict(complete("tasks 4", index))["41"] == "syz-executor  TRACE_PC  11"
-    assert "syz-executor" in texts("tasks syz", index)
+def test_values_by_what_they_are(kernel, index):
+    assert set(texts("tasks 4", index)) == {"40", "41", "42", "43", "44", "45", "46"}
+    assert dict(complete("tasks 4", index))["42"] == "executor/2  TRACE_PC  511 FULL"
+    assert "executor" in texts("tasks exec", index)
     assert texts("tasks --mode trace", index) == ["trace-pc", "trace-cmp"]
     assert texts("tasks --mode=trace-p", index) == ["--mode=trace-pc"]
-    assert set(texts("objects 0x", index)) == {hex(KCOV), hex(REMOTE_KCOV)}
-    assert dict(complete("objects 0x", index))[hex(KCOV)] == "TRACE_PC  11  41 syz-executor"
+    assert set(texts("objects 0x", index)) == set(map(hex, kernel.objects.values()))
+    assert dict(complete("objects 0x", index))[hex(kernel.objects["local"])] == "TRACE_PC  17  40 executor"
     assert texts("help rem", index) == ["remote"]
     assert texts("watch 2 tasks --mo", index) == ["--mode"]
     assert texts("watch 2 ta", index) == ["tasks"]
-    assert texts("watch 2 tasks 4", index) == ["41", "42"]
+    assert texts("watch 2 tasks 50", index) == ["50"]
 
 
-def test_buffers_by_all_their_names(index):
-    offered = texts("buffer ", index)
+def test_buffers_by_all_their_names(kernel):
+    workspace = Asker(kernel.target).workspace
+    workspace.kept["@before"] = SimpleNamespace(source="41")
+    harvest = Harvest(workspace)
+    harvest.refresh()
+    offered = texts("buffer ", harvest.index)
     assert {"41", "42", "7", "@before", "kcov:", "area:", "fd:", "saved:", "file:"} <= set(offered)
     assert "1" not in offered
-    assert set(texts("buffer kcov:", index)) == {f"kcov:{KCOV:#x}", f"kcov:{REMOTE_KCOV:#x}"}
-    assert texts("buffer fd:", index) == ["fd:41/3"]
-    assert texts("buffer @", index) == ["@before"]
+    assert set(texts("buffer kcov:", harvest.index)) == {f"kcov:{address:#x}" for address in kernel.objects.values()}
+    assert texts("buffer fd:40/7", harvest.index) == ["fd:40/70", "fd:40/71", "fd:40/7"]
+    assert texts("buffer @", harvest.index) == ["@before"]
 
 
 @pytest.fixture
@@ -180,11 +164,14 @@ def test_programs_in_a_pipe(tmp_path, monkeypatch):
     assert texts("tasks | ") == []
 
 
-def test_hostile_names_are_never_inserted(index):
+def test_hostile_names_are_never_inserted(kernel):
+    kernel.put(kernel.tasks[44], "struct task_struct", comm=b"evil\x1b[2J".ljust(16, b"\0"))
+    harvest = Harvest(Asker(kernel.target).workspace)
+    harvest.refresh()
     for line in ("tasks ", "tasks e", "buffer ", "objects "):
-        for entry in complete(line, index):
+        for entry in complete(line, harvest.index):
             assert (entry.text + entry.meta).isprintable()
-    assert dict(complete("tasks 66", index))["66"].startswith("evil\\x1b[2J")
+    assert dict(complete("tasks 44", harvest.index))["44"].startswith("evil\\x1b[2J")
 
 
 def test_menus_are_short_and_in_order():
@@ -242,46 +229,41 @@ def test_finished_lines_are_read_as_commands_read_them(text):
     assert [*cursor.words, cursor.prefix] == words
 
 
-def test_a_dump_is_looked_at_once(looks, monkeypatch):
-    harvest = Harvest(make_workspace(Streams(), monkeypatch))
-    for _ in range(3):
-        harvest.refresh()
-    assert looks.taken == 1
-
-
-def test_a_running_kernel_is_looked_at_for_a_tenth_of_the_time(looks, monkeypatch):
+@pytest.mark.parametrize("live", [False, True])
+def test_a_running_kernel_is_looked_at_for_a_tenth_of_the_time(kernel, live):
+    """A dump is looked at once."""
     now = [0.0]
 
-    class Slow(looks):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            now[0] += 2
+    def clock():
+        now[0] += 1
+        return now[0]
 
-    monkeypatch.setattr(harvesting, "StateReader", Slow)
-    harvest = Harvest(make_workspace(Streams(), monkeypatch, target=make_target(live=True)), lambda: now[0])
+    kernel.target.live = live
+    harvest = Harvest(Asker(kernel.target).workspace, clock)
     harvest.refresh()
+    kernel.put(kernel.tasks[44], "struct task_struct", comm=b"renamed".ljust(16, b"\0"))
     harvest.refresh()
-    assert Slow.taken == 1
+    assert texts("tasks renamed", harvest.index) == []
     now[0] += 21
     harvest.refresh()
-    assert Slow.taken == 2
+    assert texts("tasks renamed", harvest.index) == (["renamed"] if live else [])
 
 
-def test_what_a_command_found_completes_next(looks, monkeypatch):
-    workspace = make_workspace(Streams(), monkeypatch)
-    monkeypatch.setattr(harvesting, "_FEW_TASKS", 0)
-    monkeypatch.setattr(looks, "read", lambda self, parts, **_: StubReader(TASKS[:1], remote=()).read(parts))
-    harvest = Harvest(workspace)
+def test_what_a_command_found_completes_next(kernel, monkeypatch):
+    monkeypatch.setattr("kcovdbg.console.completion_index._FEW_TASKS", 0)
+    asker = Asker(kernel.target)
+    harvest = Harvest(asker.workspace)
     harvest.refresh()
-    assert hex(REMOTE_KCOV) not in texts("objects ", harvest.index)
-    workspace.latest = Looks()
+    stopped = hex(kernel.objects["stopped"])
+    assert stopped not in texts("objects ", harvest.index)
+    asker.ask("objects")
     harvest.refresh()
-    assert texts("objects ", harvest.index)[: len(OBJECTS)] == [hex(address) for address in OBJECTS]
+    assert stopped in texts("objects ", harvest.index)
 
 
-def test_a_kernel_that_cannot_be_walked_leaves_commands(looks, monkeypatch):
-    monkeypatch.setattr(looks, "problem", ReadError("init_task can't be read", 0))
-    harvest = Harvest(make_workspace(Streams(), monkeypatch))
+def test_a_kernel_that_cannot_be_walked_leaves_commands(kernel):
+    del kernel.target.symbols["init_task"]
+    harvest = Harvest(Asker(kernel.target).workspace)
     harvest.refresh()
     assert texts("tasks --mo", harvest.index) == ["--mode"]
     assert texts("tasks 4", harvest.index) == []
@@ -296,7 +278,7 @@ def test_aliases_of_the_user(index):
     assert found("fuz") == {"fuzzers": "tasks --mode trace-pc"}
     assert {"fuzzers", "b", "tasks"} <= set(found(""))
     assert "--wide" in found("fuzzers --")
-    assert "@before" in found("b ")
+    assert "kcov:" in found("b ")
 
 
 def test_programs_that_replace_only_the_end_of_a_word(code):

@@ -15,8 +15,9 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console import completion_index as harvesting
 from kcovdbg.console.command import Command
+from kcovdbg.console.context import Workspace
+from kcovdbg.console.kernel import Kernel as OpenKernel
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
 from kcovdbg.frontends.shell import pager, progress_word, run_shell
@@ -24,8 +25,9 @@ from kcovdbg.frontends.shell.loop import read_plain_line
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
 from kcovdbg.frontends.shell.prompt import find_editing_mode, open_history
 from kcovdbg.user_folder import find_user_folder
-from tests.support.state import Streams, make_target, make_workspace
-from tests.unit.console.test_completion import Looks
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import E9A
+from tests.support.state import Streams
 
 
 @pytest.fixture
@@ -34,9 +36,13 @@ def streams():
 
 
 @pytest.fixture
-def workspace(streams, monkeypatch):
-    monkeypatch.setattr(harvesting, "StateReader", Looks)
-    return make_workspace(streams, monkeypatch)
+def kernel():
+    return Kernel(E9A)
+
+
+@pytest.fixture
+def workspace(streams, kernel):
+    return Workspace(COMMANDS, OpenKernel(lambda: kernel.target), find_terminal=streams.find)
 
 
 def run_keys(workspace, keys, *, quiet=True, environment=None):
@@ -47,10 +53,10 @@ def run_keys(workspace, keys, *, quiet=True, environment=None):
         )
 
 
-def test_hostile_banner(streams, monkeypatch):
-    monkeypatch.setattr(harvesting, "StateReader", Looks)
+def test_hostile_banner(workspace, streams, kernel):
     evil = "6.12\x1b]0;pwned\x07"
-    workspace = make_workspace(streams, monkeypatch, target=make_target(release=evil, name=evil, notes=(evil,)))
+    kernel.target.release = kernel.target.name = evil
+    kernel.target.notes = (evil,)
     run_keys(workspace, "\x04")
     assert streams.take()[0] == ""
     run_keys(workspace, "\x04", quiet=False)
