@@ -50,12 +50,10 @@ def _matches(entry: RemoteHandle, word: str) -> bool:
 
 def _run(context: Context, args: Namespace) -> Table:
     state = context.state(Part.REMOTE | Part.DEVICES)
-    rows = [*state.handles, *(entry for device in state.devices for entry in device.handles)]
-    missed: list[str] = []
-    if args.handles:
-        rows, missed = select_rows(rows, args.handles, _matches)
-        if not rows:
-            context.status = 2
+    every = [*state.handles, *(entry for device in state.devices for entry in device.handles)]
+    rows, missed = select_rows(every, args.handles, _matches)
+    if missed and not rows:
+        context.status = 2
     return Table(
         _COLUMNS,
         rows,

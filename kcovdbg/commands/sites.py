@@ -108,15 +108,13 @@ def _run(context: Context, args: Namespace) -> Table:
     problem = None if lack is None else f"which handles are registered is unknown: {lack}"
     handles = context.state(Part.REMOTE).handles if problem is None else ()
     notes = context.notes if problem is None else (problem,)
-    rows = list(_rows(found, sorted(handles, key=lambda entry: entry.handle or 0), problem))
-    missed: list[str] = []
-    if args.patterns:
-        rows, missed = select_rows(rows, args.patterns, _matches)
-        if not rows:
-            context.status = 2
+    rows = _rows(found, sorted(handles, key=lambda entry: entry.handle or 0), problem)
+    chosen, missed = select_rows(rows, args.patterns, _matches)
+    if missed and not chosen:
+        context.status = 2
     return Table(
         _COLUMNS,
-        rows,
+        chosen,
         remarks=(*notes, *found.remarks, *(f"no site matches '{word}'" for word in missed)),
         empty="no such site" if args.patterns else "nothing in this kernel announces a remote handle",
         errors=lambda row: row.site.errors if context.format is Format.TEXT else row.errors,

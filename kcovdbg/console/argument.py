@@ -188,7 +188,9 @@ def matches_name(word: str, names: Iterable[str]) -> bool:
 def select_rows(
     rows: Iterable[_Row], words: Sequence[str], matches: Callable[[_Row, str], bool]
 ) -> tuple[list[_Row], list[str]]:
-    """Return the rows that any of these words selects, and the words that select none."""
+    """Return the rows that any of these words selects, all without words; and the words that select none."""
+    if not words:
+        return list(rows), []
     found: list[_Row] = []
     missed = dict.fromkeys(words)
     for row in rows:

@@ -26,28 +26,20 @@ _WORKSPACE = "kcovdbg_workspace"
 _HARVEST = "kcovdbg_completion"
 
 
-def _make_workspace(prog: Program) -> Workspace:
-    settings = read_settings(COMMANDS, os.environ)
-    set_limits(settings.limits)
-    return Workspace(
-        COMMANDS,
-        Kernel(
-            lambda: program_target(prog),
-            tables=settings.symbol_tables,
-            source_folders=settings.source_dirs,
-            substitutions=settings.substitute_paths,
-        ),
-        has_screen=True,
-        color=settings.color,
-        settings=settings,
-    )
-
-
 def _find_workspace(prog: Program) -> Workspace:
     # Types and kept buffers last as long as the Program.
     found: Workspace | None = prog.cache.get(_WORKSPACE)
     if found is None:
-        found = prog.cache[_WORKSPACE] = _make_workspace(prog)
+        settings = read_settings(COMMANDS, os.environ)
+        set_limits(settings.limits)
+        kernel = Kernel(
+            lambda: program_target(prog),
+            tables=settings.symbol_tables,
+            source_folders=settings.source_dirs,
+            substitutions=settings.substitute_paths,
+        )
+        found = Workspace(COMMANDS, kernel, has_screen=True, color=settings.color, settings=settings)
+        prog.cache[_WORKSPACE] = found
     return found
 
 
