@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.buffers.trace_coverage import find_line_coverage
-from kcovdbg.check.runner import check, find_rule
+from kcovdbg.check.runner import check
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import Argument, Count, Value, WordError
@@ -177,19 +177,11 @@ def _state(context: Context) -> Iterator[str]:
 
 def _check(context: Context) -> Iterator[str]:
     try:
-        report = check(context.reader, advice=False, wanted=[])
+        yield from findings_markup(check(context.reader, advice=False, wanted=[]))
     except GoneError:
         raise
     except KcovdbgError as error:
         yield from notes_markup([f"check: {error}"])
-        return
-
-    def sentence(name: str) -> str:
-        rule = find_rule(name)
-        return "" if rule is None else rule.sentence
-
-    yield from findings_markup(report.findings, report.applied, sentence)
-    yield from notes_markup(report.remarks)
 
 
 def _sections(context: Context, traces: Sequence[CountedTrace]) -> Iterator[PageSection]:

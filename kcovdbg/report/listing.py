@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.console.html import json_text, packed_numbers, packed_text, path_text, source_text, text
+from kcovdbg.check.runner import Report, find_rule
+from kcovdbg.console.html import json_text, notes_markup, packed_numbers, packed_text, path_text, source_text, text
 from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.text import TAB, escape, escape_all, find_hunks, highlight
-from kcovdbg.model.finding import Finding
 from kcovdbg.records.coverage import FileCoverage, LineCoverage
 
 MAX_LINES: Final = 6000
@@ -188,29 +188,27 @@ def _is_covered(coverage: LineCoverage | None) -> bool:
     return coverage is not None and coverage.covered > 0
 
 
-def findings_markup(findings: Sequence[Finding], applied: int, sentence_of: Callable[[str], str]) -> Iterator[str]:
-    """Yield the findings.
-
-    :param applied: the number of rules that were applied.
-    :param sentence_of: from a rule's name to its sentence.
-    """
-    violations = sum(finding.more or 1 for finding in findings if finding.severity.is_violation)
+def findings_markup(report: Report) -> Iterator[str]:
+    """Yield the findings of check."""
+    findings, violations = report.findings, report.violations
     said = "none violated" if not violations else "1 violation" if violations == 1 else f"{violations} violations"
     said = f"at least {said}" if any(finding.is_least for finding in findings) else said
-    yield f"<p>{applied} {'rule' if applied == 1 else 'rules'}: {said}.</p>"
+    yield f"<p>{report.applied} {'rule' if report.applied == 1 else 'rules'}: {said}.</p>"
     for finding in findings:
+        rule = find_rule(finding.rule)
         yield f'<article class="finding {text(finding.severity.value)}">'
         yield (
             f'<p><strong class="s-{text(finding.severity.value)}">{text(finding.severity.value)}</strong> '
             f"<strong>{text(finding.rule)}</strong> {text(finding.object)}: {text(finding.message)}</p>"
         )
-        yield f'<p class="place">{text(finding.rule)}: {text(sentence_of(finding.rule))}</p>'
+        yield f'<p class="place">{text(finding.rule)}: {text("" if rule is None else rule.sentence)}</p>'
         sure = finding.certainty.value + (f": {finding.reason}" if finding.reason else "")
         values = "  ".join(f"{name}={value}" for name, value in finding.values)
         yield f"<p>{text(sure)}{f' <code>{text(values)}</code>' if values else ''}</p>"
         for cause in finding.causes:
             yield f"<p>Known bug, {text(f'{cause.certainty.value} ({cause.reason}): {cause}')}</p>"
         yield "</article>"
+    yield from notes_markup(report.remarks)
 
 
 class Bar(NamedTuple):

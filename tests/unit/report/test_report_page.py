@@ -95,30 +95,15 @@ def test_names_are_text(first, second, third):
         *chart_markup([bar], third),
         *listing_markup(source_file(first, {2: (1, 1, 1)}), [second, third, "x"], [second]),
         *table_markup(Table((Column("a"),), [{"a": first}], remarks=[second]), third),
-        *findings_markup([finding], 1, lambda _rule: third),
+        *findings_markup(Report((finding,), 1, (), (third,))),
         *trace_markup([first], word_chunks([Point(first, second, (third,))]), [array("I", [0])], ()),
         *notes_markup([first]),
     ]
     page = parse(lines)
-    known = {
-        "div",
-        "table",
-        "caption",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "span",
-        "svg",
-        "rect",
-        "details",
-        "summary",
-        "ul",
-        "li",
-    }
-    known |= {"article", "wbr", "p", "strong", "code", "label", "input", "h3", "kbd", "noscript", "script"}
-    assert {tag for tag, _ in page.elements} <= known
+    known = (
+        "div table caption thead tbody tr th td span svg rect details summary ul li article wbr p strong code label input h3"
+    )
+    assert {tag for tag, _ in page.elements} <= {*known.split(), "kbd", "noscript", "script"}
     (data,) = [text for tag, text in page.texts if tag == "script"]
     assert json.loads(data)["records"][0]["words"]
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u2028\udc80-\udfff]", "".join(lines))
