@@ -195,11 +195,6 @@ def test_pages_together_are_the_answer(make_box):
     assert (beyond["rows"], beyond["next"]) == ([], None)
 
 
-def test_fields_choose_keys(make_box):
-    content = make_box(tasks=(make_task(41),)).call("tasks", {"fields": ["pid", "comm"]}).content
-    assert content["rows"] == [{"pid": 41, "comm": "syz-executor"}]
-
-
 def replace_tasks(box, make_rows, **values):
     """Let the tool tasks return a table."""
 
