@@ -4,7 +4,6 @@
 import contextlib
 import io
 import json
-import os
 import re
 
 import pytest
@@ -18,13 +17,9 @@ VALUES = (150, 42, 9)
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
     """Location tables of these programs go to a cache of their own."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    if before is None:
-        del os.environ["XDG_CACHE_HOME"]
-    else:
-        os.environ["XDG_CACHE_HOME"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="module")
