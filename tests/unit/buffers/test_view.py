@@ -31,8 +31,9 @@ def make_trace(count, seed=1):
     return words[:count]
 
 
-def single(count=1000, **values):
-    return TraceView(TracePane(make_buffer(make_trace(count), **values), names()))
+def single(words=1000, **values):
+    words = make_trace(words) if isinstance(words, int) else words
+    return TraceView(TracePane(make_buffer(words, **values), names()))
 
 
 def two(left, right, **values):
@@ -89,7 +90,7 @@ def test_moving(keys, row):
 def test_search_goes_around():
     words = make_trace(1000)
     words[700] = pc(77)
-    terminal = show(TraceView(TracePane(make_buffer(words), names())))
+    terminal = show(single(words))
     frames = terminal.run("/FN_77\r", "/fn_77\r", "n", "N", "/fn_[\r", "/nothing_like_it\r", "g/file_7\\.c\r")
     assert "FN_77'" in text(frames[0])
     assert "701/1000" in text(frames[1])
@@ -101,27 +102,14 @@ def test_search_goes_around():
     assert "701/1000" in text(frames[6])
 
 
-@pytest.mark.parametrize("spelling", ["{:x}", "{:#x}", "{:#X}"])
-@pytest.mark.parametrize("offset", [0, 0x1200000])
-def test_both_spellings_of_an_address_are_found_and_shown(spelling, offset):
+def test_both_spellings_of_an_address_are_found_and_shown():
     words = make_trace(300)
     words[250] = pc(990, 3)
-    terminal = show(TraceView(TracePane(make_buffer(words, kaslr_offset=0x1200000), names())), columns=100)
-    (frame,) = terminal.run(f"/{spelling.format(words[250] + offset).replace('0X', '0x')}\r")
-    assert "251/300" in frame[-2]
-    assert f"{words[250]:#x}" in frame[-2]
-    assert f"{words[250] + 0x1200000:#x}" in frame[-2]
-
-
-def test_differences_are_numbered():
-    left = make_trace(400)
-    right = [*left[:100], *(pc(80, point) for point in range(5)), *left[100:200], *left[210:]]
-    for by_index, total in ((False, 2), (True, 1)):
-        frames = show(two(left, right, by_index=by_index), columns=100).run("]", "f", "G", "[")
-        assert f"1 of {total}" in frames[0][-2]
-        assert f"{total} of {total}" in frames[3][-2]
-    (frame,) = show(two(right[100:], left[100:]), columns=100).run("G[[")
-    assert "1 of 2" in frame[-2]
+    spellings = [f"{words[250] + offset:{form}}" for offset in (0, 0x1200000) for form in ("x", "#x", "X")]
+    frames = show(single(words, kaslr_offset=0x1200000), columns=100).run(*(f"g/{spelling}\r" for spelling in spellings))
+    for frame in frames:
+        assert "251/300" in frame[-2]
+        assert f"PC {words[250]:#x} at {words[250] + 0x1200000:#x}" in frame[-2]
 
 
 def test_differences_and_equal_rows_have_four_colors():
@@ -152,7 +140,7 @@ def test_narrow_titles_keep_the_number_of_records():
 
 
 def test_a_missing_source_takes_the_rows_of_its_message():
-    terminal = show(TraceView(TracePane(make_buffer(make_trace(300)), names())), rows=40)
+    terminal = show(single(300), rows=40)
     frames = terminal.run("s")
     assert "--source-dir" in frames[0][-3]
     assert len([line for line in frames[0] if "fn_" in line]) >= 35
@@ -161,16 +149,18 @@ def test_a_missing_source_takes_the_rows_of_its_message():
 def test_two_traces_are_aligned():
     left = make_trace(400)
     right = [*left[:100], *(pc(80, point) for point in range(5)), *left[100:200], *left[210:]]
-    terminal = show(two(left, right), columns=100)
-    frames = terminal.run("]", "]", "]", "[", "[")
+    frames = show(two(left, right), columns=100).run("]", "]", "]", "[", "[")
     for frame, expected in zip(frames, (100, 205, 205, 100, 100), strict=True):
         assert f"{expected + 1}/405" in frame[-2]
+    for frame, told in zip(frames, ("1 of 2", "2 of 2", "no further", "1 of 2", "no previous"), strict=True):
+        assert told in frame[-2]
     shown = [line for line in frames[0] if " > " in line]
     assert len(shown) == 5
     assert all(line[:48].strip() == "" and "fn_80" in line for line in shown)
     assert len([line for line in frames[1] if " < " in line]) == 10
-    assert "no further difference" in text(frames[2])
-    assert "no previous difference" in text(frames[4])
+    frames = show(two(right[100:], left[100:]), columns=100).run("G[[", "f", "G", "[")
+    assert "1 of 2" in frames[0][-2]
+    assert "2 of 2" in frames[3][-2]
 
 
 def test_rows_of_both_sides_belong_together():
@@ -194,6 +184,7 @@ def test_by_index():
     frames = terminal.run("]", "]", "]", "]", "[", "[")
     expected = (33, 150, 290, 290, 150, 33)
     assert [frame[-2].split()[0] for frame in frames] == [f"{row + 1}/300" for row in expected]
+    assert "3 of 3" in frames[2][-2]
 
 
 def test_fold_and_filter():
@@ -213,7 +204,7 @@ def test_fold_and_filter():
 
 def test_runs_of_a_function_are_folded():
     words = [pc(1, point) for point in range(8)] * 4 + [pc(2)] * 10 + [pc(3)]
-    terminal = show(TraceView(TracePane(make_buffer(words), names())))
+    terminal = show(single(words))
     (frame,) = terminal.run("f")
     assert "1/3" in frame[-2]
     assert ["×32" in frame[1], "×10" in frame[2], "×" in frame[3]] == [True, True, False]
@@ -234,7 +225,7 @@ def test_source_follows_the_cursor(tmp_path):
 
 
 def test_detail_help_and_unknown_keys():
-    terminal = show(TraceView(TracePane(make_buffer([pc(1, 2)], kaslr_offset=0x1000), names())))
+    terminal = show(single([pc(1, 2)], kaslr_offset=0x1000))
     frames = terminal.run("d", "d", "?", "j", "z")
     assert "← fn_1" in text(frames[0])
     assert f"{pc(1, 2) + 0x1000:#x}" in text(frames[0])
@@ -285,7 +276,7 @@ def test_what_is_hostile_is_escaped():
 
 
 def test_empty_and_damaged_buffers():
-    (frame,) = show(TraceView(TracePane(make_buffer([]), names()))).run("jGg]nfds")
+    (frame,) = show(single([])).run("jGg]nfds")
     assert "0 records" in text(frame)
     buffer = make_buffer([pc(1), 0, 1 << 63, 7, pc(2)], gaps=(Gap(3, 1),), remarks=("1 of 5 records can't be read",))
     (frame,) = show(TraceView(TracePane(buffer, names()))).run("k")
