@@ -53,6 +53,16 @@ TEXTS = {
     "colors": "".join(f"\x1b[32m {pc:#x} \x1b[0m\n" for pc in PCS),
     "addr2line's answer": "".join(f"{pc:#x}: vfs_read at /src/fs/read_write.c:{pc & 0xFFF}\n" for pc in PCS),
     "addr2line's input": "".join(f"vmlinux {pc:#x}\n" for pc in PCS),
+    "rawcoverfiles": "PC,Module,Offset,Filename,Inline,StartLine,EndLine\n"
+    + "".join(f"{pc:#x},,{pc:#x},fs/a.c,{inline},1,1\n" for pc in PCS for inline in ("false", "true")),
+    "jsonl": "".join(
+        f'{{"file_path":"a.c","func_name":"\\"pc\\":7","sl":1,"sc":0,"el":1,"ec":-1,"hit_count":1,"inline":{inline},"pc":{pc}}}\n'
+        for pc in PCS
+        for inline in ("true", "false")
+    ),
+    "JSON of kcovdbg": json.dumps([{"index": 0, "pc": hex(pc), "address": hex(pc + 0x1000000), "kind": "pc"} for pc in PCS]),
+    "CSV of kcovdbg": "index,pc,address,kind\n" + "".join(f"{pc & 7},{pc:#x},{pc + 16:#x},pc\n" for pc in PCS),
+    "a corpus": json.dumps({"calls": [{"call": "read", "cover": PCS[:6]}, {"Cover": PCS[6:]}]}),
     "an oops": "".join(f" [<{pc:016x}>] vfs_read+0x15/0x40\n" for pc in PCS),
 }
 
@@ -146,31 +156,10 @@ def test_a_cut_binary_is_a_binary():
         assert read(data).buffer == data
 
 
-def points_of(pcs):
-    return "".join(
-        f'{{"file_path":"a.c","func_name":"\\"pc\\":7","sl":1,"sc":0,"el":1,"ec":-1,"hit_count":{hits},"inline":{inline},"pc":{pc}}}\n'
-        for hits, pc in pcs
-        for inline in ("true", "false")
-    )
-
-
-def test_tables_of_syzkaller():
-    rows = "".join(f"{pc:#x},,{pc:#x},fs/a.c,{inline},1,1\n" for pc in PCS for inline in ("false", "true"))
-    found = read("PC,Module,Offset,Filename,Inline,StartLine,EndLine\n" + rows)
-    assert (list(found.words), found.lists_all_points) == (PCS, True)
-    found = read(points_of([(1, pc) for pc in PCS] + [(0, 0xFFFFFFFF81000001)]))
-    assert list(found.words) == PCS
-
-
-def test_answers_of_kcovdbg():
-    rows = [{"index": 0, "pc": hex(pc), "address": hex(pc + 0x1000000), "kind": "pc"} for pc in PCS]
-    assert list(read(json.dumps(rows)).words) == PCS
-    table = "index,pc,address,kind\n" + "".join(f"{index},{pc:#x},{pc + 16:#x},pc\n" for index, pc in enumerate(PCS))
-    assert list(read(table).words) == PCS
-
-
-def test_corpora_as_json():
-    assert list(read(json.dumps({"calls": [{"call": "read", "cover": PCS[:6]}, {"Cover": PCS[6:]}]})).words) == PCS
+def test_all_points_of_syzkaller_are_not_a_run():
+    assert read(TEXTS["rawcoverfiles"]).lists_all_points
+    missed = TEXTS["jsonl"].replace('"hit_count":1', '"hit_count":0')
+    assert list(read(missed + TEXTS["jsonl"]).words) == PCS
 
 
 def test_offsets():

@@ -60,38 +60,26 @@ class Memory:
         return compare_views(read_user, self.read_kernel)
 
 
-def test_the_same_pages():
-    memory = Memory()
-    memory.write(PCS[:3000])
-    found = memory.compare()
-    assert (found.findings, memory.looks) == ((), 1)
-    assert list(found.user.words) == list(found.kernel.words) == PCS[:3000]
-
-
-@pytest.mark.parametrize(("codec", "index"), [(PC, 1234), (PC, 2999), (CMP, 33)])
-def test_a_record_that_only_one_side_has(codec, index):
+@pytest.mark.parametrize(
+    ("codec", "damage", "numbers"),
+    [
+        (PC, {}, []),
+        (PC, {1235: 0xDEAD}, ["1", "3000", "1234"]),
+        (PC, {3000: 0xDEAD}, ["1", "3000", "2999"]),
+        (CMP, {133: 0xDEAD}, ["1", "750", "33"]),
+        (PC, dict.fromkeys(range(1, 3001), 7), ["1000", "3000", *"01234"]),
+        # The count word.
+        (PC, {0: 20}, ["3000", "20"]),
+    ],
+)
+def test_what_only_one_side_has(codec, damage, numbers):
     memory = Memory(codec=codec)
     memory.write(PCS[:3000])
-    memory.damage = {1 + index * memory.encoding.record_words: 0xDEAD}
-    (finding,) = memory.compare().findings
-    total = 3000 // memory.encoding.record_words
-    assert re.findall(r"\d+", finding) == ["1", str(total), str(index)]
-
-
-def test_all_records_differ():
-    memory = Memory()
-    memory.write(PCS[:3000])
-    memory.damage = dict.fromkeys(range(1, 3001), 7)
-    (finding,) = memory.compare().findings
-    assert re.findall(r"\d+", finding) == ["1000", "3000", *"01234"]
-
-
-def test_counts_that_differ():
-    memory = Memory()
-    memory.write(PCS[:30])
-    memory.damage = {0: 20}
-    (finding,) = memory.compare().findings
-    assert re.findall(r"\d+", finding) == ["30", "20"]
+    memory.damage = damage
+    found = memory.compare()
+    assert [re.findall(r"\d+", finding) for finding in found.findings] == ([numbers] if numbers else [])
+    assert list(found.user.words) == PCS[:3000]
+    assert (list(found.kernel.words) == PCS[:3000], memory.looks == 1) == (not damage, not damage)
 
 
 def test_a_collector_that_runs():
