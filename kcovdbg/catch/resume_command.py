@@ -4,30 +4,23 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.console.column import Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Fields
-from kcovdbg.target.connection import MachineState
-
-
-class _Machine(NamedTuple):
-    target: str
-    state: MachineState | None
-
 
 _COLUMNS: Final = (
     Column("target", title="target"),
-    Column("state", title="machine is", value=lambda machine: machine.state and machine.state.value),
+    Column("state", title="machine is"),
 )
 
 
 def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
     target = context.target
     remark = target.connection.resume()
-    return Fields(_COLUMNS, _Machine(target.name, target.state()), remarks=[remark] if remark else [])
+    return Fields(_COLUMNS, {"target": target.name, "state": target.state()}, remarks=[remark] if remark else [])
 
 
 COMMAND: Final = Command(

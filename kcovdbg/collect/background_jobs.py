@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +25,6 @@ from kcovdbg.records.trace_file import keep
 
 # The collector waits 3 s for its command to exit, and then writes traces.
 _PATIENCE: Final = 20.0
-_POLL_INTERVAL: Final = 0.05
 
 
 class BackgroundJob:
@@ -50,11 +48,7 @@ class BackgroundJob:
         """Names under which its traces were kept after its end."""
         self.is_told = False
         """Whether its end was reported."""
-        self.started = time.monotonic()
-        self.seconds: float | None = None
-        """Time from start to end; None while it runs."""
         self._folder = Path(tempfile.mkdtemp(prefix="kcovdbg-job-"))
-        self._is_own = output is None
         self._is_ending = False
         to = str(self._folder / "trace.kcov") if output is None else output
         try:
@@ -85,8 +79,6 @@ class BackgroundJob:
     def status(self) -> int | None:
         """Exit status of ``collect``, which is that of its command; None while it runs."""
         status = self._process.poll()
-        if status is not None and self.seconds is None:
-            self.seconds = time.monotonic() - self.started
         return None if status is None else 128 - status if status < 0 else status
 
     @property
@@ -94,10 +86,9 @@ class BackgroundJob:
         """Names of the buffers that are open now: ``fd:PID/FD``."""
         if self.status is not None:
             return []
-        folder = Path(f"/proc/{self.pid}/fd")
         found = []
         with contextlib.suppress(OSError):
-            for entry in folder.iterdir():
+            for entry in Path(f"/proc/{self.pid}/fd").iterdir():
                 with contextlib.suppress(OSError):
                     if str(entry.readlink()) == DEVICE:
                         found.append(int(entry.name))
@@ -124,12 +115,9 @@ class BackgroundJob:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the collector to exit; return whether it has."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        while self.status is None:
-            if deadline is not None and time.monotonic() > deadline:
-                return False
-            time.sleep(_POLL_INTERVAL)
-        return True
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self.status is not None
 
     def ask_to_end(self) -> None:
         """Ask the collector to end its command, without waiting. Only once: at a second signal it would kill the command."""
@@ -148,9 +136,8 @@ class BackgroundJob:
 
     def forget_files(self) -> None:
         """Remove temporary traces, which are kept in memory now."""
-        if self._is_own:
-            for path in self._folder.glob("trace*"):
-                path.unlink(missing_ok=True)
+        for path in self._folder.glob("trace*"):
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Remove its temporary files; it must have ended."""
@@ -189,18 +176,17 @@ class Jobs:
         number = max(self._jobs, default=0) + 1
         if name is None and output is None:
             name = f"@collect{number}"
-        job = self._jobs[number] = BackgroundJob(number, self._program, words, output=output, name=name, title=title)
-        return job
+        self._jobs[number] = BackgroundJob(number, self._program, words, output=output, name=name, title=title)
+        return self._jobs[number]
 
     def find(self, number: int) -> BackgroundJob:
         """Return the job with this number.
 
         :raises CollectError: when there is none.
         """
-        try:
-            return self._jobs[number]
-        except KeyError:
-            raise CollectError(f"job {number}: no such job", hint="jobs lists them") from None
+        if number not in self._jobs:
+            raise CollectError(f"job {number}: no such job", hint="jobs lists them")
+        return self._jobs[number]
 
     def announce(self) -> list[Line]:
         """Keep what ended collectors collected, and return a line for each one that has ended since the last call."""
@@ -247,15 +233,9 @@ def start_collect(context: Context, args: Namespace, words: Sequence[str]) -> Li
     jobs = find_jobs(context.workspace)
     if not args.command:
         raise WordError("collect: missing command", None, hint="collect -- COMMAND ARG… &, for instance collect -- sleep 60 &")
-    for name, value in (
-        ("--syscall", args.syscall),
-        ("--repeat", args.repeat),
-        ("--json", args.json),
-        ("--jsonl", args.jsonl),
-        ("--csv", args.csv),
-    ):
-        if value:
-            raise WordError(f"collect: {name} cannot be combined with &", name, hint="run it without &")
+    for name in ("syscall", "repeat", "json", "jsonl", "csv"):
+        if getattr(args, name):
+            raise WordError(f"collect: --{name} cannot be combined with &", f"--{name}", hint="run it without &")
     if args.format != "kcov" and args.output is None:
         raise WordError(f"collect: --format {args.format} needs an output file", "--format", hint="add -o FILE")
     job = jobs.start(words, output=args.output, name=args.keep, title=shlex.join(args.command))

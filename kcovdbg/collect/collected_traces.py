@@ -6,7 +6,8 @@ from __future__ import annotations
 import errno
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -22,9 +23,8 @@ from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import place_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
-from kcovdbg.records.located_records import PcFilter, find_indices, locate_records
+from kcovdbg.records.located_records import find_indices, locate_records
 from kcovdbg.records.pc_counts import Occurrence, RunCounts, count_pcs, find_occurrences
-from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import concatenate
 
 
@@ -86,12 +86,9 @@ def records_table(context: Context, parts: Sequence[CollectedPart], args: Namesp
         for row in locate_records(part.buffer, names, find_indices(part.buffer, wanted)):
             yield _PartRow(*row, row.symbol, part.buffer.pid, part.buffer.comm, "remote" if part.label == "remote" else "task")
 
-    every: Iterable[_PartRow] = chain.from_iterable(map(rows, parts))
-    if args.n is not None:
-        every = islice(every, args.n)
     return Table(
         _part_columns(record_columns(parts[0].buffer)),
-        every,
+        islice(chain.from_iterable(map(rows, parts)), args.n),
         remarks=[*remarks, *context.kernel.name_remarks],
         empty="no records",
         errors=record_errors,
@@ -118,7 +115,7 @@ def call_text(call: TracedSyscall) -> str:
     name = syscall_name(call.number)
     shown = [hex(value) if value > 9 else str(value) for value in call.arguments[: argument_count(name)]]
     if call.text_argument is not None and call.text_argument < len(shown):
-        shown[call.text_argument] = '"' + call.text.decode("utf-8", "backslashreplace") + '"'
+        shown[call.text_argument] = f'"{call.text}"'
     return f"{name}({', '.join(shown)})"
 
 
@@ -137,7 +134,7 @@ _CALL_COLUMNS: Final = (
     Column("name", TEXT, value=lambda row: None if row.call.is_compat else syscall_name(row.call.number), json_only=True),
     Column("call", TEXT, value=lambda row: call_text(row.call), elastic=30, meaning="the call as it is written in C"),
     Column("arguments", LIST, value=lambda row: [hex(value) for value in row.call.arguments], json_only=True),
-    Column("text", TEXT, value=lambda row: _text(row.call), json_only=True),
+    Column("text", TEXT, value=lambda row: row.call.text, json_only=True),
     Column("result", NUMBER, value=lambda row: row.call.result, text=lambda row: _result_text(row.call)),
     Column("first", NUMBER, value=lambda row: row.call.first, json_only=True, meaning="index of its first record"),
     Column("count", NUMBER, title="RECORDS", value=lambda row: row.records, meaning="number of its records", unit="records"),
@@ -147,25 +144,29 @@ _CALL_COLUMNS: Final = (
 )
 
 
-def _text(call: TracedSyscall) -> str | None:
-    return None if call.text_argument is None else call.text.decode("utf-8", "backslashreplace")
-
-
 def calls_table(context: Context, collected: Collected, args: Namespace, remarks: Sequence[str]) -> Table:
     """Return a table of system calls, each with what it covers."""
     names = context.kernel.names
     (wanted,) = make_filters(args, names)
-    functions = _Functions(names, wanted)
     # Without a table of locations each name is slow to find: skip those of calls that are not shown.
     shown = collected.calls[: args.n] if wanted.passes_all and args.n is not None else collected.calls
-    functions.prefetch(chain.from_iterable(_call_pcs(collected, call).values() for call in shown))
+    pcs_of = [_find_pcs(collected, call) for call in shown]
+    names.prefetch(set(chain.from_iterable(pcs_of)))
+    # The same few thousand PCs are in every call.
+    is_wanted = cache(wanted)
+
+    @cache
+    def functions_of(pc: int) -> tuple[str, ...]:
+        return tuple(frame.function for frame in names[pc].frames if frame.function)
 
     def rows() -> Iterator[_CallRow]:
-        for call in shown:
-            task = collected.tasks[call.task]
-            row = functions.describe(call, task.comm, task.buffer)
-            if wanted.passes_all or row.distinct:
-                yield row
+        for call, pcs in zip(shown, pcs_of, strict=True):
+            own = [pcs[index] for index in own_records([*map(functions_of, pcs)]) if is_wanted(pcs[index])]
+            if own or wanted.passes_all:
+                distinct = dict.fromkeys(own)
+                # All frames: users look for inlined functions as well.
+                functions = dict.fromkeys(name for pc in distinct for name in reversed(functions_of(pc)))
+                yield _CallRow(call, collected.tasks[call.task].comm, list(functions), len(distinct), len(own))
 
     notes = [
         *remarks,
@@ -174,49 +175,15 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
     ]
     if collected.request.mode.request.records_once:
         notes.append("in this mode each point is recorded once per task: a call shows what no earlier call covered")
-    every: Iterable[_CallRow] = rows()
-    if args.n is not None:
-        every = islice(every, args.n)
-    return Table(_CALL_COLUMNS, every, remarks=notes, empty="no system call")
+    return Table(_CALL_COLUMNS, islice(rows(), args.n), remarks=notes, empty="no system call")
 
 
-def _call_pcs(collected: Collected, call: TracedSyscall) -> dict[int, int]:
-    """Return the PCs that a call covers, by the words that they were recorded as."""
+def _find_pcs(collected: Collected, call: TracedSyscall) -> list[int]:
+    """Return the PC of each record of a call, without words that are no PC."""
     buffer = collected.tasks[call.task].buffer
-    return record.pcs_of_words(set(record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]), buffer.encoding)
-
-
-class _Functions:
-    """The functions of PCs, inlined ones included, looked up once each: the same few thousand are in every call.
-
-    :param names: of the PCs.
-    :param wanted: which PCs count.
-    """
-
-    def __init__(self, names: LocationCache, wanted: PcFilter) -> None:
-        self._names = names
-        self._wanted = wanted
-        self._known: dict[int, tuple[str, ...]] = {}
-        self._is_wanted: dict[int, bool] = {}
-
-    def prefetch(self, pcs: Iterable[int]) -> None:
-        """Look up those that are not known yet, all at once."""
-        missing = {pc for pc in pcs if pc not in self._known}
-        self._names.prefetch(missing)
-        for pc in missing:
-            self._known[pc] = tuple(frame.function for frame in self._names[pc].frames if frame.function)
-            self._is_wanted[pc] = self._wanted(pc)
-
-    def describe(self, call: TracedSyscall, comm: str, buffer: Buffer) -> _CallRow:
-        """Return what a call covers."""
-        words = record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]
-        by_word = record.pcs_of_words(set(words), buffer.encoding)
-        pcs = [pc for word in words if (pc := by_word.get(word)) is not None]
-        self.prefetch(by_word.values())
-        own = [pc for index in own_records([*map(self._known.__getitem__, pcs)]) if self._is_wanted[pc := pcs[index]]]
-        # All frames: users look for inlined functions as well.
-        functions = dict.fromkeys(name for pc in dict.fromkeys(own) for name in reversed(self._known[pc]))
-        return _CallRow(call, comm, list(functions), len(set(own)), len(own))
+    words = record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]
+    by_word = record.pcs_of_words(set(words), buffer.encoding)
+    return [by_word[word] for word in words if word in by_word]
 
 
 # How far into a call's records the end of the stop at its entry may be.
@@ -320,8 +287,7 @@ def stability_table(context: Context, runs: RunCounts, args: Namespace, remarks:
     if not args.raw:
         chosen = [one for one in chosen if not one.is_stable]
         summary += "; --raw also shows the stable ones"
-    if args.n is not None:
-        chosen = chosen[: args.n]
+    chosen = chosen[: args.n]
     names.prefetch(one.pc for one in chosen)
     rows = [_OccurrenceRow(one, runs.total, names[one.pc]) for one in chosen]
     return Table(_OCCURRENCE_COLUMNS, rows, remarks=[summary, *remarks, *context.kernel.name_remarks], empty="nothing flickers")

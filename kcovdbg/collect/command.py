@@ -207,13 +207,14 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         yield Lines((), remarks=remarks)
 
 
+_SEVERAL: Final = "it holds several tasks' records"
 _FILE_COLUMNS: Final = (
-    Column("file", PATH, meaning="path of the written file"),
-    Column("tid", PID, meaning="thread id of the task", null="it holds several tasks' records"),
-    Column("comm", COMM, meaning="name of the task", null="it holds several tasks' records"),
-    Column("count", NUMBER, title="RECORDS"),
-    Column("capacity", NUMBER),
-    Column("full", BOOL),
+    Column("file", PATH, value=lambda row: row[0], meaning="path of the written file"),
+    Column("tid", PID, value=lambda row: row[1].pid, meaning="thread id of the task", null=_SEVERAL),
+    Column("comm", COMM, value=lambda row: row[1].comm, meaning="name of the task", null=_SEVERAL),
+    Column("count", NUMBER, value=lambda row: row[1].count, title="RECORDS"),
+    Column("capacity", NUMBER, value=lambda row: row[1].capacity),
+    Column("full", BOOL, value=lambda row: row[1].full),
 )
 
 
@@ -263,16 +264,7 @@ def _write(
                 remarks.append(f"no side file: {file} is not a regular file")
         else:
             write_text(file, part.buffer, call_length=length, is_syzkaller=is_syzkaller, check=check)
-        rows.append(
-            {
-                "file": str(file),
-                "tid": part.buffer.pid,
-                "comm": part.buffer.comm,
-                "count": part.buffer.count,
-                "capacity": part.buffer.capacity,
-                "full": part.buffer.full,
-            }
-        )
+        rows.append((str(file), part.buffer))
     return Table(_FILE_COLUMNS, rows, remarks=remarks)
 
 

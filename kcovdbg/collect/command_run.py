@@ -20,11 +20,9 @@ from enum import Enum
 from typing import Any, Final
 
 from kcovdbg.abi import handle as handles
-from kcovdbg.abi import record
 from kcovdbg.collect.requests import (
     DEFAULT_SIZE,
     CollectMode,
-    EnableRefusal,
     Step,
     device_path,
     explain,
@@ -38,7 +36,6 @@ from kcovdbg.collect.requests import (
 from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.trace_file import decode_buffer
 
 # Time that background work may take after the command has exited; the same as syzkaller's.
 _SETTLE_MS: Final = 500
@@ -126,7 +123,8 @@ class TracedSyscall:
     arguments: tuple[int, ...]
     text_argument: int | None
     """Index of the argument that points to text; None without one."""
-    text: bytes
+    text: str | None
+    """That text."""
     result: int | None
     """None if the call did not return."""
     task: int
@@ -199,7 +197,7 @@ class _Run:
         self.is_random = is_random
         self.ffi, self.lib = load_native()
         self.find_holder = find_holder
-        self.word_size = kernel_word_size()
+        self.device = self.ffi.NULL if request.device is None else request.device
         self.keep: list[Any] = []
         self.command = self._make_command()
         self.native = self.ffi.gc(self.lib.kcovdbg_run_new(self.command), self.lib.kcovdbg_run_free)
@@ -222,7 +220,7 @@ class _Run:
         listed = ffi.new("uint64_t[]", list(request.handles) or [0])
         self.keep += [path, listed]
         command.path = path
-        command.device = ffi.NULL if request.device is None else request.device
+        command.device = self.device
         command.argv = self._strings(request.argv)
         command.envp = self._strings([f"{key}={value}" for key, value in os.environ.items()])
         mode = request.mode
@@ -230,7 +228,7 @@ class _Run:
         if request.enable_request is not None:
             command.mode.request = request.enable_request
         command.size = request.size
-        command.word_size = self.word_size
+        command.word_size = kernel_word_size()
         command.syscalls = request.syscalls
         command.stdout_fd = -1 if request.stdout is None else request.stdout
         if request.has_remote:
@@ -289,6 +287,7 @@ class _Run:
         if self.error:
             step = lib.kcovdbg_run_step(self.native)
             asked = [*request.handles, *([request.common_handle] if request.common_handle and not self.is_random else [])]
+            is_refused = step == Step.ENABLE and -self.error == errno.EINVAL
             error = explain(
                 step,
                 -self.error,
@@ -297,7 +296,7 @@ class _Run:
                 handles=asked,
                 find_holder=self.find_holder,
                 command=request.argv[0],
-                refusal=self._find_refusal() if step == Step.ENABLE and -self.error == errno.EINVAL else None,
+                refusal=find_refusal(request.device_path, self.command.mode, request.size, self.device) if is_refused else None,
                 mode=request.mode,
             )
             if self.is_random and step == Step.REMOTE_ENABLE and -self.error == errno.EEXIST:
@@ -310,8 +309,8 @@ class _Run:
         )
         remote = None
         if request.has_remote:
-            copy = lib.kcovdbg_run_remote(self.native)
-            remote = self._make_buffer("remote", copy, find_remote_mode(request.mode), request.size)
+            data = self._copy(lib.kcovdbg_run_remote(self.native))
+            remote = find_remote_mode(request.mode).decode("remote", data, request.size)
         return Collected(
             request=request,
             status=_exit_status(tasks[0].status),
@@ -323,33 +322,13 @@ class _Run:
             remarks=tuple(_remarks(tasks, request)),
         )
 
-    def _find_refusal(self) -> EnableRefusal:
-        mode = self.command.mode
-        return find_refusal(
-            self.request.device_path,
-            request=mode.request,
-            argument=mode.argument,
-            size=self.request.size,
-            word_size=self.word_size,
-            has_prefix=bool(mode.count_at),
-            device=self.request.device,
-        )
-
-    def _make_buffer(
-        self, name: str, copy: Any, mode: CollectMode, size: int, *, pid: int | None = None, comm: str | None = None
-    ) -> Buffer:
-        data = bytes(self.ffi.buffer(copy.data, copy.length)) if copy.length else b""
-        encoding = record.make_encoding(mode.codec, self.word_size)
-        return decode_buffer(name, data, encoding, size=size, word_size=self.word_size, mode=mode.name, pid=pid, comm=comm)
+    def _copy(self, copy: Any) -> bytes:
+        return bytes(self.ffi.buffer(copy.data, copy.length)) if copy.length else b""
 
     def _task(self, raw: Any) -> TaskTrace:
-        request, second = self.request, self.request.mode.second
+        mode, size, second = self.request.mode, self.request.size, self.request.mode.second
         comm = self.ffi.string(raw.comm).decode("utf-8", "backslashreplace")
         tid = int(raw.tid)
-
-        def buffer(name: str, copy: Any, mode: CollectMode, size: int) -> Buffer:
-            return self._make_buffer(name, copy, mode, size, pid=tid, comm=comm)
-
         return TaskTrace(
             tid=tid,
             pid=int(raw.tgid),
@@ -358,8 +337,8 @@ class _Run:
             comm=comm,
             status=int(raw.status),
             stops=int(raw.stops),
-            buffer=buffer(str(tid), raw.trace, request.mode, request.size - request.mode.prefix_words(request.size)),
-            edges=buffer(f"{tid} edges", raw.edges, second, request.size) if second is not None else None,
+            buffer=mode.decode(str(tid), self._copy(raw.trace), size - mode.prefix_words(size), tid, comm),
+            edges=None if second is None else second.decode(f"{tid} edges", self._copy(raw.edges), size, tid, comm),
             problem=explain_not_followed(raw.step, raw.error) if raw.error else None,
             uses_kcov=bool(raw.uses_kcov) or tid in self.openers,
         )
@@ -373,7 +352,7 @@ class _Run:
             is_compat=bool(raw.compat),
             arguments=tuple(raw.arguments),
             text_argument=raw.text_argument - 1 if raw.text_argument else None,
-            text=self.ffi.string(raw.text),
+            text=self.ffi.string(raw.text).decode("utf-8", "backslashreplace") if raw.text_argument else None,
             result=int(raw.result) if raw.returned else None,
             task=int(raw.task),
             first=first,

@@ -17,9 +17,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi.handle import MAX_HANDLES, decode_handle
 from kcovdbg.abi.mode import ENABLE, MODES, EnableRequest, Ioctl, Mode
-from kcovdbg.abi.record import Codec
+from kcovdbg.abi.record import Codec, make_encoding
 from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CollectError, UsageError
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.trace_file import decode_buffer
 from kcovdbg.series import table
 from kcovdbg.target.local_kernel import read_config
 
@@ -50,11 +52,17 @@ class CollectMode(NamedTuple):
     @property
     def second(self) -> CollectMode | None:
         """Mode in which the second buffer is read, None if there is none."""
-        return (
-            None
-            if self.request.second is None
-            else self._replace(name=self.request.second.name, codec=self.request.second.codec)
-        )
+        second = self.request.second
+        return None if second is None else self._replace(name=second.name, codec=second.codec)
+
+    def decode(self, name: str, data: bytes, size: int, pid: int | None = None, comm: str | None = None) -> Buffer:
+        """Return the buffer whose content was copied, from the count word on.
+
+        :param size: of the buffer, in words.
+        """
+        word_size = kernel_word_size()
+        encoding = make_encoding(self.codec, word_size)
+        return decode_buffer(name, data, encoding, size=size, word_size=word_size, mode=self.name, pid=pid, comm=comm)
 
 
 def _collectable(modes: Collection[Mode]) -> list[tuple[Mode, EnableRequest]]:
@@ -179,30 +187,27 @@ class EnableRefusal(Enum):
     """Not found out."""
 
 
-def find_refusal(
-    path: str, *, request: int, argument: int, size: int, word_size: int, has_prefix: bool, device: Any = None
-) -> EnableRefusal:
+def find_refusal(path: str, mode: Any, size: int, device: Any) -> EnableRefusal:
     """Return why a request to enable was refused with EINVAL.
 
     The calling thread must not be collecting. It may be enabled for a moment.
 
     :param path: path of KCOV's file.
-    :param request: number of the ioctl.
-    :param argument: argument of the ioctl.
+    :param mode: ``struct kcovdbg_mode *``.
     :param size: size of the buffer in words of the kernel.
-    :param has_prefix: whether the argument is the size of what comes before the count, in words.
-    :param device: ``struct kcovdbg_device *`` to use instead of the kernel.
+    :param device: ``struct kcovdbg_device *`` to use instead of the kernel, or NULL.
     """
-    if has_prefix and not 0 < argument < size - 1:
+    # The argument is then the size of what comes before the count.
+    if mode.count_at and not 0 < mode.argument < size - 1:
         return EnableRefusal.PREFIX
     ffi, lib = load_native()
     kcov = ffi.new("struct kcovdbg_kcov *")
-    if lib.kcovdbg_open(kcov, ffi.NULL if device is None else device, os.fsencode(path), word_size):
+    if lib.kcovdbg_open(kcov, device, os.fsencode(path), kernel_word_size()):
         return EnableRefusal.UNKNOWN
     try:
         if lib.kcovdbg_init(kcov, size) or lib.kcovdbg_map(kcov, 0):
             return EnableRefusal.UNKNOWN
-        if _try_enable(ffi, lib, kcov, request, argument) == 0:
+        if _try_enable(ffi, lib, kcov, mode.request, mode.argument) == 0:
             return EnableRefusal.OBJECT
         error = _try_enable(ffi, lib, kcov, request_number(ENABLE), 0)
     finally:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from kcovdbg.abi import record
 from kcovdbg.collect.requests import (
     DEFAULT_SIZE,
-    CollectMode,
     Step,
     device_path,
     explain,
@@ -28,7 +27,6 @@ from kcovdbg.collect.requests import (
 from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.trace_file import decode_buffer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -115,22 +113,9 @@ class Trace:
         error = self._lib.kcovdbg_enable(self._kcov, self._enable)
         if error:
             self._thread = None
-            raise self._explain_enable(-error)
+            refusal = find_refusal(self._path, self._enable, self._size, self._device) if error == -errno.EINVAL else None
+            raise explain(Step.ENABLE, -error, path=self._path, size=self._size, refusal=refusal, mode=self._mode)
         return self
-
-    def _explain_enable(self, number: int) -> CollectError:
-        refusal = None
-        if number == errno.EINVAL:
-            refusal = find_refusal(
-                self._path,
-                request=self._enable.request,
-                argument=self._enable.argument,
-                size=self._size,
-                word_size=self._word_size,
-                has_prefix=bool(self._enable.count_at),
-                device=self._device,
-            )
-        return explain(Step.ENABLE, number, path=self._path, size=self._size, refusal=refusal, mode=self._mode)
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
         self._check_thread("end")
@@ -191,19 +176,13 @@ class Trace:
     def buffer(self) -> Buffer:
         """The collected coverage, as kcovdbg's commands take it."""
         size = self._size - int(self._enable.count_at)
-        return self._make_buffer("trace", self._data, self._mode, size)
+        return self._mode.decode("trace", self._data, size, self._pid or None)
 
     @property
     def edges(self) -> Buffer | None:
         """The edges, in a mode that collects some."""
         second = self._mode.second
-        if second is None:
-            return None
-        return self._make_buffer("edges", self._edges, second, self._size)
-
-    def _make_buffer(self, name: str, data: bytes, mode: CollectMode, size: int) -> Buffer:
-        encoding = record.make_encoding(mode.codec, self._word_size)
-        return decode_buffer(name, data, encoding, size=size, word_size=self._word_size, mode=mode.name, pid=self._pid or None)
+        return None if second is None else second.decode("edges", self._edges, self._size, self._pid or None)
 
     @property
     def pcs(self) -> array[int]:

@@ -266,7 +266,7 @@ def test_stable_and_flickering():
 
 def test_calls_as_text():
     number = next(number for number in range(1024) if syscall_name(number) == "openat")
-    call = running.TracedSyscall(1, number, False, (0xFFFFFF9C, 0x7000, 0, 0, 5, 6), 1, b'/a\x1b"', 3, 0, 0, 0)
+    call = running.TracedSyscall(1, number, False, (0xFFFFFF9C, 0x7000, 0, 0, 5, 6), 1, '/a\x1b"', 3, 0, 0, 0)
     assert call_text(call) == 'openat(0xffffff9c, "/a\x1b"", 0, 0)'
     assert (syscall_name(56, "aarch64"), syscall_name(9999), argument_count("openat")) == ("openat", "syscall_9999", 4)
     assert call_text(replace(call, is_compat=True)).startswith(f"32-bit call {number}(")
