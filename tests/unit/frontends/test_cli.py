@@ -279,24 +279,6 @@ def test_color(cli, monkeypatch):
     assert "\x1b" not in cli("-c", "x", "info")
 
 
-@pytest.mark.parametrize(
-    ("line", "column"),
-    [
-        ("check --explain X9", 16),
-        ("trace", 5),
-        ("diff 1 2 3", 10),
-        ("tasks --mode nonsense", 6),
-        ("tasks --mode=nonsense", 6),
-        ("help nonsense", 5),
-    ],
-)
-def test_a_wrong_word_is_pointed_at_whoever_finds_it(cli, line, column):
-    cli("-e", line)
-    _, shown, mark, *_ = cli.err.splitlines()
-    assert (shown, mark) == (f"  {line}", " " * (2 + column) + "^")
-    assert cli.status == 2
-
-
 def test_only_relative_paths_start_at_the_working_directory(capsys, tmp_path):
     def hint(path):
         assert main(["-c", str(path), "info"]) == 2
