@@ -69,6 +69,11 @@ def test_silent_on_healthy_kernels(row, word, big_endian):
 # Changes to a kernel.
 
 
+def change(function):
+    """Return the function that makes changes: of all arguments but the first one, which is the kernel to change."""
+    return lambda *values, **named: lambda kernel: function(kernel, *values, **named)
+
+
 def changes_of(type_name, find):
     """Return the function that makes changes to structures of a type: of a key, and new values of members.
 
@@ -94,23 +99,20 @@ open_file = changes_of("struct file", lambda kernel, name: kernel.files[name])
 run_queue = changes_of("struct rq", lambda kernel, cpu: kernel.run_queues[cpu])
 
 
-def kcov(name, **values):
+@change
+def kcov(kernel, name, **values):
     """Change members of an object; a refcount is given as a difference."""
-
-    def change(kernel):
-        named = {
-            kernel._path("kcov", key) if key in ("mode", "size", "area", "sequence") else key: value
-            for key, value in values.items()
-            if key != "references"
-        }
-        count = values.get("refcount")
-        if "references" in values:
-            count = read_refcount(kernel, name) + values["references"]
-        if count is not None:
-            named[refcount_path(kernel)] = count
-        kernel.target.put(kernel.objects[name], "struct kcov", {key: resolve(kernel, value) for key, value in named.items()})
-
-    return change
+    named = {
+        kernel._path("kcov", key) if key in ("mode", "size", "area", "sequence") else key: value
+        for key, value in values.items()
+        if key != "references"
+    }
+    count = values.get("refcount")
+    if "references" in values:
+        count = read_refcount(kernel, name) + values["references"]
+    if count is not None:
+        named[refcount_path(kernel)] = count
+    kernel.target.put(kernel.objects[name], "struct kcov", {key: resolve(kernel, value) for key, value in named.items()})
 
 
 def refcount_path(kernel):
@@ -122,25 +124,20 @@ def read_refcount(kernel, name):
     return int.from_bytes(kernel.target.read(kernel.objects[name] + member.offset, 4), kernel.order)
 
 
-def together(*changes):
-    def change(kernel):
-        for each in changes:
-            each(kernel)
-
-    return change
+@change
+def together(kernel, *changes):
+    for each in changes:
+        each(kernel)
 
 
-def session(pid, name, mode=IN_CTXSW | 2):
+@change
+def session(kernel, pid, name, mode=IN_CTXSW | 2):
     """Make a task collect into an object, as KCOV_ENABLE does it."""
-
-    def change(kernel):
-        truth = kernel.truth.objects[name]
-        values = {"kcov": kernel.objects[name], "kcov_mode": mode, "kcov_size": truth.size, "kcov_area": kernel.buffers[name]}
-        if kernel.row.has_remote:
-            values["kcov_sequence"] = truth.sequence
-        kernel.target.put(kernel.tasks[pid], "struct task_struct", values)
-
-    return change
+    truth = kernel.truth.objects[name]
+    values = {"kcov": kernel.objects[name], "kcov_mode": mode, "kcov_size": truth.size, "kcov_area": kernel.buffers[name]}
+    if kernel.row.has_remote:
+        values["kcov_sequence"] = truth.sequence
+    kernel.target.put(kernel.tasks[pid], "struct task_struct", values)
 
 
 def enable(name, pid):
@@ -196,93 +193,76 @@ def move_area(kernel, start):
     return new
 
 
-def relocate(name, **changes):
+@change
+def relocate(kernel, name, **changes):
     """Move an object's buffer to another vmalloc area, or change the description of its present one."""
-
-    def change(kernel):
-        if changes:
-            change_area(kernel, kernel.buffers[name], **changes)
-        else:
-            kernel.buffers[name] = move_area(kernel, kernel.buffers[name])
-            kernel.put(kernel.objects[name], "struct kcov", area=kernel.buffers[name])
-
-    return change
+    if changes:
+        change_area(kernel, kernel.buffers[name], **changes)
+    else:
+        kernel.buffers[name] = move_area(kernel, kernel.buffers[name])
+        kernel.put(kernel.objects[name], "struct kcov", area=kernel.buffers[name])
 
 
-def new_area(name):
+@change
+def new_area(kernel, name):
     """Move an area of a section, and update the task that uses it."""
-    return lambda kernel: kernel.areas.update({name: move_area(kernel, kernel.areas[name])})
+    kernel.areas.update({name: move_area(kernel, kernel.areas[name])})
 
 
-def put_back(kind, name):
+@change
+def put_back(kernel, kind, name):
     """Put a section's area on a list of free ones."""
-
-    def change(kernel):
-        size = kernel.truth.areas[name][0]
-        kernel.target.write(kernel.areas[name], bytes(24))
-        kernel.put(kernel.areas[name], "struct kcov_remote_area", size=size)
-        kernel.cached[kind].append((kernel.areas[name], size))
-        relink(kind, *(address for address, _ in kernel.cached[kind]))(kernel)
-
-    return change
+    size = kernel.truth.areas[name][0]
+    kernel.target.write(kernel.areas[name], bytes(24))
+    kernel.put(kernel.areas[name], "struct kcov_remote_area", size=size)
+    kernel.cached[kind].append((kernel.areas[name], size))
+    relink(kind, *(address for address, _ in kernel.cached[kind]))(kernel)
 
 
-def take(kind, index, pid, name):
+@change
+def take(kernel, kind, index, pid, name):
     """Let a section use a free area instead of its own, which becomes free."""
-
-    def change(kernel):
-        taken, _ = kernel.cached[kind].pop(index)
-        kernel.target.write(taken, bytes(24))
-        put_back(kind, name)(kernel)
-        kernel.target.put(kernel.tasks[pid], "struct task_struct", {"kcov_area": taken})
-
-    return change
+    taken, _ = kernel.cached[kind].pop(index)
+    kernel.target.write(taken, bytes(24))
+    put_back(kind, name)(kernel)
+    kernel.target.put(kernel.tasks[pid], "struct task_struct", {"kcov_area": taken})
 
 
-def add_area(kind, words, caller="kcov_remote_start"):
+@change
+def add_area(kernel, kind, words, caller="kcov_remote_start"):
     """Make a free area, of which only the head is in memory."""
-
-    def change(kernel):
-        address = allocate(kernel, -(-words * 8 // 4096) * 4096, caller, room=4096)
-        kernel.put(address, "struct kcov_remote_area", size=words)
-        kernel.cached[kind].append((address, words))
-        relink(kind, *(address for address, _ in kernel.cached[kind]))(kernel)
-
-    return change
+    address = allocate(kernel, -(-words * 8 // 4096) * 4096, caller, room=4096)
+    kernel.put(address, "struct kcov_remote_area", size=words)
+    kernel.cached[kind].append((address, words))
+    relink(kind, *(address for address, _ in kernel.cached[kind]))(kernel)
 
 
-def add_handle(handle, name):
+@change
+def add_handle(kernel, handle, name):
     """Register a handle."""
-
-    def change(kernel):
-        entry = kernel.allocate_type("struct kcov_remote")
-        hnode = kernel.offset("struct kcov_remote", "hnode")
-        head = kernel.target.symbols["kcov_remote_map"].address + kernel.find_bucket(handle) * kernel.word
-        first = int.from_bytes(kernel.target.read(head, kernel.word), kernel.order)
-        kernel.put(entry, "struct kcov_remote", handle=handle, kcov=kernel.objects[name], hnode__next=first, hnode__pprev=head)
-        if first:
-            kernel.write_word(first + kernel.word, entry + hnode)
-        kernel.write_word(head, entry + hnode)
-
-    return change
+    entry = kernel.allocate_type("struct kcov_remote")
+    hnode = kernel.offset("struct kcov_remote", "hnode")
+    head = kernel.target.symbols["kcov_remote_map"].address + kernel.find_bucket(handle) * kernel.word
+    first = int.from_bytes(kernel.target.read(head, kernel.word), kernel.order)
+    kernel.put(entry, "struct kcov_remote", handle=handle, kcov=kernel.objects[name], hnode__next=first, hnode__pprev=head)
+    if first:
+        kernel.write_word(first + kernel.word, entry + hnode)
+    kernel.write_word(head, entry + hnode)
 
 
-def reverse_chain(handle):
+@change
+def reverse_chain(kernel, handle):
     """Turn the order of a bucket's entries around: any order is right."""
-
-    def change(kernel):
-        hnode = kernel.offset("struct kcov_remote", "hnode")
-        bucket = kernel.find_bucket(handle)
-        nodes = [entry + hnode for key, entry in kernel.handles.items() if kernel.find_bucket(key) == bucket]
-        assert len(nodes) > 1
-        last = kernel.target.symbols["kcov_remote_map"].address + bucket * kernel.word
-        for node in nodes:
-            kernel.write_word(last, node)
-            kernel.write_word(node + kernel.word, last)
-            last = node
-        kernel.write_word(last, 0)
-
-    return change
+    hnode = kernel.offset("struct kcov_remote", "hnode")
+    bucket = kernel.find_bucket(handle)
+    nodes = [entry + hnode for key, entry in kernel.handles.items() if kernel.find_bucket(key) == bucket]
+    assert len(nodes) > 1
+    last = kernel.target.symbols["kcov_remote_map"].address + bucket * kernel.word
+    for node in nodes:
+        kernel.write_word(last, node)
+        kernel.write_word(node + kernel.word, last)
+        last = node
+    kernel.write_word(last, 0)
 
 
 def end_softirq(kernel):
@@ -299,89 +279,71 @@ def end_softirq(kernel):
         put_back("irq", "irq 1")(kernel)
 
 
-def descriptor(table, fd, name):
+@change
+def descriptor(kernel, table, fd, name):
     """Make a descriptor lead to another file."""
-
-    def change(kernel):
-        fdt = kernel.tables[table] + kernel.offset("struct files_struct", "fdtab")
-        member = kernel.target.member("struct fdtable", "fd")
-        array = int.from_bytes(kernel.target.read(fdt + member.offset, kernel.word), kernel.order)
-        kernel.write_word(array + fd * kernel.word, kernel.files[name])
-
-    return change
+    fdt = kernel.tables[table] + kernel.offset("struct files_struct", "fdtab")
+    member = kernel.target.member("struct fdtable", "fd")
+    array = int.from_bytes(kernel.target.read(fdt + member.offset, kernel.word), kernel.order)
+    kernel.write_word(array + fd * kernel.word, kernel.files[name])
 
 
-def fill(place, count, comparisons=False):
+@change
+def fill(kernel, place, count, comparisons=False):
     """Write records, and their count."""
-
-    def change(kernel):
-        address = resolve(kernel, place)
-        kernel.write_word(address, count)
-        for index in range(count):
-            words = (7, index, index, kernel.text + index) if comparisons else (kernel.text + index,)
-            for number, value in enumerate(words):
-                kernel.write_word(address + 8 * (1 + len(words) * index + number), value)
-
-    return change
+    address = resolve(kernel, place)
+    kernel.write_word(address, count)
+    for index in range(count):
+        words = (7, index, index, kernel.text + index) if comparisons else (kernel.text + index,)
+        for number, value in enumerate(words):
+            kernel.write_word(address + 8 * (1 + len(words) * index + number), value)
 
 
-def sessions(name, *parts):
+@change
+def sessions(kernel, name, *parts):
     """Let sessions write to an object's buffer as the kernel does, without a reset of the count between them.
 
     :param parts: the comparisons and then the PCs of each: ``(9, 3)`` are two sessions.
     """
-
-    def change(kernel):
-        address = kernel.buffers[name]
-        kernel.target.write(address, bytes(512 * 8))
-        count = 0
-        for comparisons, pcs in parts:
-            for _ in range(comparisons):
-                for number, value in enumerate((6, WRONG, 7, WRONG + 2)):
-                    kernel.write_word(address + 8 * (1 + 4 * count + number), value)
-                count += 1
-            for _ in range(pcs):
-                kernel.write_word(address + 8 * (1 + count), kernel.text + 8)
-                count += 1
-        kernel.write_word(address, count)
-
-    return change
+    address = kernel.buffers[name]
+    kernel.target.write(address, bytes(512 * 8))
+    count = 0
+    for comparisons, pcs in parts:
+        for _ in range(comparisons):
+            for number, value in enumerate((6, WRONG, 7, WRONG + 2)):
+                kernel.write_word(address + 8 * (1 + 4 * count + number), value)
+            count += 1
+        for _ in range(pcs):
+            kernel.write_word(address + 8 * (1 + count), kernel.text + 8)
+            count += 1
+    kernel.write_word(address, count)
 
 
-def mapping(space, start, end, pgoff, name):
+@change
+def mapping(kernel, space, start, end, pgoff, name):
     """Add a mapping to a process."""
-
-    def change(kernel):
-        mappings = dict(kernel.target.vmas._by_mm)
-        mm = kernel.spaces[space]
-        mappings[mm] = [*mappings[mm], Vma(start, end, pgoff, 0, kernel.files[name])]
-        kernel.target.vmas = MemoryVmas(mappings)
-
-    return change
+    mappings = dict(kernel.target.vmas._by_mm)
+    mm = kernel.spaces[space]
+    mappings[mm] = [*mappings[mm], Vma(start, end, pgoff, 0, kernel.files[name])]
+    kernel.target.vmas = MemoryVmas(mappings)
 
 
-def serving(cpu, count):
+@change
+def serving(kernel, cpu, count):
     """Give a CPU a preemption count, as x86 keeps it."""
-
-    def change(kernel):
-        addresses = kernel.target.per_cpu_addresses.setdefault("__preempt_count", {})
-        for number in range(kernel.truth.cpus):
-            addresses.setdefault(number, kernel.allocate(4))
-            kernel.write_word(addresses[number], count if number == cpu else 0x100, 4)
-
-    return change
+    addresses = kernel.target.per_cpu_addresses.setdefault("__preempt_count", {})
+    for number in range(kernel.truth.cpus):
+        addresses.setdefault(number, kernel.allocate(4))
+        kernel.write_word(addresses[number], count if number == cpu else 0x100, 4)
 
 
-def new_member(name, pid, value):
+@change
+def new_member(kernel, name, pid, value):
     """Give tasks a further member."""
-
-    def change(kernel):
-        kind = kernel.target.types["struct task_struct"]
-        members = {name: Member(kind.members["last"].offset, 4, "int"), **kind.members}
-        kernel.target.types["struct task_struct"] = replace(kind, members=members)
-        kernel.target.put(kernel.tasks[pid], "struct task_struct", {name: value})
-
-    return change
+    kind = kernel.target.types["struct task_struct"]
+    members = {name: Member(kind.members["last"].offset, 4, "int"), **kind.members}
+    kernel.target.types["struct task_struct"] = replace(kind, members=members)
+    kernel.target.put(kernel.tasks[pid], "struct task_struct", {name: value})
 
 
 def serving_softirqs(*counts):
@@ -406,39 +368,35 @@ def a_cached(kind, index):
     return lambda kernel: kernel.cached[kind][index][0]
 
 
-def word(place, number, value):
+@change
+def word(kernel, place, number, value):
     """Write a word of a buffer or an area."""
-    return lambda kernel: kernel.write_word(resolve(kernel, place) + 8 * number, value)
+    kernel.write_word(resolve(kernel, place) + 8 * number, value)
 
 
-def move_map(name, member):
+@change
+def move_map(kernel, name, member):
     """Move a map with its content."""
-
-    def change(kernel):
-        old, size = kernel.maps[name, member], kernel.target.type_size("struct kcov_map")
-        new = kernel.maps[name, member] = kernel.allocate(size)
-        kernel.target.write(new, kernel.target.read(old, size))
-        kernel.put(kernel.objects[name], "struct kcov", **{member: new})
-
-    return change
+    old, size = kernel.maps[name, member], kernel.target.type_size("struct kcov_map")
+    new = kernel.maps[name, member] = kernel.allocate(size)
+    kernel.target.write(new, kernel.target.read(old, size))
+    kernel.put(kernel.objects[name], "struct kcov", **{member: new})
 
 
-def remember(name, place, member="map", bucket=None, **values):
+@change
+def remember(kernel, name, place, member="map", bucket=None, **values):
     """Add an entry to a map, in a place of its memory."""
-    return lambda kernel: kernel.add_entry(kernel.maps[name, member], place, bucket, **({"ent": kernel.text + 0x900} | values))
+    kernel.add_entry(kernel.maps[name, member], place, bucket, **({"ent": kernel.text + 0x900} | values))
 
 
-def chain(name, place, to, member="map"):
+@change
+def chain(kernel, name, place, to, member="map"):
     """Make an entry lead to another place of the map's memory."""
-
-    def change(kernel):
-        offset = kernel.offset("struct kcov_map", "mem")
-        mem = int.from_bytes(kernel.target.read(kernel.maps[name, member] + offset, kernel.word), kernel.order)
-        node = kernel.offset("struct kcov_entry", "node")
-        entry = mem + place * kernel.chunk()
-        kernel.put(entry, "struct kcov_entry", node__next=mem + to * kernel.chunk() + node)
-
-    return change
+    offset = kernel.offset("struct kcov_map", "mem")
+    mem = int.from_bytes(kernel.target.read(kernel.maps[name, member] + offset, kernel.word), kernel.order)
+    node = kernel.offset("struct kcov_entry", "node")
+    entry = mem + place * kernel.chunk()
+    kernel.put(entry, "struct kcov_entry", node__next=mem + to * kernel.chunk() + node)
 
 
 def runs(pid, cpu):
@@ -446,16 +404,13 @@ def runs(pid, cpu):
     return together(run_queue(cpu, curr=a_task(pid)), task(pid, on_cpu=1))
 
 
-def dataflow(pid, owner):
+@change
+def dataflow(kernel, pid, owner):
     """Let a task trace data flow, with an object that is enabled for some task."""
-
-    def change(kernel):
-        df = kernel.device.objects["local"]
-        kernel.put(kernel.tasks[LOCAL], "struct task_struct", kcov_df=0, kcov_df_area=0)
-        kernel.put(df, "struct kcov_dataflow", t=kernel.tasks[owner])
-        kernel.device.session(pid, "local", kernel.device.areas["local"], WORDS, 0)
-
-    return change
+    df = kernel.device.objects["local"]
+    kernel.put(kernel.tasks[LOCAL], "struct task_struct", kcov_df=0, kcov_df_area=0)
+    kernel.put(df, "struct kcov_dataflow", t=kernel.tasks[owner])
+    kernel.device.session(pid, "local", kernel.device.areas["local"], WORDS, 0)
 
 
 def section(pid, area, depth=1):
@@ -473,9 +428,10 @@ def a_section(*size, **caller):
     return lambda device: device.allocate_section(*size, **caller)
 
 
-def publish(name, handle):
+@change
+def publish(kernel, name, handle):
     """Register a handle of kcov_dataflow."""
-    return lambda kernel: kernel.device.publish(name, handle, 5)
+    kernel.device.publish(name, handle, 5)
 
 
 def of_device(change):
@@ -483,63 +439,48 @@ def of_device(change):
     return lambda kernel: change(kernel, kernel.device)
 
 
-def symbol(name, *numbers, end=None):
+@change
+def symbol(kernel, name, *numbers, end=None):
     """Make a global of 32-bit numbers; a second symbol marks its end."""
-
-    def change(kernel):
-        address = kernel.add_symbol(name, 4 * len(numbers))
-        for index, number in enumerate(numbers):
-            kernel.write_word(address + 4 * index, number, 4)
-        if end:
-            kernel.add_symbol(end, 0, address + 4 * len(numbers))
-
-    return change
+    address = kernel.add_symbol(name, 4 * len(numbers))
+    for index, number in enumerate(numbers):
+        kernel.write_word(address + 4 * index, number, 4)
+    if end:
+        kernel.add_symbol(end, 0, address + 4 * len(numbers))
 
 
-def split(name, pid, words, inner=""):
+@change
+def split(kernel, name, pid, words, inner=""):
     """Divide a buffer between bitmap and trace as KCOV_UNIQUE_ENABLE does, in the object and in its task."""
-
-    def change(kernel):
-        area, size = kernel.buffers[name], kernel.truth.objects[name].size
-        state = {"trace": area + words * kernel.word, "trace_size": size - words}
-        state |= {"bitmap": area if words else 0, "bitmap_size": words * 8 * kernel.word}
-        kernel.target.put(kernel.objects[name], "struct kcov", {f"state.{inner}{key}": value for key, value in state.items()})
-        if pid is not None:
-            values = {f"kcov_state.{inner}{key}": value for key, value in state.items()}
-            kernel.target.put(kernel.tasks[pid], "struct task_struct", values)
-        kernel.write_word(area + words * kernel.word, 0)
-
-    return change
+    area, size = kernel.buffers[name], kernel.truth.objects[name].size
+    state = {"trace": area + words * kernel.word, "trace_size": size - words}
+    state |= {"bitmap": area if words else 0, "bitmap_size": words * 8 * kernel.word}
+    kernel.target.put(kernel.objects[name], "struct kcov", {f"state.{inner}{key}": value for key, value in state.items()})
+    if pid is not None:
+        values = {f"kcov_state.{inner}{key}": value for key, value in state.items()}
+        kernel.target.put(kernel.tasks[pid], "struct task_struct", values)
+    kernel.write_word(area + words * kernel.word, 0)
 
 
-def relink(kind, *areas):
+@change
+def relink(kernel, kind, *areas):
     """Make other areas the elements of a list."""
-
-    def change(kernel):
-        head = kernel.target.symbols["kcov_remote_areas"].address + (16 if kind == "irq" else 0)
-        kernel.link(head, [resolve(kernel, area) for area in areas])
-
-    return change
+    head = kernel.target.symbols["kcov_remote_areas"].address + (16 if kind == "irq" else 0)
+    kernel.link(head, [resolve(kernel, area) for area in areas])
 
 
-def stack(pid, *functions):
+@change
+def stack(kernel, pid, *functions):
     """Give a task a stack, innermost function first."""
-
-    def change(kernel):
-        frames = [StackFrame(kernel.text, function, None, None, None, False) for function in functions]
-        kernel.target.stacks = MemoryStacks({kernel.tasks[pid]: frames})
-
-    return change
+    frames = [StackFrame(kernel.text, function, None, None, None, False) for function in functions]
+    kernel.target.stacks = MemoryStacks({kernel.tasks[pid]: frames})
 
 
-def vmalloc(size, caller, user=True, array=False):
+@change
+def vmalloc(kernel, size, caller, user=True, array=False):
     """Allocate memory that nothing refers to."""
-
-    def change(kernel):
-        area = VmallocArea(EXTRA, size, caller, user, array)
-        kernel.target.vmalloc = MemoryVmalloc((*kernel.target.vmalloc.for_each_vmalloc_area(), area))
-
-    return change
+    area = VmallocArea(EXTRA, size, caller, user, array)
+    kernel.target.vmalloc = MemoryVmalloc((*kernel.target.vmalloc.for_each_vmalloc_area(), area))
 
 
 def no_other_files(kernel):
@@ -553,8 +494,9 @@ def preempt_rt(kernel):
     types["spinlock_t"] = Structure(24, {"lock": Member(0, 16, "struct rt_mutex_base")})
 
 
-def without(capability):
-    return lambda kernel: setattr(kernel.target, capability, None)
+@change
+def without(kernel, capability):
+    setattr(kernel.target, capability, None)
 
 
 ANOTHER_SECTION = [section(45, a_section()), device_object("remote", refcount=3)]
