@@ -43,27 +43,41 @@ def make_crash(workdir, name, **files):
     return folder
 
 
+# Cut off after 15 bytes.
+LONG = "1s ago: executing program 12 (id=123456789):\nsync()\n\n"
+# Of older managers, among what the console printed.
+OLD = (
+    "12:00:00 executing program 3:\nr0 = socket(0x2, 0x1, 0x0)\n[   12.3] some(message)\nbind(r0, 0x0, 0x0)\n"
+    "12:00:01 executing program 1:\nsync()\n[  12.4] BUG: x\n"
+)
+
+
 @pytest.mark.parametrize(
-    ("comm", "program"),
+    ("log", "comm", "program"),
     [
-        ("syz.1.45", "r0 = openat$kvm(0xffffffffffffff9c, &(0x7f0000000000), 0x0, 0x0)\nioctl$KVM_CREATE_VM(r0, 0xae01, 0x0)"),
-        ("syz.0.451", "getpid()"),
-        ("syz.1.4", "sync()"),
-        # Another executor's, a kernel thread's, an old executor's.
-        ("syz.2.45", None),
-        ("kworker/1:2", None),
-        ("syz-executor.1", None),
+        (
+            LOG,
+            "syz.1.45",
+            "r0 = openat$kvm(0xffffffffffffff9c, &(0x7f0000000000), 0x0, 0x0)\nioctl$KVM_CREATE_VM(r0, 0xae01, 0x0)",
+        ),
+        (LOG, "syz.0.451", "getpid()"),
+        (LOG, "syz.1.4", "sync()"),
+        # Another executor's, a kernel thread's, an old executor's; that which was started last.
+        (LOG, "syz.2.45", None),
+        (LOG, "kworker/1:2", None),
+        (LOG, "syz-executor.1", None),
+        (LOG, None, "sync()"),
+        (LONG, "syz.12.12345678", "sync()"),
+        (LONG, "syz.12.1234567", None),
+        (OLD, "syz-executor.3", "r0 = socket(0x2, 0x1, 0x0)\nbind(r0, 0x0, 0x0)"),
+        (OLD, "syz-executor1", "sync()"),
+        (OLD, "syz-executor2", None),
+        (OLD, None, "sync()"),
+        ("nothing", None, None),
     ],
 )
-def test_program(tmp_path, comm, program):
-    (tmp_path / "log0").write_text(LOG)
-    assert find_program(read_log(tmp_path / "log0"), comm) == program
-
-
-def test_program_of_a_name_that_was_cut():
-    log = b"1s ago: executing program 12 (id=123456789):\nsync()\n\n"
-    assert find_program(log, "syz.12.12345678") == "sync()"
-    assert find_program(log, "syz.12.1234567") is None
+def test_program(log, comm, program):
+    assert find_program(log.encode(), comm) == program
 
 
 @pytest.mark.parametrize(
@@ -127,21 +141,6 @@ def test_a_crash_of_2016_is_one_file(workdir):
     (crash,) = find_manager(str(workdir)).crashes()
     assert (crash.path, crash.title, crash.report, crash.log) == (path, "BUG: unable to handle", path, path)
     assert find_program(read_log(path), "syz-executor3") == "getpid()"
-
-
-def test_a_program_among_what_the_console_printed():
-    log = (
-        b"12:00:00 executing program 3:\nr0 = socket(0x2, 0x1, 0x0)\n[   12.3] some(message)\nbind(r0, 0x0, 0x0)\n"
-        b"12:00:01 executing program 1:\nsync()\n[  12.4] BUG: x\n"
-    )
-    assert find_program(log, "syz-executor.3") == "r0 = socket(0x2, 0x1, 0x0)\nbind(r0, 0x0, 0x0)"
-    assert find_program(log, "syz-executor1") == find_program(log, None) == "sync()"
-    assert find_program(log, "syz-executor2") is None
-
-
-def test_the_program_that_was_started_last():
-    assert find_program(LOG.encode(), None) == "sync()"
-    assert find_program(b"nothing", None) is None
 
 
 def test_a_configuration_that_go_reads(workdir):
