@@ -33,7 +33,6 @@ from kcovdbg.records.trace_file import read_header
 from kcovdbg.report.changes import changes_markup
 from kcovdbg.report.listing import (
     MAX_LINES,
-    Bar,
     SourceFile,
     chart_markup,
     chunk_lines,
@@ -86,12 +85,8 @@ def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
         names = build.names
         columns = names.columns(counts.pcs)
         ranking = rank(columns, counts.records, count_repeats(columns, pc_sequence(buffer)), "function", limit=_BARS)
-        bars = []
-        for share in ranking.shares:
-            frame = names.frame(share.pc)
-            bars.append(Bar(frame.function or f"{share.pc:#x}", frame.file or "", share.records, share.repeats, share.share))
         yield "<div>"
-        yield from chart_markup(bars, f"{buffer.name}: {ranking.groups} functions, {ranking.records} records")
+        yield from chart_markup(ranking.shares, names, f"{buffer.name}: {ranking.groups} functions, {ranking.records} records")
         if ranking.groups > _BARS:
             rest = ranking.records - sum(share.records for share in ranking.shares)
             more = f"{ranking.groups - _BARS} more functions with {rest} records"

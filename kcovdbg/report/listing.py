@@ -13,6 +13,8 @@ from kcovdbg.console.html import json_text, notes_markup, packed_numbers, packed
 from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.text import TAB, escape, escape_all, find_hunks, highlight
 from kcovdbg.records.coverage import FileCoverage, LineCoverage
+from kcovdbg.records.pc_counts import Share
+from kcovdbg.records.pc_names import LocationCache
 
 MAX_LINES: Final = 6000
 """Limit for lines of source with points that are in the page as they are: more rows make it slow to open."""
@@ -211,32 +213,22 @@ def findings_markup(report: Report) -> Iterator[str]:
     yield from notes_markup(report.remarks)
 
 
-class Bar(NamedTuple):
-    """One function's share of a buffer."""
-
-    name: str
-    place: str
-    records: int
-    repeats: int
-    """Records of points that the same run of the function already had."""
-    share: float
-    """Share of all records: 0 to 1."""
-
-
-def chart_markup(bars: Sequence[Bar], caption: str) -> Iterator[str]:
-    """Yield the table; the longest bar has the full width."""
-    longest = max((bar.records for bar in bars), default=0) or 1
+def chart_markup(shares: Sequence[Share], names: LocationCache, caption: str) -> Iterator[str]:
+    """Yield a table of functions with a bar for each; the longest has the full width."""
+    longest = max((share.records for share in shares), default=0) or 1
     yield f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0">'
     yield f'<table class="chart"><caption>{text(caption)}</caption><thead><tr>'
     yield '<th scope="col">Function</th><th scope="col" class="right">Records</th><th scope="col" class="right">Share</th>'
     yield '<th scope="col" class="right">Repeats</th><th scope="col" class="bar">&#8203;</th></tr></thead><tbody>'
-    for bar in bars:
-        new = 100 * (bar.records - bar.repeats) / longest
-        repeated = 100 * bar.repeats / longest
+    for share in shares:
+        frame = names.frame(share.pc)
+        new = 100 * (share.records - share.repeats) / longest
+        repeated = 100 * share.repeats / longest
         yield (
-            f'<tr><th scope="row"><span class="name">{text(bar.name)}</span> '
-            f'<span class="place">{path_text(bar.place)}</span></th>'
-            f'<td class="right">{bar.records}</td><td class="right">{bar.share:.1%}</td><td class="right">{bar.repeats}</td>'
+            f'<tr><th scope="row"><span class="name">{text(frame.function or f"{share.pc:#x}")}</span> '
+            f'<span class="place">{path_text(frame.file or "")}</span></th>'
+            f'<td class="right">{share.records}</td><td class="right">{share.share:.1%}</td>'
+            f'<td class="right">{share.repeats}</td>'
             '<td class="bar"><svg width="100%" height="12" aria-hidden="true" focusable="false">'
             f'<rect class="new" x="0" y="1" height="10" width="{new:.3f}%"/>'
             f'<rect class="repeated" x="{new:.3f}%" y="1" height="10" width="{repeated:.3f}%"/></svg></td></tr>'

@@ -23,12 +23,14 @@ from kcovdbg.console.renderable import Table
 from kcovdbg.console.runner import run_line
 from kcovdbg.errors import KcovdbgError, TargetError, UsageError
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
+from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.alignment import AlignedPart
 from kcovdbg.records.coverage import FileCoverage
+from kcovdbg.records.pc_counts import Share
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import side_path
 from kcovdbg.report import command as report_command
-from kcovdbg.report.listing import Bar, SourceFile, chart_markup, findings_markup, listing_markup
+from kcovdbg.report.listing import SourceFile, chart_markup, findings_markup, listing_markup
 from kcovdbg.report.trace import Point, make_point, plain_chunks, trace_markup, word_chunks
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
@@ -88,11 +90,11 @@ def source_file(name, *traces):
 
 @given(TEXT, TEXT, TEXT)
 def test_names_are_text(first, second, third):
-    bar = Bar(first, second, 3, 1, 0.5)
+    hostile = LocationCache(lambda pcs: [Location(pc, (Frame(first, second, 1, 1),)) for pc in pcs])
     causes = (Cause(second, third, Certainty.LIKELY, first),)
     finding = Finding("K1", Severity.ERROR, first, second, (("a", first),), Certainty.CERTAIN, third, causes)
     lines = [
-        *chart_markup([bar], third),
+        *chart_markup([Share(3, 0.5, 1, 5, 1)], hostile, third),
         *listing_markup(source_file(first, {2: (1, 1, 1)}), [second, third, "x"], [second]),
         *table_markup(Table((Column("a"),), [{"a": first}], remarks=[second]), third),
         *findings_markup(Report((finding,), 1, (), (third,))),
