@@ -123,7 +123,7 @@ def opened(guest: Guest) -> Iterator[Look]:
     target.close()
 
 
-class Look(Asker):  # type: ignore[misc]
+class Look(Asker):
     said = ""
     """What was written beside the last answers."""
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from drgn.helpers.linux.pid import for_each_task
 
@@ -13,8 +15,8 @@ from tests.support.programs import output_of
 
 pytestmark = pytest.mark.lab
 
-# What the guest says about each thread: how often it was switched out, and where it sleeps.
-_SAY = "for task in /proc/[0-9]*/task/[0-9]*; do echo $task; grep ctxt_switches $task/status; cat $task/stack; done 2>/dev/null"
+# What the guest says about each thread: how often it was switched out, then where it sleeps.
+_SAY = "grep -s ctxt_switches /proc/[0-9]*/task/[0-9]*/status; grep -s . /proc/[0-9]*/task/[0-9]*/stack"
 # A process that nobody waits for: its stack is freed, and the saved stack pointer stays.
 _DIE = """
 (sleep 0 & echo $! > /tmp/dead; exec sleep 1000) &
@@ -25,16 +27,12 @@ until grep -q '^State:.Z' /proc/$(cat /tmp/dead)/status; do sleep 0.1; done
 def parse_stacks(text: str) -> dict[int, tuple[int, list[tuple[str, int]]]]:
     """Return by thread how often it was switched out, and each frame's function and the offset in it."""
     found: dict[int, tuple[int, list[tuple[str, int]]]] = {}
-    tid = 0
-    for line in text.splitlines():
-        if line.startswith("/proc/"):
-            tid = int(line.rpartition("/")[2])
-            found[tid] = (0, [])
-        elif "ctxt_switches:" in line:
-            found[tid] = (found[tid][0] + int(line.split()[1]), found[tid][1])
-        elif line.startswith("[<0>]") and "+" in line:
-            function, offset, _ = line.split()[1].replace("/", "+").split("+")
-            found[tid][1].append((function, int(offset, 16)))
+    for tid, said in re.findall(r"^/proc/\d+/task/(\d+)/\w+:(.*)", text, re.MULTILINE):
+        switched, frames = found.setdefault(int(tid), (0, []))
+        if "ctxt_switches:" in said:
+            found[int(tid)] = switched + int(said.split()[1]), frames
+        elif match := re.match(r"\[<0>\] (\S+)\+(\w+)/", said):
+            frames.append((match[1], int(match[2], 16)))
     return found
 
 

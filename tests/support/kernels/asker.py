@@ -4,6 +4,7 @@
 import io
 import json
 import traceback
+from typing import Any
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
@@ -11,6 +12,7 @@ from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Color, Painter, Terminal
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.target.protocol import Target
 
 STATE = ("info", "tasks -a", "objects", "remote", "areas", "percpu")
 
@@ -18,14 +20,14 @@ STATE = ("info", "tasks -a", "objects", "remote", "areas", "percpu")
 class Asker:
     """A workspace on a target; remarks are kept beside the answers."""
 
-    def __init__(self, target):
+    def __init__(self, target: Target) -> None:
         self.out, self.err = io.StringIO(), io.StringIO()
         self.workspace = Workspace(COMMANDS, Kernel(lambda: target), find_terminal=self._terminal)
 
-    def _terminal(self, _color):
+    def _terminal(self, _color: Color) -> Terminal:
         return Terminal(self.out, self.err, None, Painter(), Painter(), Color.NEVER)
 
-    def ask(self, line):
+    def ask(self, line: str) -> tuple[str, str]:
         """Return the answer's text and what was said beside it."""
         for stream in (self.out, self.err):
             stream.seek(0)
@@ -39,7 +41,7 @@ class Asker:
             self.err.write(f"internal error: {type(error).__name__}: {error} at {frame.name}:{frame.lineno}\n")
         return self.out.getvalue(), self.err.getvalue()
 
-    def rows(self, command):
+    def rows(self, command: str) -> tuple[list[dict[str, Any]], str]:
         """Return the rows of an answer in JSON, and what was said beside it."""
         out, err = self.ask(f"{command} --json")
         return json.loads(out) if out and "internal error" not in err else [], err
