@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from tests.integration.conftest import Demo
 from tests.integration.test_batch import run
 from tests.lab.comparison import parse_outputs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.conftest import Demo
 
 WARNING = b"Warning: Permanently added '[localhost]:1569' (ED25519) to the list of known hosts.\r\n"
 

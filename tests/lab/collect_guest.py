@@ -12,24 +12,21 @@ import subprocess
 import sys
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import drgn
 
 from kcovdbg.abi import record
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.trace_file import read_trace
 from kcovdbg.symbols.table_cache import cache_folder
 from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_initramfs import pack
 from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from kcovdbg.model.buffer import Buffer
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+from tests.lab.kernel import Kernel
 
 # The threads and children of the program crowd, by the calls that they make.
 CROWD = ("t-getppid", "t-getpgrp", "t-getsid", "t-getuid", "c-umask", "c-sync")

@@ -17,7 +17,8 @@ the reason.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 import pytest
 
@@ -26,9 +27,6 @@ from tests.lab import requirements, situation
 from tests.lab.errors import UnavailableError
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import Userland, make_userland
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class DumpMaker(Protocol):

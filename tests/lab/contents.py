@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from tests.lab.comparison import EARLY_DEVICE, areas_of, lines_of, match_objects, told_of
 from tests.lab.kcovdbg_run import ask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 # The uppermost four bits of a record of KCOV_TRACE_PC_EXT.
 _KINDS = {0xF: "pc", 0x0: "entry", 0x1: "exit"}

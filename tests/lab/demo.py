@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import zstandard
 
@@ -19,11 +18,9 @@ from tests.lab.errors import LabError
 from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kernel import Kernel
 from tests.lab.section import stopped_in
 from tests.lab.slim_debug_info import compress
-
-if TYPE_CHECKING:
-    from tests.lab.kernel import Kernel
 
 DESTINATION = Path(__file__).parent.parent.parent / "examples" / "demo"
 # A softirq section that interrupts a task with a local session: saved state, an area in use, and both kinds of session at once.

@@ -6,13 +6,10 @@ from __future__ import annotations
 import secrets
 import struct
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from tests.lab.errors import LabError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 # struct fdt_header of the device tree's specification: magic, size, offsets of structure, strings and reservations, versions,
 # boot CPU, sizes of strings and structure.

@@ -11,16 +11,13 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.lab import requirements
 from tests.lab.errors import LabError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.guest import Guest
+from tests.lab.guest import Guest
 
 
 @dataclasses.dataclass(frozen=True)

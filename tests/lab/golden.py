@@ -11,8 +11,9 @@ import json
 import re
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import zstandard
 
@@ -20,15 +21,10 @@ from tests.lab import requirements, situation, slim_debug_info
 from tests.lab.comparison import COMMANDS, find_differences, parse_outputs
 from tests.lab.contents import find_wrong_contents
 from tests.lab.errors import LabError
-from tests.lab.generation import DEBUG_INFO_OF
+from tests.lab.generation import DEBUG_INFO_OF, Generation
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import build
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tests.lab.generation import Generation
 
 DESTINATION = Path(__file__).parent.parent / "golden" / "generations"
 SLICE, DEBUG_INFO, TRUTH = "slice.zst", "vmlinux.zst", "truth.json.zst"

@@ -15,10 +15,14 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from typing_extensions import Self
 
 from tests.lab import requirements
+from tests.lab.architecture import Architecture
 from tests.lab.device_tree import write_seeded_tree
 from tests.lab.errors import LabError
 from tests.lab.initramfs import Userland
@@ -28,13 +32,6 @@ from tests.lab.process import DieWithOwner, is_alive
 from tests.lab.qmp import Qmp
 from tests.lab.rsp import Rsp
 from tests.lab.truth import Truth
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from typing_extensions import Self
-
-    from tests.lab.architecture import Architecture
 
 # Of a file that is put into a packed guest: its line has to fit into the answer.
 _PIECE = 48

@@ -6,15 +6,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from tests.lab import cache, requirements
 from tests.lab.cpio import CpioWriter
 from tests.lab.kernel import Kernel, run_logged
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HERE = Path(__file__).parent
 WORKLOAD = HERE / "workload"

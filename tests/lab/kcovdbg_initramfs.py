@@ -9,18 +9,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.lab.cpio import CpioWriter
 from tests.lab.errors import LabError
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+from tests.lab.kernel import Kernel
 
 # The same as in the workload's host.c.
 PACKED = Path("/packed")

@@ -8,13 +8,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tests.lab.comparison import COMMANDS, parse_rows
-
-if TYPE_CHECKING:
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+from tests.lab.initramfs import Userland
+from tests.lab.kernel import Kernel
 
 ROOT = Path(__file__).parent.parent.parent
 Rows: TypeAlias = list[dict[str, Any]]

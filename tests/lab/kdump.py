@@ -10,22 +10,19 @@ import dataclasses
 import json
 import shutil
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.lab import requirements
 from tests.lab.cpio import CpioWriter
 from tests.lab.dump import truth_about
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_initramfs import foreign_libraries, libraries
 from tests.lab.kcovdbg_run import symbol_options
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+from tests.lab.kernel import Kernel
 
 # The same as in the workload's capture.c.
 FORMATS = ("flattened", "filtered", "copy")

@@ -11,20 +11,16 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.lab import cache, requirements, rust_tools
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.generation import all_recipes
 from tests.lab.process import DieWithOwner
 from tests.lab.progress import Progress
-from tests.lab.recipe import BUILD_REVISION, Recipe, option_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.lab.recipe import RecipeContent
+from tests.lab.recipe import BUILD_REVISION, Recipe, RecipeContent, option_of
 
 # Constants, so that a recipe gives the same kernel on every machine and the kernel does not name that machine.
 REPRODUCIBLE = {

@@ -13,15 +13,13 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.kernels.asker import Asker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LINES = (
     "check --json",

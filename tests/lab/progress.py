@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from types import TracebackType
+from typing import TextIO
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
+from typing_extensions import Self
 
 
 class Progress:

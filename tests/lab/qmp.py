@@ -6,14 +6,12 @@ from __future__ import annotations
 import collections
 import json
 import socket
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import Self
 
 from tests.lab.errors import LabError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from typing_extensions import Self
 
 
 class QmpError(LabError):

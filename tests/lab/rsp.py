@@ -8,14 +8,11 @@ import select
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+from typing_extensions import Self
 
 from tests.lab.errors import LabError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from typing_extensions import Self
 
 # QEMU's packets hold 4096 bytes, hence 2048 of memory in hex.
 _READ_MAX = 2000

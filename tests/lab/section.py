@@ -15,19 +15,16 @@ import functools
 import hashlib
 import struct
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import drgn
 
 from tests.lab.errors import LabError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from tests.lab.guest import Guest
-    from tests.lab.kernel import Kernel
-    from tests.lab.rsp import Rsp
+from tests.lab.guest import Guest
+from tests.lab.kernel import Kernel
+from tests.lab.rsp import Rsp
 
 # Where a section is still whole, whatever it did, and about to end.
 STOP_AT = "kcov_remote_stop"

@@ -10,21 +10,18 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.lab import cache
 from tests.lab.dump import FORMATS, convert, truth_about, write_dump
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import symbol_options
+from tests.lab.kernel import Kernel
 from tests.lab.section import STATES, stopped_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
 
 STANDING = "standing"
 CRASHED = "crashed"

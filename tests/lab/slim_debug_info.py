@@ -7,13 +7,10 @@ import re
 import shutil
 import struct
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+from pathlib import Path
 
 import zstandard
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
 
 TOOLS = {"dwz": "dwz", "objcopy": "binutils"}
 # Line tables, where variables live, how frames unwind.

@@ -7,8 +7,8 @@ Built by hand: ``python -m tests.lab build --recipe 6.12-arm64``.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,9 +26,6 @@ from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import ask, ask_state, run_kcovdbg
 from tests.support.drgn_slabs import list_files, list_general_objects
 from tests.support.gdb_run import run_gdb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.lab
 

@@ -13,8 +13,8 @@ import json
 import os
 import subprocess
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,9 +25,6 @@ from tests.lab.conftest import built
 from tests.lab.dump import truth_about
 from tests.lab.kcovdbg_initramfs import foreign_files
 from tests.lab.kcovdbg_run import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.lab
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +20,6 @@ from tests.lab.kdump import FORMATS, KdumpCrash, crash_and_dump
 from tests.lab.test_kdump import assert_tells_the_crash, find_printed
 from tests.lab.test_sites import assert_sites, find_calls
 from tests.support.programs import addr2line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = pytest.mark.lab
 

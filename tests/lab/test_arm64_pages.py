@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -22,9 +23,6 @@ from tests.lab.dump import truth_about, write_dump
 from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import ask, ask_state
 from tests.lab.test_arm64 import have_gdb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.lab
 

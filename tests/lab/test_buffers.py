@@ -5,21 +5,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
 from kcovdbg.symbols.symbolizer import TAIL_CALL, TAIL_KNOWN
 from tests.lab.comparison import match_objects
+from tests.lab.conftest import DumpMaker, StateDumpMaker
 from tests.lab.dump import truth_about
+from tests.lab.guest import Guest
 from tests.lab.kcovdbg_run import ask, ask_state, run_kcovdbg
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tests.lab.conftest import DumpMaker, StateDumpMaker
-    from tests.lab.guest import Guest
-    from tests.lab.situation import Dump
+from tests.lab.situation import Dump
 
 pytestmark = pytest.mark.lab
 

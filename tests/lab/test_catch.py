@@ -14,10 +14,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -31,12 +32,8 @@ from tests.lab.conftest import find_built
 from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
+from tests.lab.kernel import Kernel
 from tests.support.gdb_run import run_gdb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

@@ -10,25 +10,21 @@ import itertools
 import json
 import re
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 
 from kcovdbg.check.runner import check
 from kcovdbg.target.opener import TargetOptions, open_target
+from tests.lab.conftest import Booter, DumpMaker, StateDumpMaker
 from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import Rows, ask, run_kcovdbg
+from tests.lab.kernel import Kernel
 from tests.lab.section import kaslr_offset, read_layout
-from tests.lab.situation import OOPSED
+from tests.lab.situation import OOPSED, Dump
 from tests.support.kernels.asker import Asker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tests.lab.conftest import Booter, DumpMaker, StateDumpMaker
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
-    from tests.lab.situation import Dump
 
 pytestmark = pytest.mark.lab
 

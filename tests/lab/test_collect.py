@@ -10,8 +10,9 @@ import stat
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,10 @@ from kcovdbg.abi import record
 from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.symbols.table_builder import build_table
 from tests.lab.collect_guest import SHARED, Lab, boot_shared, compare_syscalls
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kernel import Kernel
 from tests.support.programs import addr2line, find_points
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

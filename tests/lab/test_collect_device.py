@@ -13,22 +13,18 @@ import subprocess
 import sys
 from array import array
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kcovdbg.monitor.samples import read_samples
+from kcovdbg.monitor.samples import TaskSample, read_samples
 from tests.lab.collect_guest import SHARED, Lab, boot_packed
 from tests.lab.conftest import built
 from tests.lab.contents import account_of, calls_said, decode_dataflow, plain_function
 from tests.lab.kcovdbg_run import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from kcovdbg.monitor.samples import TaskSample
 
 pytestmark = pytest.mark.lab
 # As in values.c.

@@ -9,19 +9,16 @@ from __future__ import annotations
 import json
 import sys
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from kcovdbg.abi import record
+from kcovdbg.model.buffer import Buffer
 from tests.lab.collect_guest import SHARED, Lab, boot_packed
 from tests.lab.comparison import parse_rows
 from tests.lab.conftest import built
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kcovdbg.model.buffer import Buffer
 
 pytestmark = pytest.mark.lab
 

@@ -4,20 +4,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.lab.comparison import COMMANDS
+from tests.lab.conftest import DumpMaker, StateDumpMaker
 from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
+from tests.lab.situation import Dump
 from tests.support.screen import Screen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.conftest import DumpMaker, StateDumpMaker
-    from tests.lab.situation import Dump
 
 drgn = pytest.importorskip("drgn")
 pytestmark = pytest.mark.lab

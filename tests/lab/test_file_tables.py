@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ask, run_kcovdbg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

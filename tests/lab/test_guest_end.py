@@ -10,22 +10,19 @@ import signal
 import subprocess
 import sys
 import time
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
 
 import pytest
 
 from tests.lab.comparison import parse_rows
 from tests.lab.dump import write_dump
 from tests.lab.guest import Guest
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+from tests.lab.kernel import Kernel
 from tests.support.child_process import restore_signals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

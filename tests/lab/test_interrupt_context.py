@@ -6,20 +6,17 @@ The module kcovlab_interrupt counts what the kernel records in each of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lab.dump import write_dump
 from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import drgn
 import pytest
@@ -19,14 +19,10 @@ from kcovdbg.target.dump_file import unpack_dump
 from tests.lab import requirements
 from tests.lab.comparison import find_differences
 from tests.lab.conftest import built, find_built
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ask, ask_state, run_kcovdbg
 from tests.lab.kdump import FORMATS, MEMORY_MIB, KdumpCrash, crash_and_dump
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

@@ -8,20 +8,16 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from kcovdbg.monitor.samples import read_samples
 from kcovdbg.monitor.summary import exclusion, summarize
 from tests.lab.collect_guest import SHARED, boot_shared
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

@@ -9,17 +9,13 @@ done with the trace afterwards, a C program hasn't got: they are no part of it, 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.lab.collect_guest import SHARED, boot_shared
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+from tests.lab.initramfs import Userland
+from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

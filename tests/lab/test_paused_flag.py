@@ -6,7 +6,7 @@ The kernel is built by hand: python -m tests.lab build --recipe dataflow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,11 +15,9 @@ from tests.lab.comparison import lines_of
 from tests.lab.conftest import built
 from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import ask
+from tests.lab.rsp import Rsp
 from tests.lab.section import Probe, kaslr_offset, read_layout
 from tests.lab.situation import STANDING, dump_of
-
-if TYPE_CHECKING:
-    from tests.lab.rsp import Rsp
 
 pytestmark = pytest.mark.lab
 PAUSED = 1 << 29

@@ -6,8 +6,8 @@ Skipped unless the kernel is built: python -m tests.lab build --recipe 7.3-rust.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from kcovdbg.elf.symbol_table import demangle
 from tests.lab.collect_guest import SHARED, Lab, boot_packed
 from tests.lab.conftest import built
 from tests.support.programs import ask_llvm, output_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.lab
 

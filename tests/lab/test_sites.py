@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.lab.guest import Machine
+from tests.lab.conftest import Booter, DumpMaker
+from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import ask
+from tests.lab.kernel import Kernel
 from tests.support.programs import addr2line, output_of
-
-if TYPE_CHECKING:
-    from tests.lab.conftest import Booter, DumpMaker
-    from tests.lab.guest import Guest
-    from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

@@ -3,22 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.lab.comparison import assert_agrees, lines_of
+from tests.lab.conftest import DumpMaker, StateDumpMaker
 from tests.lab.dump import FORMATS, truth_about
 from tests.lab.golden import ask_all
+from tests.lab.guest import Guest
 from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
 from tests.lab.section import STATES
 from tests.lab.situation import CRASHED, SITUATIONS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.conftest import DumpMaker, StateDumpMaker
-    from tests.lab.guest import Guest
 
 pytestmark = pytest.mark.lab
 

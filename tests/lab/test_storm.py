@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.lab import storm
-
-if TYPE_CHECKING:
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
+from tests.lab.initramfs import Userland
+from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

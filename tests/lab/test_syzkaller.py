@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.lab import requirements, situation
+from tests.lab.conftest import StateDumpMaker
 from tests.lab.dump import FORMATS
 from tests.lab.kcovdbg_run import run_kcovdbg
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.conftest import StateDumpMaker
 
 TITLE = "BUG: \x1b]0;owned\x07 in sysrq\x9b2J"
 

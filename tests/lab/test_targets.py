@@ -12,7 +12,8 @@ import socket
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import drgn
 import pytest
@@ -21,26 +22,20 @@ from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.limits import REPLY_TIME
 from kcovdbg.target import stub_kernel
 from kcovdbg.target.drgn.page_recorder import record, record_stack
+from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import unpack_dump
 from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.protocol import Target
 from kcovdbg.target.rsp import RspClient
 from kcovdbg.target.slice_file import write_file
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.tasks import TaskWalk, find_current_tasks
+from tests.lab.architecture import Architecture
+from tests.lab.conftest import Booter, DumpMaker
 from tests.lab.dump import FORMATS, write_dump
-from tests.lab.guest import Machine
+from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import run_kcovdbg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from kcovdbg.target.drgn.target import DrgnTarget
-    from kcovdbg.target.protocol import Target
-    from tests.lab.architecture import Architecture
-    from tests.lab.conftest import Booter, DumpMaker
-    from tests.lab.guest import Guest
-    from tests.lab.kernel import Kernel
+from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

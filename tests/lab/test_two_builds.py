@@ -8,8 +8,9 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,7 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table
 from tests.lab.kcovdbg_run import run_kcovdbg
-from tests.lab.kernel import run_logged
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.lab.kernel import Kernel
+from tests.lab.kernel import Kernel, run_logged
 
 pytestmark = pytest.mark.lab
 

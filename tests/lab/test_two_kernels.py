@@ -11,8 +11,9 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,13 +24,9 @@ from tests.lab.collect_guest import SHARED, boot_shared
 from tests.lab.conftest import find_built
 from tests.lab.initramfs import MODULES, WORKLOAD, make_userland
 from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kernel import Kernel
 from tests.support.programs import addr2line
 from tests.support.screen import Screen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

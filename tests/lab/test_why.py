@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
+from tests.lab.conftest import StateDumpMaker
 from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ask
+from tests.lab.kernel import Kernel
 from tests.lab.section import kaslr_offset, read_layout
 from tests.support.programs import find_points
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tests.lab.conftest import StateDumpMaker
-    from tests.lab.initramfs import Userland
-    from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 

@@ -7,18 +7,15 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.compiled_reader import SECTIONS, DwarfReader
 from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("pctext", "chains", "seqdiff", "locations", "branches", "table_rows", "dwarf")

@@ -7,13 +7,10 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HEADER = """
 static inline __attribute__((always_inline)) int twice(int number) { return number > 7 ? number * 2 : number; }

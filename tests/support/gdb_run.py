@@ -10,12 +10,10 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pexpect
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from typing_extensions import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADER = ROOT / "gdb" / "kcov.py"
