@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -27,6 +28,14 @@ from tests.lab import requirements, situation
 from tests.lab.errors import UnavailableError
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import Userland, make_userland
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.lab)
 
 
 class DumpMaker(Protocol):

@@ -27,8 +27,6 @@ from tests.lab.kcovdbg_run import ask, ask_state, run_kcovdbg
 from tests.support.drgn_slabs import list_files, list_general_objects
 from tests.support.gdb_run import run_gdb
 
-pytestmark = pytest.mark.lab
-
 
 @pytest.fixture(scope="module")
 def guest() -> Iterator[Guest]:

@@ -26,8 +26,6 @@ from tests.lab.dump import truth_about
 from tests.lab.kcovdbg_initramfs import foreign_files
 from tests.lab.kcovdbg_run import ROOT
 
-pytestmark = pytest.mark.lab
-
 COMPILER = "aarch64-linux-gnu-gcc"
 
 

@@ -21,8 +21,6 @@ from tests.lab.test_kdump import assert_tells_the_crash, find_printed
 from tests.lab.test_sites import assert_sites, find_calls
 from tests.support.programs import addr2line
 
-pytestmark = pytest.mark.lab
-
 KERNEL = "6.12-arm64"
 # Of what the kernel prints. Behind a call that does not return, as in sysrq_handle_crash(), it names the next function.
 STACK = ["panic", "__handle_sysrq", "write_sysrq_trigger"]

@@ -24,8 +24,6 @@ from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import ask, ask_state
 from tests.lab.test_arm64 import have_gdb
 
-pytestmark = pytest.mark.lab
-
 TOP_BYTE = 0xFF << 56
 
 

@@ -18,8 +18,6 @@ from tests.lab.guest import Guest
 from tests.lab.kcovdbg_run import ask, ask_state, run_kcovdbg
 from tests.lab.situation import Dump
 
-pytestmark = pytest.mark.lab
-
 
 def words_of(rows: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the words of records as the kernel laid them out."""

@@ -35,8 +35,6 @@ from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
 from tests.lab.kernel import Kernel
 from tests.support.gdb_run import run_gdb
 
-pytestmark = pytest.mark.lab
-
 SCRIBBLE = Path(__file__).parent / "scribble"
 # Upper bound for the size of a function of the module.
 _FUNCTION_SIZE = 64

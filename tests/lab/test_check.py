@@ -26,8 +26,6 @@ from tests.lab.section import kaslr_offset, read_layout
 from tests.lab.situation import OOPSED, Dump
 from tests.support.kernels.asker import Asker
 
-pytestmark = pytest.mark.lab
-
 
 @pytest.mark.parametrize("how", ["--qemu", "--gdb-remote"])
 def test_healthy_guest(standing_guest: Guest, how: str) -> None:

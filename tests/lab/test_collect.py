@@ -25,8 +25,6 @@ from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import Kernel
 from tests.support.programs import addr2line, find_points
 
-pytestmark = pytest.mark.lab
-
 
 @pytest.fixture(scope="module")
 def lab(kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:

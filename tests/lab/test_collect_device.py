@@ -26,7 +26,6 @@ from tests.lab.conftest import built
 from tests.lab.contents import account_of, calls_said, decode_dataflow, plain_function
 from tests.lab.kcovdbg_run import ROOT
 
-pytestmark = pytest.mark.lab
 # As in values.c.
 ROUNDS = 40
 SIZE = 4096

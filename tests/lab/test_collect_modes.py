@@ -20,8 +20,6 @@ from tests.lab.collect_guest import SHARED, Lab, boot_packed
 from tests.lab.comparison import parse_rows
 from tests.lab.conftest import built
 
-pytestmark = pytest.mark.lab
-
 SIZE = 1 << 17
 BITMAP = SIZE // 32
 WORK = f"{SHARED}/work 3"

@@ -17,8 +17,6 @@ from tests.lab.situation import Dump
 from tests.support.screen import Screen
 
 drgn = pytest.importorskip("drgn")
-pytestmark = pytest.mark.lab
-
 DRGN = Path(sys.executable).parent / "drgn"
 STATE_COMMANDS = ("info", "tasks", "tasks -a", "objects", "remote", "areas", "saved")
 

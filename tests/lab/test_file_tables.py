@@ -14,8 +14,6 @@ from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ask, run_kcovdbg
 from tests.lab.kernel import Kernel
 
-pytestmark = pytest.mark.lab
-
 _PUZZLES = ("unshared", "sharing", "vfork", "refused")
 
 

@@ -24,8 +24,6 @@ from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 from tests.lab.kernel import Kernel
 from tests.support.child_process import restore_signals
 
-pytestmark = pytest.mark.lab
-
 # Pauses the guest as slice does, until it is killed.
 PAUSE = """
 import sys, time

@@ -18,8 +18,6 @@ from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ask
 from tests.lab.kernel import Kernel
 
-pytestmark = pytest.mark.lab
-
 ENTRY = "asm_sysvec_apic_timer_interrupt"
 # On the stack below an interrupt of task work that another interrupt's exit runs.
 OWN = {"run_work", "task_work_run", "irqentry_exit_to_user_mode"}

@@ -24,8 +24,6 @@ from tests.lab.kcovdbg_run import ask, ask_state, run_kcovdbg
 from tests.lab.kdump import FORMATS, MEMORY_MIB, KdumpCrash, crash_and_dump
 from tests.lab.kernel import Kernel
 
-pytestmark = pytest.mark.lab
-
 SYZKALLER = "flattened"
 FILTERED = "filtered"
 PAGE = 4096

@@ -5,13 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.lab.conftest import built
 from tests.lab.guest import Guest
 from tests.lab.kcovdbg_run import ask
-
-pytestmark = pytest.mark.lab
 
 
 def test_found_before_and_after_the_owner_exits() -> None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from tests.lab.conftest import Booter
 
-pytestmark = pytest.mark.lab
-
 # Registers and the guest's time change; what its tasks wait for does not.
 STILL = ("objects", "remote", "areas", "saved")
 

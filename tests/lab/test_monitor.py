@@ -10,16 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from kcovdbg.monitor.samples import read_samples
 from kcovdbg.monitor.summary import exclusion, summarize
 from tests.lab.collect_guest import SHARED, boot_shared
 from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ROOT
 from tests.lab.kernel import Kernel
-
-pytestmark = pytest.mark.lab
 
 FULL, SECTIONS = 4, 3
 # As many as there may be before and after the one that is waited for.

@@ -11,13 +11,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.lab.collect_guest import SHARED, boot_shared
 from tests.lab.initramfs import Userland
 from tests.lab.kernel import Kernel
-
-pytestmark = pytest.mark.lab
 
 MOST = 1.05
 # Rounds of the command's work.

@@ -19,7 +19,6 @@ from tests.lab.rsp import Rsp
 from tests.lab.section import Probe, kaslr_offset, read_layout
 from tests.lab.situation import STANDING, dump_of
 
-pytestmark = pytest.mark.lab
 PAUSED = 1 << 29
 # enum kcov_mode of 6.12.
 MODES = {2: "TRACE_PC", 3: "TRACE_CMP"}

@@ -17,8 +17,6 @@ from tests.lab.collect_guest import SHARED, Lab, boot_packed
 from tests.lab.conftest import built
 from tests.support.programs import ask_llvm, output_of
 
-pytestmark = pytest.mark.lab
-
 DEVICE = "<rust_misc_device::RustMiscDevice as kernel::miscdevice::MiscDevice>::ioctl"
 TRACE = f"{SHARED}/rust.kcov"
 

@@ -14,8 +14,6 @@ from tests.lab.kcovdbg_run import ask
 from tests.lab.kernel import Kernel
 from tests.support.programs import addr2line, output_of
 
-pytestmark = pytest.mark.lab
-
 
 def find_calls(kernel: Kernel) -> dict[int, list[tuple[str, int]]]:
     """Return function and line of each frame, innermost first, by the address after each call."""

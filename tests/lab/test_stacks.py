@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from drgn.helpers.linux.pid import for_each_task
 
 from kcovdbg.target.drgn.programs import open_core
 from tests.lab.dump import write_dump
 from tests.lab.guest import Machine
 from tests.support.programs import output_of
-
-pytestmark = pytest.mark.lab
 
 # What the guest says about each thread: how often it was switched out, then where it sleeps.
 _SAY = "grep -s ctxt_switches /proc/[0-9]*/task/[0-9]*/status; grep -s . /proc/[0-9]*/task/[0-9]*/stack"

@@ -16,8 +16,6 @@ from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
 from tests.lab.section import STATES
 from tests.lab.situation import CRASHED, SITUATIONS
 
-pytestmark = pytest.mark.lab
-
 # All commands that show state, except `info`: it names the target, and is compared with what the guest printed.
 SLICED = (
     *("tasks -a --json", "objects --json", "remote --json", "areas --json", "saved --json"),

@@ -9,8 +9,6 @@ from tests.lab import storm
 from tests.lab.initramfs import Userland
 from tests.lab.kernel import Kernel
 
-pytestmark = pytest.mark.lab
-
 SECONDS = 12
 
 

@@ -23,7 +23,6 @@ from tests.lab import kernel, recipe
 from tests.lab.kcovdbg_run import ask
 from tests.support.programs import ask_llvm, output_of
 
-pytestmark = pytest.mark.lab
 ALL = os.environ.get("KCOVDBG_LAB_ALL_POINTS") == "1"
 STEP = 1 if ALL else 101
 

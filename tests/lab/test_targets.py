@@ -37,8 +37,6 @@ from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import Kernel
 
-pytestmark = pytest.mark.lab
-
 
 def look(target: Target) -> str:
     """Return everything that walks of tasks, descriptors and mappings find, and the buffers, as one comparable text."""

@@ -20,8 +20,6 @@ from kcovdbg.symbols.table_builder import build_table
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import Kernel, run_logged
 
-pytestmark = pytest.mark.lab
-
 PATCH = Path(__file__).parent / "generations" / "getpriority.patch"
 FILE = "kernel/sys.c"
 CALLBACKS = ("pc", "switch", *(f"{kind}{size}" for kind in ("cmp", "const_cmp") for size in (1, 2, 4, 8)))

@@ -28,8 +28,6 @@ from tests.lab.kernel import Kernel
 from tests.support.programs import addr2line
 from tests.support.screen import Screen
 
-pytestmark = pytest.mark.lab
-
 FILE = "kernel/sys.c"
 PATCHED = "__do_sys_getpriority"
 RUNS = 2

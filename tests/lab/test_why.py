@@ -17,8 +17,6 @@ from tests.lab.kernel import Kernel
 from tests.lab.section import kaslr_offset, read_layout
 from tests.support.programs import find_points
 
-pytestmark = pytest.mark.lab
-
 PUZZLES = ("exist", "nosize", "toolarge", "skb", "stale")
 
 
