@@ -48,7 +48,6 @@ class TestDrgn:
     DRGN = Path(sys.executable).parent / "drgn"
 
     def open(self, home: Path) -> Screen:
-        pytest.importorskip("drgn")
         if not self.DRGN.exists():
             pytest.skip("drgn's command line isn't installed")
         files = ("-c", unpack(GOLDEN / SLICE).path, "-s", unpack(GOLDEN / DEBUG_INFO).path)

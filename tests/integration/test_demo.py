@@ -17,7 +17,6 @@ from elftools.elf.elffile import ELFFile
 from kcovdbg.target.opener import find_demo, list_demo_files
 from tests.lab.kcovdbg_run import run_kcovdbg
 
-pytest.importorskip("drgn")
 needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="needs gdb")
 
 

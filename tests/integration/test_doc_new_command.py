@@ -75,8 +75,6 @@ FRONTENDS = {
 @pytest.mark.parametrize("frontend", FRONTENDS)
 def test_the_command_is_there(installation, frontend):
     command, expected = FRONTENDS[frontend]
-    if frontend == "drgn":
-        pytest.importorskip("drgn")
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]} here")
     assert expected in ask(installation, command)

@@ -118,7 +118,6 @@ def test_an_ellipsis_alone_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", SESSIONS, ids=name_of)
 def test_sessions_are_real(page: Path, place: Path) -> None:
-    pytest.importorskip("drgn")
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "PYTHONPATH")}
     environment["PATH"] = f"{place / 'bin'}:{environment['PATH']}"
     for command, shown in sessions(page):
@@ -174,8 +173,6 @@ def check_words(words: list[str], commands: CommandTable) -> None:
 
 
 def test_sphinx_builds_without_warnings(tmp_path: Path) -> None:
-    pytest.importorskip("sphinx")
-    pytest.importorskip("myst_parser")
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", DOCS, tmp_path],
         cwd=ROOT,

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
+import drgn
 import pytest
-
-drgn = pytest.importorskip("drgn")
 
 
 def test_lines_run_on_a_program(capfd):

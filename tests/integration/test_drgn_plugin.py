@@ -7,15 +7,12 @@ import subprocess
 import sys
 
 import pexpect
-import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import TextRange
 from tests.support.table_writer import TableWriter
-
-pytest.importorskip("drgn")
 
 
 def test_the_plugin_imports_next_to_nothing():

@@ -18,7 +18,6 @@ TOUR_ENVIRONMENT = os.environ | {"KCOVDBG": f"{sys.executable} -m kcovdbg"}
 
 
 def test_tour():
-    pytest.importorskip("drgn")
     done = subprocess.run(
         [EXAMPLES / "tour.sh"], cwd=EXAMPLES.parent, env=TOUR_ENVIRONMENT, capture_output=True, text=True, check=False
     )
@@ -37,7 +36,6 @@ def test_tour():
 
 @pytest.mark.parametrize(("answer", "opens"), [("n\r", False), ("\r", True)])
 def test_tour_offers_the_shell_on_a_terminal(answer, opens):
-    pytest.importorskip("drgn")
     process = pexpect.spawn(
         str(EXAMPLES / "tour.sh"), cwd=str(EXAMPLES.parent), env=TOUR_ENVIRONMENT | {"TERM": "dumb"}, timeout=120
     )
@@ -50,7 +48,6 @@ def test_tour_offers_the_shell_on_a_terminal(answer, opens):
 
 
 def test_tour_keeps_interrupts_in_its_shell_from_make():
-    pytest.importorskip("drgn")
     script = f"trap 'echo interrupted' INT; {EXAMPLES / 'tour.sh'}; echo status $?"
     environment = TOUR_ENVIRONMENT | {"TERM": "dumb"}
     process = pexpect.spawn("sh", ["-c", script], cwd=str(EXAMPLES.parent), env=environment, timeout=120)

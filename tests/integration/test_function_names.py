@@ -17,7 +17,6 @@ from kcovdbg.target.opener import find_demo
 from tests.lab.kcovdbg_run import Rows, ask
 from tests.support.programs import output_of
 
-pytest.importorskip("drgn")
 pytestmark = pytest.mark.skipif(shutil.which("objdump") is None, reason="needs binutils")
 
 # A buffer of a USB hub's work, which executes clones of functions.

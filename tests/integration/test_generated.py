@@ -99,12 +99,10 @@ def test_completion(complete, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_picture_is_what_the_view_shows() -> None:
-    pytest.importorskip("drgn")
     assert picture.draw_view() == (DOCS / "view.svg").read_text(), "run python -m docs.generate.picture"
 
 
 def test_the_first_minute_is_what_the_commands_answer() -> None:
-    pytest.importorskip("drgn")
     shown = re.findall(r"<text[^>]*>([^<]*)</text>", (DOCS / "first-minute.svg").read_text())
     words = [word for line, _ in picture.LINES for word in ("-e", line)]
     done = subprocess.run(

@@ -130,7 +130,6 @@ def test_written_files_are_as_declared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [(), ("--syscall",), ("--repeat", "2"), ("-o", "trace.kcov"), ("--mode", "cmp")])
 def test_collect_is_as_declared(tmp_path: Path, options: tuple[str, ...]) -> None:
-    pytest.importorskip("kcovdbg._native")
     words = ["collect", *options, "--json", "--", "sh", "-c", "true; true"]
     command = [sys.executable, "-m", "tests.support.collector_process", *words]
     done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False)

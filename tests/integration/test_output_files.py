@@ -220,7 +220,8 @@ def test_the_settings_are_not_overwritten(folder):
 
 @pytest.mark.parametrize("line", ["tasks > {}", "tasks >> {}", "slice -o {}", "export hex kc-usb -o {}"])
 def test_a_program_in_drgn_keeps_its_files(folder, demo, line):
-    drgn = pytest.importorskip("drgn")
+    import drgn
+
     from kcovdbg.frontends.drgn_commands import CommandError, run_in_drgn
 
     (folder / "hard").hardlink_to(folder / "vmcore")

@@ -15,8 +15,6 @@ from kcovdbg.console.command import parse_arguments
 from kcovdbg.errors import UsageError
 from tests.lab.kcovdbg_run import run_kcovdbg
 
-pytest.importorskip("drgn")
-
 # A line for each command, on the demo.
 LINES = {
     "areas": "areas",

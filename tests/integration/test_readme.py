@@ -3,8 +3,6 @@
 
 import re
 
-import pytest
-
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 
 SESSION = re.compile(r"```console\n\$ (?P<start>.*?)\n(?P<session>.*?)```", re.DOTALL)
@@ -18,7 +16,6 @@ def read_session():
 
 
 def test_the_session_is_real(monkeypatch):
-    pytest.importorskip("drgn")
     start, exchanges = read_session()
     assert len(exchanges) >= 3
     words = [word for command, _ in exchanges for word in ("-e", command, "-e", "! echo @@@")]

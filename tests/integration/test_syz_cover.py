@@ -19,7 +19,6 @@ FOLDER = Path(__file__).parents[1] / "golden/syz_cover"
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory):
-    pytest.importorskip("drgn")
     streams = Streams()
     demo = Workspace(COMMANDS, Kernel(lambda: open_target(TargetOptions(demo=True))), find_terminal=streams.find)
     out = tmp_path_factory.mktemp("syz_cover") / "out"

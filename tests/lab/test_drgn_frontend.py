@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import drgn
 import pytest
 
 from tests.lab.comparison import COMMANDS
@@ -16,7 +17,6 @@ from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
 from tests.lab.situation import Dump
 from tests.support.screen import Screen
 
-drgn = pytest.importorskip("drgn")
 DRGN = Path(sys.executable).parent / "drgn"
 STATE_COMMANDS = ("info", "tasks", "tasks -a", "objects", "remote", "areas", "saved")
 

@@ -9,16 +9,13 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-import pytest
+import mcp
+from mcp.client.stdio import StdioServerParameters
 
-mcp = pytest.importorskip("mcp")
-
-from mcp.client.stdio import StdioServerParameters  # noqa: E402
-
-from kcovdbg.frontends.mcp.tools import TOOLS  # noqa: E402
-from tests.lab.kcovdbg_run import ROOT, ask  # noqa: E402
-from tests.lab.situation import STANDING, machine_for  # noqa: E402
-from tests.support.escaped_rows import escape_all  # noqa: E402
+from kcovdbg.frontends.mcp.tools import TOOLS
+from tests.lab.kcovdbg_run import ROOT, ask
+from tests.lab.situation import STANDING, machine_for
+from tests.support.escaped_rows import escape_all
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,10 +4,7 @@
 import errno
 import os
 
-import pytest
-
-_native = pytest.importorskip("kcovdbg._native")
-ffi, lib = _native.ffi, _native.lib
+from kcovdbg._native import ffi, lib
 
 # FIOCLEX of <asm-generic/ioctls.h>: a request that every file takes, for tasks that ptrace makes call ioctl().
 FIOCLEX = 0x5451
