@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""drgn imports the plugin at every start: importing it must be cheap."""
+"""Lines of kcovdbg in drgn, and the plugin, which drgn imports at every start: importing it must be cheap."""
 
 import json
 import os
 import subprocess
 import sys
 
+import drgn
 import pexpect
+import pytest
+from drgn.commands import CommandError
 
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.frontends.drgn_commands import run_in_drgn
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import TextRange
@@ -52,8 +56,8 @@ def test_the_symbol_table_of_the_build_in_the_configuration(demo, tmp_path):
 
 def test_lines_of_kcov_complete_at_drgns_prompt(demo, tmp_path):
     environment = {**os.environ, "TERM": "dumb", "XDG_STATE_HOME": str(tmp_path)}
-    drgn = [sys.executable, "-m", "drgn", "-q", "-c", f"{demo.core}", "-s", f"{demo.vmlinux}"]
-    shell = pexpect.spawn(drgn[0], drgn[1:], env=environment, dimensions=(40, 200), encoding="utf-8", timeout=60)
+    command = [sys.executable, "-m", "drgn", "-q", "-c", f"{demo.core}", "-s", f"{demo.vmlinux}"]
+    shell = pexpect.spawn(command[0], command[1:], env=environment, dimensions=(40, 200), encoding="utf-8", timeout=60)
     shell.expect(r"linux import \*\s+>>> ")
     for typed, whole in (
         ("%kcov obj", "%kcov objects"),
@@ -65,3 +69,21 @@ def test_lines_of_kcov_complete_at_drgns_prompt(demo, tmp_path):
         shell.expect(whole)
         shell.sendcontrol("u")
     shell.close(force=True)
+
+
+def test_lines_run_on_a_program(capfd):
+    prog = drgn.Program()
+    assert run_in_drgn(prog, "") == 0
+    everything = capfd.readouterr().out
+    assert "\n  tasks " in everything
+    run_in_drgn(prog, "help | head -1 | tr a-z A-Z")
+    assert capfd.readouterr().out == everything.splitlines()[0].upper() + "\n"
+
+
+def test_errors_are_drgns():
+    with pytest.raises(CommandError) as caught:
+        run_in_drgn(drgn.Program(), "taks")
+    message, line, mark, hint = str(caught.value).split("\n")
+    assert "taks" in message
+    assert (line, mark) == ("  taks", "  ^")
+    assert "tasks" in hint
