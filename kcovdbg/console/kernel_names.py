@@ -149,13 +149,13 @@ def find_remote_sites(target: Target, lines: SourceLines | None, code: str | Non
     :param code: path of its stripped image, None where that of ``lines`` has the code.
     :raises CapabilityError: when the kernel's image has no code that can be searched.
     """
-    from kcovdbg.symbols.remote_calls import CodeRange, RemoteCalls
+    from kcovdbg.symbols.remote_calls import RemoteCalls
 
     calls = RemoteCalls(None if lines is None else lines.image, target.build_id, target.kaslr_offset, code=code)
     found = [_locate(lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image]
     remarks: list[str] = []
     for name, start, end in () if lines is None else lines.code_ranges():
-        in_module, missing = calls.of_module(CodeRange(name, start, end), target.read)
+        in_module, missing = calls.of_module(start, end, target)
         found += [_locate(lines, call, target.symbol_name(call.back - 1), name) for call in in_module]
         if missing:
             pages = "1 page" if missing == 1 else f"{missing} pages"

@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import compress, repeat
+from itertools import compress
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.header import SHN_LORESERVE, SHN_UNDEF, Header, damaged, string_at
@@ -148,10 +148,7 @@ class SymbolTable:
 
     def functions(self) -> Iterator[ElfSymbol]:
         """Iterate over the symbols of functions in the order of the table."""
-        are_functions = [kind == _STT_FUNC for kind in self._types]
-        names = map(self._name_at, compress(self._names, are_functions))
-        columns = [compress(column, are_functions) for column in (self._addresses, self._sizes, self._sections)]
-        return map(ElfSymbol, names, columns[0], columns[1], repeat(True), columns[2])
+        return map(self.__getitem__, compress(range(len(self)), self._types.translate(_IS_FUNCTION)))
 
     def function_columns(self) -> FunctionColumns:
         """Return the functions that have a size, in the order of the table; quicker than :meth:`functions`."""

@@ -59,7 +59,7 @@ class TextRange(NamedTuple):
 
 
 class TableColumns(NamedTuple):
-    """A table's rows as columns; valid until the table is closed."""
+    """A table's rows as columns."""
 
     base: int
     """Address that offsets count from."""
@@ -137,11 +137,6 @@ class LocationTable:
         self._bucket = self._parts["bucket"]
         self._bucket_count = len(self._bucket) - 1
         self._chain_frame = self._parts["chain_frame"]
-
-    def close(self) -> None:
-        """Give its memory back."""
-        self._offset = self._chain = self._bucket = self._chain_frame = memoryview(b"")
-        self._parts = {}
 
     def __len__(self) -> int:
         """Return the number of PCs."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.handle import START
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import ReadError
 from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.compiled_reader import find_branches, open_code
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import read_partly
 
 _KINDS: Final = BranchKind.CALL | BranchKind.JUMP
 _SUFFIX: Final = re.compile(r"\..*")
@@ -27,14 +27,6 @@ class RemoteCall(NamedTuple):
     """The address after it."""
     name: str
     """The function that it calls, without a compiler's suffix."""
-
-
-class CodeRange(NamedTuple):
-    """Code of a loaded module."""
-
-    module: str
-    start: int
-    end: int
 
 
 class RemoteCalls:
@@ -85,27 +77,17 @@ class RemoteCalls:
             sorted({RemoteCall(back + self._offset, self._targets[target]) for back, target in zip(*found, strict=True)})
         )
 
-    def of_module(self, code: CodeRange, read: Callable[[int, int], bytes]) -> tuple[tuple[RemoteCall, ...], int]:
+    def of_module(self, start: int, end: int, target: Target) -> tuple[tuple[RemoteCall, ...], int]:
         """Return the calls in the code of a module, and how many pages of it cannot be read.
 
-        :param read: reads the kernel's memory.
+        :param target: the kernel.
         """
         targets = {address + self._offset: name for address, name in self._targets.items()}
-        texts: list[tuple[int, bytes]] = []
-        missing = 0
-        text, start = b"", code.start
-        for page in (*range(code.start, code.end, PAGE_SIZE), None):
-            try:
-                part = b"" if page is None else read(page, min(PAGE_SIZE, code.end - page))
-            except ReadError:
-                part = b""
-                missing += 1
-            if not part:
-                texts.append((start, text))
-                text, start = b"", 0 if page is None else page + PAGE_SIZE
-            text += part
+        data, gaps = read_partly(target, start, end - start)
+        starts, ends = [0, *(at + size for at, size in gaps)], [*(at for at, _ in gaps), len(data)]
+        texts = [(start + first, data[first:stop]) for first, stop in zip(starts, ends, strict=True)]
         found = find_branches(texts, self._elf.header.machine, _KINDS, targets)
-        return tuple(sorted(RemoteCall(back, targets[target]) for back, target in zip(*found, strict=True))), missing
+        return tuple(sorted(RemoteCall(back, targets[target]) for back, target in zip(*found, strict=True))), len(gaps)
 
     def symbol_of(self, address: int) -> str | None:
         """Return the name of the function of the image that an address of the running kernel is in."""

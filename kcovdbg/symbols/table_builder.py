@@ -381,9 +381,7 @@ def build_table(
         lock = stack.enter_context(_only_builder(path))
         if lock is None:
             return None
-        there = open_table(build_id, folder)
-        if there is not None:
-            there.close()
+        if open_table(build_id, folder) is not None:
             return path
         with without_collection():
             make_table(elf, code=other, report=partial(write_progress, lock)).write(path)

@@ -166,10 +166,7 @@ def choose_table_file(paths: Iterable[str], build_id: str | None) -> str | None:
     :raises TargetError: when one cannot be read, or is no table.
     """
     for path in () if build_id is None else paths:
-        table = open_table_file(path, None)
-        found = table.build_id
-        table.close()
-        if found == build_id:
+        if open_table_file(path, None).build_id == build_id:
             return path
     return None
 

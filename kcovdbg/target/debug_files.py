@@ -159,12 +159,6 @@ def of_build(files: list[DebugFile], wanted: str | None) -> list[DebugFile]:
     return [file for file in files if not file.is_kernel or not is_there or file.build_id == wanted]
 
 
-def find_code(files: Iterable[DebugFile]) -> str | None:
-    """Return the stripped image that has the kernel's code, None where the image with debug info has it."""
-    kernel = find_kernel_file(files)
-    return None if kernel is None else kernel.code
-
-
 def check_match(kernel: DebugFile, release: str, wanted: str | None) -> None:
     """Check that an image is that of a kernel.
 

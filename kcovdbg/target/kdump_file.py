@@ -18,7 +18,6 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.header import VMCOREINFO, make_note
@@ -162,7 +161,8 @@ class KdumpFile:
             size = self._bitmap_blocks * self._block // 2
             self._present = self._read_at((1 + self._sub_blocks) * self._block + size, size)
             # How many there are before each part.
-            counts = (part.bit_count() for part in self._for_each_part(self._present))
+            parts = (self._present[start : start + _PART] for start in range(0, size, _PART))
+            counts = (int.from_bytes(part, "little").bit_count() for part in parts)
             self._before = (0, *itertools.accumulate(counts))
         byte, bit = divmod(number, 8)
         if not 0 <= byte < len(self._present) or not self._present[byte] >> bit & 1:
@@ -186,11 +186,6 @@ class KdumpFile:
         if len(page) != self._block:
             raise missing
         return page
-
-    @staticmethod
-    def _for_each_part(bitmap: bytes) -> Iterator[int]:
-        for start in range(0, len(bitmap), _PART):
-            yield int.from_bytes(bitmap[start : start + _PART], "little")
 
     def read_notes(self) -> bytes:
         """Return the ELF notes as they are; of versions that have none, one with VMCOREINFO; empty without that."""

@@ -183,7 +183,11 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
     """
     options = sort_files(options)
     core, symbols = open_arguments() if options.demo else (options.core, options.symbols)
-    arguments = [str(path.absolute()) for name in symbols if _is_image(path := dumpfile.unpack(name).path)][:1]
+    arguments: list[str] = []
+    for path in (dumpfile.unpack(name).path for name in symbols):
+        with ElfFile(path) as file:
+            if not arguments and not file.is_relocatable:
+                arguments.append(str(path.absolute()))
     if core is not None:
         path = dumpfile.unpack_dump(core).path
         if dumpfile.identify(path) is not dumpfile.FileKind.CORE:
@@ -202,11 +206,6 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
     elif options.qemu is not None:
         raise TargetError("GDB cannot use QMP", hint="start the guest's GDB stub, and give it with --gdb-remote")
     return arguments
-
-
-def _is_image(path: Path) -> bool:
-    with ElfFile(path) as file:
-        return file.header.type != ET_REL
 
 
 def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:

@@ -69,8 +69,6 @@ def run(images: Sequence[str], rounds: int) -> Result:
         sides = [(table, table.pcs(PointKind.PC)) for table in tables]
         times.append((_processor_time(_match, sides), _processor_time(_name, sides)))
         counts = [len(pcs) for _, pcs in sides]
-        for table in tables:
-            table.close()
     what = f"match {counts[0]} and {counts[1]} points"
     return at_most(what, min(match for match, _ in times), min(naming for _, naming in times), "name them", 6)
 

@@ -159,7 +159,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if table is None:
             parser.error(f"no location table of {options.image} could be built")
         trace, addresses, count = _write_trace(table, scratch)
-        table.close()
         kcovdbg = [*python, "kcovdbg", *(("--image",) if options.core is None else ("-c", options.core)), "-s", options.image]
         for line in _commands(trace, scratch, options.source_dir):
             if line.name == "tasks" and options.core is None:

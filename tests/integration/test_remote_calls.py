@@ -5,12 +5,13 @@ import platform
 import re
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, ReadError
-from kcovdbg.symbols.remote_calls import CodeRange, RemoteCalls
+from kcovdbg.symbols.remote_calls import RemoteCalls
 from tests.support.programs import output_of
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
@@ -70,9 +71,9 @@ def test_calls_of_a_module(image):
     calls, expected = RemoteCalls(image, None, 0), by_objdump(image)
     with ElfFile(image) as elf:
         text = elf.section(".text")
-        code = CodeRange("some", text.address, text.address + text.size)
+        end = text.address + text.size
         lost = max(address for address, _ in expected) & -PAGE
-        whole, missing = calls.of_module(code, elf.read)
+        whole, missing = calls.of_module(text.address, end, elf)
         assert (list(whole), missing) == (expected, 0)
 
         def read(address, size):
@@ -80,7 +81,7 @@ def test_calls_of_a_module(image):
                 raise ReadError("no such page", address)
             return elf.read(address, size)
 
-        part, missing = calls.of_module(CodeRange("some", text.address & -PAGE, code.end), read)
+        part, missing = calls.of_module(text.address & -PAGE, end, SimpleNamespace(read=read))
         assert missing == 1
         assert list(part) == [call for call in expected if call[0] & -PAGE != lost]
 

@@ -31,9 +31,7 @@ def rows_of(path):
     table = LocationTable(path)
     pcs = list(table.pcs())
     rows = table.get_rows(pcs)
-    found = pcs, rows, list(table.functions()), table.text_ranges()
-    table.close()
-    return found
+    return pcs, rows, list(table.functions()), table.text_ranges()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -51,7 +51,6 @@ class Build:
             frame = next((frame for frame in row[1] if frame.file == FILE), None) if row is not None else None
             if frame is not None and frame.line is not None:
                 self.lines[pc] = frame.function or "", frame.line
-        table.close()
 
     def trace(self, name: str, pcs: list[int]) -> str:
         path = self.source / name

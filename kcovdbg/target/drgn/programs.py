@@ -30,7 +30,6 @@ from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.debug_files import (
     DebugFile,
     check_match,
-    find_code,
     find_images,
     find_kernel_file,
     find_vmlinux,
@@ -421,10 +420,9 @@ def make_target(
     from kcovdbg.target.drgn.target import DrgnTarget
 
     given = [*filter(None, (dump,)), *(file.name for file in files)]
+    code = next((file.code for file in files if file.is_kernel), None)
     try:
-        return DrgnTarget(
-            prog, name, live, notes, connection, read_notes=read_notes, stopped=stopped, code=find_code(files), files=given
-        )
+        return DrgnTarget(prog, name, live, notes, connection, read_notes=read_notes, stopped=stopped, code=code, files=given)
     except (drgn.FaultError, LookupError, OSError) as error:
         if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EPERM:
             raise TargetError(f"{name}: no permission to read", hint="run kcovdbg with sudo") from None

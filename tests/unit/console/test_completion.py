@@ -108,8 +108,7 @@ def code(tmp_path):
         writer.add_frames(address + 8, PointKind.PC, [Frame(name, file, 1, None)])
     writer.write(tmp_path / "table")
     table = LocationTable(tmp_path / "table")
-    yield Index(code=CodeIndex(lambda: table))
-    table.close()
+    return Index(code=CodeIndex(lambda: table))
 
 
 def test_functions_and_source_files(code):

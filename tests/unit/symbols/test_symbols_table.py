@@ -59,31 +59,27 @@ def test_round_trip(tmp_path_factory, rows, others):
     path = tmp_path_factory.mktemp("t") / "table"
     write(path, rows)
     table = LocationTable(path, BUILD_ID)
-    try:
-        assert len(table) == len(rows)
-        assert list(table.pcs()) == sorted(rows)
-        for kind in PointKind:
-            assert list(table.pcs(kind)) == sorted(pc for pc in rows if rows[pc][0] == kind)
-        asked = [*rows, *others, BASE - 1, BASE + 0x10002]
-        assert table.get_rows(asked) == [rows.get(pc) for pc in asked]
-        for pc in asked:
-            assert (pc in table) == (pc in rows)
-        for function, file in (("f", None), (None, "b.h"), ("g", "a.c"), ("nosuch", None)):
-            names = {file, f"./{file}"}
-            files = None if file is None else [file]
-            found = table.find(function=function, files=files)
-            assert list(found) == sorted(
-                pc
-                for pc, (kind, frames) in rows.items()
-                if kind in POINT_KINDS
-                and any(
-                    (function is None or frame.function == function) and (file is None or frame.file in names)
-                    for frame in frames
-                )
+    assert len(table) == len(rows)
+    assert list(table.pcs()) == sorted(rows)
+    for kind in PointKind:
+        assert list(table.pcs(kind)) == sorted(pc for pc in rows if rows[pc][0] == kind)
+    asked = [*rows, *others, BASE - 1, BASE + 0x10002]
+    assert table.get_rows(asked) == [rows.get(pc) for pc in asked]
+    for pc in asked:
+        assert (pc in table) == (pc in rows)
+    for function, file in (("f", None), (None, "b.h"), ("g", "a.c"), ("nosuch", None)):
+        names = {file, f"./{file}"}
+        files = None if file is None else [file]
+        found = table.find(function=function, files=files)
+        assert list(found) == sorted(
+            pc
+            for pc, (kind, frames) in rows.items()
+            if kind in POINT_KINDS
+            and any(
+                (function is None or frame.function == function) and (file is None or frame.file in names) for frame in frames
             )
-        assert table.files() == sorted({frame.file for _, frames in rows.values() for frame in frames if frame.file})
-    finally:
-        table.close()
+        )
+    assert table.files() == sorted({frame.file for _, frames in rows.values() for frame in frames if frame.file})
 
 
 def test_the_rest_of_a_table(tmp_path):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from kcovdbg.child_process import python_command
-from kcovdbg.errors import KcovdbgError, LimitError
+from kcovdbg.errors import KcovdbgError, LimitError, TargetError
 from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, VARIABLE
 from kcovdbg.target.connection import parse_address
 from kcovdbg.target.opener import TargetOptions, open_target
@@ -93,6 +93,35 @@ def test_a_qmp_reply_without_end(tmp_path):
         client = Qmp(address)
         with in_time(), pytest.raises(LimitError, match=REPLY_SIZE):
             client.execute("query-status")
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("greeting", "message"),
+    [
+        (b"", r"no greeting.* 0\.3 s"),
+        (b'{"QMP": ', r"incomplete greeting.* 0\.3 s"),
+        (b"QEMU 7.2.22 monitor - type 'help' for more information\r\n(qemu) ", "not a QMP socket"),
+        (None, "connection closed|Connection reset"),
+    ],
+)
+def test_sockets_that_arent_qmp_or_busy(tmp_path, greeting, message):
+    def talk(connection):
+        if greeting is not None:
+            connection.sendall(greeting)
+            connection.recv(4096)
+
+    with serving(tmp_path / "qmp", talk) as address:
+        with pytest.raises(TargetError, match=message) as caught:
+            Qmp(address, timeout=0.3)
+        assert caught.value.hint
+
+
+def test_qmp_passes_over_events(tmp_path):
+    replies = b'{"event": "STOP"}\r\n{"return": {}, "id": "older"}\r\n{"return": {"running": true}, "id": "kcovdbg-1"}\r\n'
+    with serving(tmp_path / "qmp", trickle(GREETING + replies)) as address:
+        client = Qmp(address)
+        assert client.is_running()
         client.close()
 
 

@@ -3,7 +3,6 @@
 
 import bz2
 import gzip
-import json
 import lzma
 import os
 import random
@@ -14,7 +13,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import drgn
@@ -457,69 +455,9 @@ def test_working_out_what_it_is_takes_no_drgn(files):
     assert result.stdout.splitlines() == [str(files / "core"), "pip install drgn"]
 
 
-class Talker:
-    """Listens, sends one text to each client, and then nothing."""
-
-    def __init__(self, path, greeting):
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen(1)
-        self._greeting = greeting
-        self._connections = []
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self):
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self._connections.append(connection)
-            if self._greeting is None:
-                connection.close()
-            else:
-                connection.sendall(self._greeting)
-
-    def close(self):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-
-@pytest.mark.parametrize(
-    ("greeting", "message"),
-    [
-        (b"", r"no greeting.* 0\.3 s"),
-        (b'{"QMP": ', r"incomplete greeting.* 0\.3 s"),
-        (b"QEMU 7.2.22 monitor - type 'help' for more information\r\n(qemu) ", "not a QMP socket"),
-        (None, "connection closed|Connection reset"),
-    ],
-)
-def test_sockets_that_arent_qmp_or_busy(tmp_path, monkeypatch, greeting, message):
-    from kcovdbg.target import qmp
-
-    talker = Talker(tmp_path / "qmp", greeting)
-    with pytest.raises(TargetError, match=message) as caught:
-        qmp.Qmp(qmp.SocketAddress("qmp", str(tmp_path / "qmp"), "", 0), timeout=0.3)
-    assert caught.value.hint
-    talker.close()
-
-
 def test_no_qmp_socket(tmp_path):
     with pytest.raises(KcovdbgError, match=r"no such socket"):
         open_target(TargetOptions(qemu=str(tmp_path / "none")))
-
-
-def test_qmp_passes_over_events(tmp_path):
-    from kcovdbg.target import qmp
-
-    events = [{"event": "STOP"}, {"return": {}, "id": "older"}, {"return": {"running": True}, "id": "kcovdbg-1"}]
-    greeting = b'{"QMP": {}}\r\n'
-    replies = b"".join(json.dumps(event).encode() + b"\r\n" for event in events)
-    talker = Talker(tmp_path / "qmp", greeting + replies)
-    client = qmp.Qmp(qmp.SocketAddress("qmp", str(tmp_path / "qmp"), "", 0), timeout=2)
-    assert client.is_running()
-    client.close()
-    talker.close()
 
 
 def test_images_without_a_dump(files, monkeypatch):
