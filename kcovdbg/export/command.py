@@ -80,11 +80,6 @@ class ExportSource:
         return buffer
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """Remarks on the buffer."""
-        return (*self.context.kernel.name_remarks, *self.buffer.remarks)
-
-    @property
     def kinds(self) -> frozenset[PointKind]:
         """The kinds of points that can be in the trace."""
         return recorded_kinds(self.buffer.encoding.codec)
@@ -99,14 +94,6 @@ class ExportSource:
         """How often each PC that passes the filter was recorded, ascending."""
         counts = self.all_counts
         return counts if self.filter.passes_all else counts.select(self.filter.select(self.names.columns(counts.pcs)))
-
-    @property
-    def sequence(self) -> Iterable[int]:
-        """The PCs that pass the filter in the order of their records."""
-        if self.filter.passes_all:
-            return (pc for pc in pc_sequence(self.buffer) if pc)
-        wanted = self.counts
-        return (pc for pc in pc_sequence(self.buffer) if pc in wanted)
 
     @property
     def call_length(self) -> int:
@@ -160,7 +147,11 @@ _Export: TypeAlias = tuple[Iterable[str], Sequence[str]]
 
 
 def _hex(source: ExportSource) -> _Export:
-    return map(hex, source.sequence), ()
+    pcs = pc_sequence(source.buffer)
+    if source.filter.passes_all:
+        return map(hex, filter(None, pcs)), ()
+    wanted = source.counts
+    return (hex(pc) for pc in pcs if pc in wanted), ()
 
 
 def _rawcover(source: ExportSource) -> _Export:
@@ -298,7 +289,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     if exporter.has_names:
         require_names(context, source.names, source.all_counts, f"export {args.format} {args.what}")
     lines, own_remarks = exporter.export(source)
-    remarks = (*source.remarks, *own_remarks)
+    remarks = (*context.kernel.name_remarks, *source.buffer.remarks, *own_remarks)
     if is_stdout:
         return Text(_stdout_parts(context, lines, remarks))
     written = 0
