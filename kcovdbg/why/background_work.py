@@ -13,7 +13,7 @@ from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import State
 from kcovdbg.model.task import Task
-from kcovdbg.why.missing_coverage import Answer, Reason
+from kcovdbg.why.missing_coverage import Answer
 
 # The outermost functions of threads that are no kernel threads and do background work: of io_uring since v5.12, of vhost since
 # v6.4.
@@ -40,7 +40,7 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
     functions = _functions_on(stack)
     if any(function in _IO_URING for function in functions) and not any(site.is_of_io_uring for site in sites):
         yield Answer(
-            Reason.IO_URING_NOT_ANNOUNCED,
+            "io-uring-not-announced",
             "it is a worker of io_uring, and nothing in io_uring announces a remote handle on this kernel: its work cannot be "
             "recorded",
             {"sites": len(sites)},
@@ -49,7 +49,7 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
     if found:
         whose = ", the one that the task had that set up the ring" if found[0].is_of_io_uring else ""
         yield Answer(
-            Reason.AT_SITE,
+            "at-site",
             f"{_say_sites(found)}{whose}: what runs after that call is recorded if somebody had registered the handle by then; "
             "it is in no section now",
             {"places": _places(found)},
@@ -59,7 +59,7 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
         work = _work_item(functions)
         what = "it" if work is None else f"its work item {work}()"
         yield Answer(
-            Reason.OUTSIDE_SITES,
+            "outside-sites",
             f"{what} runs outside of the places that announce a remote handle, and is not recorded: none of them is on its "
             "stack (see sites)",
             {"sites": len(sites), "frames": functions[-_SHOWN:]},
@@ -82,7 +82,7 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
         ]
         owners = name_some([f"{decode_handle(entry.handle or 0)} by {name_task(entry)}" for entry in entries])
         yield Answer(
-            Reason.ANNOUNCES_HANDLE,
+            "announces-handle",
             f"{_say_sites([site])}; registered: {owners or 'none'}",
             {"places": _places([site]), "registered": len(entries)},
             {"function": site.function},
@@ -97,14 +97,14 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
             (inside if _sites_on(names[names.index(function) :], sites) else outside).append(task)
     if inside:
         yield Answer(
-            Reason.AT_SITE,
+            "at-site",
             f"{function}() runs now in {_name_tasks(inside)}, called from a place that announces a remote handle",
             {"pids": [task.fields.pid for task in inside]},
             {"function": function},
         )
     if outside:
         yield Answer(
-            Reason.OUTSIDE_SITES,
+            "outside-sites",
             f"{function}() runs now in {_name_tasks(outside)}, outside of the places that announce a remote handle: it is not "
             "recorded there (see sites)",
             {"sites": len(sites), "pids": [task.fields.pid for task in outside]},

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
@@ -76,13 +76,13 @@ def _explain_session(session: DeviceSession) -> Answer:
     named = {"kcov": session.kcov, "device": session.device}
     if session.enabled is False:
         return Answer(
-            Reason.DEVICE_DISABLED, f"{session.device} does not record it now, {where}{whose}: it is not enabled", values, named
+            "device-disabled", f"{session.device} does not record it now, {where}{whose}: it is not enabled", values, named
         )
     if session.full:
         return Answer(
-            Reason.DEVICE_FULL, f"{session.device} records it {where}{whose}, but no record fits into the buffer", values, named
+            "device-full", f"{session.device} records it {where}{whose}, but no record fits into the buffer", values, named
         )
-    return Answer(Reason.DEVICE_RECORDS, f"{session.device} records it {where}{whose}", values, named)
+    return Answer("device-records", f"{session.device} records it {where}{whose}", values, named)
 
 
 def explain_device_object(state: State, address: int) -> Iterator[Answer]:
@@ -98,15 +98,15 @@ def explain_device_object(state: State, address: int) -> Iterator[Answer]:
         if fields.task:
             owner = state.task_by_address.get(fields.task)
             whom = f"the task at {fields.task:#x}, which is on no list" if owner is None else name_task(owner)
-            yield Answer(Reason.DEVICE_RECORDS, f"{name} is enabled for {whom}", {**values, "t": fields.task}, named)
+            yield Answer("device-records", f"{name} is enabled for {whom}", {**values, "t": fields.task}, named)
         if handle:
             answer = f"{name} collects from sections under {decode_handle(handle)}, each when it ends"
-            yield Answer(Reason.DEVICE_RECORDS, answer, {**values, "handle": handle}, named)
+            yield Answer("device-records", answer, {**values, "handle": handle}, named)
         if not fields.task and not handle:
             step = "enabled" if fields.area else "initialized"
-            yield Answer(Reason.DEVICE_DISABLED, f"{name} records nothing: it is not {step}", values, named)
+            yield Answer("device-disabled", f"{name} records nothing: it is not {step}", values, named)
         if kcov.full:
-            yield Answer(Reason.DEVICE_FULL, f"no record fits into the buffer of {name}", values, named)
+            yield Answer("device-full", f"no record fits into the buffer of {name}", values, named)
 
 
 def explain_device_handle(state: State, handle: int) -> Iterator[Answer]:
@@ -116,7 +116,7 @@ def explain_device_handle(state: State, handle: int) -> Iterator[Answer]:
             if entry.handle == handle and entry.kcov:
                 answer = f"{decode_handle(handle)} is registered with {device.name}, for {name_kcov(entry.kcov, device.name)}"
                 named: Values = {"kcov": entry.kcov, "device": device.name}
-                yield Answer(Reason.DEVICE_RECORDS, answer, {"handle": handle, "bucket": entry.bucket}, named)
+                yield Answer("device-records", answer, {"handle": handle, "bucket": entry.bucket}, named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ _VALUES: Final = (
 )
 _COLUMNS: Final = (
     Column("question", meaning="what was asked"),
-    Column("code", meaning=f"reason code of the answer: {', '.join(f'`{reason.value}`' for reason in Reason)}"),
+    Column("code", meaning=f"reason code of the answer: {', '.join(f'`{reason}`' for reason in get_args(Reason))}"),
     Column("answer", meaning="one answer, a sentence"),
     Column("evidence", LIST, meaning="the facts that it rests on"),
     Column("values", ANY, members=_VALUES),
@@ -308,7 +308,7 @@ def _run(context: Context, args: Namespace) -> Lines:
     if args.function is not None:
         explained = list(explain_function(context, args.function, subject.buffer))
         answers += explained
-        if subject.buffer is not None and not any(answer.code is Reason.FUNCTION_COVERED for answer in explained):
+        if subject.buffer is not None and not any(answer.code == "function-covered" for answer in explained):
             elsewhere = explain_elsewhere(context, subject.state, args.function, subject.task, subject.buffer)
             answers += islice(elsewhere, _ELSEWHERE)
     remarks: tuple[str, ...] = ()
@@ -320,7 +320,7 @@ def _run(context: Context, args: Namespace) -> Lines:
     report = check(context.reader, about={subject.name, *map(name_kcov, subject.kcovs)})
     answers += [
         Answer(
-            Reason.FINDING,
+            "finding",
             f"check: {finding.message}",
             named={"rule": finding.rule, "object": finding.object, "finding": finding.values},
             notes=(finding.rule, *(f"{name}={value}" for name, value in finding.values)),
@@ -347,7 +347,7 @@ def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:
     for bug, found in sorted(causes.items(), key=lambda item: min(order.index(cause.certainty) for _, cause in item[1])):
         _, best = min(found, key=lambda pair: order.index(pair[1].certainty))
         yield Answer(
-            Reason.KNOWN_BUG,
+            "known-bug",
             f"a known bug leaves such state, {best.certainty.value} ({best.reason}): {bug}",
             {"rules": list(dict.fromkeys(finding.rule for finding, _ in found))},
         )

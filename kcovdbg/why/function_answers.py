@@ -39,16 +39,16 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
         hits = sum(pc not in table and not names[pc].approximate and wanted(pc) for pc in counts)
         if tail_calls:
             yield Answer(
-                Reason.FUNCTION_COVERED,
+                "function-covered",
                 f"{function}() is covered: its tail calls of the callback recorded the return addresses of its callers",
                 {"covered": tail_calls},
                 named,
             )
         elif hits:
-            yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered; it is in a module", {"covered": hits}, named)
+            yield Answer("function-covered", f"{function}() is covered; it is in a module", {"covered": hits}, named)
         elif table.functions_named(function):
             yield Answer(
-                Reason.FUNCTION_NOT_INSTRUMENTED,
+                "function-not-instrumented",
                 f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, noinstr, assembler)",
                 {"points": 0},
                 named,
@@ -57,14 +57,14 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
             yield _explain_module_function(context, function, address)
         elif address is not None:
             yield Answer(
-                Reason.FUNCTION_NOT_COVERED,
+                "function-not-covered",
                 f"{function}() is in a module, and none of its points is in the buffer",
                 {"covered": 0, "address": address},
                 named,
             )
         else:
             yield Answer(
-                Reason.FUNCTION_UNKNOWN,
+                "function-unknown",
                 f"{function}() has no coverage point in the kernel image: it is inlined where it is called, or in a module",
                 {"points": 0},
                 named,
@@ -72,13 +72,13 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
         return
     shown: dict[str, AnswerValue] = {"points": len(points)}
     if what is None:
-        yield Answer(Reason.FUNCTION_INSTRUMENTED, f"{function}() is instrumented", shown, named)
+        yield Answer("function-instrumented", f"{function}() is instrumented", shown, named)
         return
     covered = sum(pc in counts for pc in points)
     if tail_calls:
         shown["tail_calls"] = tail_calls
     if covered or tail_calls:
-        yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered", {**shown, "covered": covered}, named)
+        yield Answer("function-covered", f"{function}() is covered", {**shown, "covered": covered}, named)
         return
     answer = f"{function}() is instrumented, and none of its points is in the buffer"
     offset = context.target.kaslr_offset
@@ -87,9 +87,9 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
     if offset and any(pc + offset in counts or pc - offset in counts for pc in points):
         answer += "; they are there shifted by the KASLR offset, which user space must have added"
     elif callees:
-        yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
+        yield Answer("function-not-covered", answer, uncovered, named)
         yield Answer(
-            Reason.CALLEES_COVERED,
+            "callees-covered",
             f"functions that {function}() calls are covered: tail calls in them recorded addresses in {function}()",
             {"pcs": callees[:_CALLEES]},
             named,
@@ -97,7 +97,7 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
         return
     elif any(pc not in table and wanted(pc) for pc in counts):
         answer += ", but other addresses in it are: is the vmlinux another build's?"
-    yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
+    yield Answer("function-not-covered", answer, uncovered, named)
 
 
 def _explain_module_function(context: Context, function: str, address: int) -> Answer:
@@ -110,10 +110,10 @@ def _explain_module_function(context: Context, function: str, address: int) -> A
         problem = f"whose points are not known: {error}"
     if found is None:
         answer = f"{function}() is in a module, {problem}; name a task to ask whether it was covered there"
-        return Answer(Reason.FUNCTION_UNKNOWN, answer, {"address": address}, {"function": function})
+        return Answer("function-unknown", answer, {"address": address}, {"function": function})
     points = sum(point.kind in (PointKind.PC, PointKind.ENTRY) for point in found.points)
     is_instrumented = "is instrumented" if points else "is not instrumented and cannot be covered"
-    code = Reason.FUNCTION_INSTRUMENTED if points else Reason.FUNCTION_NOT_INSTRUMENTED
+    code: Reason = "function-instrumented" if points else "function-not-instrumented"
     answer = f"{function}() of module {found.module} {is_instrumented}"
     return Answer(code, answer, {"points": points, "address": address}, {"function": function})
 
@@ -133,7 +133,7 @@ def explain_elsewhere(context: Context, state: State, function: str, task: Task 
         function = function if function in functions else strip_clone_suffix(function)
         if function in functions:
             yield Answer(
-                Reason.FUNCTION_IN_INTERRUPT,
+                "function-in-interrupt",
                 f"{function}() is running in an interrupt on top of the task, which KCOV does not record",
                 {"frames": functions[functions.index(function) :]},
                 {"function": function},
@@ -148,14 +148,14 @@ def explain_elsewhere(context: Context, state: State, function: str, task: Task 
             continue
         if covered:
             yield Answer(
-                Reason.FUNCTION_COVERED_ELSEWHERE,
+                "function-covered-elsewhere",
                 f"{function}() is covered {whose}",
                 {"buffer": name, "covered": covered},
                 {"function": function},
             )
     if len(others) > _LOOKED_AT:
         yield Answer(
-            Reason.SEARCH_LIMITED,
+            "search-limited",
             f"only the first {_LOOKED_AT} other buffers were searched for {function}()",
             {"buffers": len(others)},
             {"function": function},

@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
@@ -39,71 +38,20 @@ _NAMED: Final = 8
 _CARRIER_KEYS: Final = {CarrierKind.VHOST: "vhost_workers", CarrierKind.SKB: "sk_buffs"}
 
 
-class Reason(str, Enum):
-    """The code of an answer. Codes are part of the JSON and keep their meaning."""
-
-    INTERRUPTED = "interrupted"
-    NOT_RECORDING = "not-recording-now"
-    EXITING = "exiting"
-    REMOTE_OWNER = "remote-owner"
-    OBJECT_UNREADABLE = "object-unreadable"
-    SESSION_SAVED = "session-saved"
-    FOREIGN_BUFFER = "foreign-buffer"
-    SECTION_OPEN = "section-open"
-    SECTION_DISCARDED = "section-discarded"
-    SECTION_AREA_FULL = "section-area-full"
-    OWNER_BUFFER_FULL = "owner-buffer-full"
-    COUNT_UNREADABLE = "count-unreadable"
-    COUNT_IMPOSSIBLE = "count-impossible"
-    BUFFER_FULL = "buffer-full"
-    BUFFER_EMPTY = "buffer-empty"
-    KERNEL_THREAD = "kernel-thread"
-    AT_SITE = "at-site"
-    OUTSIDE_SITES = "outside-sites"
-    IO_URING_NOT_ANNOUNCED = "io-uring-not-announced"
-    ANNOUNCES_HANDLE = "announces-handle"
-    NOT_OPENED = "not-opened"
-    ENABLED_BY_OTHER_THREAD = "enabled-by-other-thread"
-    SESSION_LOST = "session-lost"
-    NOT_INITIALIZED = "not-initialized"
-    NOT_MAPPED = "not-mapped"
-    NEVER_ENABLED = "never-enabled"
-    NOT_ENABLED_NOW = "not-enabled-now"
-    REMOTE_ENABLE_FAILED = "remote-enable-failed"
-    NO_HANDLE = "no-handle"
-    NO_SECTION_AREAS = "no-section-areas"
-    SECTION_AREAS_TOO_LARGE = "section-areas-too-large"
-    HANDLE_NEVER_LOOKED_UP = "handle-never-looked-up"
-    NO_REMOTE_HANDLES = "no-remote-handles"
-    HANDLE_RESERVED_BITS = "handle-reserved-bits"
-    HANDLE_NOT_REGISTERED = "handle-not-registered"
-    USB_LOOKUP = "usb-lookup"
-    HANDLE_REGISTERED = "handle-registered"
-    OWNER_GONE = "owner-gone"
-    CARRIED_BY_TASKS = "carried-by-tasks"
-    NOT_CARRIED = "not-carried"
-    CARRIED_BY_WORK = "carried-by-work"
-    CARRIERS_INCOMPLETE = "carriers-incomplete"
-    NO_OBJECT = "no-object"
-    TAKES_REMOTE_COVERAGE = "takes-remote-coverage"
-    TRACES_ITSELF = "traces-itself"
-    HANDLE_INHERITED = "handle-inherited"
-    COVERAGE = "coverage"
-    FUNCTION_COVERED = "function-covered"
-    FUNCTION_NOT_INSTRUMENTED = "function-not-instrumented"
-    FUNCTION_NOT_COVERED = "function-not-covered"
-    FUNCTION_UNKNOWN = "function-unknown"
-    FUNCTION_INSTRUMENTED = "function-instrumented"
-    CALLEES_COVERED = "callees-covered"
-    FUNCTION_IN_INTERRUPT = "function-in-interrupt"
-    FUNCTION_COVERED_ELSEWHERE = "function-covered-elsewhere"
-    SEARCH_LIMITED = "search-limited"
-    DEVICE_RECORDS = "device-records"
-    DEVICE_DISABLED = "device-disabled"
-    DEVICE_FULL = "device-full"
-    FINDING = "finding"
-    KNOWN_BUG = "known-bug"
-
+Reason: TypeAlias = Literal[
+    "interrupted", "not-recording-now", "exiting", "remote-owner", "object-unreadable", "session-saved", "foreign-buffer",
+    "section-open", "section-discarded", "section-area-full", "owner-buffer-full", "count-unreadable", "count-impossible",
+    "buffer-full", "buffer-empty", "kernel-thread", "at-site", "outside-sites", "io-uring-not-announced", "announces-handle",
+    "not-opened", "enabled-by-other-thread", "session-lost", "not-initialized", "not-mapped", "never-enabled",
+    "not-enabled-now", "remote-enable-failed", "no-handle", "no-section-areas", "section-areas-too-large",
+    "handle-never-looked-up", "no-remote-handles", "handle-reserved-bits", "handle-not-registered", "usb-lookup",
+    "handle-registered", "owner-gone", "carried-by-tasks", "not-carried", "carried-by-work", "carriers-incomplete",
+    "no-object", "takes-remote-coverage", "traces-itself", "handle-inherited", "coverage", "function-covered",
+    "function-not-instrumented", "function-not-covered", "function-unknown", "function-instrumented", "callees-covered",
+    "function-in-interrupt", "function-covered-elsewhere", "search-limited", "device-records", "device-disabled",
+    "device-full", "finding", "known-bug",
+]  # fmt: skip
+"""The code of an answer. Codes are part of the JSON and keep their meaning."""
 
 AnswerValue: TypeAlias = "int | str | bool | Sequence[int | str | tuple[str, str] | None] | None"
 Values: TypeAlias = Mapping[str, AnswerValue]
@@ -134,16 +82,16 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
     interrupt = find_interrupt(state, fields.address)
     if interrupt:
         yield Answer(
-            Reason.INTERRUPTED,
+            "interrupted",
             f"it is interrupted: its CPU is in {interrupt[-1].function}(), which is not part of its coverage",
             {"frames": [frame.function for frame in interrupt if frame.function][-_NAMED:]},
             {"function": interrupt[-1].function},
         )
     for pause in task.pauses:
-        yield Answer(Reason.NOT_RECORDING, pause, {"kcov_mode_raw": fields.kcov_mode})
+        yield Answer("not-recording-now", pause, {"kcov_mode_raw": fields.kcov_mode})
     if fields.is_exiting:
         before = "" if own else "; whether it was enabled for this one is unknown"
-        yield Answer(Reason.EXITING, f"exiting: KCOV is disabled when a task exits{before}", {"flags": fields.flags})
+        yield Answer("exiting", f"exiting: KCOV is disabled when a task exits{before}", {"flags": fields.flags})
     owned = [
         (kcov, kcov.fields)
         for kcov in state.objects.values()
@@ -156,7 +104,7 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
     for kcov, of_kcov in owned:
         if not any(session.is_local for session in own):
             yield Answer(
-                Reason.REMOTE_OWNER,
+                "remote-owner",
                 "it is the owner of a KCOV_REMOTE_ENABLE: remote sections are traced, not the task itself",
                 {"kcov": of_kcov.address, "mode": task.mode},
             )
@@ -180,7 +128,7 @@ def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
     else:
         answer = f"{carried}: background work that it starts is recorded for {name_kcov(registered.kcov or 0)}"
     named = {} if registered is None else {"kcov": registered.kcov}
-    yield Answer(Reason.HANDLE_INHERITED, answer, {"kcov_handle": handle}, named)
+    yield Answer("handle-inherited", answer, {"kcov_handle": handle}, named)
 
 
 def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
@@ -230,18 +178,18 @@ def _name_task_of(state: State, session: Session) -> str:
 def _explain_session(state: State, session: Session, buffer: str) -> Iterator[Answer]:
     kcov = state.kcovs.get(session.kcov or 0)
     if kcov is None:
-        yield Answer(Reason.OBJECT_UNREADABLE, "the object that it collects for is unreadable", {"kcov": session.kcov or 0})
+        yield Answer("object-unreadable", "the object that it collects for is unreadable", {"kcov": session.kcov or 0})
     elif session.is_local:
         if session.is_saved:
             softirq = state.task_by_address[session.task or 0].kcov_softirq
             yield Answer(
-                Reason.SESSION_SAVED,
+                "session-saved",
                 "it is in a softirq section: its own session is saved, and resumes after the section",
                 {"kcov_softirq": softirq, "saved_area": session.area or 0},
             )
         elif kcov.task != session.task:
             yield Answer(
-                Reason.FOREIGN_BUFFER,
+                "foreign-buffer",
                 f"it uses the buffer of {name_kcov(kcov.address)}, which is not enabled for it: see check",
                 {"t": kcov.task or 0},
                 {"kcov": kcov.address},
@@ -251,7 +199,7 @@ def _explain_session(state: State, session: Session, buffer: str) -> Iterator[An
         where = "a softirq section in it" if session.role is Role.SOFTIRQ_SECTION else "a remote section in it"
         where = "an interrupted remote section of it" if session.is_saved else where
         yield Answer(
-            Reason.SECTION_OPEN,
+            "section-open",
             f"{where} collects for {name_kcov(kcov.address)} of {_name_owner(state, kcov) or 'no task'}, and has not ended: "
             "its coverage is not merged yet",
             {"area": session.area or 0, "sequence": session.sequence, "kcov_sequence": kcov.sequence},
@@ -265,7 +213,7 @@ def _explain_merge(state: State, session: Session, kcov: KcovFields) -> Iterator
     about = _name_task_of(state, session)
     if session.sequence != kcov.sequence or not kcov.remote:
         yield Answer(
-            Reason.SECTION_DISCARDED,
+            "section-discarded",
             f"the coverage of the section in {about} will be discarded: its object was disabled meanwhile, or its owner exited",
             {"section_sequence": session.sequence, "kcov_sequence": kcov.sequence, "remote": kcov.remote},
             {"kcov": kcov.address, **_task_values(state, session)},
@@ -273,7 +221,7 @@ def _explain_merge(state: State, session: Session, kcov: KcovFields) -> Iterator
     task = state.tasks_with_state[session.task or 0]
     if task.full and not session.is_saved:
         yield Answer(
-            Reason.SECTION_AREA_FULL,
+            "section-area-full",
             f"the area of the section in {about} is full: what it executes now is lost",
             {"count": task.count, "size": session.size},
             {"area": session.area, **_task_values(state, session)},
@@ -281,7 +229,7 @@ def _explain_merge(state: State, session: Session, kcov: KcovFields) -> Iterator
     found = state.objects.get(kcov.address)
     if found is not None and found.full:
         yield Answer(
-            Reason.OWNER_BUFFER_FULL,
+            "owner-buffer-full",
             "there is no room left for it in the owner's buffer",
             {"count": found.count, "capacity": found.capacity},
             {"kcov": kcov.address},
@@ -292,17 +240,17 @@ def _explain_count(state: State, kcov: Kcov, what: str) -> Iterator[Answer]:
     shown: dict[str, AnswerValue] = {"count": kcov.count, "capacity": kcov.capacity}
     named = {"kcov": kcov.address}
     if kcov.count is None:
-        yield Answer(Reason.COUNT_UNREADABLE, f"the count of {what} is unreadable", named=named, notes=kcov.errors)
+        yield Answer("count-unreadable", f"the count of {what} is unreadable", named=named, notes=kcov.errors)
     elif kcov.capacity is not None and kcov.count > kcov.capacity:
         yield Answer(
-            Reason.COUNT_IMPOSSIBLE,
+            "count-impossible",
             f"the count of {what} is impossible: nothing is recorded until user space resets it to 0",
             shown,
             named,
         )
     elif kcov.full:
         yield Answer(
-            Reason.BUFFER_FULL,
+            "buffer-full",
             f"{what} is full: the kernel drops all further records. Reset its count, or pass a larger size to KCOV_INIT_TRACE",
             shown,
             named,
@@ -312,14 +260,14 @@ def _explain_count(state: State, kcov: Kcov, what: str) -> Iterator[Answer]:
             why = "no section was merged into it since it was enabled or reset"
         else:
             why = "since user space reset it, the task executed nothing instrumented. Interrupts are not recorded"
-        yield Answer(Reason.BUFFER_EMPTY, f"{what} is empty: {why}", shown, named)
+        yield Answer("buffer-empty", f"{what} is empty: {why}", shown, named)
     else:
         answer = f"there is coverage: {kcov.count} records in {what}"
         offset = state.kernel.kaslr_offset
         if offset:
             answer += ". Its PCs are addresses minus the KASLR offset, in modules too"
             shown["kaslr_offset"] = offset
-        yield Answer(Reason.COVERAGE, answer, shown, named)
+        yield Answer("coverage", answer, shown, named)
 
 
 def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
@@ -327,7 +275,7 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
     fields = task.fields
     if fields.is_kernel_thread:
         yield Answer(
-            Reason.KERNEL_THREAD,
+            "kernel-thread",
             "it is a kernel thread: it is recorded only inside remote sections, and is in none",
             {"mode": task.mode},
         )
@@ -337,7 +285,7 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
     # An exiting task has closed its files.
     if not mine and not fields.is_exiting:
         yield Answer(
-            Reason.NOT_OPENED,
+            "not-opened",
             "KCOV is not enabled in it: its process has /sys/kernel/debug/kcov neither open nor mapped",
             {"kcov": fields.kcov},
         )
@@ -345,14 +293,14 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
         owner = _name_owner(state, kcov)
         if kcov.task == fields.address:
             yield Answer(
-                Reason.SESSION_LOST,
+                "session-lost",
                 f"{name_kcov(kcov.address)} is enabled for it, but the task does not refer to it: something ended its session",
                 {"t": fields.address},
                 {"kcov": kcov.address, "pid": fields.pid},
             )
         elif owner is not None:
             yield Answer(
-                Reason.ENABLED_BY_OTHER_THREAD,
+                "enabled-by-other-thread",
                 f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, {owner}: KCOV traces "
                 "only the thread that did the ioctl, not other threads or children",
                 {"t": kcov.task or 0},
@@ -365,13 +313,11 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
 def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[Answer]:
     about, named = name_kcov(fields.address), {"kcov": fields.address}
     if kcov.mode == modes.DISABLED:
-        yield Answer(
-            Reason.NOT_INITIALIZED, f"{about} is open, but KCOV_INIT_TRACE was never called", {"mode": kcov.mode}, named
-        )
+        yield Answer("not-initialized", f"{about} is open, but KCOV_INIT_TRACE was never called", {"mode": kcov.mode}, named)
         return
     if not fields.area:
         yield Answer(
-            Reason.NOT_MAPPED,
+            "not-mapped",
             f"{about} is not mapped: mmap() allocates the buffer on this kernel, and KCOV_ENABLE fails without one",
             {"area": fields.area},
             named,
@@ -379,18 +325,18 @@ def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[
         return
     shown: Values = {"mode": kcov.mode, "sequence": fields.sequence}
     if fields.sequence == 1:
-        yield Answer(Reason.NEVER_ENABLED, f"{about} is initialized, but was never enabled", shown, named)
+        yield Answer("never-enabled", f"{about} is initialized, but was never enabled", shown, named)
     else:
         ended = "" if fields.sequence is None else f" ({_count(fields.sequence - 1, 'session')} ended)"
         causes = "KCOV_DISABLE was called, or its thread exited"
         if state.kernel.has(Feature.REMOTE):
             causes = "KCOV_DISABLE was called, its thread exited, or KCOV_REMOTE_ENABLE failed, which counts as a session"
-        yield Answer(Reason.NOT_ENABLED_NOW, f"{about} is not enabled now{ended}: {causes}", shown, named)
+        yield Answer("not-enabled-now", f"{about} is not enabled now{ended}: {causes}", shown, named)
         # KCOV_ENABLE records its own way back to user space.
         if state.kernel.has(Feature.REMOTE) and kcov.is_blank:
             taken = name_some([f"{handles.decode_handle(entry.handle or 0)} of {name_task(entry)}" for entry in state.handles])
             yield Answer(
-                Reason.REMOTE_ENABLE_FAILED,
+                "remote-enable-failed",
                 "KCOV_REMOTE_ENABLE probably failed: the buffer never had a record, and KCOV_ENABLE leaves some. EEXIST: a "
                 f"handle is registered already ({taken or 'now there is none'}); EINVAL: a handle is not valid",
                 {"count": 0, "registered": len(state.handles)},
@@ -414,7 +360,7 @@ def _explain_sections(state: State, kcov: KcovFields, answer: str) -> Iterator[A
     """
     for session in _sections_of(state, kcov.address):
         yield Answer(
-            Reason.SECTION_OPEN,
+            "section-open",
             answer.format(_name_task_of(state, session)),
             {"area": session.area or 0, "sequence": session.sequence},
             {"kcov": kcov.address, **_task_values(state, session)},
@@ -427,21 +373,21 @@ def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
     has_handles = bool(state.handles_of.get(kcov.address, ()))
     if not has_handles:
         yield Answer(
-            Reason.NO_HANDLE,
+            "no-handle",
             f"no handle leads to {name_kcov(kcov.address)}: KCOV_REMOTE_ENABLE was given none",
             {"handles": 0},
             {"kcov": kcov.address},
         )
     if kcov.remote_size == 0:
         yield Answer(
-            Reason.NO_SECTION_AREAS,
+            "no-section-areas",
             "areas for its sections have no size: sections in tasks record nothing",
             {"remote_size": 0},
             {"kcov": kcov.address},
         )
     elif kcov.remote_size and kcov.size and kcov.remote_size > kcov.size:
         yield Answer(
-            Reason.SECTION_AREAS_TOO_LARGE,
+            "section-areas-too-large",
             "areas for its sections are larger than its buffer: what does not fit is lost when they are merged",
             {"remote_size": kcov.remote_size, "size": kcov.size},
             {"kcov": kcov.address},
@@ -452,7 +398,7 @@ def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
         count = state.objects[kcov.address].count
         if not made and not count:
             yield Answer(
-                Reason.HANDLE_NEVER_LOOKED_UP,
+                "handle-never-looked-up",
                 "no task has looked up its handles: no area of its size was ever allocated, and its buffer is empty",
                 {"remote_size": kcov.remote_size, "count": count},
                 {"kcov": kcov.address},
@@ -466,22 +412,20 @@ def explain_handle(state: State, handle: int) -> Iterator[Answer]:
     """
     decoded = handles.decode_handle(handle)
     if not state.kernel.has(Feature.REMOTE):
-        yield Answer(Reason.NO_REMOTE_HANDLES, "this kernel has no remote handles", {"generation": state.kernel.generation.era})
+        yield Answer("no-remote-handles", "this kernel has no remote handles", {"generation": state.kernel.generation.era})
         return
     if decoded.reserved:
-        yield Answer(
-            Reason.HANDLE_RESERVED_BITS, "reserved bits are set in it: KCOV_REMOTE_ENABLE refuses it", {"handle": handle}
-        )
+        yield Answer("handle-reserved-bits", "reserved bits are set in it: KCOV_REMOTE_ENABLE refuses it", {"handle": handle})
     registered = [entry for entry in state.handles if entry.handle == handle]
     for entry in registered:
         kcov = state.kcovs.get(entry.kcov or 0)
         if kcov is None:
-            yield Answer(Reason.OBJECT_UNREADABLE, "it leads to an object that is unreadable", {"kcov": entry.kcov or 0})
+            yield Answer("object-unreadable", "it leads to an object that is unreadable", {"kcov": entry.kcov or 0})
         else:
             yield from _explain_registration(state, entry.bucket, kcov)
     if not registered:
         yield Answer(
-            Reason.HANDLE_NOT_REGISTERED,
+            "handle-not-registered",
             "it is not registered: sections under it record nothing",
             {"registered": len(state.handles)},
             {"handle": handle},
@@ -491,7 +435,7 @@ def explain_handle(state: State, handle: int) -> Iterator[Answer]:
         yield from _explain_carriers(state, handle, is_registered=bool(registered))
     if decoded.subsystem == handles.USB:
         yield Answer(
-            Reason.USB_LOOKUP,
+            "usb-lookup",
             f"the hub of USB bus {decoded.instance} and URB completions look it up, if there is such a bus",
             {"instance": decoded.instance},
         )
@@ -503,7 +447,7 @@ def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterat
     is_reused = owner is not None and owner.kcov_remote != kcov.address and not state.refers_to(owner.address, kcov.address)
     who = "a task that is gone" if owner is None or is_reused else name_task(owner)
     yield Answer(
-        Reason.HANDLE_REGISTERED,
+        "handle-registered",
         f"{who} registered it: KCOV_REMOTE_ENABLE with it fails with EEXIST for every other object",
         {"kcov": kcov.address, "bucket": bucket},
         {} if is_reused else _owner_values(state, kcov),
@@ -513,7 +457,7 @@ def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterat
         if owner is not None:
             notes = (f"at that address is now {name_task(owner)}, which does not refer to the object",)
         yield Answer(
-            Reason.OWNER_GONE,
+            "owner-gone",
             "its owner is gone, so that it stays registered forever: see check",
             {"t": kcov.task or 0},
             {"kcov": kcov.address},
@@ -529,14 +473,14 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
     if tasks:
         named = ", ".join(map(name_task, tasks[:_NAMED]))
         yield Answer(
-            Reason.CARRIED_BY_TASKS,
+            "carried-by-tasks",
             f"carried by {named}{' and others' if len(tasks) > _NAMED else ''}: their background work may run under it",
             {"tasks": [task.address for task in tasks[:_NAMED]]},
             {"pids": [task.pid for task in tasks[:_NAMED]]},
         )
     elif is_registered:
         yield Answer(
-            Reason.NOT_CARRIED,
+            "not-carried",
             "no task carries it: only work that was started before can run under it",
             named={"handle": handle},
             notes=("kcov_handle of no task",),
@@ -549,14 +493,14 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
         pids = [carrier.pid for carrier in found if carrier.pid is not None]
         workers = ", ".join(f"task {pid}" for pid in pids)
         yield Answer(
-            Reason.CARRIED_BY_WORK,
+            "carried-by-work",
             f"carried by {_count(len(found), kind.value)}, {place}" + (f", whose worker is {workers}" if workers else ""),
             {_CARRIER_KEYS[kind]: [carrier.address for carrier in found[:_NAMED]]},
             {"pids": pids[:_NAMED]} if pids else {},
         )
     unreadable = state.lacks(Source.CARRIERS)
     if unreadable:
-        yield Answer(Reason.CARRIERS_INCOMPLETE, "the list of carriers is incomplete", notes=unreadable[:_NAMED])
+        yield Answer("carriers-incomplete", "the list of carriers is incomplete", notes=unreadable[:_NAMED])
 
 
 def explain_kcov(state: State, address: int) -> Iterator[Answer]:
@@ -567,35 +511,33 @@ def explain_kcov(state: State, address: int) -> Iterator[Answer]:
     kcov = state.objects.get(address)
     if kcov is None or kcov.fields is None:
         yield Answer(
-            Reason.NO_OBJECT, "nothing leads to an object at this address", {"objects": len(state.kcovs)}, {"kcov": address}
+            "no-object", "nothing leads to an object at this address", {"objects": len(state.kcovs)}, {"kcov": address}
         )
         return
     fields = kcov.fields
     owner = state.task_by_address.get(fields.task or 0)
     if owner is None:
         if fields.task:
-            yield Answer(Reason.OWNER_GONE, "it is enabled for a task that is gone: see check", {"t": fields.task})
+            yield Answer("owner-gone", "it is enabled for a task that is gone: see check", {"t": fields.task})
         yield from _explain_disabled(state, kcov, fields)
         if kcov.count:
             yield from _explain_count(state, kcov, "its buffer")
         return
     if fields.remote:
         yield Answer(
-            Reason.TAKES_REMOTE_COVERAGE,
+            "takes-remote-coverage",
             f"it takes the coverage of remote sections for {name_task(owner)}",
             {"t": fields.task, "handles": len(state.handles_of.get(address, ()))},
             {"pid": owner.pid},
         )
         yield from _explain_remote(state, fields)
     else:
-        yield Answer(
-            Reason.TRACES_ITSELF, f"only {name_task(owner)} traces itself into it", {"t": fields.task}, {"pid": owner.pid}
-        )
+        yield Answer("traces-itself", f"only {name_task(owner)} traces itself into it", {"t": fields.task}, {"pid": owner.pid})
         own = (session for session in state.sessions_of.get(address, ()) if session.task == owner.address)
         session = next(own, None)
         if session is not None and session.is_saved:
             yield Answer(
-                Reason.SESSION_SAVED,
+                "session-saved",
                 "that task is in a softirq section",
                 {"kcov_softirq": owner.kcov_softirq},
                 {"pid": owner.pid},

@@ -10,7 +10,7 @@ from kcovdbg.model.task import find_task
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from kcovdbg.why.background_work import explain_background, explain_function_work
-from kcovdbg.why.missing_coverage import NEEDS, Reason
+from kcovdbg.why.missing_coverage import NEEDS
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
 from tests.support.memory_target import MemoryStacks
@@ -35,9 +35,9 @@ def codes(pid, *functions, sites=(HUB, INLINED), of=None):
 @pytest.mark.parametrize(
     ("pid", "functions", "expected"),
     [
-        (KTHREADD, ["usb_disable_lpm", "hub_event", "process_one_work", "worker_thread", "kthread"], [Reason.AT_SITE]),
-        (KTHREADD, ["schedule", "outer", "kthread"], [Reason.AT_SITE]),
-        (KTHREADD, ["schedule", "kthreadd"], [Reason.OUTSIDE_SITES]),
+        (KTHREADD, ["usb_disable_lpm", "hub_event", "process_one_work", "worker_thread", "kthread"], ["at-site"]),
+        (KTHREADD, ["schedule", "outer", "kthread"], ["at-site"]),
+        (KTHREADD, ["schedule", "kthreadd"], ["outside-sites"]),
         (KTHREADD, [], []),
         # Its session shows that it is in a remote section.
         (IN_SECTION, ["schedule", "worker_thread"], []),
@@ -58,16 +58,16 @@ def test_of_io_uring():
     """Its workers are threads of a process: recorded on kernels where io_uring announces a handle, on others never."""
     stack = ["io_read", "io_issue_sqe", "io_wq_submit_work", "io_worker_handle_work", "io_wq_worker", "ret_from_fork"]
     child = 44
-    assert codes(child, *stack) == [Reason.IO_URING_NOT_ANNOUNCED, Reason.OUTSIDE_SITES]
-    assert codes(child, *stack, sites=(HUB, RING)) == [Reason.AT_SITE]
+    assert codes(child, *stack) == ["io-uring-not-announced", "outside-sites"]
+    assert codes(child, *stack, sites=(HUB, RING)) == ["at-site"]
 
 
 def test_of_a_function():
     stack = ["usb_disable_lpm", "hub_event", "process_one_work", "worker_thread"]
-    assert codes(KTHREADD, *stack, of="hub_event") == [Reason.ANNOUNCES_HANDLE, Reason.AT_SITE]
-    assert codes(KTHREADD, *stack, of="usb_disable_lpm") == [Reason.AT_SITE]
+    assert codes(KTHREADD, *stack, of="hub_event") == ["announces-handle", "at-site"]
+    assert codes(KTHREADD, *stack, of="usb_disable_lpm") == ["at-site"]
     # Its callers announce nothing; what it calls does.
-    assert codes(KTHREADD, *stack, of="worker_thread") == [Reason.OUTSIDE_SITES]
+    assert codes(KTHREADD, *stack, of="worker_thread") == ["outside-sites"]
     assert codes(USER, "vfs_read", "do_syscall_64", of="vfs_read") == []
 
 
