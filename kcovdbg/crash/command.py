@@ -6,7 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordKind
@@ -41,11 +41,8 @@ _LOG_LINES: Final = 10
 _RECORDS: Final = 1 << 16
 
 
-class _Remark(NamedTuple):
-    """A note on a task's last steps."""
-
-    text: str
-    is_warning: bool = False
+_Remark: TypeAlias = "tuple[str, str]"
+"""A note on a task's last steps: its style and its text."""
 
 
 class _BufferPart(NamedTuple):
@@ -145,22 +142,22 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
     label = name_task(task.fields)
     is_crashed = crashed.task is not None and task.fields.address == crashed.task.fields.address
     is_stuck = is_crashed and crashed.reporter is not None
-    remarks = [_Remark(line) for line in syscall_lines(context, (task.fields,))]
+    remarks = [("remark", line) for line in syscall_lines(context, (task.fields,))]
     stack: Sequence[StackFrame] = ()
     if context.target.stacks is None:
-        remarks.append(_Remark(f"{label}: stacks are unavailable from this target"))
+        remarks.append(("remark", f"{label}: stacks are unavailable from this target"))
     else:
         try:
             stack = context.target.stacks.stack_trace(task.fields.address)
         except KcovdbgError as error:
-            remarks.append(_Remark(f"{label}: {error}"))
+            remarks.append(("remark", f"{label}: {error}"))
     buffer_names = _buffer_names(task)
     parts: list[_BufferPart] = []
     for name in buffer_names:
         try:
             buffer = read_buffer(context.target, context.layout, context.reader, name)
         except KcovdbgError as error:
-            remarks.append(_Remark(f"{label}: {error}"))
+            remarks.append(("remark", f"{label}: {error}"))
             continue
         words = record.pc_words(buffer.words, buffer.encoding)
         distinct = record.pcs_of_words(set(words), buffer.encoding)
@@ -172,7 +169,7 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
         parts.append(part)
         remarks += _part_remarks(part, label)
     if not buffer_names:
-        remarks.append(_Remark(f"{label} had no coverage: {_explain_nothing(task)}", is_warning=True))
+        remarks.append(("warning", f"{label} had no coverage: {_explain_nothing(task)}"))
     return _LastSteps(task, is_stuck, stack, parts, remarks)
 
 
@@ -198,11 +195,11 @@ def _buffer_names(task: Task) -> list[str]:
 
 def _part_remarks(part: _BufferPart, label: str) -> Iterator[_Remark]:
     buffer = part.buffer
-    yield from (_Remark(f"{part.what}: {remark}") for remark in buffer.remarks if not remark.startswith("full"))
+    yield from (("remark", f"{part.what}: {remark}") for remark in buffer.remarks if not remark.startswith("full"))
     if buffer.full and part.ending.end >= buffer.count:
-        yield _Remark(f"{part.what}: the buffer is FULL: later records of {label} are lost", is_warning=True)
+        yield ("warning", f"{part.what}: the buffer is FULL: later records of {label} are lost")
     if not buffer.count:
-        yield _Remark(f"{part.what}: the buffer is empty: nothing was recorded since it was reset")
+        yield ("remark", f"{part.what}: the buffer is empty: nothing was recorded since it was reset")
 
 
 def _steps(found: Sequence[_LastSteps], limit: int, names: LocationCache) -> Iterator[_Step]:
@@ -271,9 +268,8 @@ def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterato
                 rest = part.buffer.count - ending.end
                 yield from wrap_line((("warning", escape(_crash_text(ending, rest, last.is_stuck))),), context.width)
         yield from _stack_lines(last)
-        for remark in last.remarks:
-            style = "warning" if remark.is_warning else "remark"
-            yield from wrap_line(((style, escape(f"  {remark.text}")),), context.width)
+        for style, text in last.remarks:
+            yield from wrap_line(((style, escape(f"  {text}")),), context.width)
 
 
 def _crash_lines(crashed: CrashedTask, width: int | None) -> Iterator[Line]:
@@ -320,7 +316,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     data = Table(
         _COLUMNS,
         _steps(found, limit, context.kernel.names),
-        remarks=[*(remark.text for last in found for remark in last.remarks)],
+        remarks=[text for last in found for _, text in last.remarks],
         errors=_step_errors,
     )
     if not found:
