@@ -98,13 +98,6 @@ class BufferFacts:
         return None if self.kcov is None else (KCOV, self.kcov)
 
 
-class Encoded(NamedTuple):
-    """How a buffer is to be read, and what to say about it."""
-
-    encoding: Encoding
-    remarks: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class SecondBuffer:
     """The second buffer of an object, which some modes write instead of the first, or beside it."""
@@ -204,15 +197,6 @@ READ_PARTS: Final = Part.TASKS | Part.OBJECTS | Part.SAVED | Part.CURRENT
 """The parts of the State that a ``read`` hook is given."""
 
 
-class SeriesState(NamedTuple):
-    """The data of a series for its rules."""
-
-    data: object
-    """Immutable; ``state.series[feature]`` of the rules."""
-    notes: tuple[str, ...] = ()
-    """Lines on unreadable data."""
-
-
 def read_known(read: Callable[[_K], _T | None], keys: Iterable[_K]) -> Mapping[_K, _T]:
     """Return what can be read for each key."""
     found: dict[_K, _T] = {}
@@ -286,8 +270,9 @@ class Series:
     """More flag bits of a task's mode word; of a series that types do not show, they are masked in every kernel."""
     combined_modes: tuple[frozenset[str], ...] = ()
     """Enumerators, with prefix, that a mode combines, where modes are bits. Such a mode is named by all of them."""
-    encode: Callable[[Target, BufferFacts, Encoding], Encoded] | None = None
-    """Refine how a buffer is to be read by what the kernel's own members say. Raises ReadError and MissingTypeError."""
+    encode: Callable[[Target, BufferFacts, Encoding], tuple[Encoding, Sequence[str]]] | None = None
+    """Refine how a buffer is to be read by what the kernel's own members say, and return remarks on it. Raises ReadError and
+    MissingTypeError."""
     layout_by_mode: bool = False
     """Whether the place of a buffer's count depends on the mode: then no format is guessed."""
     prefix_feature: str | None = None
@@ -303,8 +288,9 @@ class Series:
     """Beginnings of the names of its other functions that change KCOV's state."""
     leaves_saved_state: bool = False
     """Whether a CPU's saved mode and sequence stay when a session is restored."""
-    read: Callable[[Target, State, BufferReader], SeriesState] | None = None
-    """Read what its rules need beyond mainline's State, in a kernel that has the series."""
+    read: Callable[[Target, State, BufferReader], tuple[object, Sequence[str]]] | None = None
+    """Read what its rules need beyond mainline's State, in a kernel that has the series: immutable data, which rules find in
+    ``state.series[feature]``, and lines on what is unreadable."""
     rules: tuple[Rule, ...] = ()
     rule_groups: Mapping[str, str] = field(default_factory=dict)
     """Titles of groups of rules of its own, by the letter that their names begin with."""

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.generations import KCOV, MODE, Era
 from kcovdbg.abi.record import Codec, Encoding, RecordKind, make_encoding
-from kcovdbg.series.declaration import BufferFacts, Encoded, Series, SeriesMember, Variant
+from kcovdbg.series.declaration import BufferFacts, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_symbol
 
@@ -33,12 +34,12 @@ PC_32: Final[Codec] = _LowHalves("pc-32", "lower halves of addresses", word_size
 """32-bit words, the lower half of an address each. The posting's example adds ones as the upper half."""
 
 
-def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
+def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
     """Add the upper half of the text's addresses. The posting does not subtract the KASLR offset."""
     del facts
     text = find_symbol(target, "_stext")
     upper = text.address >> 32 << 32 if text is not None else _UPPER_HALF if target.word_size == 8 else 0
-    return Encoded(make_encoding(encoding.codec, encoding.word_size, encoding.big_endian, base=upper - target.kaslr_offset))
+    return make_encoding(encoding.codec, encoding.word_size, encoding.big_endian, base=upper - target.kaslr_offset), ()
 
 
 SERIES: Final = Series(

@@ -24,7 +24,7 @@ from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.series.declaration import BufferFacts, Device, DeviceSections, Encoded, Series, SeriesMember, Variant
+from kcovdbg.series.declaration import BufferFacts, Device, DeviceSections, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
 
 DATAFLOW: Final = "dataflow"
@@ -445,10 +445,10 @@ def _check_free_memory(state: State) -> Iterator[Violation]:
                 yield _violation(state, about, message, (*shown, ("size", str(found.size))))
 
 
-def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
+def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
     """Note that early postings do not subtract the KASLR offset."""
     del facts
-    return Encoded(replace(encoding, base=-target.kaslr_offset) if encoding.codec == EARLY_CODEC else encoding)
+    return (replace(encoding, base=-target.kaslr_offset) if encoding.codec == EARLY_CODEC else encoding), ()
 
 
 OWN_FILE: Final = Variant(

@@ -16,11 +16,9 @@ from kcovdbg.series.declaration import (
     READ_PARTS,
     BufferFacts,
     BufferReader,
-    Encoded,
     OwnedMembers,
     Series,
     SeriesMember,
-    SeriesState,
     Variant,
     read_owned,
 )
@@ -73,9 +71,9 @@ def read_flag(target: Target, type_name: str, address: int) -> int | None:
     return int(value)
 
 
-def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
+def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[object, Sequence[str]]:
     del read_buffer
-    return SeriesState(read_owned(target, state, read_flag))
+    return read_owned(target, state, read_flag), ()
 
 
 _rule = partial(Rule, since="posted series of 2026 with KCOV_TRACE_PC_EXT", features=(EXT_RECORDS,))
@@ -187,10 +185,10 @@ def _check_types(state: State) -> Iterator[Violation]:
             )
 
 
-def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
+def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
     if facts.owner is None or not read_flag(target, *facts.owner):
-        return Encoded(encoding)
-    return Encoded(make_encoding(PC_EXT, target.word_size, target.big_endian))
+        return encoding, ()
+    return make_encoding(PC_EXT, target.word_size, target.big_endian), ()
 
 
 VARIANT: Final = Variant(

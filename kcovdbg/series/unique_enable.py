@@ -12,7 +12,7 @@ import contextlib
 import errno
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -30,11 +30,9 @@ from kcovdbg.series.declaration import (
     READ_PARTS,
     BufferFacts,
     BufferReader,
-    Encoded,
     OwnedMembers,
     Series,
     SeriesMember,
-    SeriesState,
     Variant,
     read_known,
     read_owned,
@@ -117,7 +115,7 @@ class UniqueState(NamedTuple):
     """``kcov_guard_max_index``: how many edges have a number."""
 
 
-def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
+def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[object, Sequence[str]]:
     del read_buffer
     states = read_owned(target, state, read_kcov_state)
     bitmaps = read_known(lambda address: _read_bitmap(target, state, states.kcovs[address], address), states.kcovs)
@@ -125,7 +123,7 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesStat
     with contextlib.suppress(KcovdbgError):
         highest = read_word(target, target.symbol("kcov_guard_max_index").address, 4)
         guards = _read_guards(target)
-    return SeriesState(UniqueState(states, bitmaps, guards, highest))
+    return UniqueState(states, bitmaps, guards, highest), ()
 
 
 def _read_bitmap(target: Target, state: State, found: KcovState, address: int) -> int | None:
@@ -338,18 +336,18 @@ def _check_guards(state: State) -> Iterator[Violation]:
         )
 
 
-def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> Encoded:
+def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
     """Find the bitmap: it is what lies before the trace."""
     if facts.owner is None:
-        return Encoded(encoding)
+        return encoding, ()
     state = read_kcov_state(target, *facts.owner)
     before = state.trace - facts.address if state.trace else 0
     words = (before if state.bitmap_size is None else state.bitmap_size // 8) // target.word_size
     if words <= 0:
-        return Encoded(encoding)
+        return encoding, ()
     if facts.size is not None and words >= facts.size:
-        return Encoded(encoding, (f"bitmap of {words} words does not fit the buffer of {facts.size} words; ignored",))
-    return Encoded(replace(encoding, prefix_words=words))
+        return encoding, (f"bitmap of {words} words does not fit the buffer of {facts.size} words; ignored",)
+    return replace(encoding, prefix_words=words), ()
 
 
 def _request(feature: str, date: str, ioctl: Ioctl, reset: Ioctl | None = None) -> EnableRequest:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -25,7 +25,7 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import KcovFields, name_some
 from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, kcov_violation, values
 from kcovdbg.model.state import Part, State
-from kcovdbg.series.declaration import BufferReader, SecondBuffer, Series, SeriesMember, SeriesState, Variant, read_known
+from kcovdbg.series.declaration import BufferReader, SecondBuffer, Series, SeriesMember, Variant, read_known
 from kcovdbg.target.pointer import check_pointer, finish, follow_chain, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
@@ -189,7 +189,7 @@ class ReadMap(NamedTuple):
         )
 
 
-def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
+def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[object, Sequence[str]]:
     """Read both maps of each object; those that cannot be read are left out."""
     found: list[ReadMap] = []
     unread: list[str] = []
@@ -217,7 +217,7 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesStat
                 read = read._replace(buffer=_read_records(read, read_buffer))
             found.append(read)
     notes = (f"{len(unread)} hash maps are too long to be checked: {name_some(unread)}",) if unread else ()
-    return SeriesState(tuple(found), notes)
+    return tuple(found), notes
 
 
 def _read_records(read: ReadMap, read_buffer: BufferReader) -> Buffer | None:

@@ -348,8 +348,8 @@ class StateReader:
             for series in self.layout.traits.series
             if series.read is not None
         }
-        notes = [note for of_series in found.values() for note in of_series.notes]
-        data = {feature: of_series.data for feature, of_series in found.items()}
+        notes = [note for _, of_series in found.values() for note in of_series]
+        data = {feature: of_series for feature, (of_series, _) in found.items()}
         return Reading(data, {Source.SERIES: (*notes, *budget.remarks)})
 
     def _read_user_buffers(self, budget: _BufferBudget, *, is_reused: bool = False) -> Iterator[BufferContents]:

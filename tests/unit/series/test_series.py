@@ -23,7 +23,7 @@ from kcovdbg.errors import UsageError
 from kcovdbg.model.rule import Rule, task_violation, values
 from kcovdbg.model.state import Part
 from kcovdbg.series import table
-from kcovdbg.series.declaration import Series, SeriesMember, SeriesState, Variant
+from kcovdbg.series.declaration import Series, SeriesMember, Variant
 from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.layout import detect_layout
 from tests.support.kernels.asker import Asker, ask_everything
@@ -179,7 +179,7 @@ def check_toy(state):
 def read_toy(target, state, read_buffer):
     del read_buffer
     member = find_member(target, TASK, ("kcov_toy",))
-    return SeriesState({task.address: target.read(task.address + member.offset, member.size)[0] for task in state.task_fields})
+    return {task.address: target.read(task.address + member.offset, member.size)[0] for task in state.task_fields}, ()
 
 
 TOY_VARIANT = Variant(
