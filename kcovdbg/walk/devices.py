@@ -28,7 +28,7 @@ from kcovdbg.target.pointer import (
 )
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.files import FileWalk
-from kcovdbg.walk.remote import RemoteEntry, read_hash
+from kcovdbg.walk.remote import read_hash
 from kcovdbg.walk.structure_cache import StructureCache
 
 _MAX_IDLE: Final = 1 << 16
@@ -69,7 +69,9 @@ class DeviceWalk:
             of_tasks = {kcov.fields.task: address for address, kcov in objects.items() if kcov.fields is not None}
             sessions = tuple(replace(session, kcov=of_tasks.get(session.task)) for session in sessions)
         idle_areas, idle_count = self._idle_areas
-        handles = tuple(self._remote_handle(objects, entry) for entry in entries)
+        # A handle has no owner: the task that opened the device may have ended.
+        errors = {address: kcov.errors for address, kcov in objects.items()}
+        handles = tuple(entry._replace(errors=errors.get(entry.kcov or 0, ()), device=self._device.name) for entry in entries)
         return DeviceState(
             self._device.name, self._device.feature, objects, handles, published, sessions, idle_areas, idle_count
         )
@@ -138,7 +140,7 @@ class DeviceWalk:
             return None, None
         return count, count + self._encoding.codec.least_words > self._encoding.capacity(size, self._target.word_size)
 
-    def _handles(self) -> tuple[RemoteEntry, ...]:
+    def _handles(self) -> tuple[RemoteHandle, ...]:
         """Return the entries of the hash."""
         remote = self._device.remote
         layout = None if remote is None else self._layout(remote.type, remote.members)
@@ -201,12 +203,6 @@ class DeviceWalk:
         mode = self._device.mode if fields.task or handle else None
         known = (fields, address, mode, pid, comm, count, capacity, full)
         return Kcov(*known, tuple(references), errors=errors, device=self._device.name), handle
-
-    def _remote_handle(self, objects: Mapping[int, Kcov], entry: RemoteEntry) -> RemoteHandle:
-        address, handle, kcov, bucket = entry
-        found = objects.get(kcov or 0)
-        # A handle has no owner: the task that opened the device may have ended.
-        return RemoteHandle(address, handle, bucket, kcov, None, None, () if found is None else found.errors, self._device.name)
 
     @cached_property
     def _idle_areas(self) -> tuple[tuple[int, ...], int | None]:

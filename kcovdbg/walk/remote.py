@@ -13,7 +13,7 @@ from kcovdbg.abi.generations import AREA, REMOTE, Feature
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, ReadError
 from kcovdbg.model.memory import ListLink
-from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, CachedArea
+from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, CachedArea, RemoteHandle
 from kcovdbg.model.state import Reading, Source
 from kcovdbg.target.pointer import Links, check_pointer, finish, follow_chain, follow_list, read_links, strip_tag
 from kcovdbg.target.protocol import Target
@@ -30,20 +30,12 @@ MAX_ENTRIES: Final = 1 << 17
 """Entries of all chains together."""
 
 
-class RemoteEntry(NamedTuple):
-    """``struct kcov_remote``."""
-
-    address: int
-    handle: int | None
-    kcov: int | None
-    bucket: int
-
-
 class RemoteMap(NamedTuple):
     """A hash of remote handles, as far as it could be read."""
 
     buckets: int = 0
-    entries: tuple[RemoteEntry, ...] = ()
+    entries: tuple[RemoteHandle, ...] = ()
+    """Without the owners of their objects."""
     links: tuple[ListLink, ...] = ()
     """Of its chains; ``hlist_node.pprev`` is the address of the pointer to the node."""
 
@@ -87,13 +79,13 @@ def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
     buckets, word = length or _DEFAULT_BUCKETS, target.word_size
     order = "big" if target.big_endian else "little"
     heads = target.read(table, buckets * word)
-    entries: list[RemoteEntry] = []
+    entries: list[RemoteHandle] = []
     links: list[ListLink] = []
     for bucket in range(buckets):
         offset = bucket * word
         first = strip_tag(target, int.from_bytes(heads[offset : offset + word], order))  # type: ignore[arg-type]
 
-        def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[RemoteEntry, Links]:
+        def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[RemoteHandle, Links]:
             address = link - node
             check_pointer(target, address, layout.type_name)
             handle, kcov, following, back = layout.read(target, address)
@@ -101,7 +93,7 @@ def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
             is_linked = target.live or back in (None, before)
             if not is_linked and (handle is None or find_bucket(handle, buckets.bit_length() - 1, word) != bucket):
                 raise ReadError(f"{address:#x}, which {before:#x} leads to, is not an entry of it", address)
-            return RemoteEntry(address, handle, kcov, bucket), Links(following, back)
+            return RemoteHandle(address, handle, bucket, kcov, None, None), Links(following, back)
 
         limit = min(MAX_CHAIN, MAX_ENTRIES - len(entries))
         found, of_chain = _follow(f"bucket {bucket}", first, (table + offset, 0), node, read_entry, limit)

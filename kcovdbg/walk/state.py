@@ -230,7 +230,7 @@ class StateReader:
                     if fields.task:
                         pid, comm, problem = self._cache.owner(fields.task)
                         errors = () if problem is None else (problem,)
-            yield RemoteHandle(entry.address, entry.handle, entry.bucket, entry.kcov, pid, comm, errors)
+            yield entry._replace(pid=pid, comm=comm, errors=errors)
 
     def _read_text(self) -> Mapping[str, object]:
         ends = [find_symbol(self.target, name) for name in ("_stext", "_etext")]
