@@ -12,7 +12,7 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.check.handles import broken_link
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
-from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, CachedArea
+from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
 from kcovdbg.model.rule import Hex, Rule, Violation, values
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Session
@@ -23,7 +23,7 @@ _remote_rule = partial(Rule, features=(Feature.REMOTE,))
 _PUT: Final = "kcov_remote_area_put(), kcov_remote_area_get()"
 
 
-def _name(area: CachedArea) -> str:
+def _name(area: Area) -> str:
     return f"area {area.address:#x}"
 
 

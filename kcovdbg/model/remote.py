@@ -94,17 +94,8 @@ AREA_ALLOCATORS: Final = {"kcov_remote_start": TASK_LIST, "kcov_init": IRQ_LIST}
 """For each function, the list that its areas are for."""
 
 
-class CachedArea(NamedTuple):
-    """``struct kcov_remote_area``."""
-
-    address: int
-    size: int | None
-    """In words of the kernel."""
-    list: str
-
-
 class Area(NamedTuple):
-    """One area: on a free list, or used by a section."""
+    """One area: on a free list, as ``struct kcov_remote_area``, or used by a section."""
 
     address: int
     size: int | None

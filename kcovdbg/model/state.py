@@ -17,7 +17,7 @@ from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, name_kcov, name_task
 from kcovdbg.model.memory import ListLink, SpinLock, StackFrame, VmallocArea
-from kcovdbg.model.remote import Area, CachedArea, Carrier, RemoteHandle
+from kcovdbg.model.remote import Area, Carrier, RemoteHandle
 from kcovdbg.model.task import CpuState, SavedState, Session, Task, TaskFields, TaskSyscall
 
 
@@ -315,7 +315,7 @@ class State:
     handles = _Field[tuple[RemoteHandle, ...]](Part.REMOTE)
     buckets = _Field[int](Part.REMOTE)
     """Of ``kcov_remote_map``."""
-    cached_areas = _Field[tuple[CachedArea, ...]](Part.CACHED_AREAS)
+    cached_areas = _Field[tuple[Area, ...]](Part.CACHED_AREAS)
     areas = _Field[tuple[Area, ...]](Part.AREAS)
     files = _Field[tuple[KcovFile, ...]](Part.FILES)
     vmalloc = _Field["Mapping[int, VmallocArea] | None"](Part.VMALLOC)

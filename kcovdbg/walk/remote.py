@@ -13,7 +13,7 @@ from kcovdbg.abi.generations import AREA, REMOTE, Feature
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, ReadError
 from kcovdbg.model.memory import ListLink
-from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, CachedArea, RemoteHandle
+from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, Area, RemoteHandle
 from kcovdbg.model.state import Reading, Source
 from kcovdbg.target.pointer import Links, check_pointer, finish, follow_chain, follow_list, read_links, strip_tag
 from kcovdbg.target.protocol import Target
@@ -110,7 +110,7 @@ MAX_AREAS: Final = 1 << 16
 class AreaLists(NamedTuple):
     """``kcov_remote_areas``: one list, or since August 2026 one for tasks and one for softirqs."""
 
-    areas: tuple[CachedArea, ...] = ()
+    areas: tuple[Area, ...] = ()
     """In the order of the lists."""
     links: tuple[ListLink, ...] = ()
     """Forwards; the last one of each whole list is that of its head."""
@@ -127,19 +127,19 @@ def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
         start, node = target.symbol("kcov_remote_areas").address, area.offset("next")
     except (MissingSymbolError, MissingTypeError) as error:
         return Reading(AreaLists(), {Source.AREAS: (f"cached areas could not be found: {error}",)})
-    areas: list[CachedArea] = []
+    areas: list[Area] = []
     links: list[ListLink] = []
     remarks: list[str] = []
     names = (TASK_LIST, IRQ_LIST) if layout.generation.has(Feature.AREA_LISTS) else (TASK_LIST,)
     for index, name in enumerate(names):
         head = start + index * 2 * word
 
-        def read_area(link: int, before: int = 0, name: str = name) -> tuple[CachedArea, Links]:
+        def read_area(link: int, before: int = 0, name: str = name) -> tuple[Area, Links]:
             del before
             # Areas are vmalloc areas, so they start with a page.
             check_pointer(target, link - node, AREA, 4096)
             following, back, size = area.read(target, link - node)
-            return CachedArea(link - node, size, name), Links(following, back)
+            return Area(link - node, size, name, "cached"), Links(following, back)
 
         try:
             first, last = read_links(target, head)

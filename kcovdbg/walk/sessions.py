@@ -308,8 +308,7 @@ def has_state(fields: TaskFields, mode_flags: int) -> bool:
 def find_areas(cache: StructureCache, sessions: SessionWalk) -> tuple[Area, ...]:
     """Return the remote and softirq areas: on a list, idle on their CPU, in use, of an interrupted section, or unclaimed."""
     used = {area.address: area for area in _of_sections(cache, sessions)}
-    listed = [Area(area.address, area.size, area.list, "cached") for area in cache.area_lists.found.areas]
-    claimed = (*listed, *_of_cpus(cache, used), *used.values())
+    claimed = (*cache.area_lists.found.areas, *_of_cpus(cache, used), *used.values())
     return (*claimed, *_unlisted(cache, sessions, {area.address for area in claimed}))
 
 
