@@ -178,18 +178,18 @@ class Sampler:
             first = sample.held - gained + self._random.randint(0, gained - taken)
             reader = StateReader(self.target, self._layout, known_tasks=(task.fields,), is_brief=True)
             try:
-                window = read_window(self.target, self._layout, reader, str(sample.pid), first, taken)
-                self._names.prefetch(window.pcs)
+                pcs, records = read_window(self.target, self._layout, reader, str(sample.pid), first, taken)
+                self._names.prefetch(pcs)
             except GoneError:
                 raise
             except KcovdbgError:
                 # It was emptied, or its task has ended: the next look samples other records.
                 continue
-            if not window.records:
+            if not records:
                 continue
             # The buffers that are read stand for those that are not.
-            weight = gained / window.records * (sum(gains) / sum(item[0] for item in growing))
-            for pc, times in Counter(window.pcs).items():
+            weight = gained / records * (sum(gains) / sum(item[0] for item in growing))
+            for pc, times in Counter(pcs).items():
                 frame = self._names.frame(pc)
                 found[frame.function, frame.file] += times * weight  # type: ignore[assignment]
         return tuple(RecordShare(function, file, round(float(records), 3)) for (function, file), records in found.most_common())

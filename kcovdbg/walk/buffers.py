@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from kcovdbg.abi import record
 from kcovdbg.abi.mode import DISABLED, is_tracing
@@ -317,26 +317,20 @@ def _record_gaps(missing: Sequence[tuple[int, int]], encoding: Encoding, used: i
     return tuple(gaps)
 
 
-class RecordWindow(NamedTuple):
-    """The PCs of some records that follow each other."""
+def read_window(
+    target: Target, layout: Layout, source: StateSource, name: str, first: int, most: int
+) -> tuple[tuple[int, ...], int]:
+    """Read some records of a buffer that follow each other.
 
-    pcs: tuple[int, ...]
-    """Minus the KASLR offset; records without a PC are left out."""
-    records: int
-    """Number of records read."""
-
-
-def read_window(target: Target, layout: Layout, source: StateSource, name: str, first: int, most: int) -> RecordWindow:
-    """Read some records of a buffer.
-
+    :return: their PCs minus the KASLR offset, without those that have none, and how many records were read.
     :raises KcovdbgError: when there is no such buffer, or they cannot be read.
     """
     facts = find_buffer_facts(target, layout, source, name)
     encoding, _ = find_encoding(target, layout, facts)
     if encoding.codec.is_variable or facts.doubt is not None or most <= 0:
-        return RecordWindow((), 0)
+        return (), 0
     start = facts.address + encoding.records_offset + first * encoding.record_size
     words = record.decode_words(target.read(start, most * encoding.record_size), encoding)
     addresses = record.pc_words(words, encoding)
     pcs = record.pcs_of_words(set(addresses), encoding)
-    return RecordWindow(tuple(pcs[word] for word in addresses if word in pcs), most)
+    return tuple(pcs[word] for word in addresses if word in pcs), most

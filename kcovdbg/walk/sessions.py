@@ -25,15 +25,6 @@ from kcovdbg.walk.tasks import read_stack_cpu, read_task
 _RETRIES: Final = 3
 
 
-class _Decision(NamedTuple):
-    """The role of a session, and what speaks against it."""
-
-    role: Role | None
-    is_certain: bool = True
-    errors: tuple[str, ...] = ()
-    is_owner_mark: bool = False
-
-
 class _Owned(NamedTuple):
     """The object of a task's KCOV_REMOTE_ENABLE."""
 
@@ -194,49 +185,50 @@ class SessionWalk:
 
         :param softirq: ``task->kcov_softirq`` where the task's own fields describe the session, 0 for a saved one.
         """
-        decision = self._decide(session, softirq)
+        found = self._decide(session, softirq)
+        errors = found.errors
         if softirq not in (None, 0, 1):
-            errors = (*decision.errors, f"kcov_softirq is {softirq:#x}")
-            decision = decision._replace(is_certain=False, errors=errors)
-        elif softirq and decision.role is not Role.LOCAL:
-            decision = decision._replace(role=Role.SOFTIRQ_SECTION, is_certain=True)
+            errors += (f"kcov_softirq is {softirq:#x}",)
+        elif softirq and found.role is not Role.LOCAL:
+            return found._replace(role=Role.SOFTIRQ_SECTION, is_certain=True)
         elif softirq:
-            errors = (*decision.errors, "kcov_softirq is set, but the area is the object's own buffer")
-            decision = decision._replace(is_certain=False, errors=errors)
-        elif softirq is None and decision.role is Role.REMOTE_SECTION and self._generation.has(Feature.SOFTIRQ):
-            errors = (*decision.errors, "without kcov_softirq it is unknown whether its section is a softirq section")
-            decision = decision._replace(is_certain=False, errors=errors)
-        return session._replace(**decision._asdict())
+            errors += ("kcov_softirq is set, but the area is the object's own buffer",)
+        elif softirq is None and found.role is Role.REMOTE_SECTION and self._generation.has(Feature.SOFTIRQ):
+            errors += ("without kcov_softirq it is unknown whether its section is a softirq section",)
+        return found._replace(is_certain=not errors, errors=errors)
 
-    def _decide(self, session: Session, softirq: int | None) -> _Decision:
+    def _decide(self, session: Session, softirq: int | None) -> Session:
+        def decide(role: Role | None, *errors: str) -> Session:
+            return session._replace(role=role, is_certain=not errors, errors=errors)
+
         mode, area, kcov = session.mode, session.area, session.kcov
         if mode is None:
-            return _Decision(None)
+            return decide(None)
         is_idle = modes.is_known(mode) and not modes.is_tracing(mode)
         if not modes.is_known(mode):
             if self._layout.modes:
-                return _Decision(None, False, (f"mode {mode} is not one of this kernel's modes",))
+                return decide(None, f"mode {mode} is not one of this kernel's modes")
             # Without names for modes: only a session has an area.
             if area is None:
-                return _Decision(None)
+                return decide(None)
             is_idle = not area
         if not kcov:
             # A mode without an object is that of the boot-time self-test (v6.11), which records nothing.
-            return _Decision(Role.NONE if is_idle or kcov is not None else None)
+            return decide(Role.NONE if is_idle or kcov is not None else None)
         try:
             fields = self._cache.kcov(kcov)
         except (ReadError, MissingTypeError) as error:
-            return _Decision(Role.NONE) if is_idle else _Decision(None, False, (f"kcov {kcov:#x}: {error}",))
+            return decide(Role.NONE) if is_idle else decide(None, f"kcov {kcov:#x}: {error}")
         is_owner = fields.task is not None and fields.task == session.task
         if is_idle:
-            return _Decision(Role.NONE, is_owner_mark=is_owner and bool(fields.remote))
+            return decide(Role.NONE)._replace(is_owner_mark=is_owner and bool(fields.remote))
         problem = find_implausible(self._target, self._layout, fields)
         errors: tuple[str, ...] = () if problem is None else (f"kcov {kcov:#x} is no longer a struct kcov: {problem}",)
         if not self._generation.has(Feature.REMOTE):
-            return _Decision(Role.LOCAL, not errors, errors)
+            return decide(Role.LOCAL, *errors)
         # The area of a local session is the object's own buffer, that of a section never is (kcov-abi.md T2, T6).
         if area is not None and area == fields.area:
-            return _Decision(Role.LOCAL, not errors, errors)
+            return decide(Role.LOCAL, *errors)
         is_local = is_owner and not fields.remote and not softirq
         if area and not is_kernel_pointer(self._target, area, PAGE_SIZE):
             errors += (f"kcov_area {area:#x} is not the address of a buffer",)
@@ -245,7 +237,7 @@ class SessionWalk:
             errors += (f"without the {whose}'s area it is unknown whether the session is local",)
         elif is_local:
             errors += (f"kcov_area {area:#x} is not the buffer of kcov {kcov:#x}, which is enabled for this task",)
-        return _Decision(Role.LOCAL if is_local else Role.REMOTE_SECTION, not errors, errors)
+        return decide(Role.LOCAL if is_local else Role.REMOTE_SECTION, *errors)
 
     def _find_owned(self, fields: TaskFields, session: Session, interrupted: Session | None) -> _Owned:
         """Find the object of a KCOV_REMOTE_ENABLE that this task did."""
