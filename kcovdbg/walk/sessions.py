@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.address import PAGE_SIZE
@@ -23,15 +23,6 @@ from kcovdbg.walk.tasks import read_stack_cpu, read_task
 
 # How often a task of a live kernel is read again while its fields disagree: they agree again within a system call.
 _RETRIES: Final = 3
-
-
-class _Owned(NamedTuple):
-    """The object of a task's KCOV_REMOTE_ENABLE."""
-
-    kcov: KcovFields | None
-    owns: bool | None
-    """Whether the task did a KCOV_REMOTE_ENABLE; None where that is unknown."""
-    errors: tuple[str, ...] = ()
 
 
 class SessionWalk:
@@ -118,14 +109,13 @@ class SessionWalk:
         errors += () if interrupted is None else interrupted.errors
         if saved is None and fields.kcov_softirq and not self.sees_saved:
             errors.append("the session that its softirq section interrupted is unknown")
-        owned = self._find_owned(fields, session, interrupted)
-        errors += owned.errors
+        owned, owns, unread = self._find_owned(fields, session, interrupted)
+        errors += unread
         area, size, trace, trace_size = fields.kcov_area, fields.kcov_size, fields.trace, fields.trace_size
         mode_of_buffer, kcov = session.mode, fields.kcov
-        if area == 0 and owned.kcov is not None:
-            own = owned.kcov
-            area, size, trace, trace_size, kcov = own.area, own.size, own.trace, own.trace_size, own.address
-            mode_of_buffer = None if own.mode is None else layout.object_mode_name(own.mode)
+        if area == 0 and owned is not None:
+            area, size, trace, trace_size, kcov = owned.area, owned.size, owned.trace, owned.trace_size, owned.address
+            mode_of_buffer = None if owned.mode is None else layout.object_mode_name(owned.mode)
         fill = find_fill(self._target, layout, area, size, mode_of_buffer, trace, trace_size, kcov)
         errors += fill.problems
         return Task(
@@ -134,7 +124,7 @@ class SessionWalk:
             pauses=() if in_ctxsw else tuple(flag.effect for flag in flags if flag.effect),
             session=session,
             interrupted=interrupted,
-            owns_remote=owned.owns,
+            owns_remote=owns,
             count=fill.count,
             capacity=fill.capacity,
             full=fill.full,
@@ -239,10 +229,15 @@ class SessionWalk:
             errors += (f"kcov_area {area:#x} is not the buffer of kcov {kcov:#x}, which is enabled for this task",)
         return decide(Role.LOCAL if is_local else Role.REMOTE_SECTION, *errors)
 
-    def _find_owned(self, fields: TaskFields, session: Session, interrupted: Session | None) -> _Owned:
-        """Find the object of a KCOV_REMOTE_ENABLE that this task did."""
+    def _find_owned(
+        self, fields: TaskFields, session: Session, interrupted: Session | None
+    ) -> tuple[KcovFields | None, bool | None, Sequence[str]]:
+        """Find the object of a KCOV_REMOTE_ENABLE that this task did.
+
+        :return: the object, whether the task did one, None where that is unknown, and lines on unreadable objects.
+        """
         if not self._generation.has(Feature.REMOTE):
-            return _Owned(None, None)
+            return None, None, ()
         own_member = self._generation.has(Feature.OWNER_MEMBER)
         marked = modes.REMOTE in (session.mode, None if interrupted is None else interrupted.mode)
         unknown = (
@@ -268,13 +263,13 @@ class SessionWalk:
                 continue
             is_marked = marked or (own_member and pointer == fields.kcov_remote)
             if (kcov.remote and kcov.task == fields.address) or (is_marked and None in (kcov.remote, kcov.task)):
-                return _Owned(kcov, True, tuple(errors))
+                return kcov, True, errors
             unknown = (
                 unknown
                 or (kcov.remote is None and kcov.task in (None, fields.address))
                 or (kcov.task is None and bool(kcov.remote))
             )
-        return _Owned(None, True if marked else None if unknown else False, tuple(errors))
+        return None, True if marked else None if unknown else False, errors
 
 
 def has_state(fields: TaskFields, mode_flags: int) -> bool:
