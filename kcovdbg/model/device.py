@@ -17,6 +17,8 @@ class DeviceSession:
     """A device's collection into a task."""
 
     device: str
+    mode: str
+    """Mode in which the device's buffers are read."""
     task: int
     """``struct task_struct *``."""
     pid: int | None
@@ -44,19 +46,6 @@ class DeviceSession:
         if self.depth is None:
             return None
         return Role.REMOTE_SECTION if self.depth else Role.LOCAL
-
-
-class DeviceUse(NamedTuple):
-    """The part of a device's state that changes from moment to moment, and is read fast."""
-
-    name: str
-    mode: str
-    """Mode in which its buffers are read."""
-    sessions: tuple[DeviceSession, ...]
-    idle_areas: tuple[int, ...]
-    """Areas of remote sections that are free."""
-    area_words: int
-    """Size of each."""
 
 
 class DeviceState(NamedTuple):

@@ -13,7 +13,7 @@ from kcovdbg.abi.address import align
 from kcovdbg.abi.generations import Generation
 from kcovdbg.abi.record import Codec, pc_words
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.device import DeviceState, DeviceUse
+from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, name_kcov, name_task
 from kcovdbg.model.memory import ListLink, SpinLock, StackFrame, VmallocArea
@@ -124,8 +124,8 @@ class Part(Flag):
     """The records in the contents of buffers that no callback can have written, and the mappings of such buffers."""
     DEVICES = auto()
     """The objects, handles and sessions of devices that posted series add."""
-    DEVICE_USE = auto()
-    """The sessions and free areas of such devices, which take little reading."""
+    DEVICE_SESSIONS = auto()
+    """The sessions of such devices alone, which take little reading."""
     TEXT = auto()
     """The range of the kernel's text. The look-up loads the symbol table, which takes as much memory as the tasks."""
 
@@ -348,7 +348,7 @@ class State:
     text = _Field["tuple[int | None, int | None]"](Part.TEXT)
     """``_stext`` and ``_etext``, with the KASLR offset; None where the kernel lacks the symbol."""
     devices = _Field[tuple[DeviceState, ...]](Part.DEVICES)
-    device_use = _Field[tuple[DeviceUse, ...]](Part.DEVICE_USE)
+    device_sessions = _Field[tuple[DeviceSession, ...]](Part.DEVICE_SESSIONS)
     series = _Field[Mapping[str, Any]](Part.SERIES)
     """For each posted series, by name, what its ``read`` hook returned."""
 

@@ -44,7 +44,7 @@ LEAST_INTERVAL: Final = 0.25
 
 # The share of the time for which a machine may be stopped for looks, as a part of the share of a core.
 _STOPPED_PART: Final = 0.5
-_NEAR: Final = Part.TASKS | Part.CURRENT | Part.DEVICE_USE
+_NEAR: Final = Part.TASKS | Part.CURRENT | Part.DEVICE_SESSIONS
 _WHOLE: Final = _NEAR | Part.REMOTE | Part.FILES | Part.VMALLOC | Part.OBJECTS | Part.DEVICES
 _LEFT_OUT: Final = frozenset((Source.SLAB, Source.LOST, Source.STACKS))
 # Up to so many tasks, reading all takes not much longer than reading some.
@@ -107,7 +107,7 @@ class Sampler:
         reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
         state = reader.read(parts)
         self._known = {task.fields.address: task.fields for task in state.tasks}
-        for session in (session for device in state.device_use for session in device.sessions):
+        for session in state.device_sessions:
             if session.task in state.task_by_address:
                 self._known[session.task] = state.task_by_address[session.task]
         state = reader.read(parts, syscalls=tuple(self._known.values()))
@@ -204,25 +204,24 @@ def make_task_samples(state: State) -> Iterator[TaskSample]:
     for task in state.tasks:
         members = {key: read(task) for key, read in _READ_TASK.items()}
         yield _complete(TaskSample(**{**members, "role": None if task.role is None else task.role.value}), state)
-    for device in state.device_use:
-        for session in device.sessions:
-            sample = TaskSample(
-                pid=session.pid,
-                comm=session.comm,
-                task=session.task,
-                kcov=session.kcov,
-                kcov_remote=None,
-                kcov_mode=DISABLED if session.enabled is False else device.mode,
-                kcov_size=session.size,
-                kcov_area=session.area,
-                role=None if session.role is None else session.role.value,
-                owns_remote=False,
-                count=session.count,
-                capacity=session.capacity,
-                full=session.full,
-                device=device.name,
-            )
-            yield _complete(sample, state)
+    for session in state.device_sessions:
+        sample = TaskSample(
+            pid=session.pid,
+            comm=session.comm,
+            task=session.task,
+            kcov=session.kcov,
+            kcov_remote=None,
+            kcov_mode=DISABLED if session.enabled is False else session.mode,
+            kcov_size=session.size,
+            kcov_area=session.area,
+            role=None if session.role is None else session.role.value,
+            owns_remote=False,
+            count=session.count,
+            capacity=session.capacity,
+            full=session.full,
+            device=session.device,
+        )
+        yield _complete(sample, state)
 
 
 def _complete(sample: TaskSample, state: State) -> TaskSample:

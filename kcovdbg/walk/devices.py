@@ -12,7 +12,7 @@ from typing import Final
 from kcovdbg.abi import record
 from kcovdbg.abi.generations import TASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.model.device import DeviceSession, DeviceState, DeviceUse
+from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.series import table
@@ -48,7 +48,7 @@ class DeviceWalk:
 
     def read(self) -> DeviceState:
         """Read all of it."""
-        sessions = self._sessions
+        sessions = self.sessions
         entries = self._handles()
         references: dict[int, list[Reference]] = defaultdict(list)
         for session in sessions:
@@ -76,11 +76,6 @@ class DeviceWalk:
             self._device.name, self._device.feature, objects, handles, published, sessions, idle_areas, idle_count
         )
 
-    def read_use(self) -> DeviceUse:
-        """Read the sessions and the free areas."""
-        words = 0 if self._device.remote is None else self._device.remote.area_words
-        return DeviceUse(self._device.name, self._device.mode, self._sessions, self._idle_areas[0], words)
-
     def _layout(self, type_name: str, members: Mapping[str, Sequence[str]]) -> BlockLayout | None:
         try:
             layout = BlockLayout(self._target, type_name, members)
@@ -93,7 +88,8 @@ class DeviceWalk:
         return layout
 
     @cached_property
-    def _sessions(self) -> tuple[DeviceSession, ...]:
+    def sessions(self) -> tuple[DeviceSession, ...]:
+        """The sessions, which take little reading."""
         return tuple(self._find_sessions())
 
     def _find_sessions(self) -> Iterator[DeviceSession]:
@@ -113,6 +109,7 @@ class DeviceWalk:
             sequence = values["sequence"]
             yield DeviceSession(
                 device=self._device.name,
+                mode=self._device.mode,
                 task=fields.address,
                 pid=fields.pid,
                 comm=fields.comm,

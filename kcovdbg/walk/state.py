@@ -12,7 +12,7 @@ from kcovdbg.abi.generations import PERCPU, REMOTE, TASK, Feature
 from kcovdbg.abi.record import CMP_WORDS
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.device import DeviceState, DeviceUse
+from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
 from kcovdbg.model.memory import SpinLock, StackFrame
 from kcovdbg.model.remote import Carrier, RemoteHandle
@@ -132,7 +132,7 @@ class StateReader:
             Part.PROOF: lambda: {"wrong_records": self._wrong_records.found, "proof_problem": self._proof_problem},
             Part.SERIES: lambda: {"series": self._series.found},
             Part.DEVICES: lambda: {"devices": self._devices.found},
-            Part.DEVICE_USE: lambda: {"device_use": self._device_use.found},
+            Part.DEVICE_SESSIONS: lambda: {"device_sessions": self._device_sessions.found},
             Part.TEXT: self._read_text,
         }
 
@@ -251,8 +251,8 @@ class StateReader:
         return Reading(tuple(walk.read() for walk in self._device_walks), self._lacking_devices())
 
     @cached_property
-    def _device_use(self) -> Reading[tuple[DeviceUse, ...]]:
-        return Reading(tuple(walk.read_use() for walk in self._device_walks), self._lacking_devices())
+    def _device_sessions(self) -> Reading[tuple[DeviceSession, ...]]:
+        return Reading(tuple(session for walk in self._device_walks for session in walk.sessions), self._lacking_devices())
 
     @cached_property
     def _device_walks(self) -> tuple[DeviceWalk, ...]:

@@ -376,7 +376,7 @@ def test_a_count_that_no_section_can_have_is_unknown():
     in_section = make_task(7, role=Role.REMOTE_SECTION, count=0xFFFF888003A51C00, capacity=511, full=True)
     # User space can write its own.
     local = make_task(8, count=1 << 60, capacity=511, full=True)
-    found = make_task_samples(State(None, {"tasks": (in_section, local), "device_use": ()}))
+    found = make_task_samples(State(None, {"tasks": (in_section, local), "device_sessions": ()}))
     assert [(sample.count, sample.full) for sample in found] == [(None, None), (1 << 60, True)]
 
 
