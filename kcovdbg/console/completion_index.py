@@ -202,7 +202,7 @@ class Harvest:
 
     def _find_objects(self, reader: StateReader, state: State) -> Iterator[Kcov]:
         latest = self._workspace.latest
-        if latest is not None and Part.OBJECTS in latest.recall().parts:
+        if latest is not None and "objects" in latest.recall().read:
             # The next command is often about what the last one showed.
             yield from latest.recall().objects.values()
         if len(state.task_fields) <= _FEW_TASKS:

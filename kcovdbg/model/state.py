@@ -352,14 +352,6 @@ class State:
     series = _Field[Mapping[str, Any]](Part.SERIES)
     """For each posted series, by name, what its ``read`` hook returned."""
 
-    @property
-    def parts(self) -> Part:
-        """The parts that were asked for."""
-        found = Part.NOTHING
-        for name in self.read:
-            found |= getattr(State, name).part
-        return found
-
     def lacks(self, *sources: Source) -> tuple[str, ...]:
         """Return what could not be read of some sources.
 

@@ -98,18 +98,6 @@ def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str 
     return None
 
 
-def looks_like_kcov(target: Target, fields: KcovFields, area: int) -> bool:
-    """Return whether memory found in a slab cache is the object that owns a buffer (kcov-abi.md 10.7)."""
-    low, high = target.kernel_range
-    return (
-        fields.area == area
-        and 0 < (fields.refcount or 0) < 1 << 20
-        and bool(fields.size) == bool(fields.mode)
-        and (not fields.task or low <= fields.task <= high)
-        and (fields.sequence is None or fields.sequence >= 1)
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Fill:
     """Fill level of a buffer; None where it is unknown."""

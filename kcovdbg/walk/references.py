@@ -13,7 +13,7 @@ from kcovdbg.model.state import Reading, Source
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.protocol import SlabSource
 from kcovdbg.walk.files import FileWalk
-from kcovdbg.walk.objects import decode_kcov, find_fill, find_implausible, looks_like_kcov, read_count
+from kcovdbg.walk.objects import decode_kcov, find_fill, find_implausible, read_count
 from kcovdbg.walk.sessions import SessionWalk
 from kcovdbg.walk.structure_cache import StructureCache
 
@@ -179,7 +179,8 @@ class ReferenceWalk:
                 if len(block) < layout.span:
                     continue
                 fields = decode_kcov(self._layout, item.address, block)
-                if fields.area in areas and looks_like_kcov(self._target, fields, fields.area or 0):
+                is_whole = bool(fields.size) == bool(fields.mode) and fields.sequence != 0
+                if fields.area in areas and is_whole and find_implausible(self._target, self._layout, fields) is None:
                     yield _Found(item.address, "vmalloc")
         except ReadError as error:
             self._lacking[Source.SLAB] = (f"the slab caches are incomplete: {error}",)
