@@ -62,19 +62,13 @@ class BatchJob:
 
     def identity(self) -> dict[str, object]:
         """Return what an outcome depends on: the state of the file, the commands, the debug info and this program."""
-        size = time_ns = None
+        state = None
         with contextlib.suppress(OSError):
             found = Path(self.path).stat()
-            size, time_ns = found.st_size, found.st_mtime_ns
-        return {
-            "kcovdbg": __version__,
-            "path": self.path,
-            "size": size,
-            "mtime_ns": time_ns,
-            "lines": [*self.lines],
-            "files": [*self.files],
-            "symbols": sorted(build_id or Path(path).name for build_id, path in self.symbols),
-        }
+            state = [found.st_size, found.st_mtime_ns]
+        symbols = sorted(build_id or Path(path).name for build_id, path in self.symbols)
+        kept = {"path": self.path, "lines": [*self.lines], "files": [*self.files], "symbols": symbols}
+        return {"kcovdbg": __version__, "state": state, **kept}
 
 
 @dataclass(frozen=True, slots=True)

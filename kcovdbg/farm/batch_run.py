@@ -125,9 +125,13 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
     :param more: further files.
     :raises TargetError: when one cannot be read.
     """
-    named = (name for name in context.workspace.named_files if Path(name).is_dir() or _is_debug_info(Path(name)))
+    named = [
+        name
+        for name in context.workspace.named_files
+        if Path(name).is_dir() or (Path(name).is_file() and dumpfile.identify(name) is dumpfile.FileKind.ELF)
+    ]
     found: list[tuple[str | None, str]] = []
-    for name in (*(args.symbols or named), *more):
+    for name in [*(args.symbols or named), *more]:
         for file in list_debug_files(name):
             plain = dumpfile.unpack(file).path
             build_id = None
@@ -137,7 +141,3 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
                 build_id = None if elf.is_relocatable else elf.build_id
             found.append((build_id, str(plain.absolute() if args.scheduler is None else Path(file).resolve())))
     return tuple(found)
-
-
-def _is_debug_info(path: Path) -> bool:
-    return path.is_file() and dumpfile.identify(path) is dumpfile.FileKind.ELF

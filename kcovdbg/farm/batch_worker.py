@@ -73,7 +73,7 @@ def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mappi
                 path.parent.mkdir(parents=True, exist_ok=True)
                 stream = stack.enter_context(open_output(path))
                 writer = stack.enter_context(arrow.parquet.ParquetWriter(stream, schema, compression="zstd"))
-            rows = ({**_fit_row(arrow, row, arrow.struct(schema)), **constants} for row in encode_rows(table))
+            rows = ({**_fit(arrow, row, arrow.struct(schema), "")[0], **constants} for row in encode_rows(table))
             while some := list(islice(rows, _ROWS)):
                 writer.write_table(arrow.Table.from_pylist(some, schema=schema))
                 number += len(some)
@@ -94,18 +94,17 @@ def _find_fields(arrow: Any, columns: Sequence[Column]) -> list[Any]:
     return fields
 
 
-def _fit_row(arrow: Any, row: Mapping[str, object], kind: Any) -> Mapping[str, Any]:
-    """Return a row with the types of a structure; a number that is too large is left out, and noted in the row's errors."""
-    fitted, problems = _fit(arrow, row, kind, "")
-    return fitted if not problems or "errors" not in row else {**fitted, "errors": [*fitted["errors"], *problems]}
-
-
 def _fit(arrow: Any, value: Any, kind: Any, path: str) -> tuple[Any, list[str]]:
-    """Return a value of JSON with a type of Arrow's, None for a number that does not fit, and what does not fit in it."""
+    """Return a value of JSON with a type of Arrow's, None for a number that does not fit, and what does not fit in it.
+
+    In a row that is noted among its errors.
+    """
     types = arrow.types
     if isinstance(value, dict) and types.is_struct(kind):
         members = {one.name: _fit(arrow, value.get(one.name), one.type, f"{path}.{one.name}") for one in kind}
-        return {key: member for key, (member, _) in members.items()}, [one for _, some in members.values() for one in some]
+        fitted = {key: member for key, (member, _) in members.items()}
+        problems = [one for _, some in members.values() for one in some]
+        return (fitted if "errors" not in value else {**fitted, "errors": [*fitted["errors"], *problems]}), problems
     if isinstance(value, list) and types.is_list(kind):
         items = [_fit(arrow, item, kind.value_type, f"{path}[]") for item in value]
         return [item for item, _ in items], [one for _, some in items for one in some]
