@@ -20,7 +20,7 @@ from kcovdbg.buffers.buffer_listing import list_buffer
 from kcovdbg.collect import collected_traces as traces
 from kcovdbg.collect.background_jobs import start_collect
 from kcovdbg.collect.requests import DEFAULT_SIZE, find_mode, mode_names
-from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, text_bytes, trace_bytes, write_text, write_trace
+from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, text_bytes, trace_bytes, write_file, write_trace
 from kcovdbg.compiled_module import load_native
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, LISTING
@@ -239,18 +239,30 @@ def _write(
     length = CALL_LENGTHS.get(platform.machine(), 0) if call else 0
     if call and not length:
         raise CollectError(f"the length of a call instruction on {platform.machine()} is unknown", hint="use --pc raw")
-    is_syzkaller = args.format == "syzkaller"
     _check_number(args, len(parts))
-    if args.output == STDOUT:
-        return _write_stdout(context, args, parts, length, remarks)
+
+    def text(part: CollectedPart) -> bytes:
+        return text_bytes(part.buffer, call_length=length, is_syzkaller=args.format == "syzkaller")
+
     remarks = list(remarks)
+    is_trace = args.format == "kcov"
+    if args.output == STDOUT:
+        if is_trace:
+            remarks.append("no side file: standard output has none")
+        stream = binary_stdout(context.terminal.stdout)
+        stream.write(trace_bytes(parts[0].buffer) if is_trace else text(parts[0]))
+        stream.flush()
+        write_remarks(context.terminal, remarks)
+        return Lines(())
     rows = []
     modules = find_loaded_modules()
     for part in parts:
         file = _name_part(Path(args.output), part.label)
         check = partial(refuse_input, str(file), context.inputs)
         check()
-        if args.format == "kcov":
+        if not is_trace:
+            write_file(file, text(part), check=check)
+        else:
             header = make_header(
                 part.buffer,
                 argv=collected.request.argv,
@@ -262,26 +274,8 @@ def _write(
             )
             if not write_trace(file, part.buffer, header, check=check):
                 remarks.append(f"no side file: {file} is not a regular file")
-        else:
-            write_text(file, part.buffer, call_length=length, is_syzkaller=is_syzkaller, check=check)
         rows.append((str(file), part.buffer))
     return Table(_FILE_COLUMNS, rows, remarks=remarks)
-
-
-def _write_stdout(
-    context: Context, args: Namespace, parts: Sequence[CollectedPart], length: int, remarks: Sequence[str]
-) -> Lines:
-    """Write the trace to standard output; the command's own output goes to standard error."""
-    if args.format == "kcov":
-        content = trace_bytes(parts[0].buffer)
-        remarks = [*remarks, "no side file: standard output has none"]
-    else:
-        content = text_bytes(parts[0].buffer, call_length=length, is_syzkaller=args.format == "syzkaller")
-    stream = binary_stdout(context.terminal.stdout)
-    stream.write(content)
-    stream.flush()
-    write_remarks(context.terminal, remarks)
-    return Lines(())
 
 
 def _name_part(path: Path, label: str) -> Path:

@@ -32,11 +32,11 @@ from kcovdbg.target.local_kernel import is_this_machine, read_config, running_bu
 class Diagnosis(NamedTuple):
     """The answer to one question about this machine."""
 
-    question: str
     ok: bool | None
     """None where it is unknown."""
     answer: str
     fix: str | None = None
+    question: str = ""
 
 
 _COLUMNS: Final = (
@@ -56,7 +56,6 @@ _COLUMNS: Final = (
 
 
 def _check_kernel(_context: Context) -> Diagnosis:
-    question = "is this kernel built with KCOV?"
     config = read_config()
     try:
         is_there: bool | None = Path(DEVICE).exists()
@@ -65,22 +64,19 @@ def _check_kernel(_context: Context) -> Diagnosis:
         is_there = None
     if is_there:
         lacking = [] if config is None else [name for name in ("CONFIG_KCOV_ENABLE_COMPARISONS",) if config.get(name) != "y"]
-        return Diagnosis(question, True, running_release() + (f", without {lacking[0]}: no cmp mode" if lacking else ""))
+        return Diagnosis(True, running_release() + (f", without {lacking[0]}: no cmp mode" if lacking else ""))
     if config is None:
         fix = "run kcovdbg as root" if is_there is None else f"mount debugfs and check for {DEVICE}"
-        return Diagnosis(question, None, "no kernel configuration found", fix)
+        return Diagnosis(None, "no kernel configuration found", fix)
     if config.get("CONFIG_KCOV") == "y":
-        return Diagnosis(question, True, f"{running_release()}: CONFIG_KCOV=y")
-    return Diagnosis(
-        question, False, f"no, {running_release()} is not", "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y"
-    )
+        return Diagnosis(True, f"{running_release()}: CONFIG_KCOV=y")
+    return Diagnosis(False, f"no, {running_release()} is not", "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y")
 
 
 _EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in Makefiles"
 
 
 def _check_points(context: Context) -> Diagnosis:
-    question = "are there instrumented points?"
     target = context.kernel.optional_target
     lines = None if target is None or not is_this_machine(target) else target.lines
     image = None if lines is None else lines.image
@@ -89,17 +85,17 @@ def _check_points(context: Context) -> Diagnosis:
         if found is not None:
             if found[0]:
                 amount = f"{found[0]} calls of __sanitizer_cov_trace_pc in {found[1] >> 10} KiB of code"
-                return Diagnosis(question, True, f"{amount}, {image}")
-            return Diagnosis(question, False, f"none: no call of __sanitizer_cov_trace_pc in {image}", _EVERYWHERE)
+                return Diagnosis(True, f"{amount}, {image}")
+            return Diagnosis(False, f"none: no call of __sanitizer_cov_trace_pc in {image}", _EVERYWHERE)
     has_callback = has_symbol(_CALLBACKS)
     if has_callback is False:
-        return Diagnosis(question, False, "none: the kernel has no __sanitizer_cov_trace_pc", "build one with CONFIG_KCOV=y")
+        return Diagnosis(False, "none: the kernel has no __sanitizer_cov_trace_pc", "build one with CONFIG_KCOV=y")
     config = read_config()
     if config is not None and config.get("CONFIG_KCOV_INSTRUMENT_ALL") != "y":
-        return Diagnosis(question, None, "according to its configuration, only where a Makefile asks for them", _EVERYWHERE)
+        return Diagnosis(None, "according to its configuration, only where a Makefile asks for them", _EVERYWHERE)
     there = "" if has_callback is None else "; __sanitizer_cov_trace_pc exists"
     said = "no kernel configuration found" if config is None else "everywhere, by its configuration"
-    return Diagnosis(question, None if config is None else True, said + there, "to verify, name its vmlinux: -s VMLINUX")
+    return Diagnosis(None if config is None else True, said + there, "to verify, name its vmlinux: -s VMLINUX")
 
 
 _CALLBACKS: Final = ("__sanitizer_cov_trace_pc", "__sanitizer_cov_trace_pc_guard", "__sanitizer_cov_trace_pc_entry")
@@ -149,25 +145,23 @@ def has_symbol(names: Collection[str], path: str | Path = "/proc/kallsyms") -> b
 
 def _check_debugfs(_context: Context) -> Diagnosis:
     folder = Path(DEVICE).parent
-    question = "is debugfs mounted?"
     try:
         mounted = os.path.ismount(folder)
     except OSError:
         mounted = False
     if mounted:
-        return Diagnosis(question, True, str(folder))
-    return Diagnosis(question, False, f"not at {folder}", f"mount -t debugfs none {folder}")
+        return Diagnosis(True, str(folder))
+    return Diagnosis(False, f"not at {folder}", f"mount -t debugfs none {folder}")
 
 
-def _try_open(path: Path, name: str) -> Diagnosis:
-    question = f"can I open {name}?"
+def _try_open(path: Path) -> Diagnosis:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         status = path.stat()
     except OSError as error:
         problem = explain(Step.OPEN, error.errno or 0, path=str(path))
-        return Diagnosis(question, False, str(problem), problem.hint)
-    return Diagnosis(question, True, f"{path}, {stat.filemode(status.st_mode)}, owned by user {status.st_uid}")
+        return Diagnosis(False, str(problem), problem.hint)
+    return Diagnosis(True, f"{path}, {stat.filemode(status.st_mode)}, owned by user {status.st_uid}")
 
 
 def check_devices(folder: Path = Path(DEVICE).parent, features: Collection[str] | None = None) -> Iterator[Diagnosis]:
@@ -187,20 +181,18 @@ def check_devices(folder: Path = Path(DEVICE).parent, features: Collection[str] 
             # Only root can search debugfs, but the kernel's symbols are for everybody.
             if has_symbol((device.operations,)):
                 fix = "run kcovdbg as root" if isinstance(error, PermissionError) else f"mount -t debugfs none {folder}"
-                yield Diagnosis(f"can I open {path.name}?", False, f"{path}: {error.strerror}", fix)
+                yield Diagnosis(False, f"{path}: {error.strerror}", fix, f"can I open {path.name}?")
             continue
-        opened = _try_open(path, path.name)
-        yield opened
+        opened = _try_open(path)
+        yield opened._replace(question=f"can I open {path.name}?")
         if opened.ok:
-            yield _check_records(path, mode, request, features)
+            yield _check_records(path, mode, request, features)._replace(question=f"does {path.name} record?")
 
 
 def _check_records(path: Path, mode: Mode, request: EnableRequest, known: Collection[str] | None) -> Diagnosis:
-    question = f"does {path.name} record?"
     if known is not None and request.feature not in (None, *known):
         # An earlier form of it may still be enabled for a task that has ended.
         return Diagnosis(
-            question,
             None,
             f"not tried: collect needs the {path.name} of {request.since}",
             "tasks and buffer show what other programs record",
@@ -211,11 +203,10 @@ def _check_records(path: Path, mode: Mode, request: EnableRequest, known: Collec
         with Trace(mode.user_name, size=4096, features=features, path=str(path)) as trace:
             os.getpriority(os.PRIO_PROCESS, 0)
     except KcovdbgError as error:
-        return Diagnosis(question, False, str(error), error.hint)
+        return Diagnosis(False, str(error), error.hint)
     if trace.count:
-        return Diagnosis(question, True, f"getpriority() left {trace.count} words; collect with --mode {mode.user_name}")
+        return Diagnosis(True, f"getpriority() left {trace.count} words; collect with --mode {mode.user_name}")
     return Diagnosis(
-        question,
         None,
         f"{path.name} was enabled, but getpriority() left nothing",
         "only code that was compiled with its instrumentation is recorded",
@@ -223,7 +214,6 @@ def _check_records(path: Path, mode: Mode, request: EnableRequest, known: Collec
 
 
 def _check_kcore(_context: Context) -> Diagnosis:
-    question = "is /proc/kcore readable?"
     try:
         descriptor = os.open("/proc/kcore", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -237,38 +227,36 @@ def _check_kcore(_context: Context) -> Diagnosis:
             fix = "check for lockdown: cat /sys/kernel/security/lockdown"
         else:
             fix = "run kcovdbg as root"
-        return Diagnosis(question, False, f"{error.strerror}", fix)
-    return Diagnosis(question, True, "the running kernel's state can be read")
+        return Diagnosis(False, f"{error.strerror}", fix)
+    return Diagnosis(True, "the running kernel's state can be read")
 
 
 def _check_symbols(context: Context) -> Diagnosis:
-    question = "does the debug info match?"
     build_id = running_build_id()
     target = context.kernel.optional_target
     if target is None:
         # Debug info is compared with the kernel's memory.
         is_readable = os.access("/proc/kcore", os.R_OK)
         fix = "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX" if is_readable else "see the line above"
-        return Diagnosis(question, False if is_readable else None, context.kernel.target_problem, fix)
+        return Diagnosis(False if is_readable else None, context.kernel.target_problem, fix)
     if not is_this_machine(target):
-        return Diagnosis(question, None, f"no, {target.name} is another kernel", "kcovdbg -k -s VMLINUX doctor")
+        return Diagnosis(None, f"no, {target.name} is another kernel", "kcovdbg -k -s VMLINUX doctor")
     image = None if target.lines is None else target.lines.image
     if image is None:
-        return Diagnosis(question, False, "no vmlinux found: no names and lines", "name the vmlinux of this kernel: -s VMLINUX")
-    return Diagnosis(question, True, f"{image}, build-id {(target.build_id or build_id or '?')[:12]}…")
+        return Diagnosis(False, "no vmlinux found: no names and lines", "name the vmlinux of this kernel: -s VMLINUX")
+    return Diagnosis(True, f"{image}, build-id {(target.build_id or build_id or '?')[:12]}…")
 
 
 def _check_collector(_context: Context) -> Diagnosis:
-    question = "does the collector work?"
     try:
         load_native()
         with Trace(size=4096) as trace:
             os.getppid()
     except KcovdbgError as error:
-        return Diagnosis(question, False, str(error), error.hint)
+        return Diagnosis(False, str(error), error.hint)
     if not trace.pcs:
-        return Diagnosis(question, False, "getppid() left no record", "was kernel/sys.c built with instrumentation?")
-    return Diagnosis(question, True, f"getppid() left {len(trace.pcs)} records")
+        return Diagnosis(False, "getppid() left no record", "was kernel/sys.c built with instrumentation?")
+    return Diagnosis(True, f"getppid() left {len(trace.pcs)} records")
 
 
 # Machines whose system calls native/inject.c makes in another process.
@@ -276,44 +264,42 @@ _FOLLOWED_MACHINES: Final = ("x86_64", "aarch64")
 
 
 def _check_following(_context: Context) -> Diagnosis:
-    question = "can threads and children be followed?"
     if platform.machine() not in _FOLLOWED_MACHINES:
-        return Diagnosis(question, False, "only on x86-64 and arm64", "collect works for the command itself")
+        return Diagnosis(False, "only on x86-64 and arm64", "collect works for the command itself")
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     with contextlib.suppress(OSError):
         if scope.read_text().strip() == "3":
-            return Diagnosis(question, False, "Yama forbids ptrace", "boot with kernel.yama.ptrace_scope below 3")
-    return Diagnosis(question, True, "yes, by ptrace")
+            return Diagnosis(False, "Yama forbids ptrace", "boot with kernel.yama.ptrace_scope below 3")
+    return Diagnosis(True, "yes, by ptrace")
 
 
 def _check_cache(_context: Context) -> Diagnosis:
-    question = "can location tables be kept?"
     cache = find_usable_cache()
     if cache.problem is None:
-        return Diagnosis(question, True, str(cache.folder))
+        return Diagnosis(True, str(cache.folder))
     place = "nowhere" if cache.folder is None else f"only in {cache.folder}"
-    return Diagnosis(question, False if cache.folder is None else None, f"{place}: {cache.problem}", CACHE_HINT)
+    return Diagnosis(False if cache.folder is None else None, f"{place}: {cache.problem}", CACHE_HINT)
 
 
-_CHECKS: Final[tuple[Callable[[Context], Diagnosis | Iterator[Diagnosis]], ...]] = (
-    _check_kernel,
-    _check_points,
-    _check_debugfs,
-    lambda _context: _try_open(Path(DEVICE), "KCOV"),
-    _check_kcore,
-    _check_symbols,
-    _check_collector,
-    lambda context: check_devices(features=context.running_features),
-    _check_following,
-    _check_cache,
+_CHECKS: Final[tuple[tuple[str, Callable[[Context], Diagnosis | Iterator[Diagnosis]]], ...]] = (
+    ("is this kernel built with KCOV?", _check_kernel),
+    ("are there instrumented points?", _check_points),
+    ("is debugfs mounted?", _check_debugfs),
+    ("can I open KCOV?", lambda _context: _try_open(Path(DEVICE))),
+    ("is /proc/kcore readable?", _check_kcore),
+    ("does the debug info match?", _check_symbols),
+    ("does the collector work?", _check_collector),
+    ("", lambda context: check_devices(features=context.running_features)),
+    ("can threads and children be followed?", _check_following),
+    ("can location tables be kept?", _check_cache),
 )
 
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     def rows() -> Iterator[Diagnosis]:
-        for check in _CHECKS:
+        for question, check in _CHECKS:
             found = check(context)
-            for diagnosis in (found,) if isinstance(found, Diagnosis) else found:
+            for diagnosis in (found._replace(question=question),) if isinstance(found, Diagnosis) else found:
                 if diagnosis.ok is False:
                     context.status = 1
                 yield diagnosis

@@ -138,28 +138,23 @@ def write_trace(path: Path | str, buffer: Buffer, header: TraceHeader, *, check:
     return True
 
 
-def write_text(
-    path: Path | str,
-    buffer: Buffer,
-    *,
-    call_length: int = 0,
-    is_syzkaller: bool = False,
-    check: Callable[[], None] = accept,
-) -> None:
-    """Write the PCs of a buffer, one per line.
+def write_file(path: Path | str, content: bytes, *, check: Callable[[], None] = accept) -> None:
+    """Write a file.
+
+    :param check: see :func:`kcovdbg.output_file.open_output`.
+    :raises CollectError: when it could not be written.
+    """
+    with _explained(), open_output(path, mode=PRIVATE, check=check) as stream:
+        stream.write(content)
+
+
+def text_bytes(buffer: Buffer, *, call_length: int = 0, is_syzkaller: bool = False) -> bytes:
+    """Return the PCs of a buffer as text, one per line.
 
     :param call_length: subtracted from each PC: 0 writes PCs as recorded, like kcovtrace; the length of a call writes addresses
         of calls, like syzkaller's rawcover.
     :param is_syzkaller: whether to sort PCs and write each once, like syzkaller.
-    :param check: see :func:`kcovdbg.output_file.open_output`.
-    :raises CollectError: when the file could not be written.
     """
-    with _explained(), open_output(path, mode=PRIVATE, check=check) as stream:
-        stream.write(text_bytes(buffer, call_length=call_length, is_syzkaller=is_syzkaller))
-
-
-def text_bytes(buffer: Buffer, *, call_length: int = 0, is_syzkaller: bool = False) -> bytes:
-    """Return the PCs of a buffer as text; see :func:`write_text`."""
     pcs: Sequence[int] = [
         pc - call_length
         for word in record.pc_words(buffer.words, buffer.encoding)

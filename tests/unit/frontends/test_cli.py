@@ -292,7 +292,7 @@ def test_only_relative_paths_start_at_the_working_directory(capsys, tmp_path):
 
 def test_doctor_exits_1_when_something_is_missing(cli, monkeypatch):
     def answers(*oks):
-        checks = [lambda _context, ok=ok: doctor.Diagnosis("is it there?", ok, "an answer") for ok in oks]
+        checks = [("is it there?", lambda _context, ok=ok: doctor.Diagnosis(ok, "an answer")) for ok in oks]
         monkeypatch.setattr(doctor, "_CHECKS", checks)
         rows = json.loads(cli("doctor", "--json"))
         assert [row["ok"] for row in rows] == list(oks)

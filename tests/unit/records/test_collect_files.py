@@ -11,7 +11,7 @@ import pytest
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.collect.requests import Step, explain, explain_not_followed
-from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
+from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_file, write_trace
 from kcovdbg.errors import CollectError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_convention import list_points
@@ -93,12 +93,12 @@ def test_a_trace_never_stands_beside_another_ones_side_file(tmp_path, monkeypatc
 
 def test_directories_are_refused_and_pipes_written_through(tmp_path):
     with pytest.raises(CollectError, match=f"^{tmp_path}: "):
-        write_text(tmp_path, make())
+        write_file(tmp_path, text_bytes(make()))
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     buffer = make()
     with ThreadPoolExecutor(1) as pool:
-        for write in (lambda: write_text(pipe, buffer), lambda: write_trace(pipe, buffer, make_header(buffer))):
+        for write in (lambda: write_file(pipe, text_bytes(buffer)), lambda: write_trace(pipe, buffer, make_header(buffer))):
             read = pool.submit(pipe.read_bytes)
             written = write()
             content = read.result(timeout=10)
@@ -125,8 +125,8 @@ def test_a_link_stays_a_link_to_its_trace_and_side_file(tmp_path):
 
 def test_text_of_kcovtrace_and_of_syzkaller(tmp_path):
     buffer = make([*PCS[::-1], PCS[0]])
-    write_text(tmp_path / "raw", buffer)
-    write_text(tmp_path / "syz", buffer, call_length=5, is_syzkaller=True)
+    (tmp_path / "raw").write_bytes(text_bytes(buffer))
+    (tmp_path / "syz").write_bytes(text_bytes(buffer, call_length=5, is_syzkaller=True))
     assert (tmp_path / "raw").read_text().splitlines()[0] == f"{PCS[-1]:#x}"
     assert (tmp_path / "syz").read_text().splitlines() == [f"{pc - 5:#x}" for pc in PCS]
     kernel = TraceKernel(machine="x86_64", find_points=lambda: [list_points([*PCS, 0xFFFFFFFF82000000])])
