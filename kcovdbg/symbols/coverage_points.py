@@ -78,10 +78,6 @@ class Points(NamedTuple):
     """For those in ``tail`` whose call leads to one function with such jumps: addresses inside these jumps."""
 
 
-def _no_points() -> Points:
-    return Points(array("Q"), array("Q"), array("Q"), array("Q"), array("Q"), {})
-
-
 _KINDS_OF_NAMES: Final = {f"{_TRACE_PC}_entry": PointKind.ENTRY, f"{_TRACE_PC}_exit": PointKind.EXIT}
 
 
@@ -250,7 +246,7 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     """
     machine = elf.header.machine
     if machine not in ARCHITECTURES or elf.is_relocatable:
-        return _no_points()
+        return _points_of((), machine, {})
     symbols = elf.symbols if symbols is None else symbols
     named = list(symbols.find_containing(_PREFIX, *THUNKS))
     callbacks = find_callbacks(named)
@@ -289,9 +285,8 @@ def _points_of(texts: Sequence[tuple[int, bytes | memoryview]], machine: int, ca
         targets = {target for target, of in callbacks.items() if of is kind}
         return find_branches(texts, machine, BranchKind.CALL, targets).back if targets else array("Q")
 
-    return _no_points()._replace(
-        pc=calls(PointKind.PC), cmp=calls(PointKind.CMP), entry=calls(PointKind.ENTRY), exit=calls(PointKind.EXIT)
-    )
+    entry, leave = calls(PointKind.ENTRY), calls(PointKind.EXIT)
+    return Points(calls(PointKind.PC), calls(PointKind.CMP), array("Q"), entry, leave, {})
 
 
 def find_points_between(elf: ElfFile, start: int, end: int) -> Points:
@@ -302,7 +297,7 @@ def find_points_between(elf: ElfFile, start: int, end: int) -> Points:
     :raises ElfError: when the file is damaged.
     """
     if elf.header.machine not in ARCHITECTURES or elf.is_relocatable:
-        return _no_points()
+        return _points_of((), elf.header.machine, {})
     callbacks = find_callbacks(elf.symbols.find_containing(_PREFIX))
     return _points_of([(start, elf.read(start, end - start))], elf.header.machine, callbacks)
 

@@ -350,23 +350,6 @@ class LocationTable:
         return FunctionSymbol(name or "", self._base + start, size, alias, unit)
 
 
-class _StringNumbers(dict[str | None, int]):
-    """The numbers of strings; 0 for None. A new one is appended to the known ones.
-
-    :param strings: the known ones.
-    """
-
-    def __init__(self, strings: list[str]) -> None:
-        super().__init__(zip(strings, count(1)))
-        self[None] = 0
-        self._strings = strings
-
-    def __missing__(self, text: str) -> int:
-        self._strings.append(text)
-        self[text] = number = len(self._strings)
-        return number
-
-
 class NewTable(NamedTuple):
     """The contents of a table that is to be written."""
 
@@ -391,7 +374,13 @@ class NewTable(NamedTuple):
         base, locations = self._base, self.locations
         rows = make_columns(self.pcs, self.kinds, self.chains, base, locations.chain_ends)
         strings = locations.strings()
-        string = _StringNumbers(strings).__getitem__
+        numbers: dict[str | None, int] = {**dict(zip(strings, count(1))), None: 0}
+
+        def string(text: str | None) -> int:
+            if text not in numbers:
+                strings.append(text or "")
+                numbers[text] = len(strings)
+            return numbers[text]
 
         ranges = array("I")
         for text in self.ranges:

@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import chain, compress, count, groupby, islice
 from operator import attrgetter, ne, not_
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from kcovdbg.elf.compile_units import CompileUnit
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
-from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, core_count
@@ -335,26 +335,13 @@ def _only_builder(path: Path) -> Iterator[int | None]:
             yield lock.fileno()
 
 
-@contextmanager
-def _hold(image: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a path of an image that remains valid: a decompressed one may be removed meanwhile."""
-    try:
-        file = Path(image).open("rb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise TargetError(f"{image}: {error.strerror}") from error
-    with file:
-        # For other processes as well.
-        held = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
-        yield held if held.exists() else Path(image)
-
-
-def _name(image: str | os.PathLike[str]) -> str:
-    """Return the name of an image for messages: that of the file that a descriptor stands for."""
-    path = Path(image)
-    try:
-        return str(path.readlink()) if path.is_relative_to("/proc/self/fd") else str(path)
-    except OSError:
-        return str(path)
+def _open(image: str | os.PathLike[str]) -> ElfFile:
+    """Open an image, in messages by the name of the file that a descriptor stands for."""
+    path = name = Path(image)
+    with suppress(OSError):
+        if path.is_relative_to("/proc/self/fd"):
+            name = path.readlink()
+    return ElfFile(path, str(name))
 
 
 def build_table(
@@ -372,8 +359,8 @@ def build_table(
     :raises OSError: when the table cannot be written.
     """
     with ExitStack() as stack:
-        elf = stack.enter_context(ElfFile(stack.enter_context(_hold(image)), _name(image)))
-        other = None if code is None else stack.enter_context(ElfFile(stack.enter_context(_hold(code)), _name(code)))
+        elf = stack.enter_context(_open(image))
+        other = None if code is None else stack.enter_context(_open(code))
         build_id = elf.build_id
         if build_id is None:
             raise CapabilityError(f"{elf.name} has no build ID")

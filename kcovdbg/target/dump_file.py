@@ -361,7 +361,7 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
                     from kcovdbg.target.kdump_file import FlattenedError, reassemble
 
                     try:
-                        cut = reassemble(file, target).problem  # type: ignore[arg-type]
+                        cut = reassemble(file, target)  # type: ignore[arg-type]
                     except FlattenedError as error:
                         raise TargetError(f"{path} is truncated or damaged: {error}", hint=_GET_AGAIN) from None
                     note = (

@@ -212,26 +212,17 @@ class FlattenedError(ValueError):
     """The stream is damaged."""
 
 
-class Reassembled(NamedTuple):
-    """The result of reading a stream."""
-
-    size: int
-    """Of the dump, in bytes."""
-    problem: str | None
-    """Position of the cut in the stream; None for a whole one."""
-
-
-def reassemble(source: BinaryIO, target: BinaryIO) -> Reassembled:
-    """Reassemble a flattened dump.
+def reassemble(source: BinaryIO, target: BinaryIO) -> str | None:
+    """Reassemble a flattened dump; of a stream that ends before its end mark, its complete pieces.
 
     :param source: at its start, with the format's signature; need not be seekable.
     :param target: an empty file. Pages of zeros, which the stream leaves out, become holes.
-    :return: of a stream that ends before its end mark, its complete pieces.
+    :return: position of the cut in the stream; None for a whole one.
     :raises FlattenedError: when the stream is damaged.
     """
     header = source.read(_HEADER)
     if len(header) < _HEADER:
-        return Reassembled(0, _cut(len(header)))
+        return _cut(len(header))
     kind, version = struct.unpack_from(">qq", header, _SIGNATURE_SIZE)
     if (kind, version) != (1, 1):
         raise FlattenedError(f"unknown type {kind} or version {version} of the flattened format")
@@ -268,7 +259,7 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> Reassembled:
             end = max(end, current)
     target.flush()
     os.ftruncate(target.fileno(), end)
-    return Reassembled(end, problem)
+    return problem
 
 
 def _cut(position: int) -> str:
