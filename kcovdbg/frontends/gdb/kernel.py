@@ -1,147 +1,26 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The kernel that GDB has open: a core, which is opened here, or a machine, whose memory and registers GDB
-reads; the messages between GDB and this process; and the window that shows a buffer.
-"""
+"""The kernel that GDB has open: a core, which is opened here, or a machine, whose memory and registers GDB reads."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import json
-import os
-import signal
-import socket
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from kcovdbg.abi import record
 from kcovdbg.abi.address import PAGE_SIZE
-from kcovdbg.console.buffer_sources import find_buffer
-from kcovdbg.console.runner import find_command, make_context
-from kcovdbg.console.text import elide, elide_start, escape, pad
-from kcovdbg.console.wording import buffer_title, record_text
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, GoneError, ReadError, TargetError
-from kcovdbg.records.located_records import locate_records
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.rsp import Stub
 from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
 
 if TYPE_CHECKING:
-    from kcovdbg.console.context import Workspace
+    from kcovdbg.frontends.gdb.link import Fields, Link
     from kcovdbg.target.drgn.machines import StubMachine
     from kcovdbg.target.drgn.target import DrgnTarget
-
-VERSION: Final = 1
-"""Of the messages. gdb/ may be of another installation."""
-_HEAD: Final = struct.Struct(">II")
-
-Fields = dict[str, Any]
-
-
-class Message(NamedTuple):
-    """One message."""
-
-    fields: Fields
-    data: bytes = b""
-
-
-class Interrupts:
-    """C-c, which GDB passes on as SIGINT: it ends a request, and never the exchange of a message, whose answer would be taken
-    for the next one.
-    """
-
-    def __init__(self) -> None:
-        self._is_allowed = False
-        self._is_pending = False
-
-    def watch(self) -> None:
-        """Take the process's SIGINT."""
-        signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, *_: object) -> None:
-        if self._is_allowed:
-            raise KeyboardInterrupt
-        self._is_pending = True
-
-    @contextlib.contextmanager
-    def allowed(self) -> Iterator[None]:
-        """Let C-c end a block; one from before the block does not."""
-        self._is_pending, self._is_allowed = False, True
-        try:
-            yield
-        finally:
-            self._is_allowed = False
-
-    @contextlib.contextmanager
-    def delayed(self) -> Iterator[None]:
-        """Delay C-c to the end of a block."""
-        before, self._is_allowed = self._is_allowed, False
-        try:
-            yield
-        finally:
-            self._is_allowed = before
-        if self._is_pending and before:
-            self._is_pending = False
-            raise KeyboardInterrupt
-
-
-class Link:
-    """The connection to GDB.
-
-    :param number: the file descriptor of a socket.
-    """
-
-    def __init__(self, number: int) -> None:
-        self._socket = socket.socket(fileno=number)
-        # Programs that this process starts must not keep it open.
-        self._socket.set_inheritable(False)
-        self._file = self._socket.makefile("rb", 1 << 16)
-        self._count = 0
-        self.interrupts = Interrupts()
-
-    def send(self, **fields: object) -> None:
-        """Send a message."""
-        text = json.dumps(fields).encode()
-        try:
-            self._socket.sendall(_HEAD.pack(len(text), 0) + text)
-        except OSError:
-            os._exit(0)
-
-    def receive(self) -> Message:
-        """Return the next message. The process ends with GDB."""
-        start = self._file.read(_HEAD.size)
-        if len(start) < _HEAD.size:
-            os._exit(0)
-        size, more = _HEAD.unpack(start)
-        return Message(json.loads(self._file.read(size)), self._file.read(more))
-
-    def call(self, op: str, answer: Callable[[Fields], Fields] | None = None, **fields: object) -> Message:
-        """Ask GDB for something, and return its answer.
-
-        :param answer: answers what GDB asks meanwhile.
-        :raises TargetError: when GDB has lost the machine.
-        """
-        with self.interrupts.delayed():
-            self._count += 1
-            # Requests of `answer` meanwhile have numbers of their own.
-            number = self._count
-            self.send(op=op, n=number, **fields)
-            while True:
-                message = self.receive()
-                if message.fields.get("re") == number:
-                    break
-                if answer is not None and "op" in message.fields:
-                    self.send(op="verdict", n=message.fields["n"], **answer(message.fields))
-        if message.fields.get("interrupted"):
-            raise KeyboardInterrupt
-        if "lost" in message.fields:
-            raise TargetError(message.fields["lost"])
-        return message
-
 
 _KCORE: Final = "/proc/kcore"
 # On a serial line every byte counts.
@@ -340,7 +219,7 @@ def _find_debug_files(names: Sequence[str]) -> list[str]:
     """Return GDB's symbol files of the kernel and its modules, the kernel first; others are of a vdso, or no files."""
     found: dict[str, bool] = {}
     for name in names:
-        with contextlib.suppress(TargetError, OSError), ElfFile(Path(name), name) as file:
+        with suppress(TargetError, OSError), ElfFile(Path(name), name) as file:
             is_kernel = file.symbols.find("init_task") is not None
             if not file.is_core and (is_kernel or file.has_debug_info):
                 found[name] = is_kernel
@@ -350,57 +229,3 @@ def _find_debug_files(names: Sequence[str]) -> list[str]:
 def symbol_file_command(image: str, offset: int) -> str:
     """Return the command that moves GDB's symbols."""
     return f"symbol-file {image} -o {offset:#x}"
-
-
-class BufferWindow:
-    """A buffer as it is drawn.
-
-    :param what: its name.
-    :raises KcovdbgError: when there is none.
-    """
-
-    def __init__(self, workspace: Workspace, what: str) -> None:
-        command, args = find_command(workspace, ["buffer", what])
-        context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
-        self._names = context.kernel.names
-        self._buffer = find_buffer(context, what)
-
-    def draw(self, request: Fields) -> Fields:
-        """Return the lines of the window around the selected record, which of them that is, and where its instruction is."""
-        buffer, height, shift = self._buffer, request["height"], request["shift"]
-        selected = max(0, min(request["selected"], buffer.count - 1))
-        top = max(0, min(request["top"], buffer.count - height))
-        top = max(min(top, selected), selected - height + 1, 0)
-        indices = range(top, min(top + height, buffer.count))
-        digits = len(str(buffer.count - 1))
-        lines = []
-        for row in locate_records(buffer, self._names, indices):
-            text = record_text(row)
-            function = f"{text.sign} {text.function}" if text.sign else text.function
-            number = f"{row.record.number:>{digits}} "
-            lines.append(_line(number, escape(function), escape(text.place), request["width"], shift))
-        return {
-            "title": escape(buffer_title(buffer)),
-            "count": buffer.count,
-            "selected": selected,
-            "top": top,
-            "lines": lines or ["no records"],
-            "address": self._find_address(selected),
-        }
-
-    def _find_address(self, selected: int) -> int | None:
-        """Return the address in the running kernel of a record's call, None where it has none."""
-        if not self._buffer.count:
-            return None
-        found = record.decode_record(self._buffer.words, selected, self._buffer.encoding)
-        return None if found.pc is None else found.pc + self._buffer.kaslr_offset - 1
-
-
-def _line(number: str, what: str, where: str, width: int, shift: int) -> str:
-    if shift:
-        return pad(elide(f"{number}{what}  {where}"[shift:], width), width)
-    room = width - len(number)
-    # The function first; of the place, its end.
-    left = min(len(what), max(room - 1 - len(where), room // 2))
-    right = elide_start(where, max(0, room - left - 1))
-    return number + pad(elide(what, left), room - len(right)) + right

@@ -6,7 +6,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import sys
 import traceback
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kcovdbg.abi.handle import decode_handle
@@ -21,22 +23,16 @@ from kcovdbg.console.settings import Settings, read_settings
 from kcovdbg.console.terminal import THEME, Color, Painter, Terminal, wants_color
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
-from kcovdbg.frontends.gdb.kernel import Fields, Link, OpenKernel, symbol_file_command
+from kcovdbg.frontends.gdb.kernel import OpenKernel, symbol_file_command
+from kcovdbg.frontends.gdb.link import VERSION, Fields, Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
     from kcovdbg.console.completion_index import Harvest
-    from kcovdbg.frontends.gdb.kernel import BufferWindow
+    from kcovdbg.frontends.gdb.buffer_window import BufferWindow
     from kcovdbg.target.drgn.target import DrgnTarget
-
-
-import sys
-from contextlib import suppress
-from importlib import import_module
-
-from kcovdbg.frontends.gdb.kernel import VERSION
 
 # They start GDB, or print the path of the file that it sources.
 _NOT_INSIDE: Final = frozenset({"gdb", "gdb-path"})
@@ -267,7 +263,7 @@ class Server:
 
     def _rows(self, request: Fields) -> Fields:
         """Return the lines of the window."""
-        from kcovdbg.frontends.gdb.kernel import BufferWindow
+        from kcovdbg.frontends.gdb.buffer_window import BufferWindow
 
         if request["reads"] or self._window is None:
             self._window = None
@@ -294,7 +290,7 @@ def main() -> None:
     server = Server(link)
     server.greet(VERSION)
     # While GDB reads its files. Where drgn is missing, the first command says so.
-    with suppress(ImportError):
+    with contextlib.suppress(ImportError):
         import_module("kcovdbg.target.drgn.programs")
     server.serve()
 
