@@ -20,7 +20,6 @@ from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part, State
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.remote import read_area_lists
@@ -30,46 +29,6 @@ from kcovdbg.walk.state import StateReader
 _SIZES: Final = (1, 2, 4, 8)
 _TASK_PREFIXES: Final = ("kcov", "saved_")
 _UNWATCHED: Final = frozenset({"lock"})
-HEADER: Final = "header"
-"""The list entry at the start of a free area, which is watched as a whole."""
-
-
-def list_fields(layout: Layout, type_name: str) -> Sequence[str]:
-    """Return the names of the fields of a structure that can be watched in this kernel."""
-    if type_name == AREA:
-        return (HEADER,)
-    block = _find_block(layout, type_name)
-    names = (name for name, member in block.members.items() if member is not None and member.size in _SIZES)
-    if type_name == TASK:
-        return tuple(name for name in names if name.startswith(_TASK_PREFIXES))
-    return tuple(name for name in names if name not in _UNWATCHED)
-
-
-def find_spans(layout: Layout, type_name: str, address: int, field: str) -> tuple[MemorySpan, ...]:
-    """Return the memory of a field.
-
-    :param address: of the structure.
-    :raises UsageError: when this kernel has no such field, or it cannot be watched.
-    """
-    if field not in list_fields(layout, type_name):
-        known = ", ".join(list_fields(layout, type_name))
-        raise UsageError(f"{type_name} has no field '{field}' that can be watched", hint=f"one of {known}")
-    block = _find_block(layout, type_name)
-    found = [member for name, member in block.members.items() if member is not None and (type_name == AREA or name == field)]
-    return tuple(MemorySpan(address + member.offset, member.size) for member in found)
-
-
-def _find_block(layout: Layout, type_name: str) -> BlockLayout:
-    """Return the layout of a structure.
-
-    :raises CapabilityError: when the debug info does not have it.
-    """
-    block = {TASK: layout.task, KCOV: layout.kcov, AREA: layout.area}[type_name]
-    if block is None:
-        raise CapabilityError(f"the debug info has no {type_name}")
-    return block
-
-
 # By structure the groups of rules that a write to it may break.
 _GROUPS: Final[Mapping[str, str]] = {TASK: "TA", KCOV: "KT", AREA: "A"}
 _MODE: Final = "kcov_mode"
@@ -93,6 +52,29 @@ class WatchedField(NamedTuple):
         if self.type_name == TASK:
             return f"{self.field} of {name_task(self)}"
         return f"{self.field} of {name_kcov(self.address) if self.type_name == KCOV else f'area {self.address:#x}'}"
+
+
+def _find_spans(layout: Layout, watched: WatchedField) -> tuple[MemorySpan, ...]:
+    """Return the memory of a field.
+
+    :raises CapabilityError: when the debug info does not have the structure.
+    :raises UsageError: when this kernel has no such field, or it cannot be watched.
+    """
+    type_name = watched.type_name
+    block = {TASK: layout.task, KCOV: layout.kcov, AREA: layout.area}[type_name]
+    if block is None:
+        raise CapabilityError(f"the debug info has no {type_name}")
+    members = {name: member for name, member in block.members.items() if member is not None}
+    if type_name == AREA:
+        # The list entry at the start of a free area is watched as a whole.
+        fields = {"header": tuple(members.values())}
+    else:
+        fields = {name: (member,) for name, member in members.items() if member.size in _SIZES and name not in _UNWATCHED}
+        if type_name == TASK:
+            fields = {name: found for name, found in fields.items() if name.startswith(_TASK_PREFIXES)}
+    if watched.field not in fields:
+        raise UsageError(f"{type_name} has no field '{watched.field}' that can be watched", hint=f"one of {', '.join(fields)}")
+    return tuple(MemorySpan(watched.address + member.offset, member.size) for member in fields[watched.field])
 
 
 class CaughtWrite(NamedTuple):
@@ -154,7 +136,7 @@ class _Judge:
         self._layout = layout
         self._watchpoints = watchpoints
         self._watched = watched
-        self._field_spans = find_spans(layout, watched.type_name, watched.address, watched.field)
+        self._field_spans = _find_spans(layout, watched)
         self._groups = _GROUPS[watched.type_name]
         self._values: dict[MemorySpan, bytes] = {}
         self._is_free = True
