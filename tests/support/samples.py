@@ -41,3 +41,18 @@ def kcov(address=KCOV, pid=41, handles=()):
 def sample(time, *tasks, **values):
     known = {"state": "running", "objects": None, "shares": (), "reads": 10, "seconds": 0.01}
     return Sample("QEMU guest at /run/qmp", "6.12.0", "ab" * 20, time=time, tasks=tasks, **{**known, **values})
+
+
+class FakeSampler:
+    """Answers with samples made by hand, the last one again and again; raises exceptions among them, and calls functions."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.looks = 0
+
+    def look(self):
+        self.looks += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer() if callable(answer) else answer

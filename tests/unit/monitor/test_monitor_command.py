@@ -23,24 +23,10 @@ from kcovdbg.monitor.samples import read_samples
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock
-from tests.support.samples import kcov, sample, task
+from tests.support.samples import FakeSampler, kcov, sample, task
 from tests.support.state import make_layout, make_target, strict_schema
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples/fuzz.jsonl")
-
-
-class FakeSampler:
-    answers = ()
-
-    def __init__(self, *_, **options):
-        self.options = options
-        self.left = list(self.answers)
-
-    def look(self):
-        answer = self.left.pop(0) if len(self.left) > 1 else self.left[0]
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer() if callable(answer) else answer
 
 
 class Machine:
@@ -57,8 +43,7 @@ class Machine:
 @pytest.fixture
 def kernel(monkeypatch):
     def make(*answers, is_terminal=False, **values):
-        FakeSampler.answers = answers
-        monkeypatch.setattr(command, "Sampler", FakeSampler)
+        monkeypatch.setattr(command, "Sampler", lambda *_args, **_options: FakeSampler(*answers))
         target = make_target(**{"live": True, "state": lambda: MachineState.RUNNING, "watchpoints": None, **values})
         workspace = Workspace(COMMANDS, Kernel(lambda: target))
         workspace.kernel.__dict__["layout"] = make_layout()
