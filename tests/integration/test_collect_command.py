@@ -163,11 +163,8 @@ class Grown:
 def test_growing(cli, monkeypatch, words, status, sizes, said):
     made = Grown(status)
     monkeypatch.setattr(running, "run_command", made)
-    assert cli("--buffer-size", "512", *words, "--keep", "@a", "--", "ls")[0] == status
-    assert made.sizes == sizes
-    made = Grown(status)
-    monkeypatch.setattr(running, "run_command", made)
-    _, out, errors = cli("--buffer-size", "512", *words, "--keep", "@a", "--", "ls")
+    found, out, errors = cli("--buffer-size", "512", *words, "--keep", "@a", "--", "ls")
+    assert (found, made.sizes) == (status, sizes)
     assert said in out + errors
 
 

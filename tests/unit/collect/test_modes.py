@@ -50,13 +50,6 @@ def test_offered(row):
                 assert set(caught.value.hint.removeprefix("it has ").split(", ")) == set(OFFERED[row.name])
 
 
-def test_without_debug_info():
-    assert (find_mode("pc").request.argument, find_mode("cmp").request.argument) == (0, 1)
-    for name in set(mode_names()) - {"pc", "cmp"}:
-        with pytest.raises(UsageError):
-            find_mode(name)
-
-
 def test_what_numbers_mean():
     # One number, several meanings: no row offers two of them.
     numbers = {}
