@@ -27,21 +27,17 @@ _HALF: Final = 1 << 63
 _REACH: Final = 1 << 31
 
 
-def _none(*_: object) -> None:
-    return None
-
-
 class TraceKernel(NamedTuple):
     """The kernel that a trace is read for."""
 
     build_id: str | None = None
     kaslr_offset: int = 0
     machine: str = ""
-    find_points: Callable[[], Sequence[PointSet] | None] = _none
+    find_points: Callable[[], Sequence[PointSet] | None] = lambda: None
     """Returns the PCs that it can record, of the image first; None where they are unknown."""
     find_modules: Callable[[], Sequence[LoadedModule] | None] = tuple
     """Returns where its modules are, with addresses as KCOV records them; None where that is unknown."""
-    find_base: Callable[[str], int | None] = _none
+    find_base: Callable[[str], int | None] = lambda _: None
     """Returns where the code of the image or of a module starts, by its file name, as KCOV records addresses."""
 
 
@@ -116,8 +112,10 @@ def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOption
     if buffer.encoding.codec != PC or not buffer.words:
         return buffer
     offset = options.kaslr_offset
+    if options.pc == Convention.CALL.value and not call_length:
+        raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
     if options.pc != AUTO:
-        return _apply(buffer, Convention(options.pc), offset or 0, call_length)
+        return _shift(buffer, Convention(options.pc).correction(call_length) - (offset or 0))
     if offset:
         buffer = _shift(buffer, -offset)
     is_buffer = buffer.stored_count is not None
@@ -154,13 +152,6 @@ def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOption
     return replace(buffer, words=found.words, encoding=encoding, remarks=(*remarks, *buffer.remarks))
 
 
-def _apply(buffer: Buffer, convention: Convention, offset: int, call_length: int) -> Buffer:
-    """Return a buffer read as the user says."""
-    if convention is Convention.CALL and not call_length:
-        raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
-    return _shift(buffer, convention.correction(call_length) - offset)
-
-
 def _shift(buffer: Buffer, correction: int) -> Buffer:
     """Return a buffer with a number added to each word; words that would not fit are left out."""
     if not correction:
@@ -186,7 +177,8 @@ def _find_remarks(
     """
     share = found.share
     plain = [reading for reading in readings if reading.module is None]
-    if share is not None and not (is_quiet and len(plain) == 1 and _is_as_recorded(plain[0]) and share >= _SUSPICIOUS):
+    is_usual = len(plain) == 1 and plain[0].convention is Convention.RAW and not plain[0].kaslr_offset
+    if share is not None and not (is_quiet and is_usual and share >= _SUSPICIOUS):
         yield _name_conventions(plain, share, kaslr_offset, call_length)
     for reading in readings:
         if reading.module is not None:
@@ -210,10 +202,6 @@ def _find_remarks(
 def restored_remark(count: int) -> str:
     """Return the remark about PCs of which a file has the lower halves."""
     return f"{count} PCs lack their upper 32 bits: restored from the kernel's base"
-
-
-def _is_as_recorded(reading: WordReading) -> bool:
-    return reading.convention is Convention.RAW and not reading.kaslr_offset
 
 
 def _name_conventions(readings: Sequence[WordReading], share: float, kaslr_offset: int, call_length: int) -> str:
