@@ -40,6 +40,7 @@ class ViewState(RowCursor):
         self._pattern = ""
         self._differences: tuple[ViewRows, Sequence[int], bool] | None = None
         self._matches: Callable[[ViewRow], bool] | None = None
+        self._wanted: Callable[[ViewRow], bool] | None = None
 
     # Moving.
 
@@ -120,12 +121,10 @@ class ViewState(RowCursor):
         if not text:
             self._matches = None
             return
-        wanted = self._make_test(text)
-        if wanted is None:
-            return
-        self._pattern = text
-        self._matches = self.view.matching(wanted)
-        self.search_on()
+        matches = self._find_matches(text)
+        if matches is not None:
+            self._pattern, self._matches = text, matches
+            self.search_on()
 
     def search_on(self, *, backwards: bool = False) -> None:
         """Go to the next match of the last search."""
@@ -162,10 +161,10 @@ class ViewState(RowCursor):
 
     def set_filter(self, text: str) -> None:
         """Show only rows that match a regular expression; all rows again for an empty one."""
-        wanted = self._make_test(text) if text else None
+        wanted = self._find_matches(text) if text else None
         if text and wanted is None:
             return
-        self.filter = text
+        self.filter, self._wanted = text, wanted
         self._rebuild()
         if text and not len(self.rows):
             self.message = f"no match for '{text}'"
@@ -187,8 +186,7 @@ class ViewState(RowCursor):
 
     def _make_rows(self) -> ViewRows:
         rows = self.view.folded() if self.is_folded else self.view.rows
-        wanted = self._make_test(self.filter) if self.filter else None
-        return rows if wanted is None else rows.filter(self.view.matching(wanted))
+        return rows if self._wanted is None else rows.filter(self._wanted)
 
     def renew(self) -> None:
         """Read the buffers again; a cursor on the last row stays on the last row."""
@@ -202,16 +200,15 @@ class ViewState(RowCursor):
         is_last = self.row >= len(self.rows) - 1
         self.view = view
         self.looks += 1
+        self._matches = None if self._matches is None else self._find_matches(self._pattern)
+        self._wanted = None if self._wanted is None else self._find_matches(self.filter)
         self.rows = self._make_rows()
-        if self._matches is not None:
-            wanted = self._make_test(self._pattern)
-            self._matches = None if wanted is None else view.matching(wanted)
         if is_last:
             self.row = len(self.rows) - 1
         self.clamp()
 
-    def _make_test(self, text: str) -> Callable[[Location, int], bool] | None:
-        """Return the test for a regular expression, which ignores case unless it has capitals."""
+    def _find_matches(self, text: str) -> Callable[[ViewRow], bool] | None:
+        """Return a test of rows by a regular expression, which ignores case unless it has capitals; None where it is none."""
         try:
             pattern = re.compile(text, 0 if any(character.isupper() for character in text) else re.IGNORECASE)
             address_pattern = re.compile(text, re.IGNORECASE)
@@ -224,4 +221,4 @@ class ViewState(RowCursor):
                 return True
             return any(pattern.search(frame.function or "") or pattern.search(place_text(frame)) for frame in location.frames)
 
-        return test
+        return self.view.matching(test)

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from kcovdbg.abi.address import WORD_MASK
+
 
 class CodeWord(NamedTuple):
     """One place in code, as somebody wrote it."""
@@ -49,7 +51,6 @@ _ADDRESS: Final = re.compile(r"\[<[0-9a-fA-F]+>\]|0x[0-9a-fA-F]+|[0-9a-fA-F]{8,1
 _SEPARATOR: Final = re.compile(r"[\s,]+")
 # Characters before a place that say which kind it is.
 _BEFORE: Final = 200
-_WORD_MASK: Final = (1 << 64) - 1
 
 
 def parse_words(text: str) -> Iterator[CodeWord]:
@@ -69,11 +70,11 @@ def parse_words(text: str) -> Iterator[CodeWord]:
             continue
         kind = match.lastgroup or ""
         value = int(match[kind], 10 if kind in ("signed", "decimal") else 16)
-        if not -(1 << 63) <= value <= _WORD_MASK:
+        if not -(1 << 63) <= value <= WORD_MASK:
             raise ValueError(shown)
         is_oops = kind == "bracketed"
         start = text.rindex("[<", 0, match.start(kind)) if is_oops else match.start(kind)
-        yield CodeWord(shown, (start, match.end(kind) + 2 * is_oops), address=value & _WORD_MASK, is_oops=is_oops)
+        yield CodeWord(shown, (start, match.end(kind) + 2 * is_oops), address=value & WORD_MASK, is_oops=is_oops)
 
 
 def find_code_words(line: str) -> list[CodeWord]:
