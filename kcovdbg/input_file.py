@@ -143,8 +143,8 @@ class FrameReader:
     :param start_frame: makes a decompressor of one frame; each module has its own exceptions for damage.
     """
 
-    # A block of a few bytes may decompress to 128 KiB: at most 128 MiB for so many bytes.
-    _PIECE: Final = 4096
+    # A block of a few bytes may decompress to 128 KiB: at most 32 MiB for so many bytes.
+    _PIECE: Final = 1024
 
     def __init__(self, start_frame: Callable[[], Any], file: BinaryIO) -> None:
         self._start_frame = start_frame
