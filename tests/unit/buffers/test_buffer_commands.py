@@ -11,11 +11,10 @@ from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Frame
 from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.records.trace_file import side_path
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.support.state import Streams, make_workspace
 from tests.support.stub import make_stub
-from tests.support.traces import BASE, locate, names, pc
+from tests.support.traces import BASE, locate, names, pc, write_trace
 
 OFFSET = 0x1200000
 
@@ -35,15 +34,7 @@ def workspace(streams, monkeypatch):
 
 @pytest.fixture
 def trace(tmp_path):
-    def write(name, words, mode="TRACE_PC", **header):
-        path = tmp_path / name
-        width = 4 if "CMP" in mode else 1
-        path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words) // width, *words))
-        side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "size": len(words) + 100, **header}
-        side_path(path).write_text(json.dumps(side))
-        return f"file:{path}"
-
-    return write
+    return lambda name, words, *mode, **header: write_trace(tmp_path / name, words, *mode, **header)
 
 
 @pytest.fixture
