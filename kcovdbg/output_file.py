@@ -254,14 +254,10 @@ def _named(path: str | os.PathLike[str], destination: _Destination) -> Iterator[
         if (
             error.filename is None
             or os.fsdecode(error.filename) in (destination.name, str(destination.path))
-            or _is_temporary(error)
+            or os.fsdecode(error.filename).startswith(_TEMPORARY)
         ):
             raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from error
         raise
-
-
-def _is_temporary(error: OSError) -> bool:
-    return os.fsdecode(error.filename).startswith(_TEMPORARY)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table
-from kcovdbg.console.trace_paths import FILE, find_trace_files
+from kcovdbg.console.trace_paths import FILE, confine
 from kcovdbg.console.wording import COARSE, function_text, place_text, span_text
 from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Alignment, align
@@ -43,7 +43,7 @@ from kcovdbg.records.pc_counts import DifferingPc, DiffSide, RunCounts, RunDiffe
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.records.trace_file import group_runs, sum_up_remarks
+from kcovdbg.records.trace_file import find_traces, group_runs, sum_up_remarks
 
 _SEVERAL: Final = "diff A1 A2 A3 -- B1 B2 B3"
 _LINES: Final = 4
@@ -143,7 +143,7 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
         if not word.startswith(FILE):
             yield word, find_counts(context, word, kernel)
             continue
-        paths = find_trace_files(word.removeprefix(FILE), context.workspace.confinement)
+        paths = find_traces(confine(word.removeprefix(FILE), context.workspace.confinement)[0])
         others: list[NotATraceError] = []
         latest: BufferCounts | None = None
         for run in group_runs(paths):

@@ -235,10 +235,6 @@ def _parse_seconds(word: str) -> float:
     return value
 
 
-def _parse_mode(word: str) -> str:
-    return word.upper().replace("-", "_").removeprefix("KCOV_MODE_")
-
-
 def _parse_buffer_name(word: str) -> str:
     if len(word) < 2 or word[0] != "@":
         raise ValueError(word)
@@ -251,7 +247,7 @@ _READERS: Final[Mapping[Value, tuple[Callable[[str], Any], str]]] = {
     Value.ADDRESS: (parse_address, "an address"),
     Value.PC: (parse_address, "an address"),
     Value.HANDLE: (parse_handle, "a remote handle"),
-    Value.MODE: (_parse_mode, "a mode"),
+    Value.MODE: (lambda word: word.upper().replace("-", "_").removeprefix("KCOV_MODE_"), "a mode"),
     Value.NUMBER: (_parse_number, "a number"),
     Value.SECONDS: (_parse_seconds, f"a number of seconds up to {_LONGEST_TIME:.0f}"),
     Value.BUFFER_NAME: (_parse_buffer_name, "a name for a kept buffer, such as @before"),

@@ -16,7 +16,7 @@ from kcovdbg.console.buffer_arguments import find_reading
 from kcovdbg.console.command import Need
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import suggest
-from kcovdbg.console.trace_paths import FILE, FileConfinement, confine, find_trace_files
+from kcovdbg.console.trace_paths import FILE, FileConfinement, confine
 from kcovdbg.console.wording import syscall_text
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
@@ -28,7 +28,7 @@ from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_names import LocationCache, is_pattern
-from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, Kept, merge_buffers, read_trace, restore
+from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, Kept, find_traces, merge_buffers, read_trace, restore
 from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.target.local_kernel import is_this_machine
@@ -236,10 +236,11 @@ def read_trace_file(
 def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buffer:
     """Read a trace file, or those of a directory or pattern one after another."""
     confinement = context.workspace.confinement
-    paths = find_trace_files(path, confinement)
+    named, _ = confine(path, confinement)
+    paths = find_traces(named)
     kernel = context.kernel.trace_kernel if kernel is None else kernel
     reading = find_reading(context.args)
-    if len(paths) == 1 and not Path(confine(path, confinement)[0]).is_dir():
+    if len(paths) == 1 and not Path(named).is_dir():
         return read_trace_file(str(paths[0]), kernel, reading, confinement)
     buffers: list[Buffer] = []
     others: list[NotATraceError] = []

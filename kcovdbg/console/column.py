@@ -33,11 +33,6 @@ class ValueKind:
     """The JSON Schema of the values."""
 
 
-def _address_text(value: int) -> str:
-    # NULL must not look like an address.
-    return hex(value) if value else "0"
-
-
 def _string(value: object) -> str:
     return escape_surrogates(value.value if isinstance(value, Enum) else str(value))
 
@@ -51,14 +46,6 @@ def _symbol_text(value: object) -> str:
 
 def _identity(value: object) -> object:
     return value
-
-
-def _items_text(value: Any) -> str:
-    return ", ".join(_string(item) for item in value)
-
-
-def _items_json(value: Any) -> object:
-    return [to_json(item) for item in value]
 
 
 def to_json(value: object) -> object:
@@ -83,8 +70,8 @@ _HEX: Final = {"type": "string", "pattern": "^0x[0-9a-f]+$"}
 _INTEGER: Final = {"type": "integer"}
 _NUMBER: Final = {"type": "number"}
 
-ADDRESS: Final = ValueKind("address", _address_text, hex, "address", schema=_HEX)
-"""A pointer: NULL is ``0`` in text and ``"0x0"`` in JSON."""
+ADDRESS: Final = ValueKind("address", lambda value: hex(value) if value else "0", hex, "address", schema=_HEX)
+"""A pointer: NULL is ``0`` in text, which does not look like an address, and ``"0x0"`` in JSON."""
 WORD: Final = ValueKind("word", hex, hex, "number", schema=_HEX)
 """A word whose bits matter: hexadecimal everywhere."""
 NUMBER: Final = ValueKind("number", str, _identity, "number", align_right=True, schema=_INTEGER)
@@ -105,7 +92,11 @@ HANDLE: Final = ValueKind("handle", lambda value: str(decode_handle(value)) if v
 """A remote handle: decoded in text, the whole word in JSON."""
 BOOL: Final = ValueKind("bool", lambda value: "yes" if value else "no", bool, schema={"type": "boolean"})
 LIST: Final = ValueKind(
-    "list", _items_text, _items_json, is_safe=False, schema={"type": "array", "items": {"type": ["string", "integer"]}}
+    "list",
+    lambda value: ", ".join(map(_string, value)),
+    lambda value: [*map(to_json, value)],
+    is_safe=False,
+    schema={"type": "array", "items": {"type": ["string", "integer"]}},
 )
 """Several texts or numbers."""
 WORDS: Final = ValueKind(

@@ -76,10 +76,6 @@ def _refcount_text(kcov: Kcov, *, is_whole: bool = False) -> str | None:
     return text if refcount == kcov.counted else f"{text}, found {kcov.counted}"
 
 
-def _is_balanced(kcov: Kcov) -> bool:
-    return kcov.fields is None or kcov.fields.refcount in (None, kcov.counted)
-
-
 def _references_text(kcov: Kcov) -> str | None:
     by_kind: dict[str, list[str]] = {}
     for reference in kcov.references:
@@ -126,7 +122,7 @@ OBJECT_COLUMNS: Final = (
         value=_of_object("refcount"),
         text=_refcount_text,
         wide_text=partial(_refcount_text, is_whole=True),
-        style=lambda kcov: "number" if _is_balanced(kcov) else "warning",
+        style=lambda kcov: "number" if _of_object("refcount")(kcov) in (None, kcov.counted) else "warning",
     ),
     Column("counted", NUMBER),
     Column("mode", MODE, meaning="`kcov.mode`, without prefix, such as `TRACE_PC`", null=UNREAD),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -86,14 +86,6 @@ class FileConfinement:
         yield from map(str, self.traces)
         if self.folder is not None:
             yield from (path.name for path in self.folder.glob("*.kcov") if path.is_file())
-
-
-def find_trace_files(path: str, confinement: FileConfinement | None) -> Sequence[Path]:
-    """Return the trace files in a directory, or those that match a pattern, by name.
-
-    :raises KcovdbgError: as :func:`~kcovdbg.records.trace_file.find_traces`.
-    """
-    return find_traces(confine(path, confinement)[0])
 
 
 def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path | None]:

@@ -129,14 +129,6 @@ class _Parser(ArgumentParser):
         raise UsageError(message, hint=_HINT)
 
 
-def _make_parser() -> ArgumentParser:
-    parser = _Parser(prog="kcovdbg", add_help=False, allow_abbrev=False)
-    for option in OPTIONS:
-        add_argument(parser, option, partial(_read_word, option))
-    parser.add_argument("paths", nargs="*")
-    return parser
-
-
 def _read_word(option: Argument, word: str) -> Any:
     """Return an option's value; an empty word is refused: a script's variable that is not set must not open another target."""
     if not word and option.value is not Value.COMMAND:
@@ -176,7 +168,11 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
     :raises UsageError: when they are wrong.
     """
     start = _find_command(arguments, lambda word: word in aliases or word in commands)
-    args, unknown = _make_parser().parse_known_intermixed_args(arguments[:start])
+    parser = _Parser(prog="kcovdbg", add_help=False, allow_abbrev=False)
+    for option in OPTIONS:
+        add_argument(parser, option, partial(_read_word, option))
+    parser.add_argument("paths", nargs="*")
+    args, unknown = parser.parse_known_intermixed_args(arguments[:start])
     if unknown:
         raise _refuse_option(unknown[0])
     words = tuple(arguments[start:])
