@@ -154,37 +154,28 @@ def test_every_package_has_its_layer():
     assert {package_of(module) for module in MODULES} <= RANKS.keys()
 
 
+def loaded_by(*words):
+    """Return the modules that are loaded at the end of a run of the program."""
+    code = f"import sys; from kcovdbg.frontends.cli import main; main({[*words]}); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent, check=True)
+    return done.stderr.splitlines()[-1].split()
+
+
 def test_one_shot_commands_load_nothing_heavy():
-    code = (
-        "import sys; from kcovdbg.frontends.cli import main; main(['help', 'tasks'])\n"
-        "print([name for name in ('prompt_toolkit', 'pygments', 'drgn', '_drgn', 'gdb', 'cffi', '_cffi_backend', 'zstandard')"
-        " if name in sys.modules], file=sys.stderr)"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
-    assert result.stderr == "[]\n"
+    heavy = {"prompt_toolkit", "pygments", "drgn", "_drgn", "gdb", "cffi", "_cffi_backend", "zstandard"}
+    assert heavy.isdisjoint(loaded_by("help", "tasks"))
 
 
 def test_the_version_loads_no_workspace():
-    code = """
-import sys
-from kcovdbg.frontends.cli import main
-assert main(["--version"]) == 0
-print([name for name in sys.modules if name.startswith(("kcovdbg.walk", "kcovdbg.model", "kcovdbg.records"))])
-"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
-    assert result.stdout.splitlines()[-1:] == ["[]"]
+    workspace = ("kcovdbg.walk", "kcovdbg.model", "kcovdbg.records")
+    assert [name for name in loaded_by("--version") if name.startswith(workspace)] == []
 
 
 @pytest.mark.parametrize(("command", "most"), [("tasks", 85), ("areas", 80)])
 def test_a_command_loads_what_it_uses(command, most):
     """A command on the demo loads no names of PCs, no formats of traces, and no completion."""
-    code = (
-        f"import sys; from kcovdbg.frontends.cli import main; assert main(['--demo', {command!r}]) == 0\n"
-        "print(*(name for name in sys.modules if name.startswith('kcovdbg')), file=sys.stderr)"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
-    assert result.returncode == 0
-    loaded = result.stderr.splitlines()[-1].split()
+    loaded = [name for name in loaded_by("--demo", command) if name.startswith("kcovdbg")]
+    assert f"kcovdbg.commands.{command}" in loaded
     assert not [name for name in loaded if package_of(name) in ("kcovdbg.symbols", "kcovdbg.records")]
     assert not [name for name in loaded if name.startswith("kcovdbg.console.completion")]
     assert len(loaded) <= most
@@ -193,12 +184,7 @@ def test_a_command_loads_what_it_uses(command, most):
 def test_a_command_is_loaded_alone():
     """The modules of all commands would take ten megabytes of each process."""
     for words in (["-e", "jobs"], ["jobs"]):
-        code = (
-            f"import sys; from kcovdbg.frontends.cli import main; main({words})\n"
-            f"print([name for name in sys.modules if name in {[*COMMAND_MODULES.values()]}], file=sys.stderr)"
-        )
-        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
-        assert result.stderr == "['kcovdbg.collect.jobs_command']\n"
+        assert {*COMMAND_MODULES.values()}.intersection(loaded_by(*words)) == {"kcovdbg.collect.jobs_command"}
 
 
 def test_every_command_is_in_the_table():
