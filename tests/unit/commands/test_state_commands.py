@@ -6,6 +6,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -54,8 +55,11 @@ def workspace(streams, monkeypatch):
 
 
 @pytest.fixture
-def ask(workspace, streams):
-    def ask(line):
+def ask(streams, monkeypatch):
+    """Return what a line answers, of a state as StubReader takes it."""
+
+    def ask(line, *tasks, **state):
+        workspace = make_workspace(streams, monkeypatch, reader=StubReader(*tasks, **state))
         ask.status = run_line(workspace, line)
         out, ask.said = streams.take()
         return json.loads(out) if "--json" in line.split() else out
@@ -146,44 +150,36 @@ def test_tasks_that_are_not_there(ask):
     assert ask.status == 2
 
 
-def test_counts_of_remote_owners(streams, monkeypatch):
+def test_counts_of_remote_owners(ask):
     owner = make_task(50, kcov_area=0, kcov_size=0, kcov=REMOTE_KCOV, owns_remote=True, count=5, mode="REMOTE")
-    workspace = make_workspace(streams, monkeypatch, reader=StubReader((owner,)))
-    run_line(workspace, "tasks")
-    assert " 5/65535 " in streams.take()[0]
+    assert " 5/65535 " in ask("tasks", (owner,))
 
 
-def test_objects_of_remote_owners(streams, monkeypatch):
+def test_objects_of_remote_owners(ask):
     """Since v7.2, ``kcov`` of a task that only owns remote coverage is NULL; COUNT is of the object that it owns."""
     owner = make_task(50, kcov=0, kcov_remote=REMOTE_KCOV, owns_remote=True, count=5, mode="DISABLED", role=Role.NONE)
     both = make_task(51, kcov=KCOV, kcov_remote=REMOTE_KCOV, owns_remote=True)
     carrier = make_task(52, kcov=0, kcov_remote=0, kcov_handle=0x4201, mode="DISABLED", role=Role.NONE)
-    workspace = make_workspace(streams, monkeypatch, reader=StubReader((owner, both, carrier)))
-    run_line(workspace, "tasks -a --columns pid,kcov")
-    shown = [line.split()[:2] for line in streams.take()[0].splitlines()[1:4]]
+    tasks = (owner, both, carrier)
+    shown = [line.split()[:2] for line in ask("tasks -a --columns pid,kcov", tasks).splitlines()[1:4]]
     assert shown == [["50", hex(REMOTE_KCOV)], ["51", hex(KCOV)], ["52", "0"]]
-    run_line(workspace, "tasks -a --wide")
     # All members are shown then: the object is in KCOV_REMOTE only.
-    assert streams.take()[0].splitlines()[1].count(hex(REMOTE_KCOV)) == 1
-    run_line(workspace, "tasks -a --json")
-    assert [row["kcov"] for row in json.loads(streams.take()[0])] == ["0x0", hex(KCOV), "0x0"]
+    assert ask("tasks -a --wide", tasks).splitlines()[1].count(hex(REMOTE_KCOV)) == 1
+    assert [row["kcov"] for row in ask("tasks -a --json", tasks)] == ["0x0", hex(KCOV), "0x0"]
 
 
-def test_unreadable_tasks_are_named_by_their_address(streams, monkeypatch):
+def test_unreadable_tasks_are_named_by_their_address(ask):
     task = make_task(errors=("pid is unreadable",))
     task = replace(task, fields=task.fields._replace(pid=None))
-    run_line(make_workspace(streams, monkeypatch, reader=StubReader((task,))), "tasks")
-    assert hex(task.fields.address) in streams.take()[0].splitlines()[-1]
+    assert hex(task.fields.address) in ask("tasks", (task,)).splitlines()[-1]
 
 
-def test_no_tasks(streams, monkeypatch):
-    workspace = make_workspace(streams, monkeypatch, reader=StubReader((), said=("the task list is broken: x",)))
-    assert run_line(workspace, "tasks") == 0
-    output, errors = streams.take()
-    assert output.splitlines()[1:] == ["note: the task list is broken: x"]
-    assert errors == ""
-    assert run_line(workspace, "tasks --json") == 0
-    assert streams.take() == ("[]\n", "kcovdbg: note: the task list is broken: x\n")
+def test_no_tasks(ask):
+    said = ("the task list is broken: x",)
+    assert ask("tasks", (), said=said).splitlines()[1:] == ["note: the task list is broken: x"]
+    assert (ask.status, ask.said) == (0, "")
+    assert ask("tasks --json", (), said=said) == []
+    assert (ask.status, ask.said) == (0, "kcovdbg: note: the task list is broken: x\n")
 
 
 def test_objects(ask):
@@ -197,7 +193,7 @@ def test_objects(ask):
     assert "vma 42, 5 handles" in text
 
 
-def test_tasks_and_objects_fit_a_hundred_columns_in_pipes(streams, monkeypatch):
+def test_tasks_and_objects_fit_a_hundred_columns_in_pipes(ask):
     """With the names and counts of a real fuzzer."""
     long = {"comm": "syz-executor.12", "kcov_size": 1 << 20, "capacity": (1 << 20) - 1}
     tasks = [
@@ -209,19 +205,16 @@ def test_tasks_and_objects_fit_a_hundred_columns_in_pipes(streams, monkeypatch):
     objects = {
         KCOV: replace(make_kcov(references=references), count=524288, capacity=(1 << 20) - 1, pid=1234567, comm=long["comm"])
     }
-    workspace = make_workspace(streams, monkeypatch, reader=StubReader(all=tuple(tasks), objects=objects))
     for line, columns in (
         ("tasks", ("PID", "COMM", "MODE", "COUNT", "ROLE")),
         ("objects", ("KCOV", "PID", "COMM", "REFERENCES")),
     ):
-        run_line(workspace, line)
-        shown = streams.take()[0]
+        shown = ask(line, all=tuple(tasks), objects=objects)
         assert max(map(len, shown.splitlines())) <= 100
         assert set(columns) <= set(shown.splitlines()[0].split())
         assert "syz-executor.12" in shown
         assert "…" not in shown
-        run_line(workspace, f"{line} --wide")
-        assert max(map(len, streams.take()[0].splitlines())) > 100
+        assert max(map(len, ask(f"{line} --wide", all=tuple(tasks), objects=objects).splitlines())) > 100
 
 
 def test_one_object(ask):
@@ -234,19 +227,14 @@ def test_one_object(ask):
     assert "nothing refers to a struct kcov at 0xffff888000000000" in ask.said
 
 
-def test_an_object_that_cannot_be_read(streams, monkeypatch):
-    from dataclasses import replace
-
+def test_an_object_that_cannot_be_read(ask):
     lost = replace(
         make_kcov(), fields=None, mode=None, pid=None, comm=None, count=None, capacity=None, full=None, errors=("gone",)
     )
-    workspace = make_workspace(streams, monkeypatch, reader=StubReader(objects={KCOV: lost}))
-    run_line(workspace, "objects --json")
-    row = json.loads(streams.take()[0])[0]
+    (row,) = ask("objects --json", objects={KCOV: lost})
     assert row["errors"] == ["gone"]
     assert row["refcount"] is row["area"] is row["t"] is row["remote"] is None
-    run_line(workspace, "objects")
-    assert streams.take()[0].endswith(f"note: kcov {KCOV:#x}: gone\n")
+    assert ask("objects", objects={KCOV: lost}).endswith(f"note: kcov {KCOV:#x}: gone\n")
 
 
 def test_areas_and_handles(ask):
@@ -384,9 +372,9 @@ def test_a_mistyped_name_of_a_task_is_told_the_similar_ones(workspace):
         assert "syz-executor" in refused.value.hint
 
 
-def test_remote_handles_are_filtered(ask, monkeypatch, streams):
+def test_remote_handles_are_filtered(ask):
     (first,) = StubReader().remote
-    make_workspace(streams, monkeypatch, reader=StubReader(remote=(first, first._replace(handle=0x42, pid=7, comm="kworker"))))
+    ask = partial(ask, remote=(first, first._replace(handle=0x42, pid=7, comm="kworker")))
     every = ask("remote --json")
     usb, _ = every
     for word in ("usb:1", "0x100000000000001", "usb:*", "usb"):
@@ -394,22 +382,19 @@ def test_remote_handles_are_filtered(ask, monkeypatch, streams):
     assert ask("remote usb:1 --json") == [usb]
     assert ask(f"remote {usb['pid']} --json") == [row for row in every if row["pid"] == usb["pid"]]
     assert ask(f"remote '{usb['comm'][:3]}*' --json") == [row for row in every if row["comm"][:3] == usb["comm"][:3]]
-    assert ask.status == 0
+    assert ask.func.status == 0
     assert ask("remote usb:1 no-such --json") == [usb]
-    assert "no-such" in ask.said
+    assert "no-such" in ask.func.said
     assert ask("remote usb:9 --json") == []
-    assert ask.status == 2
+    assert ask.func.status == 2
 
 
 @pytest.mark.parametrize("refcount", [2**31 - 1, -(2**30)])
-def test_impossible_refcounts_widen_no_column(streams, monkeypatch, refcount):
+def test_impossible_refcounts_widen_no_column(ask, refcount):
     objects = {KCOV: make_kcov(refcount=refcount)}
-    workspace = make_workspace(streams, monkeypatch, reader=StubReader(objects=objects))
-    run_line(workspace, "objects")
-    assert str(refcount) not in streams.take()[0]
+    assert str(refcount) not in ask("objects", objects=objects)
     for line in ("objects --wide", "objects --json"):
-        run_line(workspace, line)
-        assert str(refcount) in streams.take()[0]
+        assert str(refcount) in str(ask(line, objects=objects))
 
 
 def test_impossible_counts_are_short():
