@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from prompt_toolkit.output import Output
 
 
+# Seconds before a progress message is shown.
+_PATIENCE: Final = 1.0
+
+
 def run_shell(
     workspace: Workspace,
     *,
@@ -44,33 +48,23 @@ def run_shell(
     environment = os.environ if environment is None else environment
     transcript = Transcript()
     workspace.commands = workspace.commands.with_commands(LEAVE, make_pager_command(workspace), transcript.make_command())
-    open_workspace(workspace)
+    with progress_word(workspace.terminal().stderr, "reading debug info …", _PATIENCE):
+        if workspace.kernel.target.memory_problem is None:
+            _ = workspace.kernel.layout
     if not quiet:
         workspace.terminal().show(banner_lines(workspace))
     harvest = Harvest(workspace)
-    read = _find_reader(workspace, harvest, environment, transcript, input, output)
+    has_screen = output is not None or ((is_terminal(sys.stdout) or is_terminal(sys.stderr)) and not is_dumb(environment))
+    read: Callable[[], str] = read_plain_line
+    if has_screen and (input is not None or is_terminal(sys.stdin)):
+        # Imported here: it takes a tenth of a second, which scripts and single commands do not need.
+        from kcovdbg.frontends.shell.prompt import make_reader
+
+        read = make_reader(workspace, harvest, environment, transcript, input, output)
     try:
         return run_lines(workspace, read, harvest, environment, transcript)
     finally:
         transcript.close()
-
-
-def _find_reader(
-    workspace: Workspace,
-    harvest: Harvest,
-    environment: Mapping[str, str],
-    transcript: Transcript,
-    keys: Input | None,
-    screen: Output | None,
-) -> Callable[[], str]:
-    """Return the function that returns the next line: of a plain prompt where a terminal lacks, or cannot move its cursor."""
-    has_screen = screen is not None or ((is_terminal(sys.stdout) or is_terminal(sys.stderr)) and not is_dumb(environment))
-    if not has_screen or (keys is None and not is_terminal(sys.stdin)):
-        return read_plain_line
-    # Imported here: it takes a tenth of a second, which scripts and single commands do not need.
-    from kcovdbg.frontends.shell.prompt import make_reader
-
-    return make_reader(workspace, harvest, environment, transcript, keys, screen)
 
 
 def banner_lines(workspace: Workspace) -> Iterator[Line]:
@@ -84,20 +78,6 @@ def banner_lines(workspace: Workspace) -> Iterator[Line]:
     for note in [*target.notes, *([stop_note] if stop_note is not None else [])]:
         yield from wrap_line(remark_line(note), workspace.terminal().width)
     yield (("hint", "help lists the commands, COMMAND? shows help for one; C-d leaves"),)
-
-
-_PATIENCE: Final = 1.0
-
-
-def open_workspace(workspace: Workspace, patience: float = _PATIENCE) -> None:
-    """Open the target and detect the KCOV of one that has memory.
-
-    :param patience: seconds before a progress message is shown.
-    :raises KcovdbgError: when it cannot be opened, or has no KCOV.
-    """
-    with progress_word(workspace.terminal().stderr, "reading debug info …", patience):
-        if workspace.kernel.target.memory_problem is None:
-            _ = workspace.kernel.layout
 
 
 @contextlib.contextmanager
