@@ -34,6 +34,8 @@ class CollectMode(NamedTuple):
     codec: Codec
     """Format of the records, from the count word on."""
     request: EnableRequest
+    user_name: str
+    """As users write it: ``pc``."""
 
     def prefix_words(self, size: int) -> int:
         """Return how many words of a buffer come before the count word.
@@ -65,13 +67,13 @@ class CollectMode(NamedTuple):
         return decode_buffer(name, data, encoding, size=size, word_size=word_size, mode=self.name, pid=pid, comm=comm)
 
 
-def _collectable(modes: Collection[Mode]) -> list[tuple[Mode, EnableRequest]]:
-    return [(mode, mode.request) for mode in modes if mode.request is not None]
+def _collectable(modes: Collection[Mode]) -> list[CollectMode]:
+    return [CollectMode(mode.name, mode.codec, mode.request, mode.user_name) for mode in modes if mode.request is not None]
 
 
 def mode_names() -> tuple[str, ...]:
     """Return the names of all modes, as users write them: ``pc``."""
-    return tuple(dict.fromkeys(mode.user_name for mode, _ in _collectable(table.modes())))
+    return tuple(dict.fromkeys(mode.user_name for mode in _collectable(table.modes())))
 
 
 def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode:
@@ -82,13 +84,14 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
     :raises UsageError: if there is none, or this kernel does not have it.
     """
     plain = name.upper().replace("-", "_").replace("|", "_").removeprefix("KCOV_").removeprefix("MODE_").removeprefix("TRACE_")
-    found = [(mode, request) for mode, request in _collectable(table.modes()) if mode.name.removeprefix("TRACE_") == plain]
+    every = _collectable(table.modes())
+    found = [mode for mode in every if mode.name.removeprefix("TRACE_") == plain]
     if not found:
         raise UsageError(f"unknown mode '{name}'", hint=f"modes are {', '.join(mode_names())}")
     if features is None:
         # Whether comparisons were compiled in, the kernel says itself.
-        if found[0][0] in MODES:
-            return _collect(*found[0])
+        if found[0] in _collectable(MODES):
+            return found[0]
         raise UsageError(
             f"cannot collect in mode '{name}': without its debug info it is unknown whether the kernel has it",
             hint="the mode's number means something else on other kernels; give the kernel's vmlinux: -s VMLINUX",
@@ -98,16 +101,13 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
             "cannot collect: words of this kernel's buffers have another size",
             hint="use a kernel with merged KCOV, v4.6 or later",
         )
-    for mode, request in found:
-        if request.feature is None or request.feature in features:
-            return _collect(mode, request)
-    has = dict.fromkeys(
-        mode.user_name
-        for mode, request in _collectable(table.modes())
-        if request.feature is None or request.feature in features
-    )
+    offered = [mode for mode in every if mode.request.feature is None or mode.request.feature in features]
+    for mode in offered:
+        if mode in found:
+            return mode
     raise UsageError(
-        f"this kernel has no mode '{name}', which comes with {found[-1][1].since}", hint=f"it has {', '.join(has)}"
+        f"this kernel has no mode '{name}', which comes with {found[-1].request.since}",
+        hint=f"it has {', '.join(dict.fromkeys(mode.user_name for mode in offered))}",
     )
 
 
@@ -115,12 +115,7 @@ def find_remote_mode(mode: CollectMode) -> CollectMode:
     """Return the mode in which remote sections collect for a task in some mode: KCOV's only know mainline's."""
     if mode.request.device is not None:
         return mode
-    known = next(((known, request) for known, request in _collectable(MODES) if known.name == mode.name), None)
-    return find_mode("pc") if known is None else _collect(*known)
-
-
-def _collect(mode: Mode, request: EnableRequest) -> CollectMode:
-    return CollectMode(mode.name, mode.codec, request)
+    return next((known for known in _collectable(MODES) if known.name == mode.name), find_mode("pc"))
 
 
 DEVICE: Final = "/sys/kernel/debug/kcov"
