@@ -44,13 +44,6 @@ class CollectMode(NamedTuple):
         """
         return 0 if self.request.prefix_words is None else self.request.prefix_words(size)
 
-    def argument(self, size: int) -> int:
-        """Return the argument of the request that enables it.
-
-        :param size: of the buffer, in words.
-        """
-        return self.prefix_words(size) or self.request.argument
-
     @property
     def second(self) -> CollectMode | None:
         """Mode in which the second buffer is read, None if there is none."""
@@ -156,8 +149,8 @@ def make_native_mode(mode: CollectMode, size: int) -> Any:
     ffi, _ = load_native()
     native = ffi.new("struct kcovdbg_mode *")
     native.request = request_number(mode.request.ioctl)
-    native.argument = mode.argument(size)
     native.count_at = mode.prefix_words(size)
+    native.argument = native.count_at or mode.request.argument
     native.record_words = mode.codec.record_words
     native.second = mode.second is not None
     device = mode.request.device

@@ -236,7 +236,7 @@ def test_toy_is_seen_everywhere(toy):
 
 def test_toy_is_collected(toy):
     mode = find_mode("toy", detect_layout(toy.target).generation.features)
-    assert (mode.name, mode.codec, mode.argument(512)) == ("TRACE_TOY", TOY, 7)
+    assert (mode.name, mode.codec, mode.request.argument) == ("TRACE_TOY", TOY, 7)
     with pytest.raises(UsageError, match="the toy series"):
         find_mode("toy", frozenset())
 
