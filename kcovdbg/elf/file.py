@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcovdbg.elf.header import (
+    CHDR,
     ELFCOMPRESS_ZLIB,
     ELFCOMPRESS_ZSTD,
     EM_AARCH64,
@@ -25,27 +26,26 @@ from kcovdbg.elf.header import (
     OLD_COMPRESSED,
     OLD_COMPRESSION,
     OLD_MAGIC,
+    PHDR,
     PN_XNUM,
     PT_NOTE,
+    SHDR,
     SHF_ALLOC,
     SHT_NOBITS,
     SHT_NOTE,
     SHT_SYMTAB,
     ElfError,
     Header,
+    Layout,
     Note,
     NotElfError,
     Section,
     Segment,
-    compression_layout,
     damaged,
     decode_header,
-    decode_segments,
     find_build_id,
     is_elf,
     parse_notes,
-    section_layout,
-    segment_layout,
     string_at,
 )
 from kcovdbg.errors import CapabilityError
@@ -138,7 +138,7 @@ class ElfFile:
             raise self._damaged("its header is incomplete") from None
         if header.shoff and (header.phnum == PN_XNUM or header.shnum == 0):
             # The first section header has the counts that do not fit.
-            layout = section_layout(header.is_64bit, header.byte_order)
+            layout = SHDR.make(header.is_64bit, header.byte_order)
             first = layout.unpack(self.read_at(header.shoff, layout.size))
             if header.phnum == PN_XNUM:
                 header = header._replace(phnum=first[7])
@@ -146,30 +146,29 @@ class ElfFile:
                 header = header._replace(shnum=first[5])
         return header
 
-    def _read_table(self, offset: int, count: int, entry_size: int, layout: struct.Struct) -> bytes:
+    def _read_table(self, offset: int, count: int, entry_size: int, of_kind: Layout) -> list[tuple[int, ...]]:
+        layout = of_kind.make(self.header.is_64bit, self.header.byte_order)
         if not offset or not count:
-            return b""
+            return []
         if entry_size != layout.size:
             raise self._damaged(f"table entries of {entry_size} bytes")
         if entry_size * count > _MAX_HEADERS:
             raise self._damaged(f"a table of {count} entries")
-        return self.read_at(offset, entry_size * count)
+        return list(layout.iter_unpack(self.read_at(offset, entry_size * count)))
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """The program headers."""
         header = self.header
-        layout = segment_layout(header.is_64bit, header.byte_order)
-        data = self._read_table(header.phoff, header.phnum, header.phentsize, layout)
-        return decode_segments(data, header.is_64bit, header.byte_order)
+        rows = self._read_table(header.phoff, header.phnum, header.phentsize, PHDR)
+        # Elf32_Phdr has its flags further behind.
+        return tuple(Segment(*(row if header.is_64bit else (row[0], row[6], *row[1:6], row[7]))) for row in rows)
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """The section headers."""
         header = self.header
-        layout = section_layout(header.is_64bit, header.byte_order)
-        data = self._read_table(header.shoff, header.shnum, header.shentsize, layout)
-        rows = list(layout.iter_unpack(data))
+        rows = self._read_table(header.shoff, header.shnum, header.shentsize, SHDR)
         if not rows:
             return ()
         if header.shstrndx >= len(rows):
@@ -221,7 +220,7 @@ class ElfFile:
         if not section.is_compressed:
             return self.read_at(section.offset, section.size if limit is None else min(limit, section.size))
         is_old = section.name.startswith(OLD_COMPRESSED)
-        layout = OLD_COMPRESSION if is_old else compression_layout(self.header.is_64bit, self.header.byte_order)
+        layout = OLD_COMPRESSION if is_old else CHDR.make(self.header.is_64bit, self.header.byte_order)
         data = self.read_at(section.offset, section.size)
         if len(data) < layout.size:
             raise self._damaged(f"{section.name} is incomplete")

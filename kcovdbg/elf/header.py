@@ -87,9 +87,24 @@ class Header(NamedTuple):
         return _MACHINE_NAMES.get(self.machine, f"machine {self.machine}")
 
 
-def header_layout(is_64bit: bool, byte_order: str) -> struct.Struct:
-    """Return the layout of ``Elf64_Ehdr`` or ``Elf32_Ehdr`` behind ``e_ident``."""
-    return struct.Struct(byte_order + ("HHIQQQIHHHHHH" if is_64bit else "HHIIIIIHHHHHH"))
+class Layout(NamedTuple):
+    """The layout of a structure in 64- and in 32-bit files."""
+
+    of_64bit: str
+    of_32bit: str
+
+    def make(self, is_64bit: bool, byte_order: str) -> struct.Struct:
+        """Return the structure's layout in a file."""
+        return struct.Struct(byte_order + (self.of_64bit if is_64bit else self.of_32bit))
+
+
+EHDR: Final = Layout("HHIQQQIHHHHHH", "HHIIIIIHHHHHH")
+"""``Elf64_Ehdr`` and ``Elf32_Ehdr`` behind ``e_ident``."""
+PHDR: Final = Layout("IIQQQQQQ", "IIIIIIII")
+"""``Elf64_Phdr``, whose members are in the order of :class:`Segment`, and ``Elf32_Phdr``."""
+SHDR: Final = Layout("IIQQQQIIQQ", "IIIIIIIIII")
+CHDR: Final = Layout("I4xQQ", "III")
+"""Method of compression, size, alignment."""
 
 
 def decode_header(ident: bytes, rest: bytes) -> Header:
@@ -99,7 +114,7 @@ def decode_header(ident: bytes, rest: bytes) -> Header:
     :raises struct.error: when it is cut off.
     """
     is_64bit, big_endian = ident[4] == 2, ident[5] == 2
-    layout = header_layout(is_64bit, ">" if big_endian else "<")
+    layout = EHDR.make(is_64bit, ">" if big_endian else "<")
     kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, shstrndx = layout.unpack_from(rest)
     return Header(is_64bit, big_endian, kind, machine, phoff, phentsize, phnum, shoff, shentsize, shnum, shstrndx)
 
@@ -158,16 +173,6 @@ class Section(NamedTuple):
         )
 
 
-def section_layout(is_64bit: bool, byte_order: str) -> struct.Struct:
-    """Return the layout of ``Elf64_Shdr`` or ``Elf32_Shdr``."""
-    return struct.Struct(byte_order + ("IIQQQQIIQQ" if is_64bit else "IIIIIIIIII"))
-
-
-def compression_layout(is_64bit: bool, byte_order: str) -> struct.Struct:
-    """Return the layout of ``Elf64_Chdr`` or ``Elf32_Chdr``: method of compression, size, alignment."""
-    return struct.Struct(byte_order + ("I4xQQ" if is_64bit else "III"))
-
-
 def string_at(strings: bytes, offset: int) -> str:
     """Return a string of a string table.
 
@@ -191,22 +196,6 @@ class Segment(NamedTuple):
     filesz: int
     memsz: int
     align: int
-
-
-def segment_layout(is_64bit: bool, byte_order: str) -> struct.Struct:
-    """Return the layout of ``Elf64_Phdr``, whose members are in the order of :class:`Segment`, or of ``Elf32_Phdr``."""
-    return struct.Struct(byte_order + ("IIQQQQQQ" if is_64bit else "IIIIIIII"))
-
-
-def decode_segments(data: bytes, is_64bit: bool, byte_order: str) -> tuple[Segment, ...]:
-    """Decode a table of program headers."""
-    rows = segment_layout(is_64bit, byte_order).iter_unpack(data)
-    if is_64bit:
-        return tuple(map(Segment._make, rows))
-    return tuple(
-        Segment(kind, flags, offset, vaddr, paddr, filesz, memsz, align)
-        for kind, offset, vaddr, paddr, filesz, memsz, flags, align in rows
-    )
 
 
 NT_PRSTATUS: Final = 1

@@ -121,16 +121,13 @@ def connect(address: SocketAddress, what: str, hint: str, timeout: float) -> soc
     except (OSError, ValueError) as error:
         if connection is not None:
             connection.close()
-        if isinstance(error, FileNotFoundError):
-            reason = "no such socket"
-        elif isinstance(error, ConnectionRefusedError):
-            reason = "connection refused: nothing listens there"
-        elif isinstance(error, PermissionError):
-            reason = "no permission"
-        elif isinstance(error, TimeoutError | BlockingIOError):
-            reason = f"no answer within {timeout:g} s: another client may use it"
-        else:
-            reason = str(getattr(error, "strerror", None) or error)
+        reasons: dict[type[Exception], str] = {
+            FileNotFoundError: "no such socket",
+            ConnectionRefusedError: "connection refused: nothing listens there",
+            PermissionError: "no permission",
+            **dict.fromkeys((TimeoutError, BlockingIOError), f"no answer within {timeout:g} s: another client may use it"),
+        }
+        reason = reasons.get(type(error)) or str(getattr(error, "strerror", None) or error)
         raise TargetError(f"could not connect to {what} at {address.text}: {reason}", hint=hint) from None
 
 

@@ -15,17 +15,17 @@ from typing import BinaryIO, Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, align, page_align
 from kcovdbg.elf.header import (
+    EHDR,
     EM_S390,
     ET_CORE,
     IDENT_SIZE,
     MAGIC,
+    PHDR,
     PN_XNUM,
     PT_LOAD,
     PT_NOTE,
+    SHDR,
     Segment,
-    header_layout,
-    section_layout,
-    segment_layout,
 )
 from kcovdbg.errors import TargetError
 from kcovdbg.output_file import PRIVATE, accept, open_output
@@ -44,21 +44,19 @@ class PageRun(NamedTuple):
     size: int
 
 
-def merge_pages(pages: Iterable[tuple[int, int]]) -> Iterator[PageRun]:
-    """Yield the runs of contiguous pages.
+def merge_pages(pages: Iterable[tuple[int, int]]) -> list[PageRun]:
+    """Return the runs of contiguous pages.
 
     :param pages: (virtual, physical) address of each, sorted by the virtual one.
     """
-    current: PageRun | None = None
+    runs: list[PageRun] = []
     for vaddr, paddr in pages:
-        if current is not None and (current.vaddr + current.size, current.paddr + current.size) == (vaddr, paddr):
-            current = current._replace(size=current.size + PAGE_SIZE)
-            continue
-        if current is not None:
-            yield current
-        current = PageRun(vaddr, paddr, PAGE_SIZE)
-    if current is not None:
-        yield current
+        last = runs[-1] if runs else PageRun(0, 0, -1)
+        if (last.vaddr + last.size, last.paddr + last.size) == (vaddr, paddr):
+            runs[-1] = last._replace(size=last.size + PAGE_SIZE)
+        else:
+            runs.append(PageRun(vaddr, paddr, PAGE_SIZE))
+    return runs
 
 
 def build_slice(
@@ -73,13 +71,10 @@ def build_slice(
     :param mapped: other mappings of recorded pages.
     """
     order = ">" if machine in _BIG_ENDIAN else "<"
-    header, program_header, section_header = (
-        header_layout(True, order),
-        segment_layout(True, order),
-        section_layout(True, order),
-    )
+    header, program_header, section_header = (layout.make(True, order) for layout in (EHDR, PHDR, SHDR))
     header_size = IDENT_SIZE + header.size
-    runs = list(merge_pages((address, address) for address in sorted(pages)))
+    addresses = sorted(pages)
+    runs = merge_pages((address, address) for address in addresses)
     others = [piece for mapping in mapped for piece in _split(mapping, pages)]
     count = 1 + len(runs) + len(others)
     # The first section header has the number of program headers that does not fit into e_phnum.
@@ -88,12 +83,7 @@ def build_slice(
     section_offset = align(notes_offset + len(notes), 8)
     # On a page boundary, as readers map the file.
     data_offset = page_align(section_offset + (section_header.size if is_many else 0))
-    offsets: dict[int, int] = {}
-    position = data_offset
-    for run in runs:
-        for address in range(run.paddr, run.paddr + run.size, PAGE_SIZE):
-            offsets[address] = position
-            position += PAGE_SIZE
+    offsets = {address: data_offset + index * PAGE_SIZE for index, address in enumerate(addresses)}
     # 64-bit, of version 1.
     yield MAGIC + bytes([2, 2 if order == ">" else 1, 1]) + bytes(9)
     yield header.pack(
@@ -121,17 +111,15 @@ def build_slice(
         yield section_header.pack(0, 0, 0, 0, 0, 0, 0, count, 0, 0)
         written += section_header.size
     yield bytes(data_offset - written)
-    for run in runs:
-        for address in range(run.paddr, run.paddr + run.size, PAGE_SIZE):
-            yield pages[address]
+    yield from map(pages.__getitem__, addresses)
 
 
 def _segment(offset: int, vaddr: int, run: PageRun) -> Segment:
     return Segment(PT_LOAD, _RWX, offset, vaddr & WORD_MASK, run.paddr, run.size, run.size, PAGE_SIZE)
 
 
-def _split(mapping: PageRun, pages: Mapping[int, bytes]) -> Iterator[PageRun]:
-    """Yield the parts of a mapping whose pages were recorded."""
+def _split(mapping: PageRun, pages: Mapping[int, bytes]) -> list[PageRun]:
+    """Return the parts of a mapping whose pages were recorded."""
     return merge_pages(
         (mapping.vaddr + offset, mapping.paddr + offset)
         for offset in range(0, mapping.size, PAGE_SIZE)

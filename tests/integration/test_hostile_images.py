@@ -142,7 +142,7 @@ def test_tables_with_a_right_checksum_are_checked(tmp_path, array):
     def refused(data):
         path.write_bytes(data[:72] + struct.pack("<I", zlib.crc32(data[80:])) + data[76:])
         try:
-            LocationTable(path).close()
+            LocationTable(path)
         except TableError:
             return True
         return False

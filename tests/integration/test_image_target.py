@@ -86,19 +86,6 @@ def test_names_are_those_of_addr2line(files: Path, rows: Rows) -> None:
         assert [str(row["frames"][0]["line"]) for row in found] == [frames[0][1] for frames in told]
 
 
-@pytest.mark.parametrize("line", STATE)
-def test_what_needs_memory_names_the_image(files: Path, tmp_path: Path, line: str) -> None:
-    out = tmp_path / "out"
-    done = run_kcovdbg("-s", files / "vmlinux", "-e", line.format(out=out))
-    first, hint = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (2, "")
-    assert str(files / "vmlinux") in first
-    assert "kcore" not in done.stderr
-    assert "-c" in hint
-    assert ("file:" in hint) == line.startswith(("top", "source"))
-    assert not out.exists()
-
-
 def test_info_knows_the_kernel(rows: Rows) -> None:
     (image,) = rows("info")
     dump = json.loads(run_kcovdbg("--demo", "info", "--json").stdout)[0]
@@ -210,13 +197,18 @@ def test_every_way_to_name_the_kernel_gives_the_same_names(files: Path, table: P
     assert re.search(r"pid|poll", answers[0]) or line.startswith("diff")
 
 
+@pytest.mark.parametrize("option", ["-s", "--symbol-table"])
 @pytest.mark.parametrize("line", STATE)
-def test_what_needs_memory_names_the_table(table: Path, tmp_path: Path, line: str) -> None:
+def test_what_needs_memory_names_the_target(files: Path, table: Path, tmp_path: Path, line: str, option: str) -> None:
     out = tmp_path / "out"
-    done = run_kcovdbg("--symbol-table", table, "-e", line.format(out=out))
+    given = files / "vmlinux" if option == "-s" else table
+    done = run_kcovdbg(option, given, "-e", line.format(out=out))
+    first, hint = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (2, "")
-    assert str(table) in done.stderr.splitlines()[0]
+    assert str(given) in first
     assert "kcore" not in done.stderr
+    assert "-c" in hint
+    assert ("file:" in hint) == line.startswith(("top", "source"))
     assert not out.exists()
 
 
