@@ -34,29 +34,24 @@ def run(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     return done
 
 
+def unpack(path: Path) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
+
+
 @pytest.fixture(scope="module")
 def vmlinux(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("debuginfo") / "vmlinux"
-    with (DEMO / "vmlinux.zst").open("rb") as packed, path.open("wb") as plain:
-        zstandard.ZstdDecompressor().copy_stream(packed, plain)
+    path.write_bytes(unpack(DEMO / "vmlinux.zst"))
     return path
 
 
 def make_dumps(folder: Path, number: int, cut: int = 7) -> list[Path]:
-    """Make dumps: the demo under other names, one of them cut off."""
-    whole = (DEMO / "demo.slice.zst").read_bytes()
-    plain = zstandard.ZstdDecompressor().decompressobj().decompress(whole)
+    """Make dumps: the demo under other names, one of them cut off so early that nothing can be read."""
+    whole = DEMO / "demo.slice.zst"
     folder.mkdir()
-    paths = []
-    for index in range(number):
-        path = folder / f"dump-{index}.slice"
-        if index == cut:
-            # Cut so early that nothing can be read.
-            path.write_bytes(plain[: 300 + index])
-        else:
-            path.with_suffix(".zst").write_bytes(whole)
-            path = path.with_suffix(".zst")
-        paths.append(path)
+    paths = [folder / f"dump-{index}.{'slice' if index == cut else 'zst'}" for index in range(number)]
+    for index, path in enumerate(paths):
+        path.write_bytes(unpack(whole)[: 300 + index] if index == cut else whole.read_bytes())
     return paths
 
 
@@ -123,7 +118,7 @@ def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: 
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")} == before
     # One that has changed is asked again, and so is one that failed where that is wanted.
     os.utime(dumps[0], (1, 1))
-    dumps[3].write_bytes(zstandard.ZstdDecompressor().decompressobj().decompress((DEMO / "demo.slice.zst").read_bytes()))
+    dumps[3].write_bytes(unpack(DEMO / "demo.slice.zst"))
     outcomes = json.loads(run(*words, "-o", str(output), "--json", "--retry", check=False).stdout)
     assert {outcome["dump"] for outcome in outcomes if outcome["error"] is not None} == failed - {str(dumps[3])}
     assert len([path for path in output.rglob("*.parquet") if path not in before]) == 2
@@ -134,7 +129,7 @@ def test_directories_and_damage(tmp_path: Path, vmlinux: Path) -> None:
     """All that is a dump by its contents or name; what is damaged is listed, and told in each row."""
     dumps = tmp_path / "dumps"
     (whole,) = make_dumps(dumps, 1)
-    plain = zstandard.ZstdDecompressor().decompressobj().decompress(whole.read_bytes())
+    plain = unpack(whole)
     below = dumps / "below"
     below.mkdir()
     (below / "cut").write_bytes(plain[: len(plain) * 3 // 4])

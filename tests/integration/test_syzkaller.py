@@ -12,11 +12,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import zstandard
 
 from kcovdbg.farm.batch_job import BatchJob, LineOutcome, Outcome
 from kcovdbg.target.opener import find_demo
-from tests.integration.test_batch import ROOT, run
+from tests.integration.test_batch import ROOT, run, unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,11 +51,6 @@ Allocated by task 12:
 TITLE = "KASAN: use-after-free in \x1b]0;owned\x07\x1b[2J\x9b31m"
 
 
-def unpack(source: Path, target: Path) -> None:
-    with source.open("rb") as packed, target.open("wb") as plain:
-        zstandard.ZstdDecompressor().copy_stream(packed, plain)
-
-
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A manager with a dump of its own kernel, one of an older kernel, one cut off, and a crash without any."""
@@ -67,8 +61,8 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (crashes / name / "description").write_text(f"{title}\n")
         (crashes / name / "log0").write_text("1s ago: executing program 0 (id=1):\nsync()\n\n")
     (crashes / "none/report0").write_text(REPORT)
-    unpack(DEMO / "demo.slice.zst", crashes / "demo/vmcore")
-    unpack(OTHER / "slice.zst", crashes / "other/vmcore")
+    (crashes / "demo/vmcore").write_bytes(unpack(DEMO / "demo.slice.zst"))
+    (crashes / "other/vmcore").write_bytes(unpack(OTHER / "slice.zst"))
     whole = (crashes / "demo/vmcore").read_bytes()
     (crashes / "cut/vmcore").write_bytes(whole[: len(whole) * 3 // 4])
     (crashes / "empty").mkdir()
@@ -76,8 +70,8 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (crashes / "ssh").mkdir()
     (crashes / "ssh/vmcore").write_bytes(WARNING + whole)
     (top / "linux").mkdir()
-    unpack(DEMO / "vmlinux.zst", top / "linux/vmlinux")
-    unpack(OTHER / "vmlinux.zst", top / "older")
+    (top / "linux/vmlinux").write_bytes(unpack(DEMO / "vmlinux.zst"))
+    (top / "older").write_bytes(unpack(OTHER / "vmlinux.zst"))
     (top / "manager.cfg").write_text('{\n\t# local\n\t"workdir": "workdir",\n\t"kernel_obj": "linux"\n}\n')
     return top
 
