@@ -35,8 +35,8 @@ from kcovdbg.elf.header import (
     SHT_NOTE,
     SHT_SYMTAB,
     ElfError,
+    ElfLayout,
     Header,
-    Layout,
     Note,
     NotElfError,
     Section,
@@ -146,7 +146,7 @@ class ElfFile:
                 header = header._replace(shnum=first[5])
         return header
 
-    def _read_table(self, offset: int, count: int, entry_size: int, of_kind: Layout) -> list[tuple[int, ...]]:
+    def _read_table(self, offset: int, count: int, entry_size: int, of_kind: ElfLayout) -> list[tuple[int, ...]]:
         layout = of_kind.make(self.header.is_64bit, self.header.byte_order)
         if not offset or not count:
             return []

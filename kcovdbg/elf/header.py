@@ -87,7 +87,7 @@ class Header(NamedTuple):
         return _MACHINE_NAMES.get(self.machine, f"machine {self.machine}")
 
 
-class Layout(NamedTuple):
+class ElfLayout(NamedTuple):
     """The layout of a structure in 64- and in 32-bit files."""
 
     of_64bit: str
@@ -98,12 +98,12 @@ class Layout(NamedTuple):
         return struct.Struct(byte_order + (self.of_64bit if is_64bit else self.of_32bit))
 
 
-EHDR: Final = Layout("HHIQQQIHHHHHH", "HHIIIIIHHHHHH")
+EHDR: Final = ElfLayout("HHIQQQIHHHHHH", "HHIIIIIHHHHHH")
 """``Elf64_Ehdr`` and ``Elf32_Ehdr`` behind ``e_ident``."""
-PHDR: Final = Layout("IIQQQQQQ", "IIIIIIII")
+PHDR: Final = ElfLayout("IIQQQQQQ", "IIIIIIII")
 """``Elf64_Phdr``, whose members are in the order of :class:`Segment`, and ``Elf32_Phdr``."""
-SHDR: Final = Layout("IIQQQQIIQQ", "IIIIIIIIII")
-CHDR: Final = Layout("I4xQQ", "III")
+SHDR: Final = ElfLayout("IIQQQQIIQQ", "IIIIIIIIII")
+CHDR: Final = ElfLayout("I4xQQ", "III")
 """Method of compression, size, alignment."""
 
 
