@@ -257,22 +257,21 @@ def _check_overlay(state: State) -> Iterator[Violation]:
 )
 def _check_points(state: State) -> Iterator[Violation]:
     for wrong in state.wrong_records:
-        first, buffer = wrong.first[0], wrong.contents.buffer
-        near = dict(first.neighbors)
+        buffer, (number, word) = wrong.contents.buffer, wrong.first[0]
         mappings = "; ".join(_describe_mapping(state, mapping) for mapping in wrong.mappings)
         shown = values(
-            records=", ".join(f"{record.number}: {record.word:#x}" for record in wrong.first),
-            before=_describe_records(near, range(first.number)),
-            after=_describe_records(near, range(first.number + 1, buffer.count)),
-            offset=Hex(first.offset),
+            records=", ".join(f"{one}: {found:#x}" for one, found in wrong.first),
+            before=_describe_records(wrong.neighbors, range(number)),
+            after=_describe_records(wrong.neighbors, range(number + 1, buffer.count)),
+            offset=Hex(wrong.offset),
             mapped="; ".join(filter(None, (mappings, *wrong.problems))) or None,
             vmalloc__before=_describe_area(wrong.vmalloc[0]),
             vmalloc__after=_describe_area(wrong.vmalloc[1]),
         )
         yield contents_violation(
             wrong.contents,
-            f"{wrong.count} of {buffer.count} records are not coverage points of this build, first number {first.number}: "
-            f"{first.word:#x} ({first.problem})",
+            f"{wrong.count} of {buffer.count} records are not coverage points of this build, first number {number}: "
+            f"{word:#x} ({wrong.problem})",
             tuple((name, value) for name, value in shown if value != "None"),
         )
 

@@ -48,7 +48,6 @@ _Remark: TypeAlias = "tuple[str, str]"
 class _BufferPart(NamedTuple):
     """One buffer of a task."""
 
-    what: str
     buffer: Buffer
     pcs: Sequence[int]
     ending: CrashPoint
@@ -104,7 +103,7 @@ def _comparison(name: str) -> Callable[[_Step], Any]:
 _COLUMNS: Final = (
     Column("pid", PID, value=lambda step: step.last.task.fields.pid),
     Column("comm", COMM, value=lambda step: step.last.task.fields.comm),
-    Column("buffer", TEXT, value=lambda step: step.part.what),
+    Column("buffer", TEXT, value=lambda step: step.part.buffer.name),
     Column("index", NUMBER, value=lambda step: step.row.record.number),
     Column("pc", WORD, value=lambda step: step.row.record.word),
     Column("address", ADDRESS, value=lambda step: step.row.address),
@@ -165,7 +164,7 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
         names = context.kernel.names
         names.prefetch(pc for pc in distinct.values() if pc)
         ending = find_crash_point(pcs, names.symbol, stack, is_crashed=is_crashed, is_stuck=is_stuck)
-        part = _BufferPart(name, buffer, pcs, ending)
+        part = _BufferPart(buffer, pcs, ending)
         parts.append(part)
         remarks += _part_remarks(part, label)
     if not buffer_names:
@@ -195,11 +194,11 @@ def _buffer_names(task: Task) -> list[str]:
 
 def _part_remarks(part: _BufferPart, label: str) -> Iterator[_Remark]:
     buffer = part.buffer
-    yield from (("remark", f"{part.what}: {remark}") for remark in buffer.remarks if not remark.startswith("full"))
+    yield from (("remark", f"{part.buffer.name}: {remark}") for remark in buffer.remarks if not remark.startswith("full"))
     if buffer.full and part.ending.end >= buffer.count:
-        yield ("warning", f"{part.what}: the buffer is FULL: later records of {label} are lost")
+        yield ("warning", f"{part.buffer.name}: the buffer is FULL: later records of {label} are lost")
     if not buffer.count:
-        yield ("remark", f"{part.what}: the buffer is empty: nothing was recorded since it was reset")
+        yield ("remark", f"{part.buffer.name}: the buffer is empty: nothing was recorded since it was reset")
 
 
 def _steps(found: Sequence[_LastSteps], limit: int, names: LocationCache) -> Iterator[_Step]:
@@ -258,7 +257,7 @@ def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterato
         if not last.parts:
             yield (("header", escape(last.label)),)
         for part in last.parts:
-            yield (("header", escape(f"{last.label}, {part.what}: {part.buffer.count} records")),)
+            yield (("header", escape(f"{last.label}, {part.buffer.name}: {part.buffer.count} records")),)
             ending = part.ending
             if part.buffer.encoding.record_words > 1:
                 yield from _comparison_lines(part, names, limit)

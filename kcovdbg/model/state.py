@@ -69,18 +69,6 @@ class BufferMapping(NamedTuple):
     after: NextMapping | None
 
 
-class WrongRecord(NamedTuple):
-    """A record that no callback can have written."""
-
-    number: int
-    word: int
-    problem: str
-    neighbors: tuple[tuple[int, int], ...]
-    """Numbers and words of the records before and after it."""
-    offset: int
-    """In bytes from the start of the buffer."""
-
-
 _T = TypeVar("_T")
 
 
@@ -254,8 +242,14 @@ class WrongRecords:
 
     contents: BufferContents
     count: int
-    first: tuple[WrongRecord, ...]
-    """The first ones."""
+    first: tuple[tuple[int, int], ...]
+    """Numbers and words of the first ones."""
+    problem: str
+    """Why the first one cannot have been written."""
+    neighbors: Mapping[int, int]
+    """Words of the records before and after the first one, by their numbers."""
+    offset: int
+    """Of the first one, in bytes from the start of the buffer."""
     mappings: tuple[BufferMapping, ...] = ()
     """The buffer's mappings in user space."""
     vmalloc: tuple[VmallocArea | None, VmallocArea | None] = (None, None)

@@ -9,7 +9,7 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, PointProof, Source, WrongRecord, WrongRecords
+from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, PointProof, Source, WrongRecords
 from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target, Vma
 from kcovdbg.walk.structure_cache import StructureCache
@@ -57,24 +57,8 @@ class WrongRecordWalk:
         numbers = [number for number, word in enumerate(words) if word in verdict.wrong and number not in missing]
         if not numbers or (is_reused and any(not words[number] or words[number] in verdict.comparisons for number in numbers)):
             return None
-        width = codec.record_words * (buffer.encoding.codec.word_size or self._target.word_size)
-        # The count word is a word of a record.
-        start = codec.pc_word + 1
-        size = width // codec.record_words
-        first = tuple(
-            WrongRecord(
-                number,
-                words[number],
-                verdict.wrong[words[number]],
-                tuple(
-                    (near, words[near])
-                    for near in range(max(number - _NEIGHBORS, 0), min(number + _NEIGHBORS + 1, len(words)))
-                    if near != number
-                ),
-                (start * size) + number * width,
-            )
-            for number in numbers[:_DESCRIBED]
-        )
+        number = numbers[0]
+        near = range(max(number - _NEIGHBORS, 0), min(number + _NEIGHBORS + 1, len(words)))
         mappings: tuple[BufferMapping, ...] = ()
         problems: list[str] = []
         if contents.section is None:
@@ -86,7 +70,18 @@ class WrongRecordWalk:
                 except KcovdbgError as error:
                     problems.append(f"the mappings of process {file.pid}: {error}")
             problems += self._cache.files.lacking[Source.FILES]
-        return WrongRecords(contents, len(numbers), first, mappings, self._vmalloc_around(buffer.address or 0), tuple(problems))
+        return WrongRecords(
+            contents,
+            len(numbers),
+            tuple((wrong, words[wrong]) for wrong in numbers[:_DESCRIBED]),
+            verdict.wrong[words[number]],
+            {other: words[other] for other in near if other != number},
+            # The count word is a word of a record.
+            buffer.encoding.word_size * (1 + codec.pc_word + number * codec.record_words),
+            mappings,
+            self._vmalloc_around(buffer.address or 0),
+            tuple(problems),
+        )
 
     def _describe(self, file: KcovFile) -> BufferMapping:
         assert file.start is not None
@@ -135,10 +130,7 @@ class WrongRecordWalk:
         return target.read(name, _NAME).split(b"\0")[0].decode("utf-8", "backslashreplace")
 
     def _vmalloc_around(self, address: int) -> tuple[VmallocArea | None, VmallocArea | None]:
-        before = after = None
-        for area in self._cache.vmalloc_areas.found.values():
-            if area.start < address and (before is None or area.start > before.start):
-                before = area
-            elif area.start > address and (after is None or area.start < after.start):
-                after = area
-        return before, after
+        areas = sorted(self._cache.vmalloc_areas.found.values(), key=lambda area: area.start)
+        before = [area for area in areas if area.start < address]
+        after = [area for area in areas if area.start > address]
+        return before[-1] if before else None, after[0] if after else None
