@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, Reference
@@ -16,16 +15,6 @@ from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.objects import decode_kcov, find_fill, find_implausible, read_count
 from kcovdbg.walk.sessions import SessionWalk
 from kcovdbg.walk.structure_cache import StructureCache
-
-
-class _Found(NamedTuple):
-    """One road to an object."""
-
-    kcov: int
-    road: str
-    reference: Reference | None = None
-    errors: tuple[str, ...] = ()
-    """Why the reference may be missing or wrong."""
 
 
 class ReferenceWalk:
@@ -47,60 +36,61 @@ class ReferenceWalk:
 
     def find_objects(self) -> Reading[Mapping[int, Kcov]]:
         """Find every ``struct kcov`` with the references to it, by its address."""
-        for found in (*self._of_sessions(), *self._of_handles(), *self._of_files()):
-            self._add(found)
+        self._add_sessions()
+        for entry in self._cache.remote_map.found.entries:
+            if entry.kcov is not None:
+                # Hash entries hold no reference.
+                self._add(entry.kcov, "remote", Reference("remote", 0, handle=entry.handle))
+        self._add_files()
         for address in tuple(self._roads):
             self._add_enabled(address)
         self._add_unreferenced()
         return Reading({address: self._object(address) for address in sorted(self._roads)}, self._lacking)
 
-    def _add(self, found: _Found) -> None:
-        roads = self._roads[found.kcov]
-        if found.road not in roads:
-            roads.append(found.road)
-        if found.reference is not None:
-            self._references[found.kcov].append(found.reference)
-        self._errors[found.kcov] += found.errors
+    def _add(self, kcov: int, road: str, reference: Reference | None = None, errors: Sequence[str] = ()) -> None:
+        """Add one road to an object.
 
-    def _of_sessions(self) -> Iterator[_Found]:
+        :param errors: why the reference may be missing or wrong.
+        """
+        if road not in self._roads[kcov]:
+            self._roads[kcov].append(road)
+        if reference is not None:
+            self._references[kcov].append(reference)
+        self._errors[kcov] += errors
+
+    def _add_sessions(self) -> None:
         for task in self._sessions.with_state:
             fields = task.fields
             if fields.kcov:
                 # A local session's reference is that of the object's `t`, which _add_enabled() counts.
                 reference = Reference("section", 1, fields.pid, cpu=fields.cpu) if task.session.is_section else None
                 doubt = f"it is unknown whether {fields.label} refers to it by a section"
-                yield _Found(fields.kcov, "task", reference, (doubt,) if task.role is None else ())
+                self._add(fields.kcov, "task", reference, (doubt,) if task.role is None else ())
             if fields.kcov_remote:
-                yield _Found(fields.kcov_remote, "task")
+                self._add(fields.kcov_remote, "task")
             if task.interrupted is not None and task.interrupted.kcov:
                 # An interrupted section keeps its own reference.
                 counts = int(task.interrupted.is_section)
                 doubt = f"it is unknown whether {fields.label}'s saved session is a section"
                 cpu = None if task.saved is None else task.saved.cpu
                 reference = Reference("saved", counts, fields.pid, cpu=cpu)
-                yield _Found(task.interrupted.kcov, "saved", reference, (doubt,) if task.beneath is None else ())
+                self._add(task.interrupted.kcov, "saved", reference, (doubt,) if task.beneath is None else ())
         for saved, session in self._sessions.unattributed:
             if saved.kcov:
                 reference = Reference("saved", int(session.is_section), cpu=saved.cpu)
-                yield _Found(saved.kcov, "saved", reference, session.errors)
+                self._add(saved.kcov, "saved", reference, session.errors)
 
-    def _of_handles(self) -> Iterator[_Found]:
-        for entry in self._cache.remote_map.found.entries:
-            if entry.kcov is not None:
-                # Hash entries hold no reference.
-                yield _Found(entry.kcov, "remote", Reference("remote", 0, handle=entry.handle))
-
-    def _of_files(self) -> Iterator[_Found]:
+    def _add_files(self) -> None:
         counted: set[int] = set()
         per_mapping = self._layout.traits.counts_mappings
         for file in self._cache.files.found:
             kind = "vma" if file.fd is None else "fd"
             if per_mapping and kind == "vma" and file.file not in counted:
                 # The mapping has a reference of its own besides the file's, which nothing else shows.
-                yield _Found(file.kcov, kind, Reference("fd", 1, file=file.file))
+                self._add(file.kcov, kind, Reference("fd", 1, file=file.file))
             counts = int(file.file not in counted or (per_mapping and kind == "vma" and not file.is_repeated))
             counted.add(file.file)
-            yield _Found(file.kcov, kind, Reference(kind, counts, file.pid, file.fd, file.file, file.start))
+            self._add(file.kcov, kind, Reference(kind, counts, file.pid, file.fd, file.file, file.start))
 
     def _add_enabled(self, address: int) -> None:
         """Add the reference for the task that an object is enabled for: it has one while ``t`` is set (kcov-abi.md K1)."""
@@ -125,13 +115,10 @@ class ReferenceWalk:
             why = "this target cannot search slab memory" if self._searches_slab else "slab memory was not searched"
             self._lacking[Source.SLAB] = (f"{why}: files that no process holds are not found",)
         else:
-            for found in self._of_unlisted_files(slab):
-                self._add(found)
-                self._add_enabled(found.kcov)
+            self._add_unlisted_files(slab)
             lost = buffers - self._known_areas()
             if lost:
-                for found in self._of_slab_objects(slab, lost):
-                    self._add(found)
+                self._add_slab_objects(slab, lost)
                 lost = buffers - self._known_areas()
         self._lacking[Source.LOST] = tuple(
             f"no readable struct kcov refers to the buffer at {area:#x}" for area in sorted(lost)
@@ -150,8 +137,8 @@ class ReferenceWalk:
         fields = self._cache.kcov_or_none(address)
         return fields is not None and (fields.refcount or 0) > sum(found.counts for found in self._references[address])
 
-    def _of_unlisted_files(self, slab: SlabSource) -> Iterator[_Found]:
-        """Yield files that are in flight over a socket, registered with io_uring, or leaked."""
+    def _add_unlisted_files(self, slab: SlabSource) -> None:
+        """Add files that are in flight over a socket, registered with io_uring, or leaked."""
         known = {reference.file for found in self._references.values() for reference in found}
         walk = FileWalk(self._target)
         extra: list[KcovFile] = []
@@ -167,10 +154,11 @@ class ReferenceWalk:
             # A file that is about to be closed still has its reference; a freed one has none, and its object may be freed as
             # well.
             if file.file not in released or (file.kcov in self._roads and self._is_unbalanced(file.kcov)):
-                yield _Found(file.kcov, "file", Reference("fd", 1, file=file.file))
+                self._add(file.kcov, "file", Reference("fd", 1, file=file.file))
+                self._add_enabled(file.kcov)
 
-    def _of_slab_objects(self, slab: SlabSource, areas: set[int]) -> Iterator[_Found]:
-        """Yield what looks like the ``struct kcov`` of a buffer to which nothing leads (kcov-abi.md 10.7)."""
+    def _add_slab_objects(self, slab: SlabSource, areas: set[int]) -> None:
+        """Add what looks like the ``struct kcov`` of a buffer to which nothing leads (kcov-abi.md 10.7)."""
         layout = self._layout.kcov
         assert layout is not None
         try:
@@ -181,7 +169,7 @@ class ReferenceWalk:
                 fields = decode_kcov(self._layout, item.address, block)
                 is_whole = bool(fields.size) == bool(fields.mode) and fields.sequence != 0
                 if fields.area in areas and is_whole and find_implausible(self._target, self._layout, fields) is None:
-                    yield _Found(item.address, "vmalloc")
+                    self._add(item.address, "vmalloc")
         except ReadError as error:
             self._lacking[Source.SLAB] = (f"the slab caches are incomplete: {error}",)
 
