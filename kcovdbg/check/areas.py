@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
-from kcovdbg.check.handles import broken_link
+from kcovdbg.check.handles import check_link
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
@@ -27,6 +27,15 @@ def _name(area: Area) -> str:
     return f"area {area.address:#x}"
 
 
+def _find_users(sessions: Iterable[Session]) -> Mapping[int, list[Session]]:
+    """Return the sessions that use each area."""
+    users: dict[int, list[Session]] = defaultdict(list)
+    for session in sessions:
+        if session.area:
+            users[session.area].append(session)
+    return users
+
+
 def _name_user(state: State, session: Session) -> str:
     fields = state.task_by_address.get(session.task or 0)
     return "an unknown task" if fields is None else name_task(fields)
@@ -41,16 +50,7 @@ def _name_user(state: State, session: Session) -> str:
 )
 def _check_links(state: State) -> Iterator[Violation]:
     for link in state.area_links:
-        about = f"list of {link.list} areas"
-        if link.problem is not None:
-            yield broken_link(about, "it", link)
-        elif link.back is not None and link.back != link.expected:
-            yield Violation(
-                about,
-                f"prev of {link.address:#x} is {link.back:#x}, not {link.expected:#x}",
-                values(area=Hex(link.address), prev=Hex(link.back), expected=Hex(link.expected)),
-                remote_lock=True,
-            )
+        yield from check_link(f"list of {link.list} areas", link, "it", element="area", member="prev")
 
 
 @_remote_rule(
@@ -92,10 +92,7 @@ def _words(state: State, size: int) -> int:
 )
 def _check_free(state: State) -> Iterator[Violation]:
     of_cpus = frozenset(state.irq_areas.values())
-    users: dict[int, list[Session]] = defaultdict(list)
-    for session in state.sessions:
-        if session.area and session.is_tracing:
-            users[session.area].append(session)
+    users = _find_users(session for session in state.sessions if session.is_tracing)
     for area in state.cached_areas:
         found = users.get(area.address, ())
         # A7 checks the areas of CPUs.
@@ -123,11 +120,8 @@ def _check_once(state: State) -> Iterator[Violation]:
             yield Violation(
                 f"area {address:#x}", f"it is listed {count} times", values(area=Hex(address), count=count), remote_lock=True
             )
-    users: dict[int, list[Session]] = defaultdict(list)
+    users = _find_users(session for session in state.sessions if session.is_section)
     owners: dict[int, list[int]] = defaultdict(list)
-    for session in state.sessions:
-        if session.area and session.is_section:
-            users[session.area].append(session)
     for kcov in state.kcovs.values():
         owners[kcov.area or 0].append(kcov.address)
     for address, sessions in users.items():

@@ -30,19 +30,24 @@ def _violation(handle: int, message: str, *, kcovs: tuple[int, ...] = (), **show
     return Violation(_name(handle), message, values(handle=Hex(handle), **shown), kcovs=kcovs, remote_lock=True)
 
 
-def broken_link(about: str, what: str, link: ListLink) -> Violation:
-    """Return the violation of a list that could not be followed to its end.
+def check_link(about: str, link: ListLink, what: str, *, element: str, member: str) -> Iterator[Violation]:
+    """Check that a list can be followed to its end, and that an element leads back to the one before it.
 
     :param what: the list, for the message.
+    :param element: what the element is, as its address is named among the values.
+    :param member: that leads back.
     """
-    return Violation(
-        about,
-        f"{what} is broken: {link.problem}",
-        values(link=Hex(link.address)),
-        Certainty.UNSURE if link.is_missing else Certainty.CERTAIN,
-        "the memory may be missing from the target" if link.is_missing else None,
-        remote_lock=True,
-    )
+    if link.problem is not None:
+        certainty = Certainty.UNSURE if link.is_missing else Certainty.CERTAIN
+        reason = "the memory may be missing from the target" if link.is_missing else None
+        message = f"{what} is broken: {link.problem}"
+        yield Violation(about, message, values(link=Hex(link.address)), certainty, reason, remote_lock=True)
+    elif link.back is not None and link.back != link.expected:
+        # An area is its own list entry.
+        place = "" if element == "area" else f"the {element} at "
+        message = f"{member} of {place}{link.address:#x} is {link.back:#x}, not {link.expected:#x}"
+        shown = {element: Hex(link.address), member: Hex(link.back), "expected": Hex(link.expected)}
+        yield Violation(about, message, values(**shown), remote_lock=True)
 
 
 @_remote_rule(
@@ -54,15 +59,7 @@ def broken_link(about: str, what: str, link: ListLink) -> Violation:
 )
 def _check_chain(state: State) -> Iterator[Violation]:
     for link in state.hash_links:
-        if link.problem is not None:
-            yield broken_link(link.list, "its chain", link)
-        elif link.back is not None and link.back != link.expected:
-            yield Violation(
-                link.list,
-                f"pprev of the entry at {link.address:#x} is {link.back:#x}, not {link.expected:#x}",
-                values(entry=Hex(link.address), pprev=Hex(link.back), expected=Hex(link.expected)),
-                remote_lock=True,
-            )
+        yield from check_link(link.list, link, "its chain", element="entry", member="pprev")
     for kcov, entries in state.handles_of.items():
         if len(entries) > handles.MAX_HANDLES + 1:
             yield Violation(
