@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
@@ -41,35 +42,32 @@ _CALLS: Final = BranchKind.CALL | BranchKind.INDIRECT_CALL
 _JUMPS: Final = BranchKind.JUMP | BranchKind.SHORT_JUMP | BranchKind.INDIRECT_JUMP
 
 
-class _Pages:
+class _Pages(dict[int, bytes]):
     """Code, read a page at a time.
 
     :param read: returns bytes at an address; less, or ReadError, where there are none.
     """
 
     def __init__(self, read: Callable[[int, int], bytes]) -> None:
+        super().__init__()
         self._read = read
-        self._pages: dict[int, bytes] = {}
+
+    def __missing__(self, page: int) -> bytes:
+        data = b""
+        with suppress(ReadError):
+            data = self._read(page, PAGE_SIZE)
+        self[page] = data
+        return data
 
     def before(self, address: int) -> bytes | None:
         """Return the bytes before an address, None when they cannot be read."""
         start = address - _BEFORE
         page = page_align_down(start)
-        data = self._page(page)
+        data = self[page]
         if page + PAGE_SIZE < address:
-            data += self._page(page + PAGE_SIZE) if len(data) == PAGE_SIZE else b""
+            data += self[page + PAGE_SIZE] if len(data) == PAGE_SIZE else b""
         code = data[start - page : start - page + _BEFORE]
         return code if len(code) == _BEFORE else None
-
-    def _page(self, page: int) -> bytes:
-        found = self._pages.get(page)
-        if found is None:
-            try:
-                found = self._read(page, PAGE_SIZE)
-            except ReadError:
-                found = b""
-            self._pages[page] = found
-        return found
 
 
 class _TailCalls:
@@ -283,7 +281,7 @@ class CodeProof:
             elif not pc or abs(pc - image.low) >= image.reach:
                 problem = "it is not an address of code"
             else:
-                if not self._is_in_module(pc):
+                if self._modules is None or self._modules.name_at(address_of(pc, self._offset) - 1) is None:
                     unjudged.add(pc)
                     continue
                 code = memory.before(address_of(pc, self._offset))
@@ -297,9 +295,6 @@ class CodeProof:
                 if any(image.callbacks.get(target) is PointKind.CMP for target in targets):
                     comparisons.add(pc)
         return Verdict(wrong, unjudged, comparisons)
-
-    def _is_in_module(self, pc: int) -> bool:
-        return self._modules is not None and self._modules.name_at(address_of(pc, self._offset) - 1) is not None
 
     def _explain(self, image: _Image, pc: int, targets: Iterable[int], wanted: Collection[PointKind]) -> str | None:
         """Return why an address cannot be recorded, None when it can.

@@ -209,13 +209,8 @@ def read_record(address: SocketAddress) -> StopRecord | None:
     try:
         # Beside a socket in /tmp anyone can put a file.
         found = parse_json(read_input(_find_path(address), owned=True).decode("utf-8", "surrogateescape"))
-        return StopRecord(
-            int(found["pid"]),
-            str(found["started"]),
-            str(found["command"]),
-            str(found["stopped_at"]),
-            str(found.get("reason", "")),
-        )
+        started, command, stopped_at = (str(found[key]) for key in ("started", "command", "stopped_at"))
+        return StopRecord(int(found["pid"]), started, command, stopped_at, str(found.get("reason", "")))
     except (OSError, LimitError, ValueError, KeyError, TypeError):
         return None
 

@@ -158,7 +158,8 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except IsADirectoryError:
         raise TargetError(f"{path} is a directory", hint="give a file in it") from None
     except PermissionError:
-        raise TargetError(f"{path}: no permission to read", hint=_permission_hint(path)) from None
+        hint = f"dumps are often readable by root only: sudo chown $USER {path}, or run kcovdbg by sudo"
+        raise TargetError(f"{path}: no permission to read", hint=hint) from None
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) == errno.ESPIPE:
             raise TargetError(f"{path} is {getattr(error, 'strerror', '')}", hint=_COPY) from None
@@ -176,17 +177,6 @@ def path_hint(path: str | os.PathLike[str]) -> str:
         return "a relative path starts at the working directory"
     missing = [parent for parent in reversed(Path(path).parents) if not parent.exists()]
     return f"there is no directory {missing[0]}" if missing else f"ls {Path(path).parent} lists the files there"
-
-
-def _permission_hint(path: str | os.PathLike[str]) -> str:
-    return f"dumps are often readable by root only: sudo chown $USER {path}, or run kcovdbg by sudo"
-
-
-class _Temporary(NamedTuple):
-    """A temporary file, and the path by which this process and those of this user open it."""
-
-    stream: IO[bytes]
-    path: Path
 
 
 # As long as a file is open, its path in /proc is valid.
@@ -404,13 +394,16 @@ def _copy_decompressed(file: BinaryIO, path: str | os.PathLike[str], target: IO[
 
 
 @contextlib.contextmanager
-def _temporary(path: str | os.PathLike[str]) -> Iterator[_Temporary]:
-    """Yield a temporary file that exists as long as this process, unless the block fails."""
+def _temporary(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]:
+    """Yield a temporary file, and the path by which this process and those of this user open it.
+
+    It exists as long as this process, unless the block fails.
+    """
     try:
         # Without a name, it is gone whatever ends the process.
         stream = tempfile.TemporaryFile(prefix="kcovdbg-")  # noqa: SIM115 - kept open
         try:
-            yield _Temporary(stream, Path(f"/proc/{os.getpid()}/fd/{stream.fileno()}"))
+            yield stream, Path(f"/proc/{os.getpid()}/fd/{stream.fileno()}")
             stream.flush()
         except BaseException:
             stream.close()

@@ -44,10 +44,6 @@ _X86_PRSTATUS: Final = tuple(
 _ARM64_NAMES: Final = (*(f"x{number}" for number in range(31)), "sp", "pc", "cpsr")
 
 
-def _make_arm64_pt_regs(values: tuple[int, ...]) -> dict[str, Any]:
-    return {"regs": values[:31], "sp": values[31], "pc": values[32], "pstate": values[33]}
-
-
 _LAYOUTS: Final = {
     EM_X86_64: _Layout(
         _X86_NAMES,
@@ -58,7 +54,14 @@ _LAYOUTS: Final = {
         stops_before_write=False,
     ),
     # This is struct user_pt_regs but for the size of the last one.
-    EM_AARCH64: _Layout(_ARM64_NAMES, struct.Struct("<33QI"), "pc", _make_arm64_pt_regs, _ARM64_NAMES, stops_before_write=True),
+    EM_AARCH64: _Layout(
+        _ARM64_NAMES,
+        struct.Struct("<33QI"),
+        "pc",
+        lambda values: {"regs": values[:31], "sp": values[31], "pc": values[32], "pstate": values[33]},
+        _ARM64_NAMES,
+        stops_before_write=True,
+    ),
 }
 _UNKNOWN: Final = _Layout((), struct.Struct(""), "", lambda _: {}, (), stops_before_write=False)
 

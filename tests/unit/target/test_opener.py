@@ -205,6 +205,11 @@ def patience():
     signal.signal(signal.SIGALRM, before)
 
 
+def name_in(place, name):
+    places = {"core": {"core": name}, "symbols": {"core": "core", "symbols": [name]}, "files": {"files": [name]}}
+    return TargetOptions(**places[place])
+
+
 @pytest.mark.parametrize("place", ["core", "symbols", "files"])
 @pytest.mark.parametrize(("name", "message"), [("pipe", "pipe"), ("socket", "socket"), ("/dev/zero", "device")])
 def test_no_files_at_all(files, monkeypatch, patience, place, name, message):
@@ -212,15 +217,8 @@ def test_no_files_at_all(files, monkeypatch, patience, place, name, message):
     os.mkfifo("pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
-        given = (
-            {"core": name}
-            if place == "core"
-            else {"core": "core", "symbols": [name]}
-            if place == "symbols"
-            else {"files": [name]}
-        )
         with pytest.raises(TargetError, match=f"^{name}.*{message}") as caught:
-            open_target(TargetOptions(**given))
+            open_target(name_in(place, name))
     assert "file" in caught.value.hint
 
 
@@ -237,9 +235,8 @@ def test_a_file_that_becomes_a_pipe(files, monkeypatch, patience):
 def test_what_others_compressed(files, monkeypatch, place):
     monkeypatch.chdir(files)
     Path("packed").write_bytes(bz2.compress(CORE if place == "core" else make_elf()))
-    given = {"core": "packed"} if place == "core" else {"core": "core", "symbols": ["packed"]} if place == "symbols" else {}
     with pytest.raises(TargetError, match=r"packed.*bzip2") as caught:
-        open_target(TargetOptions(**(given or {"files": ["packed"]})))
+        open_target(name_in(place, "packed"))
     assert "bzip2 -d" in caught.value.hint
 
 

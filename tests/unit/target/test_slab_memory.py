@@ -294,14 +294,8 @@ def test_what_is_left_of_a_freed_slab_is_none():
 def expect(kernel, files, match):
     found = []
     with pytest.raises(ReadError, match=match):
-        found.extend(address for address in iterate(kernel.walk.for_each_file(), found))
+        found.extend(kernel.walk.for_each_file())
     assert found == files
-
-
-def iterate(walk, found):
-    for address in walk:
-        found.append(address)
-    return ()
 
 
 def test_a_broken_list_of_free_objects_costs_its_slab():
