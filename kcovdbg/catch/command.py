@@ -35,7 +35,6 @@ from kcovdbg.console.text import escape
 from kcovdbg.console.wording import stack_frame_line
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError
-from kcovdbg.model.finding import Finding
 from kcovdbg.model.state import Part
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.watchpoints import RunEnd
@@ -117,16 +116,9 @@ def _remarks(watched: WatchedField, catch: Catch) -> Iterator[str]:
     if catch.caught is not None and catch.caught.stack_problem is not None:
         yield f"the callers are unknown: {catch.caught.stack_problem}"
     if catch.caught is None:
-        yield _describe_end(watched, catch)
-
-
-def _describe_end(watched: WatchedField, catch: Catch) -> str:
-    writes = f"{catch.writes} writes to {watched.name}"
-    if catch.reason is not None:
-        return f"{catch.reason}; {writes} before broke no rule"
-    if catch.end is RunEnd.OTHER:
-        return f"something else stopped the machine; {writes} before broke no rule"
-    return f"{writes} broke no rule"
+        writes = f"{catch.writes} writes to {watched.name}"
+        reason = catch.reason or ("something else stopped the machine" if catch.end is RunEnd.OTHER else None)
+        yield f"{writes} broke no rule" if reason is None else f"{reason}; {writes} before broke no rule"
 
 
 def _lines(watched: WatchedField, catch: Catch) -> Iterator[Line]:
@@ -139,18 +131,14 @@ def _lines(watched: WatchedField, catch: Catch) -> Iterator[Line]:
         ("", f" changed from {caught.old:#x} to {caught.new:#x} at {caught.memory:#x}, after {catch.writes - 1} other writes"),
     )
     for finding in caught.findings:
-        yield from _finding_lines(finding)
+        yield (("key", f"  {finding.rule} "), ("header", escape(f"{finding.object}: ")), ("", escape(finding.message)))
+        rule = find_rule(finding.rule)
+        if rule is not None:
+            yield (("remark", f"  {finding.rule}: {rule.sentence}"),)
     doubt = "" if caught.reason is None else f"; likely: {caught.reason}"
     yield (("", f"  by {_describe_writer(caught)}{doubt}"),)
     for number, frame in enumerate(caught.stack):
         yield stack_frame_line(number, frame)
-
-
-def _finding_lines(finding: Finding) -> Iterator[Line]:
-    yield (("key", f"  {finding.rule} "), ("header", escape(f"{finding.object}: ")), ("", escape(finding.message)))
-    rule = find_rule(finding.rule)
-    if rule is not None:
-        yield (("remark", f"  {finding.rule}: {rule.sentence}"),)
 
 
 def _describe_writer(caught: CaughtWrite) -> str:

@@ -145,11 +145,7 @@ def has_symbol(names: Collection[str], path: str | Path = "/proc/kallsyms") -> b
 
 def _check_debugfs(_context: Context) -> Diagnosis:
     folder = Path(DEVICE).parent
-    try:
-        mounted = os.path.ismount(folder)
-    except OSError:
-        mounted = False
-    if mounted:
+    if os.path.ismount(folder):
         return Diagnosis(True, str(folder))
     return Diagnosis(False, f"not at {folder}", f"mount -t debugfs none {folder}")
 
@@ -215,11 +211,8 @@ def _check_records(path: Path, mode: Mode, request: EnableRequest, known: Collec
 
 def _check_kcore(_context: Context) -> Diagnosis:
     try:
-        descriptor = os.open("/proc/kcore", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.pread(descriptor, 4096, 0)
-        finally:
-            os.close(descriptor)
+        with Path("/proc/kcore").open("rb", buffering=0) as memory:
+            memory.read(4096)
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             fix = "CONFIG_PROC_KCORE=y"
