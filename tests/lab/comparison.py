@@ -114,7 +114,7 @@ def _compare_devices(states: Mapping[str, Mapping[str, Any]], answers: Mapping[s
         if not is_remote:
             # Sections go on while the guest speaks.
             facts["count"] = its["count"]
-        yield from _disagreements(name, row, facts)
+        yield from find_disagreements(name, row, facts)
         starts = {ref["start"] for ref in row["references"] if ref["kind"] == "vma"}
         if starts != {its["map"]}:
             yield f"{name}: mappings are at {starts}, the guest says {its['map']}"
@@ -154,7 +154,7 @@ def _compare_kernel(kernel: Mapping[str, Any], linked_at: int | None, info: Rows
     # The guest said where the image runs.
     offset = int(kernel["symbols"]["_text"], 16) - (linked_at or ARCHITECTURES[kernel["machine"]].linked_at)
     expected = {key: kernel[key] for key in ("release", "machine", "build_id")} | {"kaslr_offset": hex(offset)}
-    yield from _disagreements("info", info[0], expected)
+    yield from find_disagreements("info", info[0], expected)
 
 
 def decode_name(line: Mapping[str, Any]) -> str:
@@ -219,7 +219,7 @@ def _compare_objects(
                 facts["capacity"] = line["capacity"]
             else:
                 del facts["full"]
-        yield from _disagreements(name, row, facts)
+        yield from find_disagreements(name, row, facts)
         descriptors = {ref["fd"] for ref in row["references"] if ref["kind"] == "fd" and ref["pid"] == line["tgid"]}
         if descriptors != set(line["fds"]):
             yield f"{name}: descriptors {sorted(descriptors)} of process {line['tgid']}, the guest says {line['fds']}"
@@ -269,7 +269,7 @@ def _compare_sessions(
             if line["remote"]:
                 if line["tid"] in local:
                     # Its own session is another line's.
-                    yield from _disagreements(name, row, expected)
+                    yield from find_disagreements(name, row, expected)
                     continue
                 expected |= {"role": "none", "kcov_area": "0x0", "kcov_size": 0}
                 expected["kcov_mode"] = "DISABLED" if own_member or told == "owner-without-mode" else "REMOTE"
@@ -281,19 +281,25 @@ def _compare_sessions(
         else:
             expected = {"kcov": "0x0", "kcov_area": "0x0", "kcov_size": 0, "role": "none", "kcov_mode": "DISABLED"}
             expected |= {"kcov_handle": line.get("kcov_handle", "0x0"), "owns_remote": False}
-        yield from _disagreements(name, row, expected)
+        yield from find_disagreements(name, row, expected)
     # Nothing is listed that isn't there: nobody else collects.
     for row in rows:
         if row["role"] != "none" and row["pid"] not in with_session | in_section and not section:
             yield f"task {row['pid']} ({row['comm']}) has role {row['role']}, the guest knows of no session"
 
 
-def _disagreements(
+def find_disagreements(
     name: str, row: Mapping[str, Any], expected: Mapping[str, Any], source: str = "the guest says"
 ) -> Iterator[str]:
     for key, value in expected.items():
         if row[key] != value:
             yield f"{name}: {key} is {row[key]!r}, {source} {value!r}"
+
+
+def _compare_sets(what: str, expected: set[Any], listed: set[Any], *, exact: bool) -> Iterator[str]:
+    yield from (f"{what} {missing} is missing" for missing in expected - listed)
+    if exact:
+        yield from (f"{what} {extra} is listed, the guest has none such" for extra in listed - expected)
 
 
 def _compare_paused(rows: Rows, section: Mapping[str, Any] | None) -> Iterator[str]:
@@ -312,10 +318,7 @@ def _compare_paused(rows: Rows, section: Mapping[str, Any] | None) -> Iterator[s
 def _compare_handles(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool) -> Iterator[str]:
     expected = {(handle, line["tid"]) for line in states.values() for handle in line.get("handles", ()) if line.get("enabled")}
     listed = {(row["handle"], row["pid"]) for row in rows}
-    for missing in expected - listed:
-        yield f"handle {missing} is missing"
-    for extra in listed - expected if exact else ():
-        yield f"handle {extra} is listed, the guest registered none such"
+    yield from _compare_sets("handle", expected, listed, exact=exact)
 
 
 def areas_of(states: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -343,15 +346,9 @@ def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str
     private = {area["start"]: area["size"] for area in allocated if not area["user"]}
     buffers = {row["area"] for row in answers["objects"] if row["area"] not in (None, "0x0")}
     listed = {row["area"]: row for row in ours}
-    for start in users - buffers:
-        yield f"the buffer at {start} belongs to no object"
-    for start in set(private) - set(listed):
-        yield f"the area at {start} is missing"
+    yield from _compare_sets("the buffer of an object at", users, buffers, exact=exact)
+    yield from _compare_sets("the area at", set(private), set(listed), exact=exact)
     if exact:
-        for start in buffers - users:
-            yield f"the buffer at {start} isn't in the guest's vmallocinfo"
-        for start in set(listed) - set(private):
-            yield f"the area at {start} isn't in the guest's vmallocinfo"
         for row in ours:
             if row["state"] != "cached":
                 yield f"the area at {row['area']} is {row['state']}, no section is in flight"
@@ -377,10 +374,7 @@ def _compare_device_areas(states: Mapping[str, Mapping[str, Any]], rows: Rows, *
     listed = {row["area"]: row for row in rows}
     if len(listed) != len(rows):
         yield "an area of kcov_dataflow is listed twice"
-    for start in allocated - set(listed):
-        yield f"the area of kcov_dataflow at {start} is missing"
-    for start in set(listed) - allocated if exact else ():
-        yield f"the area of kcov_dataflow at {start} isn't in the guest's vmallocinfo"
+    yield from _compare_sets("the area of kcov_dataflow at", allocated, set(listed), exact=exact)
     for row in rows:
         if row["size"] != _DEVICE_AREA:
             yield f"the area of kcov_dataflow at {row['area']} has {row['size']} words"
@@ -452,13 +446,13 @@ def _compare_section(section: Mapping[str, Any], answers: Mapping[str, Rows]) ->
     buffer = section["buffers"]["kcov_area"]
     if buffer is not None:
         expected["count"] = buffer["count"]
-    yield from _disagreements(f"section of task {section['pid']}", row, expected, "the stub read")
+    yield from find_disagreements(f"section of task {section['pid']}", row, expected, "the stub read")
     for kcov, fields in section["objects"].items():
         found = next((row for row in answers["objects"] if row["kcov"] == kcov), None)
         if found is None:
             yield f"object {kcov} of the section is missing"
         else:
-            yield from _disagreements(f"object {kcov}", found, {"refcount": fields["refcount"]}, "the stub read")
+            yield from find_disagreements(f"object {kcov}", found, {"refcount": fields["refcount"]}, "the stub read")
     area = next((row for row in answers["areas"] if row["area"] == section["kcov_area"]), None)
     if area is None or area["state"] != "in-use" or area["list"] != ("irq" if softirq else "task"):
         yield f"the section's area is {area}"
@@ -483,4 +477,4 @@ def _compare_saved(section: Mapping[str, Any], rows: Rows) -> Iterator[str]:
         "saved_kcov": saved["kcov"],
         "saved_sequence": saved["sequence"],
     }
-    yield from _disagreements("saved state", rows[0], expected, "the stub read")
+    yield from find_disagreements("saved state", rows[0], expected, "the stub read")

@@ -26,8 +26,8 @@ def test_no_target(demo, asked):
     check_refused(said, "no target", "target remote ADDRESS")
 
 
-def test_target_that_is_gone(demo):
-    said = run_gdb(demo.vmlinux, demo.core, before=["kcov-show tasks", "detach", "core-file"], ask=["kcov-show tasks"])
+def test_target_that_is_gone(gdb):
+    said = gdb(before=["kcov-show tasks", "detach", "core-file"], ask=["kcov-show tasks"])
     check_refused(said, "no target", "core-file PATH")
 
 

@@ -35,11 +35,9 @@ def test_any_gdb_can_read_the_sources(path):
             assert name == "gdb" or name.startswith("gdb.") or name.partition(".")[0] in sys.stdlib_module_names
 
 
-def test_only_the_standard_library(demo):
+def test_only_the_standard_library(gdb):
     foreign = "[m for m in sys.modules if m.split('.')[0] in ('kcovdbg', 'drgn', 'cffi', 'pygments', 'prompt_toolkit')]"
-    said = run_gdb(
-        demo.vmlinux,
-        demo.core,
+    said = gdb(
         before=["kcov-show tasks", "kcov-show buffer 34"],
         ask=[f"python import sys; print({foreign}, [p for p in sys.path if 'kcov' in p or p == '{ROOT}'])"],
     )
@@ -65,25 +63,25 @@ def install(directory: Path) -> Path:
 WHERE = f"python {CHILD}; import os; print(os.readlink('/proc/%d/cwd' % child._process.pid), child.python)"
 
 
-def test_an_installed_package_is_its_own(demo, tmp_path):
+def test_an_installed_package_is_its_own(gdb, tmp_path):
     loader = install(tmp_path)
     ask = ["kcov-show tasks 34 --json", WHERE]
-    said = run_gdb(demo.vmlinux, demo.core, ask=ask, loader=loader, environment=NOTHING)
+    said = gdb(ask=ask, loader=loader, environment=NOTHING)
     assert said.json(0)[0]["pid"] == 34
     assert said.answers[1].split()[1] == str(tmp_path / "bin" / "python3")
 
 
-def test_an_interpreter_in_path_and_one_that_is_named(demo, tmp_path):
+def test_an_interpreter_in_path_and_one_that_is_named(gdb, tmp_path):
     install(tmp_path)
     alone = tmp_path / "alone"
     shutil.copytree(ROOT / "gdb", alone)
     loader = alone / "kcov.py"
     environment = {**NOTHING, "PATH": f".:{tmp_path / 'bin'}:/usr/bin:/bin"}
     for more in (environment, {**NOTHING, "KCOVDBG_PYTHON": sys.executable}):
-        said = run_gdb(demo.vmlinux, demo.core, ask=["kcov-show tasks 34 --json"], loader=loader, environment=more)
+        said = gdb(ask=["kcov-show tasks 34 --json"], loader=loader, environment=more)
         assert said.json(0)[0]["pid"] == 34
     for more in (NOTHING, {**NOTHING, "KCOVDBG_PYTHON": "/nosuch/python"}, {**NOTHING, "KCOVDBG_PYTHON": "/bin/false"}):
-        said = run_gdb(demo.vmlinux, demo.core, ask=["kcov-show tasks", "print 1"], loader=loader, environment=more)
+        said = gdb(ask=["kcov-show tasks", "print 1"], loader=loader, environment=more)
         assert said.answers == ["", "$1 = 1"]
         assert "KCOVDBG_PYTHON" in said.stderr
         assert "Traceback" not in said.stderr
@@ -111,34 +109,30 @@ def test_nothing_comes_from_the_current_directory(demo, tmp_path):
     assert not Path("/tmp/never").exists()
 
 
-def test_another_version_of_kcovdbg(demo, tmp_path):
+def test_another_version_of_kcovdbg(gdb, tmp_path):
     loader = tmp_path / "gdb" / "kcov.py"
     shutil.copytree(ROOT / "gdb", loader.parent)
     child = loader.parent / "kcov_show" / "child.py"
     child.write_text(child.read_text().replace("VERSION = 1", "VERSION = 0"))
-    said = run_gdb(
-        demo.vmlinux, demo.core, ask=["kcov-show tasks"], loader=loader, environment={"KCOVDBG_PYTHON": sys.executable}
-    )
+    said = gdb(ask=["kcov-show tasks"], loader=loader, environment={"KCOVDBG_PYTHON": sys.executable})
     assert said.answers == [""]
     assert "version" in said.stderr
     assert sys.executable in said.stderr
 
 
-def test_killed_processes(demo):
+def test_killed_processes(gdb):
     kill = f"python {CHILD}; child._process.kill(); child._process.wait()"
-    said = run_gdb(
-        demo.vmlinux, demo.core, ask=["kcov-show tasks --json", kill, "kcov-show tasks --json", "output $kcov_count(34)"]
-    )
+    said = gdb(ask=["kcov-show tasks --json", kill, "kcov-show tasks --json", "output $kcov_count(34)"])
     assert said.json(0) == said.json(2)
     assert int(said.answers[3]) > 0
     # In the middle of a command.
     slow = f"python {CHILD}; import threading; threading.Timer(0.05, child._process.kill).start()"
-    said = run_gdb(demo.vmlinux, demo.core, before=[slow, "kcov-show watch 0.01 tasks"], ask=["kcov-show tasks --json"])
+    said = gdb(before=[slow, "kcov-show watch 0.01 tasks"], ask=["kcov-show tasks --json"])
     assert said.json(0)
 
 
-def test_it_ends_with_gdb(demo):
-    pid = int(run_gdb(demo.vmlinux, demo.core, ask=[f"python {CHILD}; print(child._process.pid)"]).text)
+def test_it_ends_with_gdb(gdb):
+    pid = int(gdb(ask=[f"python {CHILD}; print(child._process.pid)"]).text)
     assert not Path(f"/proc/{pid}").exists()
 
 

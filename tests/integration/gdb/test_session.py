@@ -13,11 +13,9 @@ PC_TASK, CMP_TASK = 34, 35
 APPLY = "kcov-show symbols --apply"
 
 
-def test_functions_are_what_gdb_reads(demo):
+def test_functions_are_what_gdb_reads(gdb):
     task = f"$kcov_task({PC_TASK})"
-    said = run_gdb(
-        demo.vmlinux,
-        demo.core,
+    said = gdb(
         before=[APPLY],
         ask=[
             f"print {task}->pid",
@@ -37,9 +35,9 @@ def test_functions_are_what_gdb_reads(demo):
     assert said.answers[7].endswith(" = 0")
 
 
-def test_symbols_are_moved_on_request_only(demo):
+def test_symbols_are_moved_on_request_only(demo, gdb):
     where = "info symbol $kcov_task(0)"
-    said = run_gdb(demo.vmlinux, demo.core, ask=[where, "kcov-show info", where, APPLY, where, "kcov-show info", "bt 1", APPLY])
+    said = gdb(ask=[where, "kcov-show info", where, APPLY, where, "kcov-show info", "bt 1", APPLY])
     assert "init_task" not in said.answers[0] + said.answers[2]
     assert said.answers[4].startswith("init_task in section")
     command = said.answers[3]
@@ -49,7 +47,7 @@ def test_symbols_are_moved_on_request_only(demo):
     assert "??" not in said.answers[6]
     # Once is enough.
     assert said.answers[7] == ""
-    assert run_gdb(demo.vmlinux, demo.core, ask=[command, where]).answers[1] == said.answers[4]
+    assert gdb(ask=[command, where]).answers[1] == said.answers[4]
 
 
 def test_a_core_without_symbols(demo):
@@ -58,10 +56,8 @@ def test_a_core_without_symbols(demo):
     assert PC_TASK in {row["pid"] for row in said.json(0)}
 
 
-def test_printers(demo):
-    said = run_gdb(
-        demo.vmlinux,
-        demo.core,
+def test_printers(gdb):
+    said = gdb(
         before=[APPLY],
         ask=[
             f"print *$kcov({PC_TASK})",
@@ -83,14 +79,14 @@ def test_printers(demo):
     entry = (
         f"*(struct kcov_remote *)((char *)kcov_remote_map[{handle['bucket']}].first - (long)&((struct kcov_remote *)0)->hnode)"
     )
-    printed = run_gdb(demo.vmlinux, demo.core, before=[APPLY], ask=[f"print {entry}", f"print/x ({entry}).handle"]).answers
+    printed = gdb(before=[APPLY], ask=[f"print {entry}", f"print/x ({entry}).handle"]).answers
     rows = {row["handle"]: row for row in said.json(2)}
     row = rows[printed[1].split(" = ")[1]]
     assert f"{row['subsystem']}:" in printed[0]
     assert row["kcov"] in printed[0]
 
 
-def test_completion(demo):
+def test_completion(gdb):
     asked = {
         "kcov-show ob": ["kcov-show objects"],
         "kcov-show tasks --js": ["kcov-show tasks --json", "kcov-show tasks --jsonl"],
@@ -101,7 +97,7 @@ def test_completion(demo):
         "kcov-show why usb": [f"kcov-show why usb:{number}" for number in (1, 12648430, 12648431, 200, 201)],
         "kcov-show help ta": ["kcov-show help tasks"],
     }
-    said = run_gdb(demo.vmlinux, demo.core, ask=[f"complete {text}" for text in asked])
+    said = gdb(ask=[f"complete {text}" for text in asked])
     for (text, wanted), answer in zip(asked.items(), said.answers, strict=True):
         assert sorted(answer.splitlines()) == wanted, text
 
@@ -137,30 +133,28 @@ def test_machine_interface(demo):
     assert "bogus" in results[2]
 
 
-def test_settings_and_breakpoints_stay(demo):
+def test_settings_and_breakpoints_stay(gdb):
     shown = ["show", "info breakpoints", "info display", "show prompt", "info auto-load"]
 
     def state(*commands: str) -> list[str]:
         before = ["break kcov_ioctl", "tbreak vfs_read", "set listsize 3"]
-        said = run_gdb(demo.vmlinux, demo.core, before=[*before, *commands], ask=shown)
+        said = gdb(before=[*before, *commands], ask=shown)
         return [line for line in said.text.splitlines() if not line.startswith(("kcov", "history"))]
 
     used = ["kcov-show tasks", "kcov-show objects --json", "kcov-show buffer 34", "output $kcov_count(34)", "kcov-show bogus"]
     assert state(*used) == state()
 
 
-def test_errors_are_a_line_and_a_way_out(demo):
-    said = run_gdb(demo.vmlinux, demo.core, ask=["kcov-show taks", "kcov-show tasks --jsn", "kcov-show buffer 9999"])
+def test_errors_are_a_line_and_a_way_out(gdb):
+    said = gdb(ask=["kcov-show taks", "kcov-show tasks --jsn", "kcov-show buffer 9999"])
     assert "Traceback" not in said.stderr
     assert "did you mean tasks" in said.stderr
     assert "did you mean --json" in said.stderr
     assert "task 9999\n" in said.stderr
 
 
-def test_parameters(demo):
-    said = run_gdb(
-        demo.vmlinux,
-        demo.core,
+def test_parameters(gdb):
+    said = gdb(
         before=["set kcov format json"],
         ask=["kcov-show tasks 34", "show kcov format", "set kcov kaslr-offset 0x1000", "kcov-show tasks", "show kcov"],
     )
@@ -171,36 +165,31 @@ def test_parameters(demo):
     assert "kaslr-offset" in said.answers[4]
 
 
-def test_remarks_stay_out_of_json_in_a_pipe(demo):
+def test_remarks_stay_out_of_json_in_a_pipe(gdb):
     asked = [
         "kcov-show info --json",
         "| kcov-show info --json | cat",
         "kcov-show info --json | cat",
         "kcov-show info --json > /dev/fd/1",
     ]
-    said = run_gdb(demo.vmlinux, demo.core, ask=asked[:3])
+    said = gdb(ask=asked[:3])
     assert said.json(0) == said.json(1) == said.json(2)
     assert "slice" in said.stderr
 
 
-def test_ascii_terminal(demo):
+def test_ascii_terminal(gdb):
     environment = {"LC_ALL": "C", "LANG": "C"}
-    said = run_gdb(demo.vmlinux, demo.core, ask=["help kcov-show tasks", "kcov-show tasks"], environment=environment)
+    said = gdb(ask=["help kcov-show tasks", "kcov-show tasks"], environment=environment)
     assert "Traceback" not in said.stderr
     assert "kc-pc" in said.text
     assert said.text.isascii()
 
 
-def test_paths_are_those_of_gdbs_directory(demo, tmp_path):
-    said = run_gdb(demo.vmlinux, demo.core, ask=[f"cd {tmp_path}", "kcov-show tasks --json > tasks", "kcov-show tasks --json"])
+def test_paths_are_those_of_gdbs_directory(gdb, tmp_path):
+    said = gdb(ask=[f"cd {tmp_path}", "kcov-show tasks --json > tasks", "kcov-show tasks --json"])
     assert json.loads((tmp_path / "tasks").read_text()) == said.json(2)
 
 
-def test_kept_buffers(demo):
-    said = run_gdb(
-        demo.vmlinux,
-        demo.core,
-        before=["kcov-show keep @one 34"],
-        ask=["kcov-show buffer @one --json", "kcov-show buffer 34 --json"],
-    )
+def test_kept_buffers(gdb):
+    said = gdb(before=["kcov-show keep @one 34"], ask=["kcov-show buffer @one --json", "kcov-show buffer 34 --json"])
     assert said.json(0) == said.json(1) != []

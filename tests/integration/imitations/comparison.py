@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.integration.imitations.build import Imitation
+from tests.lab.comparison import find_disagreements
 
 Row = Mapping[str, Any]
 Ask = Callable[[str], Sequence[Row]]
@@ -16,6 +18,7 @@ _TASK_KEYS = (
     "task tgid comm cpu kcov kcov_remote kcov_mode kcov_size kcov_area kcov_handle kcov_sequence kcov_softirq in_ctxsw role "
     "beneath owns_remote count full"
 ).split()
+_differ = functools.partial(find_disagreements, source="the program says")
 _IDLE_CPUS = 2
 _PRINTED = 40
 
@@ -39,12 +42,6 @@ def list_commands(imitation: Imitation) -> list[str]:
     """Return the commands that :func:`find_differences` asks, for a debugger that answers all of them in one run."""
     asked = ["info", "tasks -a", "objects", "remote", "areas", "percpu", "check"]
     return asked + [f"buffer {name}" for name, _ in _list_buffers(imitation)]
-
-
-def _differ(what: str, row: Row, expected: Row) -> Iterator[str]:
-    for key, value in expected.items():
-        if row[key] != value:
-            yield f"{what}: {key} is {row[key]!r}, the program says {value!r}"
 
 
 def _compare_kernel(kernel: Row, rows: Sequence[Row]) -> Iterator[str]:
