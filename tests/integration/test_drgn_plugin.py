@@ -46,7 +46,7 @@ def test_the_symbol_table_of_the_build_in_the_configuration(demo, tmp_path):
         f"prog.set_core_dump('{demo.core}'); prog.load_debug_info(['{demo.vmlinux}'])\n"
         f"sys.exit(run_in_drgn(prog, 'sym {pc:#x} --json'))"
     )
-    alone = [sys.executable, "-m", "kcovdbg", f"{demo.core}", f"{demo.vmlinux}", "sym", f"{pc:#x}", "--json"]
+    alone = [sys.executable, "-m", "kcovdbg", demo.core, demo.vmlinux, "sym", f"{pc:#x}", "--json"]
     for command in ([sys.executable, "-c", in_drgn], alone):
         result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
         assert result.returncode == 0, result.stderr

@@ -6,9 +6,9 @@ from __future__ import annotations
 import html
 import os
 import re
+import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pexpect
@@ -19,6 +19,7 @@ from docs.generate.__main__ import DOCS, FILES
 from docs.generate.manpage import escape
 from kcovdbg.commands import COMMANDS
 from kcovdbg.frontends.options import OPTIONS
+from tests.lab.kcovdbg_run import run_kcovdbg
 
 MANPAGE = DOCS / "man/kcovdbg.1"
 
@@ -63,7 +64,7 @@ def complete_with_bash(*words: str) -> set[str]:
 
 
 def complete_with_fish(*words: str) -> set[str]:
-    script = f"source {DOCS / 'completions/kcovdbg.fish'}; complete -C {_quote(' '.join(words))}"
+    script = f"source {DOCS / 'completions/kcovdbg.fish'}; complete -C {shlex.quote(' '.join(words))}"
     lines = run("fish", "--no-config", "-c", script).splitlines()
     return {line.split("\t")[0] for line in lines}
 
@@ -84,10 +85,6 @@ def complete_with_zsh(*words: str) -> set[str]:
     return {completed[-1]}
 
 
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
 @pytest.mark.parametrize("complete", [complete_with_bash, complete_with_fish, complete_with_zsh])
 def test_completion(complete, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -105,9 +102,7 @@ def test_the_picture_is_what_the_view_shows() -> None:
 def test_the_first_minute_is_what_the_commands_answer() -> None:
     shown = re.findall(r"<text[^>]*>([^<]*)</text>", (DOCS / "first-minute.svg").read_text())
     words = [word for line, _ in picture.LINES for word in ("-e", line)]
-    done = subprocess.run(
-        [sys.executable, "-m", "kcovdbg", "--demo", "-q", *words], capture_output=True, text=True, timeout=120
-    )
+    done = run_kcovdbg("--demo", "-q", *words)
     printed = re.findall(r"0x[0-9a-f]+|\w+/\w[\w/.]+\.c:\d+|\d+/\d+", done.stdout)
     text = html.unescape(" ".join(shown))
     assert printed

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.support.gdb_run import LOADER, ROOT, run_gdb
 
 SOURCES = sorted((ROOT / "gdb").rglob("*.py"))
@@ -153,15 +154,8 @@ def test_outside_of_gdb():
 
 
 def test_command_line(demo):
-    command = [sys.executable, "-m", "kcovdbg"]
-    path = subprocess.run([*command, "gdb-path"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
-    assert Path(path) == LOADER
-    done = subprocess.run(
-        [*command, "gdb", "-nx", "-batch", demo.vmlinux, demo.core, "-ex", "kcov-show tasks 34 --json", "-ex", WHERE],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    assert '"pid": 34' in done.stdout
+    assert run_kcovdbg("gdb-path").stdout == f"{LOADER}\n"
+    words = ("-nx", "-batch", demo.vmlinux, demo.core, "-ex", "kcov-show tasks 34 --json", "-ex", WHERE)
+    done = run_kcovdbg("gdb", *words)
+    assert '"pid": 34' in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1].split() == ["/", sys.executable]
