@@ -168,7 +168,7 @@ def _dump_from(source: guest.Guest, options: argparse.Namespace) -> None:
             _write_slice(source, options.output)
         else:
             dump.write_dump(source, options.output, options.format)
-    dump.write_truth(options.output, truth)
+    options.output.with_name(f"{options.output.name}.truth.json").write_text(json.dumps(truth, indent=1) + "\n")
     print(options.output)
 
 

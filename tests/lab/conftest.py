@@ -17,9 +17,8 @@ the reason.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -30,24 +29,15 @@ from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import Userland, make_userland
 
 HERE = Path(__file__).parent
+# Of a format of dumps, of a state and a format, of a machine.
+DumpMaker = StateDumpMaker = Callable[..., situation.Dump]
+Booter = Callable[..., Guest]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.lab)
-
-
-class DumpMaker(Protocol):
-    def __call__(self, dump_format: str = "elf") -> situation.Dump: ...
-
-
-class StateDumpMaker(Protocol):
-    def __call__(self, state: str, dump_format: str = "elf") -> situation.Dump: ...
-
-
-class Booter(Protocol):
-    def __call__(self, machine: Machine | None = None) -> Guest: ...
 
 
 @pytest.fixture(scope="session")

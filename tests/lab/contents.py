@@ -50,16 +50,7 @@ def decode_dataflow(words: Sequence[int]) -> list[dict[str, Any]]:
     while at < len(words):
         head, pc, third = words[at : at + 3]
         values = words[at + 3 : at + 3 + (head >> 32 & 0xFFFF)]
-        kind = _DATAFLOW_KINDS[head >> 28 & 0xF]
-        found.append(
-            {
-                "pc": hex(pc),
-                "kind": kind,
-                "argument": head >> 56 if kind == "argument" else None,
-                "pointer": None if kind == "cmp" else hex(third),
-                "values": [None if value == _UNREADABLE else hex(value) for value in values],
-            }
-        )
+        found.append(_record(head >> 28 & 0xF, pc, head >> 56, third, values))
         at += 3 + len(values)
     return found
 
@@ -72,21 +63,23 @@ def decode_early_dataflow(words: Sequence[int], lengths: Sequence[int]) -> list[
     found, at = [], 0
     for length in lengths:
         head, pc, packed, *values = words[at : at + 3 + length]
-        kind = _DATAFLOW_KINDS[head >> 28]
         pointer = packed & (1 << 48) - 1
-        found.append(
-            {
-                "pc": hex(pc),
-                "kind": kind,
-                "argument": packed >> 56 if kind == "argument" else None,
-                # Its upper bits are those of bit 47.
-                "pointer": hex(pointer | 0xFFFF << 48 if pointer >> 47 else pointer),
-                "values": [None if value == _UNREADABLE else hex(value) for value in values],
-            }
-        )
+        # Its upper bits are those of bit 47.
+        found.append(_record(head >> 28, pc, packed >> 56, pointer | (0xFFFF << 48 if pointer >> 47 else 0), values))
         at += 3 + length
     assert at == len(words)
     return found
+
+
+def _record(kind: int, pc: int, argument: int, pointer: int, values: Sequence[int]) -> dict[str, Any]:
+    name = _DATAFLOW_KINDS[kind]
+    return {
+        "pc": hex(pc),
+        "kind": name,
+        "argument": argument if name == "argument" else None,
+        "pointer": None if name == "cmp" else hex(pointer),
+        "values": [None if value == _UNREADABLE else hex(value) for value in values],
+    }
 
 
 def calls_said(log: str) -> list[tuple[int, list[Any]]]:

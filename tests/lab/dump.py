@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import shutil
 import struct
@@ -94,15 +93,6 @@ def truth_about(guest: Guest, section: dict[str, Any] | None = None) -> dict[str
         "damaged": guest.truth.damaged,
         "section": section,
     }
-
-
-def truth_path(dump: Path) -> Path:
-    """Return the path of the truth about a dump."""
-    return dump.with_name(f"{dump.name}.truth.json")
-
-
-def write_truth(dump: Path, truth: dict[str, Any]) -> None:
-    truth_path(dump).write_text(json.dumps(truth, indent=1) + "\n")
 
 
 @contextlib.contextmanager

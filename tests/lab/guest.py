@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from typing_extensions import Self
 
@@ -91,51 +91,31 @@ class Machine:
         return f"console={platform.console} loglevel=5 panic=0 random.trust_cpu=on dummy_hcd.num=2 {self.append}".strip()
 
 
-@dataclasses.dataclass(frozen=True)
-class Sockets:
+class Sockets(NamedTuple):
     """The ways into a guest, all in its directory but the GDB stub's port."""
 
     directory: Path
     gdb_port: int
+    gdb_remote: str
+    """The GDB stub, as debuggers want it written."""
+    qmp: Path
+    """The lab's own."""
+    debugger_qmp: Path
+    """For the debugger under test, as one QMP socket serves one client."""
+    monitor: Path
+    """QEMU's monitor for humans."""
+    truth: Path
+    """The second serial port, as QEMU wants a pair of pipes named."""
+    truth_input: Path
+    """A pipe: lines to the workload."""
+    truth_log: Path
+    """What the workload prints. A plain file in a pipe's place: a socket's log repeats bytes that the socket took late."""
+    console_log: Path
 
-    @property
-    def qmp(self) -> Path:
-        """The lab's own."""
-        return self.directory / "qmp"
-
-    @property
-    def debugger_qmp(self) -> Path:
-        """For the debugger under test, as one QMP socket serves one client."""
-        return self.directory / "qmp-debugger"
-
-    @property
-    def monitor(self) -> Path:
-        """QEMU's monitor for humans."""
-        return self.directory / "monitor"
-
-    @property
-    def truth(self) -> Path:
-        """The second serial port, as QEMU wants a pair of pipes named."""
-        return self.directory / "truth"
-
-    @property
-    def truth_input(self) -> Path:
-        """A pipe: lines to the workload."""
-        return self.directory / "truth.in"
-
-    @property
-    def truth_log(self) -> Path:
-        """What the workload prints. A plain file in a pipe's place: a socket's log repeats bytes that the socket took late."""
-        return self.directory / "truth.out"
-
-    @property
-    def console_log(self) -> Path:
-        return self.directory / "console.log"
-
-    @property
-    def gdb_remote(self) -> str:
-        """The GDB stub, as debuggers want it written."""
-        return f"127.0.0.1:{self.gdb_port}"
+    @classmethod
+    def of(cls, directory: Path, gdb_port: int) -> Self:
+        names = ("qmp", "qmp-debugger", "monitor", "truth", "truth.in", "truth.out", "console.log")
+        return cls(directory, gdb_port, f"127.0.0.1:{gdb_port}", *(directory / name for name in names))
 
 
 class Guest:
@@ -154,7 +134,7 @@ class Guest:
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._qmp: Qmp | None = None
-        self.sockets = Sockets(Path(), 0)
+        self.sockets = Sockets.of(Path(), 0)
         self.truth = Truth()
         self.started_at = 0.0
         self._scripts = 0
@@ -176,7 +156,7 @@ class Guest:
             raise LabError(f"the guest in {directory} belongs to process {owner}")
         guest = cls(kernel, userland, Machine(**machine), detached=True)
         guest._pid = state["pid"]
-        guest.sockets = Sockets(directory, state["gdb_port"])
+        guest.sockets = Sockets.of(directory, state["gdb_port"])
         guest.truth = Truth(guest.sockets.truth_log)
         guest.started_at = state["started_at"]
         return guest
@@ -342,7 +322,7 @@ class Guest:
             # Bound here and handed over, so that no two guests race for one port.
             listener.bind(("127.0.0.1", 0))
             listener.listen(1)
-            self.sockets = Sockets(directory, listener.getsockname()[1])
+            self.sockets = Sockets.of(directory, listener.getsockname()[1])
             os.mkfifo(self.sockets.truth_input, 0o600)
             self.sockets.truth_log.touch(0o600)
             self.truth = Truth(self.sockets.truth_log)
