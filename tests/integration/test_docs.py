@@ -109,13 +109,6 @@ def test_sessions_show_something(page: Path) -> None:
     assert empty == []
 
 
-def test_an_ellipsis_alone_is_found(tmp_path: Path) -> None:
-    page = tmp_path / "index.md"
-    page.write_text("```console\n$ kcovdbg --demo -e tasks\n…\n ...\n```\n")
-    with pytest.raises(AssertionError, match="tasks"):
-        test_sessions_show_something(page)
-
-
 @pytest.mark.parametrize("page", SESSIONS, ids=name_of)
 def test_sessions_are_real(page: Path, place: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "PYTHONPATH")}

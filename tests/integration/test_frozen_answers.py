@@ -15,10 +15,3 @@ def test_answers_are_the_kept_ones(dump: KeptDump) -> None:
     """If a change is meant: ``python -m tests.support.frozen_answers``, and say why in the commit."""
     changes = list(find_changes(read_answers(dump), ask(dump), dump.name))
     assert changes[:20] == []
-
-
-def test_a_change_is_named() -> None:
-    kept = {"tasks": [{"pid": 1, "kcov": {"mode": 2}}], "objects": [], "why 1": None}
-    found = {"tasks": [{"pid": 1, "kcov": {"mode": 3}}], "objects": [{}], "why 1": None}
-    changes = ["x objects: 0 -> 1 rows", "x tasks[0] kcov mode: 2 -> 3"]
-    assert sorted(find_changes(kept, found, "x")) == changes

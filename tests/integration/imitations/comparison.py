@@ -38,12 +38,6 @@ def find_differences(imitation: Imitation, ask: Ask) -> list[str]:
     ]
 
 
-def list_commands(imitation: Imitation) -> list[str]:
-    """Return the commands that :func:`find_differences` asks, for a debugger that answers all of them in one run."""
-    asked = ["info", "tasks -a", "objects", "remote", "areas", "percpu", "check"]
-    return asked + [f"buffer {name}" for name, _ in _list_buffers(imitation)]
-
-
 def _compare_kernel(kernel: Row, rows: Sequence[Row]) -> Iterator[str]:
     (info,) = rows
     yield from _differ("info", info, {key: kernel[key] for key in ("release", "machine", "build_id", "kaslr_offset")})
