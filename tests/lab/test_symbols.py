@@ -19,7 +19,7 @@ from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.target.drgn.lines import frames_at, open_image
-from tests.lab import kernel, recipe
+from tests.lab.conftest import find_built
 from tests.lab.kcovdbg_run import ask
 from tests.support.programs import ask_llvm, output_of
 
@@ -29,10 +29,7 @@ STEP = 1 if ALL else 101
 
 @pytest.fixture(scope="module")
 def image():
-    found = kernel.find(recipe.RECIPES["default"])
-    if found is None:
-        pytest.skip("needs the lab's kernel: python -m tests.lab build")
-    return found.vmlinux
+    return find_built("default").vmlinux
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,8 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from tests.integration.gdb.test_same_answers import ask_kcovdbg
-from tests.lab import kernel as kernels
+from tests.lab.conftest import built
 from tests.lab.guest import Guest, Machine
-from tests.lab.initramfs import make_userland
-from tests.lab.recipe import RECIPES
 from tests.support.gdb_run import run_gdb
 
 pytestmark = pytest.mark.lab
@@ -44,11 +42,9 @@ def speaking_to(guest: Guest) -> Iterator[None]:
 @pytest.mark.parametrize("cpus", [1, 2])
 @pytest.mark.parametrize("where", ["on the way in", "in user space"])
 def test_same_as_from_outside(cpus, where):
-    kernel = kernels.find(RECIPES["pti"])
-    if kernel is None:
-        pytest.skip("the kernel with page-table isolation isn't built: python -m tests.lab build --recipe pti")
+    kernel, userland = built("pti")
     # QEMU's CPU reports that it needs no isolation.
-    with Guest(kernel, make_userland(kernel), Machine(cpus=cpus, append="pti=on")) as guest:
+    with Guest(kernel, userland, Machine(cpus=cpus, append="pti=on")) as guest:
         guest.wait_done()
         outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["info", "remote"])
         offset = int(outside.rows("info")[0]["kaslr_offset"], 16)

@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 
 from tests.integration.gdb.test_same_answers import ask_kcovdbg
-from tests.lab import kernel as kernels
+from tests.lab.conftest import built
 from tests.lab.guest import Guest, Machine
-from tests.lab.initramfs import make_userland
-from tests.lab.recipe import RECIPES
 from tests.support.gdb_run import run_gdb
 
 pytestmark = pytest.mark.lab
@@ -38,10 +36,8 @@ class _WithLine(Guest):
 
 
 def test_same_as_from_outside():
-    kernel = kernels.find(RECIPES["pti"])
-    if kernel is None:
-        pytest.skip("the kernel with kgdb isn't built: python -m tests.lab build --recipe pti")
-    with _WithLine(kernel, make_userland(kernel), Machine(append="kgdboc=ttyS2,115200")) as guest:
+    kernel, userland = built("pti")
+    with _WithLine(kernel, userland, Machine(append="kgdboc=ttyS2,115200")) as guest:
         guest.wait_done()
         # A kernel that panics enters its debugger, which waits for a client on the line.
         guest.send("crash")
