@@ -259,6 +259,16 @@ class Guest:
             raise LabError(f"the workload answers {line!r} with: {answer['error']}")
         return self.truth.lines()[since:]
 
+    def make(self, line: str, state: str | None = None, timeout: float = 60) -> dict[str, Any]:
+        """Say a line that makes a state; return the first line about one, or about the named one.
+
+        :raises LabError: when the workload could not make it.
+        """
+        told = next(told for told in self.ask(line, timeout) if told.get("state") and state in (None, told["state"]))
+        if "missing" in told:
+            raise LabError(f"{line}: {told['missing']}")
+        return told
+
     def run(self, script: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Run a shell script in the guest, with the host's programs and files; what it writes is gone with the guest.
 

@@ -149,10 +149,9 @@ def values_of(row: dict[str, Any]) -> dict[str, str]:
 
 def test_damage_on_a_running_guest(guest: Guest, look: Look) -> None:
     """User space overwrites a count; a write to the guest's memory leaks a reference, another one closes a list into a loop."""
-    (bogus,) = [line for line in guest.ask("bogus") if line.get("state") == "kc-bogus"]
+    assert guest.make("bogus", "kc-bogus")["tid"]
     (rows,) = look("check")
     assert [(row["rule"], row["certainty"]) for row in rows] == [("B1", "likely")]
-    assert bogus["tid"]
     guest.ask("stop")
     objects, areas = look("objects", "areas")
     kcov = next(int(row["kcov"], 16) for row in objects if row["mode"] == "INIT" and row["refcount"] == 1)
@@ -228,10 +227,9 @@ def test_racing(guest: Guest, look: Look, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_records_that_user_space_wrote(guest: Guest, look: Look) -> None:
     """User space writes into the buffer of an enabled task; records of an earlier session are no finding."""
-    (reuse,) = [line for line in guest.ask("reuse") if line.get("state") == "kc-reuse"]
-    assert "missing" not in reuse
+    guest.make("reuse", "kc-reuse")
     assert look("check B12") == [[]]
-    (told,) = [line for line in guest.ask("scribble") if line.get("state") == "kc-scribble"]
+    told = guest.make("scribble", "kc-scribble")
     (row,), buffer = look("check B12", f"buffer {told['tid']}")
     values = values_of(row)
     wrong, absurd = told["scribbled"]
@@ -258,12 +256,7 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
 
 
 def check_bugs(guest: Guest, look: Look) -> None:
-    def puzzle(name: str) -> dict[str, Any]:
-        told: dict[str, Any] = next(line for line in guest.ask(f"puzzle {name}") if line.get("state"))
-        assert "missing" not in told
-        return told
-
-    leak = puzzle("leak")
+    leak = guest.make("puzzle leak")
     rows, objects = look("check", "objects")
     assert [(row["rule"], row["certainty"]) for row in rows] == [("K1", "certain")]
     (leaking,) = [row for row in objects if (row["size"], row["refcount"]) == (leak["size"], leak["refcount"])]
@@ -274,7 +267,7 @@ def check_bugs(guest: Guest, look: Look) -> None:
     (rows,) = look("check")
     assert {row["rule"] for row in rows} == {"K1"}
 
-    section = puzzle("open")
+    section = guest.make("puzzle open")
     rows, tasks = look("check T12 K1", "tasks")
     (never_ended,) = [row for row in rows if row["rule"] == "T12"]
     assert {"name": "stack", "value": "in worker_thread()"} in never_ended["values"]
@@ -284,7 +277,7 @@ def check_bugs(guest: Guest, look: Look) -> None:
     # The section's reference is counted.
     assert f"kcov {worker['kcov']}" not in {row["object"] for row in rows if row["rule"] == "K1"}
 
-    left = puzzle("left")
+    left = guest.make("puzzle left")
     assert left["errno"] == errno.EEXIST
     rows, answers, objects = look("check", f"why {left['left_handle']}", "objects")
     (kcov,) = [row["kcov"] for row in objects if row["size"] == left["size"]]
@@ -293,7 +286,7 @@ def check_bugs(guest: Guest, look: Look) -> None:
     assert_owner_is_gone(answers, kcov)
 
     # A section that cannot begin ends the session of the task itself, whose buffer is then on a list of free areas.
-    nested = puzzle("nested")
+    nested = guest.make("puzzle nested")
     rows, objects, areas, tasks = look("check", "objects", "areas", f"tasks -a {nested['tid']}")
     # The memory of an owner that is gone may be this task's by now.
     (lost,) = [row for row in objects if row["size"] == 57 * 512]
@@ -320,8 +313,7 @@ def test_lost_remote_references(boot: Booter) -> None:
     """
     guest = boot(Machine(cpus=1))
     guest.wait_done()
-    told = next(line for line in guest.ask("puzzle lost", timeout=120) if line.get("state"))
-    assert "missing" not in told
+    told = guest.make("puzzle lost", timeout=120)
     (info,), rows, objects, why = ask(guest.target(), "info", "check", "objects", f"why {told['left_handle']}", status=None)
     if info["generation"] not in ("E4", "E5-E6"):
         assert (told["errno"], rows) == (0, [])
@@ -338,7 +330,7 @@ def test_lost_remote_references(boot: Booter) -> None:
 
 def test_damaged_memory_of_a_guest(guest: Guest, look: Look) -> None:
     """Lists, saved state and handles of a stopped guest are overwritten, one at a time, and restored."""
-    told = next(line for line in guest.ask("inflight vhost") if line.get("state"))
+    told = guest.make("inflight vhost")
     layout = read_layout(guest.kernel)
     offset = kaslr_offset(guest, layout.symbols)
     heads, buckets = (layout.symbols[name] + offset for name in ("kcov_remote_areas", "kcov_remote_map"))

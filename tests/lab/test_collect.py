@@ -326,8 +326,7 @@ def test_remote_with_a_common_handle(lab: Lab) -> None:
 
 
 def test_remote_usb(lab: Lab) -> None:
-    told = lab.guest.ask("traffic usb plug")
-    bus = next(line["bus"] for line in told if line.get("state") == "kc-plugging")
+    bus = lab.guest.make("traffic usb plug", "kc-plugging")["bus"]
     try:
         done = lab.collect(f"--remote usb:{bus} -o {SHARED}/usb.kcov -- sleep 3")
         assert done.returncode == 0, done.stderr

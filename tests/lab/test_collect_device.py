@@ -155,7 +155,7 @@ def test_grows_until_all_fits(lab: Lab) -> None:
 
 
 def test_remote_sections_of_one_handle(lab: Lab) -> None:
-    bus = next(line["bus"] for line in lab.guest.ask("traffic usb plug") if line.get("state") == "kc-plugging")
+    bus = lab.guest.make("traffic usb plug", "kc-plugging")["bus"]
     told = len(lab.guest.console())
     done = lab.collect(f"--mode dataflow --remote usb:{bus} -o {SHARED}/r.kcov --json -- sleep 3", 900)
     lab.guest.ask("stop", 300)

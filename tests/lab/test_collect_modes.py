@@ -86,7 +86,7 @@ def share_of(part: set[int], whole: set[int]) -> float:
 def test_every_mode(packed: tuple[str, Lab]) -> None:
     name, lab = packed
     modes = MODES[name]
-    bus = next(line["bus"] for line in lab.guest.ask("traffic usb plug") if line.get("state") == "kc-plugging")
+    bus = lab.guest.make("traffic usb plug", "kc-plugging")["bus"]
     lines = [f"collect --mode {mode.name} --buffer-size {SIZE} -o {SHARED}/{mode.name}.kcov -- {WORK}" for mode in modes]
     # Children are followed, though these kernels have no calls that read another process's memory. With small buffers: in one
     # of the series each word of them takes 128 bytes more.

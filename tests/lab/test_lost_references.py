@@ -20,7 +20,7 @@ def test_found_before_and_after_the_owner_exits() -> None:
         # The bug may have hit an owner of the workload already.
         earlier = check()
         assert all(row["rule"] == "T4" and "lost remote references" in row["cause"] for row in earlier)
-        (lost,) = [line for line in guest.ask("lost") if line.get("state") == "kc-lost"]
+        lost = guest.make("lost", "kc-lost")
         (row,) = [row for row in check() if row not in earlier]
         assert row["rule"] == "T4"
         assert f"task {lost['tid']} (kc-lost)" in row["message"]

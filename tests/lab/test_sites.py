@@ -68,8 +68,7 @@ class Ring(NamedTuple):
 def start_ring(boot: Booter, command: str) -> Ring:
     guest = boot(Machine(cpus=1))
     guest.wait_done()
-    (told,) = [line for line in guest.ask(command) if line.get("state") == "kc-uring"]
-    assert "missing" not in told
+    told = guest.make(command, "kc-uring")
     tasks = Ring(guest, told, {}).ask("tasks -a")
     (worker,) = [row for row in tasks if row["tgid"] == told["pid"] and row["comm"].startswith("iou-wrk-")]
     return Ring(guest, told, worker)
