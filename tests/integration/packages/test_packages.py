@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("packages")
 
 # Answers from the dump alone, from its debug info, and through the native module. The first one waits for the location table,
 # which knows the tail calls that debug info does not show.
-QUESTIONS = ("points vfs_read", "tasks", "objects", "buffer 82 -n 5", "top 82", "check")
+QUESTIONS = ("points vfs_read", "tasks", "objects", "buffer 82 -n 5", "top 82", "trace 82", "last 82", "check")
 
 
 @dataclass(frozen=True)
