@@ -17,7 +17,7 @@ import pytest
 
 from kcovdbg.check.runner import check
 from kcovdbg.target.opener import TargetOptions, open_target
-from tests.lab.conftest import Booter, DumpMaker, StateDumpMaker
+from tests.lab.conftest import Booter, DumpMaker, StateDumpMaker, built
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import Rows, ask, run_kcovdbg
@@ -326,6 +326,29 @@ def test_lost_remote_references(boot: Booter) -> None:
     assert found
     assert all("lost remote references" in row["cause"] for row in found)
     assert_owner_is_gone(why, lost.removeprefix("kcov "))
+
+
+def test_lost_references_before_and_after_the_owner_exits() -> None:
+    """On a kernel with that bug."""
+    with Guest(*built("saved-per-cpu")) as guest:
+        guest.wait_done()
+
+        def check() -> list[dict[str, Any]]:
+            return ask(guest.target(), "check", status=None)[0]
+
+        # The bug may have hit an owner of the workload already.
+        earlier = check()
+        assert all(row["rule"] == "T4" and "lost remote references" in row["cause"] for row in earlier)
+        lost = guest.make("lost", "kc-lost")
+        (row,) = [row for row in check() if row not in earlier]
+        assert row["rule"] == "T4"
+        assert f"task {lost['tid']} (kc-lost)" in row["message"]
+        guest.ask("stop")
+        rows = {row["rule"]: row for row in check() if row not in earlier}
+        # Nothing refers to the object any more, but its handle stays registered.
+        assert set(rows) == {"K6", "X3"}
+        for found in (row, *rows.values()):
+            assert "lost remote references" in found["cause"]
 
 
 def test_damaged_memory_of_a_guest(guest: Guest, look: Look) -> None:

@@ -208,7 +208,7 @@ def test_a_monitor_that_goes_silent_while_memory_is_read_through_it(standing_gue
         thread = threading.Thread(target=relay, args=(250,), daemon=True)
         thread.start()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        words = ("--limit", f"{REPLY_TIME}=10", "--qemu", address, "-s", standing_guest.kernel.vmlinux, "-e", "objects")
+        words = ("--limit", f"{REPLY_TIME}=3", "--qemu", address, "-s", standing_guest.kernel.vmlinux, "-e", "objects")
         done = run_kcovdbg(*words)
         thread.join(20)
     assert done.returncode == 2
