@@ -267,26 +267,26 @@ class LocationTable:
         """
         wanted: set[int] | None = None
         if function is not None:
-            wanted = self._find_frames("frame_function", self._string_ids({function}))
+            wanted = self._find_frames("frame_function", {function})
         if files is not None:
             paths = {file.removeprefix("./") for file in files}
-            of_files = self._find_frames("frame_file", self._string_ids(paths | {f"./{path}" for path in paths}))
+            of_files = self._find_frames("frame_file", paths | {f"./{path}" for path in paths})
             wanted = of_files if wanted is None else wanted & of_files
         if wanted is None:
             wanted = set(range(len(self._parts["frame_function"])))
         return wanted
 
-    def _find_frames(self, column: str, strings: set[int]) -> set[int]:
+    def _find_frames(self, column: str, texts: set[str]) -> set[int]:
         """Return the frames that have one of some strings in a column."""
-        return set(compress(count(), map(strings.__contains__, self._parts[column])))
+        wanted = {index for index, text in enumerate(self._strings) if text in texts}
+        return set(compress(count(), map(wanted.__contains__, self._parts[column])))
 
-    def _string_ids(self, texts: set[str]) -> set[int]:
-        return {index for index, text in enumerate(self._strings) if text in texts}
+    def _names_in(self, *columns: str) -> set[str]:
+        return {name for column in columns for index in set(self._parts[column]) if (name := self._strings[index])}
 
     def files(self) -> list[str]:
         """Return the names of the files of all frames, sorted."""
-        names = (self._strings[index] for index in set(self._parts["frame_file"]))
-        return sorted(name for name in names if name is not None)
+        return sorted(self._names_in("frame_file"))
 
     def text_ranges(self) -> tuple[TextRange, ...]:
         """Return the parts of the image that have code."""
@@ -333,14 +333,12 @@ class LocationTable:
 
     def function_names(self) -> set[str]:
         """Return the names of all functions: those of symbols, and those in DWARF, which are not mangled."""
-        columns = (self._parts[column] for column in ("function_name", "function_alias", "frame_function"))
-        names = {name for index in set().union(*columns) if (name := self._strings[index])}
+        names = self._names_in("function_name", "function_alias", "frame_function")
         return names | {demangle(name) for name in names if is_mangled(name)}
 
     def units(self) -> set[str]:
         """Return the source files of all compilation units that functions are in."""
-        names = (self._strings[index] for index in set(self._parts["function_unit"]))
-        return {name for name in names if name is not None}
+        return self._names_in("function_unit")
 
     def _function(self, index: int) -> FunctionSymbol:
         name = self._strings[self._parts["function_name"][index]]

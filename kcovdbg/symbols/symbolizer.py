@@ -117,7 +117,8 @@ class Symbolizer:
         self._text = tuple(text)
         self._init_span = (0, 0)
         self._find_table = find_table
-        self._find_progress = find_progress
+        self.progress = find_progress
+        """Returns how far the build of the table is, None before its first part."""
         self._image = image
         self._next_look = 0.0
         self._known: dict[int, Location] = {}
@@ -146,10 +147,6 @@ class Symbolizer:
     def waits_for_table(self) -> bool:
         """Whether there is no table yet but may be one later."""
         return self._find_table is not None and self.table_problem is None
-
-    def progress(self) -> Progress | None:
-        """Return how far the build of the table is, None before its first part."""
-        return self._find_progress()
 
     def _look_for_table(self) -> None:
         if self._find_table is None:

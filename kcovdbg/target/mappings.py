@@ -58,7 +58,8 @@ class MapleTrees:
         self._node_size = target.type_size("struct maple_node")
         leaf = self._find_shape("mr64")
         self._shapes = {_LEAF: leaf, _RANGE: leaf, _ALLOCATING_RANGE: self._find_shape("ma64")}
-        self._words = struct.Struct(f"{'>' if target.big_endian else '<'}{self._node_size // target.word_size}{_code(target)}")
+        order, code = ">" if target.big_endian else "<", "Q" if target.word_size == 8 else "I"
+        self._words = struct.Struct(f"{order}{self._node_size // target.word_size}{code}")
 
     def _find_shape(self, name: str) -> _NodeShape:
         pivot = self._target.member("struct maple_node", f"{name}.pivot")
@@ -111,10 +112,6 @@ class MapleTrees:
             if end == last:
                 return
             start = end + 1
-
-
-def _code(target: Target) -> str:
-    return "Q" if target.word_size == 8 else "I"
 
 
 def _is_node(entry: int) -> bool:

@@ -139,7 +139,7 @@ class ProgramTypes(Target):
         if named:
             last = max(named, key=lambda symbol: symbol.address)
             return Symbol(name, last.address, last.size)
-        symbol = self._symbol_table.find(name)
+        symbol = self._symbol_table.by_name.get(name)
         if symbol is None:
             raise MissingSymbolError(f"the kernel has no symbol {name}")
         return symbol
@@ -178,12 +178,9 @@ class _SymbolTable:
             return 0
         return self._sized[index][1]
 
-    def find(self, name: str) -> Symbol | None:
-        """Find a symbol by its name, with or without a compiler's suffix; of Rust in either form."""
-        return self._by_name.get(name)
-
     @cached_property
-    def _by_name(self) -> dict[str, Symbol]:
+    def by_name(self) -> dict[str, Symbol]:
+        """The symbols by their names, with and without a compiler's suffix; of Rust in either form."""
         from kcovdbg.elf.symbol_table import demangle, is_mangled, strip_clone_suffix
 
         table = {name: Symbol(name, address, size) for address, size, name in self._all}

@@ -117,7 +117,7 @@ class DrgnStacks:
         :raises drgn.UnsupportedOperation: when it runs on a live kernel.
         """
         low, high = (prog.symbol(name).address for name in ("handle_exception", "ret_from_exception_end"))
-        for frame in walk_stack(self._find_riscv_registers(prog, task), ExceptionCode(low, high), self._target.read):
+        for frame in walk_stack(self._find_riscv_registers(prog, task), range(low, high), self._target.read):
             found = frames_at(prog, frame.pc if frame.is_interrupted else frame.pc - 1)
             if not found:
                 function = demangle(self._target.symbol_name(frame.pc) or "") or None
@@ -217,13 +217,6 @@ class WalkedFrame(NamedTuple):
     is_interrupted: bool
 
 
-class ExceptionCode(NamedTuple):
-    """The range of the kernel's code for exceptions: a return into it has ``struct pt_regs`` on the stack above."""
-
-    start: int
-    end: int
-
-
 def find_registers(notes: Iterable[Note], cpu: int) -> StackRegisters | None:
     """Return the registers of a CPU among the notes of a dump, None where it has none."""
     found = [note.desc for note in notes if note.type == NT_PRSTATUS and note.name == "CORE"]
@@ -232,11 +225,10 @@ def find_registers(notes: Iterable[Note], cpu: int) -> StackRegisters | None:
     return _parse_registers(found[cpu][_REGISTERS_OFFSET:])
 
 
-def walk_stack(
-    registers: StackRegisters, exceptions: ExceptionCode, read: Callable[[int, int], bytes]
-) -> Iterator[WalkedFrame]:
+def walk_stack(registers: StackRegisters, exceptions: range, read: Callable[[int, int], bytes]) -> Iterator[WalkedFrame]:
     """Yield the frames of a kernel stack, innermost first, up to the entry from user space, or up to what is not a frame.
 
+    :param exceptions: the kernel's code for exceptions: a return into it has ``struct pt_regs`` on the stack above.
     :param read: reads the kernel's memory; raises ReadError.
     """
     pc, ra, fp, is_interrupted = registers
@@ -253,7 +245,7 @@ def walk_stack(
                 # A function that calls none has only the frame pointer on the stack.
                 caller, back = back, ra
             above, fp, is_interrupted = fp, caller, False
-            if exceptions.start <= back < exceptions.end:
+            if back in exceptions:
                 yield WalkedFrame(back, False)
                 back, ra, fp, is_interrupted = _parse_registers(read(above, _REGISTERS.size))
         except ReadError:

@@ -7,11 +7,11 @@ import pytest
 
 from kcovdbg.elf.header import NT_PRSTATUS, Note
 from kcovdbg.errors import ReadError
-from kcovdbg.target.drgn.stacks import ExceptionCode, StackRegisters, find_registers, walk_stack
+from kcovdbg.target.drgn.stacks import StackRegisters, find_registers, walk_stack
 
 STACK = 0xFFFF_FFC6_0000_4000
 TEXT = 0xFFFF_FFFF_8000_0000
-EXCEPTIONS = ExceptionCode(TEXT + 0x100, TEXT + 0x200)
+EXCEPTIONS = range(TEXT + 0x100, TEXT + 0x200)
 USER = 0x1_0000
 
 
@@ -49,14 +49,14 @@ def test_from_sleep_to_user_space():
 def test_an_interrupted_function_that_calls_none():
     """It has the caller's frame pointer where others have the return address, which is still in ra."""
     stack = Stack()
-    stack.frame(STACK + 0x2000, STACK + 0x2100, EXCEPTIONS.end - 4)
+    stack.frame(STACK + 0x2000, STACK + 0x2100, EXCEPTIONS.stop - 4)
     stack.registers(STACK + 0x2000, TEXT + 0x5000, TEXT + 0x6004, STACK + 0x2200)
     stack.words[STACK + 0x2200 - 8] = STACK + 0x2300
     stack.words[STACK + 0x2200 - 16] = 0x1234
     stack.frame(STACK + 0x2300, 0, TEXT + 0x7000)
     assert stack.walk(StackRegisters(TEXT + 0x900, 0, STACK + 0x2000, is_interrupted=False)) == [
         (TEXT + 0x900, False),
-        (EXCEPTIONS.end - 4, False),
+        (EXCEPTIONS.stop - 4, False),
         (TEXT + 0x5000, True),
         (TEXT + 0x6004, False),
         (TEXT + 0x7000, False),
