@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kcovdbg.errors import KcovdbgError, TargetError
-from kcovdbg.model.location import Location
+from kcovdbg.model.location import Frame, Location
 from kcovdbg.walk.layout import Layout, detect_layout
 
 if TYPE_CHECKING:
@@ -135,11 +135,23 @@ class Kernel:
         target = self.optional_target
         if target is None:
             return None
-        from kcovdbg.console.kernel_names import make_symbolizer
+        from kcovdbg.symbols.symbolizer import open_symbolizer
         from kcovdbg.symbols.table_cache import choose_table_file
 
-        table_file = self.table_file or choose_table_file(self.tables, target.build_id)
-        symbolizer = make_symbolizer(target, self.lines, self.code, table_file)
+        def name_at(address: int) -> Sequence[Frame]:
+            name = target.symbol_name(address)
+            return () if name is None else (Frame(name, None, None, None),)
+
+        symbolizer = open_symbolizer(
+            target.kaslr_offset,
+            build_id=target.build_id,
+            image=self.image,
+            code=None if self.lines is None else self.code,
+            fallback=name_at if self.lines is None else self.lines.frames_at,
+            modules=self.lines,
+            word_size=target.word_size,
+            table_file=self.table_file or choose_table_file(self.tables, target.build_id),
+        )
         if symbolizer.note is not None and self.write_remark is not None:
             self.write_remark(symbolizer.note)
         return symbolizer
@@ -174,9 +186,15 @@ class Kernel:
     @cached_property
     def source(self) -> SourceTree:
         """The source of the kernel, where it can be found: in the folders that the user named, or where it was built."""
-        from kcovdbg.console.kernel_names import make_source_tree
+        from kcovdbg.elf.compile_units import read_comp_dir
+        from kcovdbg.elf.file import ElfFile
+        from kcovdbg.symbols.source_tree import SourceTree
 
-        return make_source_tree(self.image, self.source_folders, self.substitutions)
+        directory: str | None = None
+        if self.image is not None:
+            with contextlib.suppress(TargetError), ElfFile(self.image) as elf:
+                directory = read_comp_dir(elf)
+        return SourceTree(self.source_folders, build_directory=directory, image=self.image, substitutions=self.substitutions)
 
     def find_point_sets(self) -> Sequence[PointSet] | None:
         """Return the PCs that the kernel and its modules can record, None where there is no table of them yet."""

@@ -9,52 +9,24 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcovdbg.abi.address import pc_of
 from kcovdbg.abi.handle import START
-from kcovdbg.elf.compile_units import read_comp_dir
-from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import KcovdbgError, TargetError
-from kcovdbg.model.location import Frame, LoadedModule, Location
+from kcovdbg.model.location import LoadedModule, Location
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.pc_convention import PointSet, list_points
 from kcovdbg.records.pc_names import LocationCache, OtherCode
 from kcovdbg.symbols.coverage_points import points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.source_tree import SourceTree
-from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer
+from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.target.protocol import SourceLines, Target
 
 if TYPE_CHECKING:
     from kcovdbg.symbols.remote_calls import RemoteCall
-
-
-def make_symbolizer(target: Target, lines: SourceLines | None, code: str | None, table_file: str | None) -> Symbolizer:
-    """Return the symbolizer of a kernel; where its build has no table yet, one is made in the background.
-
-    :param code: path of its stripped image, None where that of ``lines`` has the code.
-    :param table_file: a table that was built elsewhere.
-    :raises TargetError: when this table cannot be read, or is of another build.
-    """
-
-    def name_at(address: int) -> Sequence[Frame]:
-        name = target.symbol_name(address)
-        return () if name is None else (Frame(name, None, None, None),)
-
-    return open_symbolizer(
-        target.kaslr_offset,
-        build_id=target.build_id,
-        image=None if lines is None else lines.image,
-        code=None if lines is None else code,
-        fallback=name_at if lines is None else lines.frames_at,
-        modules=lines,
-        word_size=target.word_size,
-        table_file=table_file,
-    )
 
 
 def make_names(symbolizer: Symbolizer, wait: Callable[[Symbolizer], object] | None, other: OtherCode | None) -> LocationCache:
@@ -103,21 +75,6 @@ class TargetCode(OtherCode):
     def has_file(self, path: str) -> bool:
         """Return whether a module has code of a file or directory, or of one that matches a pattern."""
         return self._lines is not None and any(matches_path(path, file) for file in self._lines.module_files())
-
-
-def make_source_tree(
-    image: str | None, folders: Sequence[str | Path] = (), substitutions: Sequence[tuple[str, str]] = ()
-) -> SourceTree:
-    """Return the source tree of a kernel, looked for in these folders and where it was built.
-
-    :param image: of the kernel.
-    :param substitutions: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes them.
-    """
-    directory: str | None = None
-    if image is not None:
-        with contextlib.suppress(TargetError), ElfFile(image) as elf:
-            directory = read_comp_dir(elf)
-    return SourceTree(folders, build_directory=directory, image=image, substitutions=substitutions)
 
 
 def find_module_sets(modules: Iterable[LoadedModule], paths: Mapping[str, str]) -> Iterator[PointSet]:
