@@ -26,7 +26,7 @@ from kcovdbg.console.column import (
 )
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.kernel_names import RemoteSites
+from kcovdbg.console.kernel_code import RemoteSites
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.writer import Format
 from kcovdbg.model.remote import RemoteHandle, RemoteSite

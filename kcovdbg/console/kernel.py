@@ -9,20 +9,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+from kcovdbg.abi.address import pc_of
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.walk.layout import Layout, detect_layout
 
 if TYPE_CHECKING:
-    from kcovdbg.console.kernel_names import RemoteSites
+    from kcovdbg.console.kernel_code import RemoteSites
     from kcovdbg.model.location import LoadedModule
     from kcovdbg.model.state import PointProof
     from kcovdbg.records.pc_convention import PointSet
     from kcovdbg.records.pc_list import TraceKernel
     from kcovdbg.records.pc_names import LocationCache
+    from kcovdbg.symbols.location_table import LocationTable
     from kcovdbg.symbols.source_tree import SourceTree
     from kcovdbg.symbols.symbolizer import Symbolizer
     from kcovdbg.target.protocol import SourceLines, Target
@@ -159,13 +161,42 @@ class Kernel:
     @cached_property
     def names(self) -> LocationCache:
         """Names for recorded PCs; without a kernel, PCs have none."""
-        from kcovdbg.console.kernel_names import TargetCode, make_names
         from kcovdbg.records.pc_names import LocationCache
 
-        symbolizer, target = self.symbolizer, self.optional_target
+        symbolizer = self.symbolizer
         if symbolizer is None:
             return LocationCache(lambda pcs: [Location(pc, ()) for pc in pcs])
-        return make_names(symbolizer, self.wait, None if target is None else TargetCode(target, self.lines))
+
+        @cache
+        def find_table() -> LocationTable | None:
+            if self.wait is not None:
+                self.wait(symbolizer)
+            return symbolizer.table
+
+        def locate(pcs: Sequence[int]) -> Sequence[Location]:
+            find_table()
+            return symbolizer.locate_all(pcs)
+
+        return LocationCache(locate, lambda: find_table() or symbolizer.table, self)
+
+    def find_code(self, name: str) -> range | None:
+        """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""
+        try:
+            symbol = self.target.symbol(name)
+        except KcovdbgError:
+            return None
+        start = pc_of(symbol.address, self.kaslr_offset)
+        return range(start, start + symbol.size)
+
+    def has_function(self, name: str) -> bool:
+        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
+        return self.lines is not None and self.lines.has_function(name)
+
+    def has_file(self, path: str) -> bool:
+        """Return whether a module has code of a file or directory, or of one that matches a pattern."""
+        from kcovdbg.records.located_records import matches_path
+
+        return self.lines is not None and any(matches_path(path, file) for file in self.lines.module_files())
 
     @cached_property
     def point_proof(self) -> PointProof:
@@ -179,7 +210,7 @@ class Kernel:
 
         :raises CapabilityError: when the kernel's image has no code that can be searched.
         """
-        from kcovdbg.console.kernel_names import find_remote_sites
+        from kcovdbg.console.kernel_code import find_remote_sites
 
         return find_remote_sites(self.target, self.lines, self.code)
 
@@ -198,7 +229,7 @@ class Kernel:
 
     def find_point_sets(self) -> Sequence[PointSet] | None:
         """Return the PCs that the kernel and its modules can record, None where there is no table of them yet."""
-        from kcovdbg.console.kernel_names import find_module_sets
+        from kcovdbg.console.kernel_code import find_module_sets
         from kcovdbg.records.pc_convention import table_points
 
         table = self.names.table

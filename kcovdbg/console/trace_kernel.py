@@ -16,7 +16,7 @@ from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.kernel_names import find_module_sets
+from kcovdbg.console.kernel_code import find_module_sets
 from kcovdbg.console.trace_paths import FILE, confine
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError

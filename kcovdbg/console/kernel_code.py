@@ -1,80 +1,23 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Names and source for the PCs of a kernel: by its location table, or by its debug info where it has no table yet.
-
-Also its calls that announce remote handles, by their source lines.
-"""
+"""What is found in a kernel's code: the coverage points of its modules, and the calls that announce remote handles."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcovdbg.abi.address import pc_of
 from kcovdbg.abi.handle import START
 from kcovdbg.elf.symbol_table import demangle
-from kcovdbg.errors import KcovdbgError, TargetError
-from kcovdbg.model.location import LoadedModule, Location
+from kcovdbg.errors import TargetError
+from kcovdbg.model.location import LoadedModule
 from kcovdbg.model.remote import RemoteSite
-from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.pc_convention import PointSet, list_points
-from kcovdbg.records.pc_names import LocationCache, OtherCode
 from kcovdbg.symbols.coverage_points import points_of_loaded
-from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.target.protocol import SourceLines, Target
 
 if TYPE_CHECKING:
     from kcovdbg.symbols.remote_calls import RemoteCall
-
-
-def make_names(symbolizer: Symbolizer, wait: Callable[[Symbolizer], object] | None, other: OtherCode | None) -> LocationCache:
-    """Return names for the PCs of a kernel.
-
-    :param wait: called when they are first used, to wait for the table.
-    """
-
-    @cache
-    def find_table() -> LocationTable | None:
-        if wait is not None:
-            wait(symbolizer)
-        return symbolizer.table
-
-    def locate(pcs: Sequence[int]) -> Sequence[Location]:
-        find_table()
-        return symbolizer.locate_all(pcs)
-
-    return LocationCache(locate, lambda: find_table() or symbolizer.table, other)
-
-
-class TargetCode(OtherCode):
-    """The code of a kernel that its location table does not have.
-
-    :param target: the kernel.
-    :param lines: of its modules, None where it has no debug info.
-    """
-
-    def __init__(self, target: Target, lines: SourceLines | None) -> None:
-        self._target = target
-        self._lines = lines
-
-    def find_code(self, name: str) -> range | None:
-        """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""
-        try:
-            symbol = self._target.symbol(name)
-        except KcovdbgError:
-            return None
-        start = pc_of(symbol.address, self._target.kaslr_offset)
-        return range(start, start + symbol.size)
-
-    def has_function(self, name: str) -> bool:
-        """Return whether there is a function with a name, one that is inlined everywhere included."""
-        return self._lines is not None and self._lines.has_function(name)
-
-    def has_file(self, path: str) -> bool:
-        """Return whether a module has code of a file or directory, or of one that matches a pattern."""
-        return self._lines is not None and any(matches_path(path, file) for file in self._lines.module_files())
 
 
 def find_module_sets(modules: Iterable[LoadedModule], paths: Mapping[str, str]) -> Iterator[PointSet]:
