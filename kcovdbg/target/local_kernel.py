@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,11 +65,5 @@ def running_kaslr_offset(path: str | Path = "/proc/kcore") -> int | None:
             head = file.read(1 << 16)
     except OSError:
         return None
-    at = head.find(b"KERNELOFFSET=")
-    if at < 0:
-        return None
-    text = head[at + len(b"KERNELOFFSET=") : at + 64].split(b"\n")[0]
-    try:
-        return int(text, 16)
-    except ValueError:
-        return None
+    found = re.search(rb"KERNELOFFSET=([0-9a-f]{1,16})\n", head)
+    return None if found is None else int(found[1], 16)
