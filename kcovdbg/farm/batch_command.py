@@ -19,9 +19,8 @@ from kcovdbg.console.runner import find_command
 from kcovdbg.console.text import escape
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.farm.batch_job import BatchJob, Outcome
-from kcovdbg.farm.batch_run import RUN_OPTIONS, TIMEOUT, find_debug_info, run_batch
+from kcovdbg.farm.batch_run import RUN_OPTIONS, TIMEOUT, find_debug_info, make_output, run_batch
 from kcovdbg.farm.batch_worker import import_arrow
-from kcovdbg.farm.output_folder import make_output
 from kcovdbg.target import dump_file as dumpfile
 
 # These act on the machine, or write a file that the next dump would overwrite.

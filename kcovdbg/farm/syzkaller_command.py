@@ -20,7 +20,7 @@ from kcovdbg.console.renderable import Table
 from kcovdbg.console.text import escape
 from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.farm.batch_job import Outcome
-from kcovdbg.farm.batch_run import RUN_OPTIONS, TIMEOUT, find_debug_info, run_batch
+from kcovdbg.farm.batch_run import RUN_OPTIONS, TIMEOUT, find_debug_info, make_output, run_batch
 from kcovdbg.farm.crash_answers import REPORT, SLICE, make_job
 from kcovdbg.farm.manager_workdir import (
     Crash,
@@ -32,7 +32,6 @@ from kcovdbg.farm.manager_workdir import (
     read_log,
     summarize_report,
 )
-from kcovdbg.farm.output_folder import make_output
 
 _PROGRAM: Final = "program.txt"
 

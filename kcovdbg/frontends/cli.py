@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcovdbg`` on the command line: one command, several, a script, or the shell."""
+"""``kcovdbg`` on the command line: one command, several, a script, or the shell.
+
+``python -m kcovdbg.frontends.cli PID WORD…`` ends with its parent.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -25,6 +29,9 @@ from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
 if TYPE_CHECKING:
     from kcovdbg.target.protocol import Target
+
+# <linux/prctl.h>
+_PR_SET_PDEATHSIG = 1
 
 
 def main(
@@ -163,3 +170,23 @@ def _settle_stdout() -> None:
     except ValueError:
         # Closed before.
         pass
+
+
+def run_for_parent(arguments: Sequence[str]) -> int:
+    """Run the program until its parent ends.
+
+    :param arguments: process id of the parent, and the program's arguments.
+    :return: the exit status.
+    """
+    import ctypes
+
+    # On SIGTERM a collector ends its command and writes what it has.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != int(arguments[0]):
+        # The parent ended before the call.
+        return 128 + signal.SIGTERM
+    return main(arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(run_for_parent(sys.argv[1:]))

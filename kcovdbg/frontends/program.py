@@ -140,7 +140,7 @@ def _background_program(options: Options) -> tuple[str, ...]:
     target = options.target
     from kcovdbg.child_process import python_command
 
-    program = tuple(python_command("kcovdbg.frontends.background_process", str(os.getpid())))
+    program = tuple(python_command("kcovdbg.frontends.cli", str(os.getpid())))
     if target.core or target.qemu or target.gdb_remote or target.demo:
         # The symbols are those of another kernel.
         return program

@@ -163,10 +163,10 @@ def test_not_inside_other_debuggers(shell):
 STUB = """
 import sys, time
 from pathlib import Path
-import kcovdbg.frontends.background_process as background
+import kcovdbg.frontends.cli as cli
 
-background.main = lambda words: (Path(words[-1]).touch(), time.sleep(1000))
-sys.exit(background.run(sys.argv[1:]))
+cli.main = lambda words: (Path(words[-1]).touch(), time.sleep(1000))
+sys.exit(cli.run_for_parent(sys.argv[1:]))
 """
 SESSION = """
 import os, sys, time

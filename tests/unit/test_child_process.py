@@ -20,7 +20,7 @@ from kcovdbg.farm.batch_job import WORKER
 from kcovdbg.farm.batch_worker import import_arrow
 from tests.unit.test_imports import MODULES
 
-MODULES_STARTED = ("kcovdbg.frontends.background_process", WORKER, "kcovdbg.symbols.table_builder")
+MODULES_STARTED = ("kcovdbg.frontends.cli", WORKER, "kcovdbg.symbols.table_builder")
 
 
 @pytest.fixture
