@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from functools import cached_property
 from itertools import filterfalse
 from typing import Final, NamedTuple
 
@@ -252,14 +253,17 @@ class _Search:
             self.words = array("Q", (word | high if word < 1 << 32 else word for word in words))
             self.numbering = make_numbering(self.words)
             self.distinct = self.numbering.number(self.words)
-        self.counts = self.numbering.counts(self.words)
-        """How often each distinct word occurs."""
         self.everything = array("I", range(len(self.distinct)))
         """The indexes of all distinct words."""
         self.density = points[0].density
         self.conventions = tuple(Convention) if call_length else (Convention.RAW, Convention.MINUS1)
         offsets = dict.fromkeys((0, kaslr_offset or 0))
         self.ways = [self._way(convention, offset) for offset in offsets for convention in self.conventions]
+
+    @cached_property
+    def counts(self) -> array[int]:
+        """How often each distinct word occurs."""
+        return self.numbering.counts(self.words)
 
     def _way(self, convention: Convention, offset: int) -> _Way:
         return _Way(convention, offset, convention.correction(self.call_length) - offset)
@@ -275,6 +279,10 @@ class _Search:
             if found is None:
                 break
             way, left = found
+            if not chosen and not len(left):
+                # The most frequent case, in which nothing has to be told apart.
+                reading = WordReading(way.convention, len(self.words), way.kaslr_offset)
+                return PcReading(_add(self.words, way.correction), (reading,), restored=self.restored)
             chosen.append((way, _without(rest, left)))
             rest = left
             if len(chosen) == 1 and len(rest) < _LEAST_BESIDE * len(self.distinct):

@@ -31,7 +31,7 @@ import sys, time
 from array import array
 from pathlib import Path
 import kcovdbg
-from kcovdbg.records.trace_file import read_trace
+from kcovdbg.collect.trace_file import read_trace
 assert Path(kcovdbg.__file__).is_relative_to(sys.argv[1])
 points = set(array("Q", Path(sys.argv[2]).read_bytes()))
 times = []
