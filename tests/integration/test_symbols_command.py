@@ -31,7 +31,8 @@ def image(tmp_path):
 
 @pytest.fixture
 def run(tmp_path):
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    # A table that another program left in either is found as well.
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
 
     def run(*words):
         return subprocess.run(
