@@ -15,7 +15,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.dev
 	$(BIN)/python -m tests
 
-# What to run before each commit: two minutes on two cores.
+# What to run before each commit: 90 seconds on two cores.
 check: $(VENV)/.dev static
 	$(BIN)/python -m pytest -n 2 tests/unit
 

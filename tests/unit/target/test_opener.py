@@ -565,5 +565,5 @@ def test_no_name_of_a_file_is_an_option_or_a_command_of_gdb(tmp_path, monkeypatc
 def test_no_address_is_a_command_of_gdb(tmp_path, monkeypatch, address):
     monkeypatch.chdir(tmp_path)
     arguments = find_gdb_arguments(TargetOptions(gdb_remote=address))
-    subprocess.run(["gdb", "-nx", "-batch", *arguments], capture_output=True, timeout=60)
+    subprocess.run(["gdb", "-nx", "-batch", "-iex", "set tcp auto-retry off", *arguments], capture_output=True, timeout=60)
     assert list(tmp_path.iterdir()) == []
