@@ -141,13 +141,15 @@ class FrameReader:
     """Decompressed data up to its early end, which is noticed; zstandard's own stream reader does not notice it.
 
     :param start_frame: makes a decompressor of one frame; each module has its own exceptions for damage.
+    :param magic: with which a frame begins: the data ends where none follows, as for gzip's own program.
     """
 
     # A block of a few bytes may decompress to 128 KiB: at most 32 MiB for so many bytes.
     _PIECE: Final = 1024
 
-    def __init__(self, start_frame: Callable[[], Any], file: BinaryIO) -> None:
+    def __init__(self, start_frame: Callable[[], Any], file: BinaryIO, magic: bytes = b"") -> None:
         self._start_frame = start_frame
+        self._magic = magic
         self._file = file
         self._frame: Any = None
         self._is_begun = False
@@ -167,9 +169,13 @@ class FrameReader:
                     raise EOFError("it ends early")
                 return b""
             if self._frame is None:
+                if len(data) < len(self._magic):
+                    data += self._file.read(self._PIECE)
                 if self._is_begun and not data.strip(b"\0"):
                     # Padding behind the last frame.
                     continue
+                if self._is_begun and not data.startswith(self._magic):
+                    return b""
                 self._is_begun = True
                 self._frame = self._start_frame()
             self._ready = memoryview(self._frame.decompress(data))
@@ -199,7 +205,7 @@ def unpack_data(path: object, data: bytes) -> bytes:
         return data
     limit = find_limit(TRACE_SIZE)
     try:
-        unpacked = FrameReader(packing.start, BytesIO(data)).read_first(limit + 1)
+        unpacked = FrameReader(packing.start, BytesIO(data), packing.magic).read_first(limit + 1)
     except CapabilityError as error:
         raise CapabilityError(f"{path}: {error}", hint=error.hint) from None
     except Exception as error:  # noqa: BLE001 - each module has its own exceptions

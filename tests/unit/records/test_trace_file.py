@@ -124,6 +124,18 @@ def test_a_count_that_looks_like_a_magic_number_is_a_count(tmp_path):
 
 
 @pytest.mark.parametrize("program", ["gzip", "xz", "zstd"])
+@pytest.mark.parametrize("end", [b"", b"\0" * 5000, b"\n", b"no frame" * 999])
+def test_compressed_data_ends_where_no_frame_follows(tmp_path, program, end):
+    lines = [f"{0xFFFFFFFF81000000 + 16 * number:#x}\n".encode() for number in range(3000)]
+    packed = [
+        subprocess.run([program, "-c"], input=b"".join(part), capture_output=True, check=True).stdout
+        for part in (lines[:2000], lines[2000:])
+    ]
+    (tmp_path / "list").write_bytes(b"".join(packed) + end)
+    assert read_trace(tmp_path / "list").count == len(lines)
+
+
+@pytest.mark.parametrize("program", ["gzip", "xz", "zstd"])
 def test_a_bomb_is_refused_before_it_takes_much_memory(tmp_path, program):
     path = tmp_path / "bomb"
     script = f"head -c 1G /dev/zero | {program} -1 -c > {path}"
