@@ -456,8 +456,6 @@ class _Search:
 
     def _correct(self, ways: Sequence[tuple[int, array[int]]]) -> array[int]:
         """Return the words, each with the correction for it; others as they are."""
-        if len(ways) == 1 and len(ways[0][1]) == len(self.distinct):
-            return _add(self.words, ways[0][0])
         if not any(correction for correction, _ in ways):
             return self.words
         corrected = array("Q", self.distinct)
