@@ -135,7 +135,7 @@ def find_code_ends(context: Context) -> dict[str | None, int]:
     return ends
 
 
-def find_module_points(context: Context, pcs: Iterable[int], length: int) -> dict[int, ModulePoint]:
+def find_points_in_modules(context: Context, pcs: Iterable[int], length: int) -> dict[int, ModulePoint]:
     """Return the places of the points that were recorded in modules, by PC.
 
     :param length: of a call.

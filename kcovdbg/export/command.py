@@ -16,7 +16,7 @@ from kcovdbg.buffers.trace_coverage import (
     find_call_length,
     find_code_ends,
     find_line_coverage,
-    find_module_points,
+    find_points_in_modules,
     make_point_finder,
 )
 from kcovdbg.console.argument import Argument, Value
@@ -108,7 +108,7 @@ class ExportSource:
     @cached_property
     def modules(self) -> dict[int, ModulePoint]:
         """The points that were recorded in modules and pass the filter, by PC."""
-        return find_module_points(self.context, self.counts.pcs, self.call_length)
+        return find_points_in_modules(self.context, self.counts.pcs, self.call_length)
 
     def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointColumns]:
         """Yield the points of functions that pass the filter, some at a time, then those that were recorded in modules."""
