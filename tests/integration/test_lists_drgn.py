@@ -13,6 +13,7 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import ReadError
 from kcovdbg.target.drgn.programs import open_core
 from kcovdbg.target.page_array import PageArray
+from kcovdbg.target.rsp import Stub
 from kcovdbg.target.slab_memory import SlabWalk
 from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
 from tests.support.drgn_slabs import list_files, list_general_objects
@@ -87,6 +88,30 @@ def test_slab_objects(target):
         else:
             found = [address for address in objects if address not in freed and is_readable(target, address, size)]
             assert sorted(found.address for found in target.slab.for_each_slab_object(size)) == found
+
+
+def test_slab_objects_without_the_elements_of_free_pages(target, monkeypatch):
+    """As through a stub."""
+    if target.machine not in ("x86_64", "s390x"):
+        pytest.skip("drgn's helpers do not find the slabs of this machine")
+    read, sizes = target.read, []
+
+    def count(address, size):
+        data = read(address, size)
+        sizes.append(len(data))
+        return data
+
+    whole = PageArray(target)
+    monkeypatch.setattr(target, "connection", Stub())
+    pages = PageArray(target)
+    monkeypatch.setattr(target, "read", count)
+    spans = [(block.first, len(block.data)) for block in pages.for_each_block()]
+    less = sum(sizes)
+    assert spans == [(block.first, len(block.data)) for block in whole.for_each_block()]
+    assert less < sum(sizes) - less
+    monkeypatch.undo()
+    files = list_files(target.prog)
+    assert sorted(SlabWalk(target, pages).for_each_file()) == sorted(set(files) - find_freed(target, files))
 
 
 def is_readable(target, address, size):
