@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kcovdbg.collect.command_run import Collected, Request, run_command
+    from kcovdbg.collect.command_run import Collected, Request, collect_command
     from kcovdbg.collect.thread_trace import Trace
 
-__all__ = ["Collected", "Request", "Trace", "run_command"]
+__all__ = ["Collected", "Request", "Trace", "collect_command"]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
         from kcovdbg.collect.thread_trace import Trace
 
         return Trace
-    if name in ("Collected", "Request", "run_command"):
+    if name in ("Collected", "Request", "collect_command"):
         from kcovdbg.collect import command_run
 
         return getattr(command_run, name)

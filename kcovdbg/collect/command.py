@@ -20,7 +20,7 @@ from kcovdbg.buffers.buffer_listing import list_buffer
 from kcovdbg.collect import collected_traces as traces
 from kcovdbg.collect.background_jobs import start_collect
 from kcovdbg.collect.requests import DEFAULT_SIZE, find_mode, mode_names
-from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, text_bytes, trace_bytes, write_file, write_trace
+from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, text_bytes, trace_bytes, write_text_file, write_trace
 from kcovdbg.compiled_module import load_native
 from kcovdbg.console.argument import Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, LISTING
@@ -135,14 +135,14 @@ def _collect(context: Context, args: Namespace, request: Request) -> tuple[Colle
 
     :return: what was collected, and remarks on full buffers.
     """
-    from kcovdbg.collect.command_run import run_command
+    from kcovdbg.collect.command_run import collect_command
 
     remarks: list[str] = []
     while True:
         # The command writes to the same streams.
         sys.stdout.flush()
         sys.stderr.flush()
-        collected = run_command(request, lambda handle: _find_holder(context, handle))
+        collected = collect_command(request, lambda handle: _find_holder(context, handle))
         if not collected.is_full:
             return collected, remarks
         larger = request.size * _GROWTH
@@ -261,7 +261,7 @@ def _write(
         check = partial(refuse_input, str(file), context.inputs)
         check()
         if not is_trace:
-            write_file(file, text(part), check=check)
+            write_text_file(file, text(part), check=check)
         else:
             header = make_header(
                 part.buffer,

@@ -25,7 +25,7 @@ from kcovdbg.collect.requests import (
     CollectMode,
     Step,
     device_path,
-    explain,
+    explain_errno,
     explain_not_followed,
     find_mode,
     find_refusal,
@@ -162,7 +162,7 @@ class Collected:
         return any(buffer.full for buffer in self.buffers)
 
 
-def run_command(request: Request, find_holder: Callable[[int], str | None] | None = None) -> Collected:
+def collect_command(request: Request, find_holder: Callable[[int], str | None] | None = None) -> Collected:
     """Run a command to its end and collect the coverage of all its threads and children.
 
     In the main thread, C-c and SIGTERM are passed on to the command, and what was collected until its end is returned.
@@ -288,7 +288,7 @@ class _Run:
             step = lib.kcovdbg_run_step(self.native)
             asked = [*request.handles, *([request.common_handle] if request.common_handle and not self.is_random else [])]
             is_refused = step == Step.ENABLE and -self.error == errno.EINVAL
-            error = explain(
+            error = explain_errno(
                 step,
                 -self.error,
                 path=request.device_path,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.mode import EnableRequest, Mode
-from kcovdbg.collect.requests import DEVICE, Step, explain
+from kcovdbg.collect.requests import DEVICE, Step, explain_errno
 from kcovdbg.collect.thread_trace import Trace
 from kcovdbg.compiled_module import load_native
 from kcovdbg.console.column import BOOL, TEXT, Column, Meaning, RowType
@@ -155,7 +155,7 @@ def _try_open(path: Path) -> Diagnosis:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         status = path.stat()
     except OSError as error:
-        problem = explain(Step.OPEN, error.errno or 0, path=str(path))
+        problem = explain_errno(Step.OPEN, error.errno or 0, path=str(path))
         return Diagnosis(False, str(problem), problem.hint)
     return Diagnosis(True, f"{path}, {stat.filemode(status.st_mode)}, owned by user {status.st_uid}")
 

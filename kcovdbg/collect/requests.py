@@ -366,7 +366,7 @@ _NOT_FOLLOWED: Final = {
 """Why KCOV could not be passed to a task."""
 
 
-def explain(
+def explain_errno(
     step: int,
     number: int,
     *,
@@ -419,7 +419,7 @@ def explain_not_followed(step: int, number: int) -> str:
     """
     if step == Step.PASS and number in _NOT_FOLLOWED:
         return _NOT_FOLLOWED[number]
-    return str(explain(step, number))
+    return str(explain_errno(step, number))
 
 
 def _explain_missing_device(path: str) -> CollectError:

@@ -17,7 +17,7 @@ from kcovdbg.collect.requests import (
     DEFAULT_SIZE,
     Step,
     device_path,
-    explain,
+    explain_errno,
     find_mode,
     find_refusal,
     kernel_word_size,
@@ -82,14 +82,14 @@ class Trace:
         kcov = self._ffi.new("struct kcovdbg_kcov *")
         error = self._lib.kcovdbg_open(kcov, self._device, os.fsencode(self._path), self._word_size)
         if error:
-            raise explain(Step.OPEN, -error, path=self._path)
+            raise explain_errno(Step.OPEN, -error, path=self._path)
         self._lib.kcovdbg_use(kcov, self._enable)
         step, error = Step.INIT, self._lib.kcovdbg_init(kcov, self._size)
         if not error:
             step, error = Step.MAP, self._lib.kcovdbg_map(kcov, self._enable.second)
         if error:
             self._lib.kcovdbg_close(kcov)
-            raise explain(step, -error, path=self._path, size=self._size)
+            raise explain_errno(step, -error, path=self._path, size=self._size)
         self._kcov = self._ffi.gc(kcov, self._lib.kcovdbg_close)
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Trace:
         if error:
             self._thread = None
             refusal = find_refusal(self._path, self._enable, self._size, self._device) if error == -errno.EINVAL else None
-            raise explain(Step.ENABLE, -error, path=self._path, size=self._size, refusal=refusal, mode=self._mode)
+            raise explain_errno(Step.ENABLE, -error, path=self._path, size=self._size, refusal=refusal, mode=self._mode)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
@@ -128,7 +128,7 @@ class Trace:
         self._data = self._copy(kcov.area, mode.count_at, mode.record_words, count)
         self._edges = self._copy(kcov.second, 0, 1, edges) if mode.second else b""
         if error and kind is None:
-            raise explain(Step.DISABLE, -error, path=self._path)
+            raise explain_errno(Step.DISABLE, -error, path=self._path)
 
     def reset(self, *, by_kernel: bool = False) -> None:
         """Discard what was collected so far, inside the block.
@@ -146,10 +146,10 @@ class Trace:
         reset = self._mode.request.reset
         if reset is None:
             # Its number may mean something else on other kernels.
-            raise explain(Step.RESET, errno.ENOTTY, path=self._path)
+            raise explain_errno(Step.RESET, errno.ENOTTY, path=self._path)
         error = self._lib.kcovdbg_reset_trace(self._kcov, request_number(reset))
         if error:
-            raise explain(Step.RESET, -error, path=self._path)
+            raise explain_errno(Step.RESET, -error, path=self._path)
 
     def _check_thread(self, verb: str) -> None:
         if self._thread is None:

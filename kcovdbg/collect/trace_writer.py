@@ -138,7 +138,7 @@ def write_trace(path: Path | str, buffer: Buffer, header: TraceHeader, *, check:
     return True
 
 
-def write_file(path: Path | str, content: bytes, *, check: Callable[[], None] = accept) -> None:
+def write_text_file(path: Path | str, content: bytes, *, check: Callable[[], None] = accept) -> None:
     """Write a file.
 
     :param check: see :func:`kcovdbg.output_file.open_output`.

@@ -29,16 +29,16 @@ from tests.unit.records.test_collect_files import PCS, make
 @pytest.fixture
 def cli(capfd, monkeypatch):
     fake = FakeKcov()
-    plain = running.run_command
+    plain = running.collect_command
 
-    def run_command(request, find_holder=None):
+    def collect_command(request, find_holder=None):
         request = replace(request, path="/fake", device=fake.device, enable_request=FIOCLEX)
         return plain(request, find_holder)
 
     def no_target(_options):
         raise TargetError("no kernel")
 
-    monkeypatch.setattr(running, "run_command", run_command)
+    monkeypatch.setattr(running, "collect_command", collect_command)
 
     def cli(*words):
         status = main(["collect", *words], open_target=no_target)
@@ -88,12 +88,12 @@ def make_split(words, codec):
     ],
 )
 def test_records_as_json(cli, monkeypatch, codec, words, documented):
-    def run_command(request, _find_holder=None):
+    def collect_command(request, _find_holder=None):
         buffer = make_split(words, codec)
         task = running.TaskTrace(41, 41, 0, running.TaskKind.COMMAND, "ls", 0, 0, buffer)
         return running.Collected(request, 0, 0.1, (task,))
 
-    monkeypatch.setattr(running, "run_command", run_command)
+    monkeypatch.setattr(running, "collect_command", collect_command)
     status, out, _ = cli("--json", "--", "ls")
     rows = json.loads(out)
     assert status == 0
@@ -162,7 +162,7 @@ class Grown:
 )
 def test_growing(cli, monkeypatch, words, status, sizes, said):
     made = Grown(status)
-    monkeypatch.setattr(running, "run_command", made)
+    monkeypatch.setattr(running, "collect_command", made)
     found, out, errors = cli("--buffer-size", "512", *words, "--keep", "@a", "--", "ls")
     assert (found, made.sizes) == (status, sizes)
     assert said in out + errors
@@ -170,7 +170,7 @@ def test_growing(cli, monkeypatch, words, status, sizes, said):
 
 def test_growing_ends(cli, monkeypatch):
     made = Grown(records=1 << 40)
-    monkeypatch.setattr(running, "run_command", made)
+    monkeypatch.setattr(running, "collect_command", made)
     monkeypatch.setattr("kcovdbg.collect.command._MAX_GROWN", 1 << 13)
     _, out, errors = cli("--buffer-size", "512", "--grow", "--keep", "@a", "--", "ls")
     assert made.sizes == [512, 2048, 8192]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kcovdbg.collect.command_run import Request, TaskKind, run_command
+from kcovdbg.collect.command_run import Request, TaskKind, collect_command
 from kcovdbg.collect.requests import find_mode
 from kcovdbg.errors import CollectError
 from tests.support.child_process import restore_signals
@@ -32,7 +32,7 @@ def run():
         fake.errors = errors or {}
         request = Request(argv, size=1024, path="/fake", device=fake.device, enable_request=FIOCLEX, **options)
         try:
-            return run_command(request, find_holder)
+            return collect_command(request, find_holder)
         finally:
             assert fake.open_count == 0
 
@@ -75,7 +75,7 @@ def test_a_command_that_uses_kcov_itself(tmp_path, script, uses):
     path.write_bytes(bytes(4096))
     fake = FakeKcov()
     argv = (sys.executable, "-c", f"import mmap, os, threading; path = {str(path)!r}\n{script}")
-    collected = run_command(Request(argv, size=1024, path=str(path), device=fake.device, enable_request=FIOCLEX))
+    collected = collect_command(Request(argv, size=1024, path=str(path), device=fake.device, enable_request=FIOCLEX))
     assert [task.uses_kcov for task in collected.tasks] == uses
     assert sum(str(path) in remark for remark in collected.remarks) == sum(uses)
 
@@ -229,7 +229,7 @@ def test_system_calls(run):
 
 WITHOUT_CALLS = """
 import ctypes, struct, sys
-from kcovdbg.collect.command_run import Request, run_command
+from kcovdbg.collect.command_run import Request, collect_command
 from tests.support.fake_kcov import FIOCLEX, FakeKcov
 # process_vm_readv() and process_vm_writev() as without CONFIG_CROSS_MEMORY_ATTACH: load the number, compare, answer.
 rules = [(0x20, 0, 0, 0), (0x15, 1, 0, 310), (0x15, 0, 1, 311), (6, 0, 0, 0x50026), (6, 0, 0, 0x7FFF0000)]
@@ -241,7 +241,7 @@ fake = FakeKcov()
 assert libc.process_vm_readv(1, None, 0, None, 0, 0) == -1 and ctypes.get_errno() == 38
 request = Request(("sh", "-c", "cat /etc/hostname | cat; true"), size=1024, path="/fake", device=fake.device,
                   enable_request=FIOCLEX, syscalls=True, stdout=2)
-collected = run_command(request)
+collected = collect_command(request)
 problems = {task.problem for task in collected.tasks}
 print(len(collected.tasks), problems, "/etc/hostname" in {call.text for call in collected.calls})
 """
@@ -302,12 +302,12 @@ def test_in_another_thread_than_the_first(run):
 
 OWNER = """
 import sys
-from kcovdbg.collect.command_run import Request, run_command
+from kcovdbg.collect.command_run import Request, collect_command
 from tests.support.fake_kcov import FIOCLEX, FakeKcov
 
 fake = FakeKcov()
 request = Request(tuple(sys.argv[1:]), size=1024, path="/fake", device=fake.device, enable_request=FIOCLEX)
-print("status", run_command(request).status, flush=True)
+print("status", collect_command(request).status, flush=True)
 """
 
 

@@ -23,9 +23,9 @@ SIZE = 1 << 19
 # Each of kcovdbg's runs is a process of its own, as for a user: nothing is left over from another run.
 OURS = """
 import json, sys, time
-from kcovdbg.collect import Request, run_command
+from kcovdbg.collect import Request, collect_command
 began = time.monotonic()
-collected = run_command(Request(tuple(sys.argv[2:]), size=int(sys.argv[1])))
+collected = collect_command(Request(tuple(sys.argv[2:]), size=int(sys.argv[1])))
 print(json.dumps([collected.seconds, collected.tasks[0].buffer.count, time.monotonic() - began]))
 """
 

@@ -16,12 +16,12 @@ def _no_target(_options):
 
 def run():
     fake = FakeKcov()
-    plain = running.run_command
+    plain = running.collect_command
 
-    def run_command(request, find_holder=None):
+    def collect_command(request, find_holder=None):
         return plain(replace(request, path="/fake", device=fake.device, enable_request=FIOCLEX), find_holder)
 
-    running.run_command = run_command
+    running.collect_command = collect_command
     return main(sys.argv[1:], open_target=_no_target)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kcovdbg.collect import doctor_command as doctor
 from kcovdbg.collect import requests as explaining
-from kcovdbg.collect.requests import Step, explain
+from kcovdbg.collect.requests import Step, explain_errno
 from kcovdbg.console.context import Context
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.target.drgn.lines import DrgnLines
@@ -101,13 +101,13 @@ def test_without_an_image(monkeypatch, symbol, config, ok):
 def test_a_kernel_without_kcov_is_told_from_a_missing_mount(monkeypatch, tmp_path):
     path = str(tmp_path / "kcov")
     monkeypatch.setattr(explaining, "read_config", lambda: {"CONFIG_DEBUG_FS": "y"})
-    error = explain(Step.OPEN, errno.ENOENT, path=path)
+    error = explain_errno(Step.OPEN, errno.ENOENT, path=path)
     assert path in str(error)
     assert "CONFIG_KCOV=y" in error.hint
     assert "mount" not in error.hint
     for config in (None, {"CONFIG_KCOV": "y"}):
         monkeypatch.setattr(explaining, "read_config", lambda config=config: config)
-        error = explain(Step.OPEN, errno.ENOENT, path=path)
+        error = explain_errno(Step.OPEN, errno.ENOENT, path=path)
         assert error.hint == f"mount -t debugfs none {tmp_path}"
 
 

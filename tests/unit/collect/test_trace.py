@@ -9,7 +9,7 @@ import pytest
 
 import kcovdbg.collect
 from kcovdbg.abi import record
-from kcovdbg.collect.requests import EnableRefusal, Step, explain, find_mode
+from kcovdbg.collect.requests import EnableRefusal, Step, explain_errno, find_mode
 from kcovdbg.errors import CollectError, UsageError
 from tests.support.fake_kcov import ENABLE, INIT_TRACE, UNIQUE_ENABLE, FakeKcov, record_into
 
@@ -27,7 +27,7 @@ def make_trace(fake, mode="pc", **options):
 
 def expect(step, number, **options):
     """Return the message for an errno of a call."""
-    return str(explain(step, number, **{"path": "/fake", "size": 512, **options}))
+    return str(explain_errno(step, number, **{"path": "/fake", "size": 512, **options}))
 
 
 def names(fake):
@@ -238,7 +238,7 @@ def test_errors(fake, what, number, step):
         pass
     assert str(caught.value) == expect(step, number)
     # Not the message for an errno without an explanation of its own.
-    assert caught.value.hint != explain(step, errno.EIO).hint
+    assert caught.value.hint != explain_errno(step, errno.EIO).hint
     assert caught.value.hint
     assert caught.value.status == 125
 

@@ -10,8 +10,8 @@ import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
-from kcovdbg.collect.requests import Step, explain, explain_not_followed
-from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_file, write_trace
+from kcovdbg.collect.requests import Step, explain_errno, explain_not_followed
+from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text_file, write_trace
 from kcovdbg.errors import CollectError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_convention import list_points
@@ -93,12 +93,15 @@ def test_a_trace_never_stands_beside_another_ones_side_file(tmp_path, monkeypatc
 
 def test_directories_are_refused_and_pipes_written_through(tmp_path):
     with pytest.raises(CollectError, match=f"^{tmp_path}: "):
-        write_file(tmp_path, text_bytes(make()))
+        write_text_file(tmp_path, text_bytes(make()))
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     buffer = make()
     with ThreadPoolExecutor(1) as pool:
-        for write in (lambda: write_file(pipe, text_bytes(buffer)), lambda: write_trace(pipe, buffer, make_header(buffer))):
+        for write in (
+            lambda: write_text_file(pipe, text_bytes(buffer)),
+            lambda: write_trace(pipe, buffer, make_header(buffer)),
+        ):
             read = pool.submit(pipe.read_bytes)
             written = write()
             content = read.result(timeout=10)
@@ -146,23 +149,23 @@ def test_text_of_kcovtrace_and_of_syzkaller(tmp_path):
 
 
 def test_who_holds_a_handle():
-    taken = explain(
+    taken = explain_errno(
         Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2, 0x42], find_holder=lambda h: "task 7" if h == 0x42 else None
     )
     assert str(taken) == "handle common:0x42: task 7"
-    unknown = str(explain(Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2, 0x42]))
+    unknown = str(explain_errno(Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2, 0x42]))
     assert "usb:2, common:0x42" in unknown
-    twice = str(explain(Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2] * 2))
+    twice = str(explain_errno(Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2] * 2))
     assert "usb:2" in twice
     assert "EEXIST" not in twice
-    assert "0x10000000002" in str(explain(Step.REMOTE_ENABLE, errno.EINVAL, handles=[1 << 40 | 2]))
-    assert "257" in str(explain(Step.REMOTE_ENABLE, errno.EINVAL, handles=range(257)))
+    assert "0x10000000002" in str(explain_errno(Step.REMOTE_ENABLE, errno.EINVAL, handles=[1 << 40 | 2]))
+    assert "257" in str(explain_errno(Step.REMOTE_ENABLE, errno.EINVAL, handles=range(257)))
 
 
 def test_every_step_has_words_for_any_errno():
     for step in Step:
         for number in (errno.EIO, 524, errno.EPERM):
-            assert str(explain(step, number, command="ls"))
+            assert str(explain_errno(step, number, command="ls"))
             assert explain_not_followed(step, number)
-    assert explain(Step.EXEC, errno.ENOENT, command="ls").status == 127
-    assert explain(Step.EXEC, errno.ENOEXEC, command="ls").status == 126
+    assert explain_errno(Step.EXEC, errno.ENOENT, command="ls").status == 127
+    assert explain_errno(Step.EXEC, errno.ENOEXEC, command="ls").status == 126
