@@ -29,6 +29,7 @@ enum {
 	TAG_union_type = 0x17,
 	TAG_inlined_subroutine = 0x1d,
 	TAG_subprogram = 0x2e,
+	TAG_partial_unit = 0x3c,
 	TAG_call_site = 0x48,
 	TAG_skeleton_unit = 0x4a,
 	TAG_GNU_call_site = 0x4109,
@@ -425,10 +426,11 @@ static bool is_wanted(uint64_t tag, uint64_t attribute)
 	case AT_call_file:
 	case AT_call_line:
 		return tag == TAG_subprogram || tag == TAG_inlined_subroutine;
-	case AT_stmt_list:
-	case AT_language:
 	case AT_comp_dir:
 	case AT_str_offsets_base:
+		return tag == TAG_compile_unit || tag == TAG_skeleton_unit || tag == TAG_partial_unit;
+	case AT_stmt_list:
+	case AT_language:
 	case AT_addr_base:
 	case AT_rnglists_base:
 		return tag == TAG_compile_unit || tag == TAG_skeleton_unit;
@@ -854,6 +856,7 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 	unit->str_offsets_base = entry.str_offsets_base.form ? entry.str_offsets_base.number : 8;
 	unit->addr_base = entry.addr_base.form ? entry.addr_base.number : 8;
 	unit->rnglists_base = entry.rnglists_base.form ? entry.rnglists_base.number : 12;
+	shown->directory = text_of(dwarf, unit, entry.directory);
 	if (entry.tag != TAG_compile_unit && entry.tag != TAG_skeleton_unit)
 		return 0;
 	unit->low = address_of(dwarf, unit, entry.low);
@@ -864,7 +867,6 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 	unit->is_c = language == 0x01 || language == 0x02 || language == 0x0c || language == 0x1d || language == 0x2c;
 	unit->is_rust = language == 0x1c;
 	shown->name = text_of(dwarf, unit, entry.name);
-	shown->directory = text_of(dwarf, unit, entry.directory);
 	if (!list_entry_ranges(dwarf, unit, &entry, add_unit_range, dwarf))
 		return -1;
 	shown->range_count = dwarf->range_count - shown->first_range;

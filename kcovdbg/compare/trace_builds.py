@@ -20,7 +20,6 @@ from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.table_progress import build_table
 from kcovdbg.console.trace_kernel import ModuleFile, TraceModules, find_build_ids, find_module_files, read_headers
 from kcovdbg.console.trace_paths import FILE
-from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError
@@ -28,6 +27,7 @@ from kcovdbg.records.pc_convention import table_points
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.records.trace_file import TraceHeader
+from kcovdbg.symbols.compiled_reader import read_comp_dir
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree

@@ -217,8 +217,8 @@ class Kernel:
     @cached_property
     def source(self) -> SourceTree:
         """The source of the kernel, where it can be found: in the folders that the user named, or where it was built."""
-        from kcovdbg.elf.compile_units import read_comp_dir
         from kcovdbg.elf.file import ElfFile
+        from kcovdbg.symbols.compiled_reader import read_comp_dir
         from kcovdbg.symbols.source_tree import SourceTree
 
         directory: str | None = None

@@ -6,18 +6,19 @@ The headers in native/ document the C functions.
 
 from __future__ import annotations
 
-import mmap
 import os
+import struct
 import sys
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
-from kcovdbg.elf.compile_units import CompileUnit
 from kcovdbg.elf.file import ElfFile, open_image
+from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.arch import ARCHITECTURES, BranchKind
 from kcovdbg.symbols.table_rows import LocationArrays, Locations, check_status
@@ -30,6 +31,8 @@ _BRANCHES: Final = 1 << 12
 # Bytes of text for a thread, in whole instructions.
 _SEARCHED_BYTES: Final = 1 << 20
 SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "str_offsets", "addr", "ranges", "rnglists")
+# Enough for the entry of the first unit, in a section of many MiB.
+_FIRST_UNIT: Final = 1 << 16
 
 
 class BranchColumns(NamedTuple):
@@ -133,20 +136,39 @@ def find_branches(
     return found
 
 
+def _text(pointer: Any) -> str | None:
+    ffi, _ = load_native()
+    return None if pointer == ffi.NULL else ffi.string(pointer).decode("utf-8", "replace")
+
+
+class CompileUnit(NamedTuple):
+    """A compilation unit: what the compiler was run on."""
+
+    name: str
+    """``DW_AT_name``: the source file as given to the compiler, relative to its directory or absolute."""
+    directory: str | None
+    """``DW_AT_comp_dir``: where the compiler was run."""
+    ranges: tuple[tuple[int, int], ...]
+    """First address and the address after the last one, of each part of its code."""
+
+
 class DwarfReader:
     """The debug info of a linked image, mapped.
 
     :param elf: the image, or its file of debug info; open as long as this is used.
+    :param contents: of sections, in place of its own.
     """
 
-    def __init__(self, elf: ElfFile) -> None:
+    def __init__(self, elf: ElfFile, contents: Mapping[str, bytes] = MappingProxyType({})) -> None:
         ffi, lib = load_native()
         given = ffi.new("struct kcovdbg_sections *")
         # The pointers that C has must remain valid.
         self._kept: list[Any] = [given]
         for name in SECTIONS:
-            section = elf.debug_section(name)
-            data: bytes | mmap.mmap | memoryview = b"" if section is None else elf.map_section(section)
+            data: bytes | memoryview | None = contents.get(name)
+            if data is None:
+                section = elf.debug_section(name)
+                data = b"" if section is None else elf.map_section(section)
             pointer = ffi.from_buffer(data)
             part = getattr(given, name)
             part.data, part.size = pointer, len(data)
@@ -161,18 +183,19 @@ class DwarfReader:
 
     def units(self) -> Iterator[CompileUnit]:
         """Iterate over the units with code or a name."""
-        ffi, lib = load_native()
+        _, lib = load_native()
         ranges = lib.kcovdbg_dwarf_ranges(self._dwarf)
-
-        def text(pointer: Any) -> str | None:
-            return None if pointer == ffi.NULL else ffi.string(pointer).decode("utf-8", "replace")
-
         for index in range(self._count):
             unit = self._units[index]
-            name = text(unit.name)
+            name = _text(unit.name)
             if name is not None:
                 first = range(unit.first_range, unit.first_range + unit.range_count)
-                yield CompileUnit(name, text(unit.directory), tuple((ranges[2 * at], ranges[2 * at + 1]) for at in first))
+                yield CompileUnit(name, _text(unit.directory), tuple((ranges[2 * at], ranges[2 * at + 1]) for at in first))
+
+    @property
+    def directory(self) -> str | None:
+        """The directory of the first unit, whether it has code or not; None when there is none."""
+        return (_text(self._units[0].directory) if self._count else None) or None
 
     def unit_sizes(self) -> list[int]:
         """Return the size of each unit's entries in bytes, a measure of the time to read it."""
@@ -211,3 +234,23 @@ class DwarfReader:
         )
         check_status(status)
         return chains, locations.arrays()
+
+
+def read_comp_dir(elf: ElfFile) -> str | None:
+    """Return the directory that an image was built in: ``DW_AT_comp_dir`` of its first unit.
+
+    :return: None when its debug info has none, is damaged, or has it in an unknown form.
+    """
+    section = elf.debug_section("info")
+    layout = struct.Struct(f"{elf.header.byte_order}I")
+    try:
+        start = b"" if section is None else elf.read_section(section, _FIRST_UNIT)
+        (size,) = layout.unpack_from(start)
+        # A larger one is of the 64-bit format. The unit ends where what is read of it does.
+        if size < 0xFFFFFFF0:
+            size = min(size, len(start) - layout.size)
+        unused = dict.fromkeys(("line", "addr", "ranges", "rnglists"), b"")
+        return DwarfReader(elf, {"info": layout.pack(size) + start[layout.size :], **unused}).directory
+    except (ElfError, struct.error):
+        # Source text is then looked for in other places.
+        return None

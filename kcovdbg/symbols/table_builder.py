@@ -21,13 +21,12 @@ from operator import attrgetter, ne, not_
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.elf.compile_units import CompileUnit
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
-from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, core_count
+from kcovdbg.symbols.compiled_reader import NO_UNIT, CompileUnit, DwarfReader, core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, TextRange
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection

@@ -35,12 +35,12 @@ from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.text import escape
-from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.code_proof import CodeProof
+from kcovdbg.symbols.compiled_reader import read_comp_dir
 from kcovdbg.symbols.coverage_points import PointKind, find_file_points, find_points
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.remote_calls import RemoteCalls

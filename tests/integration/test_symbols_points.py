@@ -12,13 +12,12 @@ from random import Random
 import pytest
 
 from kcovdbg.abi.record import CMP, PC
-from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.code_proof import CodeProof
-from kcovdbg.symbols.compiled_reader import DwarfReader, find_branches
+from kcovdbg.symbols.compiled_reader import DwarfReader, find_branches, read_comp_dir
 from kcovdbg.symbols.coverage_points import find_points, find_points_between
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")

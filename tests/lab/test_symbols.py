@@ -11,10 +11,10 @@ from collections import Counter
 
 import pytest
 
-from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import Frame
+from kcovdbg.symbols.compiled_reader import read_comp_dir
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table

@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.limits import TEXT_SIZE, VARIABLE
+from kcovdbg.symbols.compiled_reader import read_comp_dir
 from kcovdbg.symbols.source_tree import SourceTree
 
 
