@@ -15,9 +15,9 @@ import pytest
 
 from tests.lab.comparison import COMMANDS
 from tests.lab.contents import find_wrong_contents
-from tests.lab.generation import GENERATIONS
 from tests.lab.golden import DESTINATION, LIMIT_OF_ALL, ask_golden, find_faults, golden_target, read_truth
 from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
+from tests.lab.recipe import GENERATIONS
 
 DIRECTORIES = sorted(path.parent for path in DESTINATION.glob("*/truth.json.zst"))
 NAMES = [path.name for path in DIRECTORIES]
@@ -62,7 +62,7 @@ def test_row_is_the_recipe_s(directory: Path) -> None:
     generation, kept = GENERATIONS[directory.name], read_truth(directory)["generation"]
     assert kept["era"] == generation.era
     assert kept["variants"] == list(generation.variants)
-    assert kept["package"] == generation.recipe.package
+    assert kept["package"] == generation.package
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)

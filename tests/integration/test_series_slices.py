@@ -13,7 +13,7 @@ import pytest
 
 from kcovdbg.series import table
 from tests.lab.comparison import parse_outputs
-from tests.lab.generation import GENERATIONS
+from tests.lab.recipe import GENERATIONS
 from tests.support.frozen_answers import list_kept_dumps, read_answers
 
 DUMPS = {dump.name: dump for dump in list_kept_dumps()}

@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tests.lab import cache, dump, generation, guest, kernel
+from tests.lab import cache, dump, guest, kernel
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.initramfs import make_userland
+from tests.lab.recipe import GENERATIONS, RECIPES
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     def with_recipe(added: argparse.ArgumentParser) -> None:
-        added.add_argument("--recipe", default="default", choices=sorted(generation.all_recipes()), help="which kernel")
+        added.add_argument("--recipe", default="default", choices=sorted(RECIPES), help="which kernel")
 
     def with_machine(added: argparse.ArgumentParser) -> None:
         with_recipe(added)
@@ -111,11 +112,11 @@ def _states() -> list[str]:
 
 
 def _build(options: argparse.Namespace) -> None:
-    print(kernel.build(kernel.by_name(options.recipe), options.jobs).directory)
+    print(kernel.build(RECIPES[options.recipe], options.jobs).directory)
 
 
 def _guest(options: argparse.Namespace, *, detached: bool = False) -> guest.Guest:
-    built = kernel.build(kernel.by_name(options.recipe))
+    built = kernel.build(RECIPES[options.recipe])
     shares = []
     for share in options.share:
         tag, separator, directory = share.partition("=")
@@ -192,7 +193,7 @@ def _stop(options: argparse.Namespace) -> None:
 def _storm(options: argparse.Namespace) -> int:
     from tests.lab import storm
 
-    built = kernel.build(kernel.by_name(options.recipe))
+    built = kernel.build(RECIPES[options.recipe])
     look = storm.storm_from_inside if options.where == "inside" else storm.storm_from_outside
     wanted = storm.Storm(options.seconds, options.cpus, options.processes, options.interval)
     found = look(built, make_userland(built), wanted)
@@ -203,21 +204,20 @@ def _storm(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> None:
     from tests.lab.demo import DESTINATION, make_demo
 
-    make_demo(kernel.build(kernel.by_name("demo")), options.output or DESTINATION)
+    make_demo(kernel.build(RECIPES["demo"]), options.output or DESTINATION)
 
 
 def _generations(options: argparse.Namespace) -> None:
     from tests.lab.golden import DESTINATION, make_golden
 
-    table = generation.GENERATIONS
-    if unknown := [name for name in options.name if name not in table]:
-        raise LabError(f"no generation {unknown[0]!r}; there are: {', '.join(table)}")
-    for name in options.name or generation.GENERATIONS:
-        make_golden(table[name], options.output or DESTINATION, options.jobs)
+    if unknown := [name for name in options.name if name not in GENERATIONS]:
+        raise LabError(f"no generation {unknown[0]!r}; there are: {', '.join(GENERATIONS)}")
+    for name in options.name or GENERATIONS:
+        make_golden(name, GENERATIONS[name], options.output or DESTINATION, options.jobs)
 
 
 def _list(_options: argparse.Namespace) -> None:
-    for name, wanted in generation.all_recipes().items():
+    for name, wanted in RECIPES.items():
         built = kernel.find(wanted)
         print(f"recipe {name}: {wanted.package}, {built.directory if built else 'not built'}")
     for path in sorted(cache.root().glob("*/recipe.json")):
@@ -229,7 +229,7 @@ def _list(_options: argparse.Namespace) -> None:
 
 
 def _path(options: argparse.Namespace) -> int:
-    built = kernel.find(kernel.by_name(options.recipe))
+    built = kernel.find(RECIPES[options.recipe])
     if built is None:
         print(f"lab: {options.recipe} is not built; python -m tests.lab build", file=sys.stderr)
         return 1

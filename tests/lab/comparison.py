@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.lab.architecture import ARCHITECTURES
+from tests.lab.recipe import ARCHITECTURES
 
 COMMANDS = {name: "tasks -a" if name == "tasks" else name for name in ("info", "tasks", "objects", "remote", "areas", "saved")}
 Rows = Sequence[Mapping[str, Any]]

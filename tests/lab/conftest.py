@@ -27,6 +27,7 @@ from tests.lab import requirements, situation
 from tests.lab.errors import UnavailableError
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import Userland, make_userland
+from tests.lab.recipe import RECIPES
 
 HERE = Path(__file__).parent
 # Of a format of dumps, of a state and a format, of a machine.
@@ -52,7 +53,9 @@ def userland(kernel: kernels.Kernel) -> Userland:
 
 def find_built(name: str) -> kernels.Kernel:
     """Return a recipe's kernel; skip the test where it is not built."""
-    recipe = kernels.by_name(name)
+    if name not in RECIPES:
+        pytest.fail(f"no recipe {name!r}; there are: {', '.join(RECIPES)}")
+    recipe = RECIPES[name]
     found = kernels.find(recipe)
     if found is None:
         # Minutes of building are for who asks for them, not for who runs all tests.

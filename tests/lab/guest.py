@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from typing_extensions import Self
 
 from tests.lab import requirements
-from tests.lab.architecture import Architecture
 from tests.lab.device_tree import write_seeded_tree
 from tests.lab.errors import LabError
 from tests.lab.initramfs import Userland
@@ -30,6 +29,7 @@ from tests.lab.kcovdbg_run import symbol_options
 from tests.lab.kernel import Kernel
 from tests.lab.process import DieWithOwner, is_alive
 from tests.lab.qmp import Qmp
+from tests.lab.recipe import Architecture
 from tests.lab.rsp import Rsp
 from tests.lab.truth import Truth
 

@@ -17,10 +17,9 @@ from typing import Any
 
 from tests.lab import cache, requirements, rust_tools
 from tests.lab.errors import LabError, UnavailableError
-from tests.lab.generation import all_recipes
 from tests.lab.process import DieWithOwner
 from tests.lab.progress import Progress
-from tests.lab.recipe import BUILD_REVISION, Recipe, RecipeContent, option_of
+from tests.lab.recipe import BUILD_REVISION, Recipe, option_of
 
 # Constants, so that a recipe gives the same kernel on every machine and the kernel does not name that machine.
 REPRODUCIBLE = {
@@ -105,39 +104,35 @@ class Kernel:
 
 def find(recipe: Recipe) -> Kernel | None:
     """Return a built kernel of this recipe, or one from another version of the package; None if there is none."""
-    content = recipe.read()
-    exact = _exact_directory(content)
+    exact = _exact_directory(recipe)
     if exact is not None and exact.is_dir():
         return Kernel(recipe, exact)
-    fingerprint = content.fingerprint()
     found = []
     for path in cache.root().glob("*/recipe.json"):
         facts = json.loads(path.read_text())
-        if not path.parent.name.startswith(".") and facts.get("fingerprint") == fingerprint:
+        if not path.parent.name.startswith(".") and facts.get("fingerprint") == recipe.fingerprint:
             found.append((facts["built_at"], path.parent))
     return Kernel(recipe, max(found)[1]) if found else None
 
 
 def build(recipe: Recipe, jobs: int | None = None) -> Kernel:
     """Return the recipe's kernel, built unless it is in the cache."""
-    content = recipe.read()
-    if (exact := _exact_directory(content)) is not None and exact.is_dir():
+    if (exact := _exact_directory(recipe)) is not None and exact.is_dir():
         return Kernel(recipe, exact)
     requirements.ensure(requirements.for_build(recipe))
     if recipe.has_rust:
         rust_tools.install()
-    exact = _exact_directory(content)
+    exact = _exact_directory(recipe)
     if exact is None:
         # The tarball is there without its package, or the compiler cannot be run.
         raise UnavailableError(
             f"unknown version of {recipe.package} or of {recipe.compiler_program}",
             requirements.remedy([recipe.package, recipe.compiler_program]),
         )
-    return Kernel(recipe, cache.make_whole(exact, lambda work: _Build(content, work, jobs).run()))
+    return Kernel(recipe, cache.make_whole(exact, lambda work: _Build(recipe, work, jobs).run()))
 
 
-def _exact_directory(content: RecipeContent) -> Path | None:
-    recipe = content.recipe
+def _exact_directory(recipe: Recipe) -> Path | None:
     package = requirements.package_version(recipe.package) or requirements.package_candidate(recipe.package)
     compiler = requirements.compiler_version(recipe.compiler_program)
     if package is None or compiler is None:
@@ -146,15 +141,14 @@ def _exact_directory(content: RecipeContent) -> Path | None:
         if (rust := rust_tools.version()) is None:
             return None
         compiler = f"{compiler}, {rust}"
-    return cache.root() / content.key(package, compiler)
+    return cache.root() / recipe.key(package, compiler)
 
 
 class _Build:
     """One build, in a directory that becomes the kernel's when the build has succeeded."""
 
-    def __init__(self, content: RecipeContent, work: Path, jobs: int | None) -> None:
-        self.content = content
-        self.recipe = content.recipe
+    def __init__(self, recipe: Recipe, work: Path, jobs: int | None) -> None:
+        self.recipe = recipe
         self.work = work
         self.jobs = jobs or os.cpu_count() or 1
         self.source = work / "source"
@@ -173,17 +167,17 @@ class _Build:
             command = ["tar", "-xf", str(self.recipe.tarball), "--strip-components=1", "-C", str(self.source)]
             self._run(command)
         applied = self.work / "applied.patch"
-        for patch in self.content.patches:
+        for patch in self.recipe.patch_texts:
             applied.write_text(patch)
             self._run(["patch", "-p1", "--no-backup-if-mismatch", "-i", str(applied)])
             applied.unlink()
 
     def _configure(self) -> None:
         wanted = self.work / "wanted.config"
-        wanted.write_text(self.content.configuration)
+        wanted.write_text(self.recipe.configuration)
         self._run(self._make(f"KCONFIG_ALLCONFIG={wanted}", self.recipe.target))
         wanted.unlink()
-        lost = lost_settings(self.content.configuration, (self.source / ".config").read_text())
+        lost = lost_settings(self.recipe.configuration, (self.source / ".config").read_text())
         if lost:
             raise LabError("the kernel's configuration did not take:\n" + "\n".join(f"  {line}" for line in lost))
 
@@ -224,7 +218,7 @@ class _Build:
         facts = {
             "recipe": dataclasses.asdict(recipe),
             "revision": BUILD_REVISION,
-            "fingerprint": self.content.fingerprint(),
+            "fingerprint": recipe.fingerprint,
             "package": recipe.package,
             "package_version": requirements.package_version(recipe.package),
             "compiler_version": requirements.compiler_version(recipe.compiler_program),
@@ -298,12 +292,3 @@ def _compiled_sources(source: Path) -> set[str]:
     # The object itself is listed as well. Each file is listed by a thousand objects, and examined once.
     candidates = {os.path.normpath(n) for n in named if n and not n.startswith(("/", "$")) and not n.endswith(".o")}
     return {name for name in candidates if (source / name).is_file()}
-
-
-def by_name(name: str) -> Recipe:
-    """Return the recipe with this name."""
-    recipes = all_recipes()
-    try:
-        return recipes[name]
-    except KeyError:
-        raise LabError(f"no recipe {name!r}; there are: {', '.join(recipes)}") from None

@@ -1,20 +1,69 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which kernels the lab knows how to build. A recipe is data: all that goes into a kernel, and so into its key."""
+"""Which kernels the lab knows how to build. A recipe is data: all that goes into a kernel, and so into its key.
+
+config/recipes.ini has them, and config/architectures.ini the architectures that they are for.
+"""
 
 from __future__ import annotations
 
+import configparser
 import dataclasses
+import functools
 import hashlib
 import json
+import shlex
+import typing
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tests.lab import rust_tools
-from tests.lab.architecture import ARCHITECTURES, Architecture
 
 HERE = Path(__file__).parent
+Read = TypeVar("Read")
 
 # Counts up whenever kernel.py changes what it makes of a recipe, so that kernels built the old way aren't taken.
 BUILD_REVISION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """How to build for it, and the machine of QEMU's that its guests are."""
+
+    # As `uname -m` says.
+    name: str
+    # The kernel's directory under arch/, and what boots, from the top of its build.
+    directory: str
+    image: str
+    qemu: str
+    qemu_package: str
+    # The machine, and a CPU that doesn't change with QEMU's version.
+    machine: tuple[str, ...]
+    cpu: str
+    # How virtio's devices are attached: virtio-rng-<bus>.
+    virtio: str
+    # The first serial port, as the kernel's command line names it.
+    console: str
+    # What makes the character device `truth` a port of the guest's that no kernel message gets into.
+    truth: tuple[str, ...]
+    # Where _text is linked to.
+    linked_at: int
+    # In QEMU's `g` packet, up to the program counter: all of 64 bits.
+    registers: tuple[str, ...]
+    # The prefix of compiler and binutils; empty: the host's own.
+    tools: str = ""
+    # Arguments for make.
+    make: tuple[str, ...] = ()
+    # Program or file -> package, on top of what every build takes.
+    packages: dict[str, str] = dataclasses.field(default_factory=dict)
+    # Of words in its memory and of its registers, as struct has it.
+    byte_order: str = "<"
+    # How the guest hands VMCOREINFO to whoever dumps the machine; none where that is not possible.
+    vmcoreinfo: tuple[str, ...] = ("-device", "vmcoreinfo")
+    # Whether the machine has no seed for KASLR in its device tree.
+    lacks_seed: bool = False
+    # What external modules need of a kernel's build, beside what all need.
+    module_files: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,20 +71,21 @@ class Recipe:
     """A kernel: the source package it is made from and everything done to it."""
 
     name: str
-    # The Debian package that ships /usr/src/<package>.tar.xz.
-    package: str
     # Files under config/, later ones override earlier ones.
     fragments: tuple[str, ...]
+    # The Debian package that ships /usr/src/<package>.tar.xz.
+    package: str = "linux-source-6.12"
     # Files under generations/, applied in this order.
     patches: tuple[str, ...] = ()
     compiler: str = "gcc"
-    # A name of architecture.ARCHITECTURES.
+    # A name of ARCHITECTURES.
     architecture: str = "x86_64"
     # Further arguments for make, such as LLVM=1.
     make: tuple[str, ...] = ()
     # Further flags for the compiler.
     flags: tuple[str, ...] = ()
-    # What the kernel must be told when it boots. It is the same kernel without.
+    # What the kernel must be told when it boots. It is the same kernel without. By kcovlab.kcov= the workload is told of its
+    # KCOV: it never tries numbers that mean something else elsewhere.
     command_line: str = ""
     # make's target that completes the fragments: with allnoconfig an option that none of them sets is off, with alldefconfig it
     # has its default.
@@ -46,6 +96,22 @@ class Recipe:
     boot_seconds: int = 120
     # Lines that make prints in a whole build: only the progress display cares.
     lines: int = 2000
+    # For one that is tested in each situation: as `info` names it, the row of kcovdbg.abi.generations's table.
+    era: str = ""
+    # The posted series in it, as `info` names them.
+    variants: tuple[str, ...] = ()
+    # Where its slice is taken: a name of situation.SITUATIONS.
+    situation: str = "softirq-over-local"
+    # Names of section.STATES that this kernel is never in.
+    never: tuple[str, ...] = ()
+    # What it is called as a generation, if not by its name.
+    label: str = ""
+    # Objects whose debug info a slice of it comes with.
+    debug_info_of: tuple[str, ...] = ()
+    # Whether a slice of it is committed; otherwise its kernel is there to be built by hand only.
+    kept: bool = True
+    # How many bytes its directory may take.
+    limit: int = 3 << 19
 
     @property
     def platform(self) -> Architecture:
@@ -60,12 +126,12 @@ class Recipe:
     @property
     def has_shadow_memory(self) -> bool:
         """Whether KASAN maps a byte for each 8 bytes of all addresses."""
-        return "CONFIG_KASAN=y" in self.configuration().splitlines()
+        return "CONFIG_KASAN=y" in self.configuration.splitlines()
 
     @property
     def has_rust(self) -> bool:
         """Whether it takes a Rust compiler."""
-        return "CONFIG_RUST=y" in self.configuration().splitlines()
+        return "CONFIG_RUST=y" in self.configuration.splitlines()
 
     @property
     def tarball(self) -> Path:
@@ -77,12 +143,6 @@ class Recipe:
         """The directory that debug info names: one that is nobody's home, the same wherever the kernel was built."""
         return f"/usr/src/{self.package}"
 
-    def fragment_paths(self) -> list[Path]:
-        return [HERE / "config" / name for name in self.fragments]
-
-    def patch_paths(self) -> list[Path]:
-        return [HERE / "generations" / name for name in self.patches]
-
     def make_arguments(self) -> list[str]:
         """What each call of make takes, for the kernel as for its modules."""
         arguments = [*self.platform.make, *self.make]
@@ -90,56 +150,46 @@ class Recipe:
             arguments.append(f"CC={self.compiler}")
         return [*arguments, *rust_tools.make_arguments()] if self.has_rust else arguments
 
+    # Files are read once, as a build takes minutes, and its key must be of what it was made from.
+
+    @functools.cached_property
     def configuration(self) -> str:
         """All fragments as one; where two set the same option, only the last setting is left."""
         settings: dict[str, str] = {}
-        for path in self.fragment_paths():
-            for line in path.read_text().splitlines():
+        for name in self.fragments:
+            for line in (HERE / "config" / name).read_text().splitlines():
                 if (option := option_of(line)) is not None:
                     settings.pop(option, None)
                     settings[option] = line.strip()
         return "".join(f"{line}\n" for line in settings.values())
 
-    def read(self) -> RecipeContent:
-        """Return the recipe with what its files say now."""
-        return RecipeContent(self, self.configuration(), tuple(path.read_text() for path in self.patch_paths()))
+    @functools.cached_property
+    def patch_texts(self) -> list[str]:
+        return [(HERE / "generations" / name).read_text() for name in self.patches]
 
-
-@dataclasses.dataclass(frozen=True)
-class RecipeContent:
-    """A recipe and its files' content at one moment: a build takes minutes, and its key must be of what it was made from."""
-
-    recipe: Recipe
-    # All fragments as one.
-    configuration: str
-    # In the order in which they are applied.
-    patches: tuple[str, ...]
-
+    @functools.cached_property
     def fingerprint(self) -> str:
         """A hash of what is ours in the recipe; the package's and the compiler's versions come on top in the key."""
-        recipe = self.recipe
-        digest = hashlib.sha256()
         content = {
             "revision": BUILD_REVISION,
-            "package": recipe.package,
+            "package": self.package,
             "configuration": self.configuration,
-            "patches": self.patches,
-            "compiler": recipe.compiler,
-            "make": recipe.make,
+            "patches": self.patch_texts,
+            "compiler": self.compiler,
+            "make": self.make,
         }
-        if recipe.flags:
-            content["flags"] = recipe.flags
-        if recipe.platform.make:
-            content["architecture"] = recipe.platform.make
-        if recipe.target != "allnoconfig":
-            content["target"] = recipe.target
-        digest.update(json.dumps(content, sort_keys=True).encode())
-        return digest.hexdigest()
+        if self.flags:
+            content["flags"] = self.flags
+        if self.platform.make:
+            content["architecture"] = self.platform.make
+        if self.target != "allnoconfig":
+            content["target"] = self.target
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def key(self, package_version: str, compiler_version: str) -> str:
         """The name of the kernel's directory in the cache."""
-        digest = hashlib.sha256(json.dumps([self.fingerprint(), package_version, compiler_version]).encode())
-        return f"{self.recipe.name}-{digest.hexdigest()[:16]}"
+        digest = hashlib.sha256(json.dumps([self.fingerprint, package_version, compiler_version]).encode())
+        return f"{self.name}-{digest.hexdigest()[:16]}"
 
 
 def option_of(line: str) -> str | None:
@@ -152,99 +202,37 @@ def option_of(line: str) -> str | None:
     return None
 
 
-RECIPES = {
-    recipe.name: recipe
-    for recipe in [
-        Recipe(name="default", package="linux-source-6.12", fragments=("base.config", "kcov.config")),
-        Recipe(
-            name="demo",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config", "demo.config"),
-            # Where variables live while a function runs is most of the debug info, and nothing here asks for it.
-            flags=("-fno-var-tracking", "-gno-statement-frontiers"),
-        ),
-        # What tests/integration/gdb needs a kernel of its own for: page-table isolation and kgdb. As small as the demo's.
-        Recipe(
-            name="pti",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config", "demo.config", "pti.config", "kgdb.config"),
-            flags=("-fno-var-tracking", "-gno-statement-frontiers"),
-        ),
-        # What syzbot fuzzes, in shape and size. It takes more than an hour of two cores and is built by hand only.
-        Recipe(
-            name="syzbot-gcc",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config", "syzbot.config"),
-            # Where variables live while a function runs takes the compiler long, and nothing here asks for it.
-            flags=("-fno-var-tracking",),
-            target="alldefconfig",
-            # Shadow memory and quarantine.
-            memory_mib=2048,
-            boot_seconds=900,
-            lines=4000,
-        ),
-        # The same by clang, whose coverage points lie elsewhere and whose KASAN lays out stacks in its own way.
-        Recipe(
-            name="syzbot-clang",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config", "syzbot.config"),
-            compiler="clang-19",
-            target="alldefconfig",
-            # Shadow memory and quarantine.
-            memory_mib=2048,
-            boot_seconds=900,
-            lines=4000,
-        ),
-        # For tests/lab/test_kdump.py: a kernel that panics by a hung task, a soft lockup or a report of KASAN's.
-        Recipe(
-            name="lockups",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config", "demo.config", "lockups.config"),
-            flags=("-fno-var-tracking", "-gno-statement-frontiers"),
-            # Shadow memory and quarantine.
-            memory_mib=256,
-            boot_seconds=300,
-        ),
-        # For tests/lab/test_two_kernels.py: the default kernel after a patch whose effect is known.
-        Recipe(
-            name="patched",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config"),
-            patches=("getpriority.patch",),
-        ),
-        # To compare traces of: the default kernel in another release, and by another compiler; built by hand only. All of
-        # their objects have debug info, unlike the generations'.
-        Recipe(
-            name="6.1",
-            package="linux-source-6.1",
-            fragments=("base.config", "kcov.config", "linux-6.1.config", "release-6.1.config"),
-        ),
-        Recipe(name="6.12-clang", package="linux-source-6.12", fragments=("base.config", "kcov.config"), compiler="clang-14"),
-        # The default kernel without ORC; built by hand, and tests/lab/test_stacks.py asks it with KCOVDBG_LAB_RECIPE.
-        Recipe(
-            name="frame-pointers",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config", "frame-pointers.config"),
-        ),
-        # Clang's sanitizers beside KCOV; built by hand, and all of tests/lab asks them with KCOVDBG_LAB_RECIPE.
-        Recipe(
-            name="kmsan",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config", "kmsan.config"),
-            compiler="clang-19",
-            # The ACPI tables' interrupt routing takes longer to interpret than Linux allows, 30 s; the BIOS has set lines up.
-            command_line="acpi=noirq",
-            # Shadow and origin of each byte.
-            memory_mib=1024,
-            boot_seconds=400,
-        ),
-        Recipe(
-            name="kcsan",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config", "kcsan.config"),
-            compiler="clang-14",
-            memory_mib=256,
-            boot_seconds=400,
-        ),
-    ]
-}
+def _read(kind: Callable[..., Read], name: str) -> dict[str, Read]:
+    """Return the sections of a file under config/, each as an object of a dataclass."""
+    parser = configparser.ConfigParser(delimiters="=", interpolation=configparser.ExtendedInterpolation())
+    parser.read_string((HERE / "config" / name).read_text())
+    types = typing.get_type_hints(kind)
+
+    def settings(section: str) -> dict[str, str]:
+        own = dict(parser[section])
+        return settings(own.pop("like")) | own if "like" in own else own
+
+    return {
+        section: kind(name=section, **{key: _convert(types[key], text) for key, text in settings(section).items()})
+        for section in parser.sections()
+        if not section.startswith(".")
+    }
+
+
+def _convert(kind: Any, text: str) -> Any:
+    if kind is bool:
+        return text == "yes"
+    if kind is int:
+        return int(text, 0)
+    # A list of words may go on on the next line.
+    text = text.replace("\n", " ")
+    if kind is str:
+        return text
+    words = shlex.split(text)
+    return tuple(words) if typing.get_origin(kind) is tuple else dict(word.split("=", 1) for word in words)
+
+
+ARCHITECTURES = _read(Architecture, "architectures.ini")
+RECIPES = _read(Recipe, "recipes.ini")
+# KCOV's generations that the lab can build, by the names of their directories under tests/golden/generations/.
+GENERATIONS = {recipe.label or recipe.name: recipe for recipe in RECIPES.values() if recipe.era}

@@ -16,8 +16,7 @@ from tests.lab.errors import UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tests.lab.architecture import Architecture
-    from tests.lab.recipe import Recipe
+    from tests.lab.recipe import Architecture, Recipe
 
 # Program or file -> package. Programs are looked up in PATH; files have a slash.
 BUILD = {

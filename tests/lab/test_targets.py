@@ -30,12 +30,12 @@ from kcovdbg.target.rsp import RspClient
 from kcovdbg.target.slice_file import write_file
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.tasks import TaskWalk, find_current_tasks
-from tests.lab.architecture import Architecture
 from tests.lab.conftest import Booter, DumpMaker
 from tests.lab.dump import FORMATS, write_dump
 from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import Kernel
+from tests.lab.recipe import Architecture
 
 
 def look(target: Target) -> str:
