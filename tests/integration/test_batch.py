@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -20,29 +21,24 @@ import zstandard
 
 from kcovdbg.farm.batch_job import BatchJob, find_outcome, run_job
 from kcovdbg.target.opener import find_demo
+from tests.integration.conftest import Demo
+from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
 from tests.support.screen import Screen
 
-ROOT = Path(__file__).parents[2]
 DEMO = find_demo()
 LINES = ("tasks", "objects", "check", "buffer 82 -n 3", "remote")
 
 
-def run(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([sys.executable, "-m", "kcovdbg", *words], cwd=ROOT, capture_output=True, text=True, timeout=600)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done
+run = functools.partial(run_kcovdbg, status=0, timeout=600)
 
 
 def unpack(path: Path) -> bytes:
     return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
 
 
-@pytest.fixture(scope="module")
-def vmlinux(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("debuginfo") / "vmlinux"
-    path.write_bytes(unpack(DEMO / "vmlinux.zst"))
-    return path
+@pytest.fixture
+def vmlinux(demo: Demo) -> Path:
+    return demo.vmlinux
 
 
 def make_dumps(folder: Path, number: int, cut: int = 7) -> list[Path]:
@@ -80,9 +76,8 @@ def test_rows_are_those_of_json(tmp_path: Path, vmlinux: Path) -> None:
     output = tmp_path / "out"
     dump = DEMO / "demo.slice.zst"
     words = [word for line in LINES for word in ("-e", line)]
-    run("batch", *words, str(dump), "-s", str(vmlinux), "-o", str(output))
-    for line in LINES:
-        alone = json.loads(run("-c", str(dump), "-s", str(vmlinux), "-e", f"{line} --json", check=False).stdout)
+    run("batch", *words, dump, "-s", vmlinux, "-o", output)
+    for line, alone in zip(LINES, ask(["-c", dump, "-s", vmlinux], *LINES, status=None), strict=True):
         kept = read_rows(output, line.split()[0])
         assert [row.pop("dump") for row in kept] == [str(dump)] * len(alone)
         assert {row.pop("command_line") for row in kept} <= {line}
@@ -103,9 +98,7 @@ def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: 
     dumps = make_dumps(tmp_path / "dumps", 8, cut=3)
     words = ["batch", "-e", "tasks", "-e", "check", *map(str, dumps), str(tmp_path / "none"), "-s", str(vmlinux)]
     output = tmp_path / "out"
-    done = run(*words, "-o", str(output), "--json", check=False)
-    assert done.returncode == 1
-    outcomes = json.loads(done.stdout)
+    outcomes = json.loads(run(*words, "-o", output, "--json", status=1).stdout)
     assert [outcome["dump"] for outcome in outcomes] == [*map(str, dumps), str(tmp_path / "none")]
     failed = {outcome["dump"] for outcome in outcomes if outcome["error"] is not None}
     assert failed == {str(dumps[3]), str(tmp_path / "none")}
@@ -113,13 +106,13 @@ def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: 
     whole = {str(path) for path in dumps} - failed
     assert {row["dump"] for row in read_rows(output, "tasks")} == whole
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")}
-    again = json.loads(run(*words, "-o", str(output), "--json", check=False).stdout)
+    again = json.loads(run(*words, "-o", output, "--json", status=None).stdout)
     assert again == outcomes
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")} == before
     # One that has changed is asked again, and so is one that failed where that is wanted.
     os.utime(dumps[0], (1, 1))
     dumps[3].write_bytes(unpack(DEMO / "demo.slice.zst"))
-    outcomes = json.loads(run(*words, "-o", str(output), "--json", "--retry", check=False).stdout)
+    outcomes = json.loads(run(*words, "-o", output, "--json", "--retry", status=None).stdout)
     assert {outcome["dump"] for outcome in outcomes if outcome["error"] is not None} == failed - {str(dumps[3])}
     assert len([path for path in output.rglob("*.parquet") if path not in before]) == 2
     assert len([path for path in before if path.stat().st_mtime_ns != before[path]]) == 2
@@ -136,9 +129,8 @@ def test_directories_and_damage(tmp_path: Path, vmlinux: Path) -> None:
     (below / "vmcore").write_bytes(b"")
     (below / "README").write_text("about these\n")
     (below / "vmlinux").symlink_to(vmlinux)
-    words = ["batch", "-e", "tasks", "-s", str(vmlinux), "-o", str(tmp_path / "out")]
-    done = run(*words, str(dumps), str(whole), "--json", check=False)
-    assert done.returncode == 1
+    words = ["batch", "-e", "tasks", "-s", vmlinux, "-o", tmp_path / "out"]
+    done = run(*words, dumps, whole, "--json", status=1)
     problems = {Path(row["dump"]): row["error"] for row in json.loads(done.stdout)}
     assert set(problems) == {whole, below / "cut", below / "vmcore"}
     assert problems[whole] is None
@@ -148,9 +140,8 @@ def test_directories_and_damage(tmp_path: Path, vmlinux: Path) -> None:
     assert damage[str(whole)] is None
     assert "truncated" in damage[str(below / "cut")]
     # What was answered as far as it goes did not fail.
-    assert run(*words, str(below / "cut"), check=False).returncode == 0
-    nothing = run(*words[:-1], str(tmp_path / "other"), str(tmp_path / "out"), check=False)
-    assert nothing.returncode == 2
+    run(*words, below / "cut")
+    run(*words[:-1], tmp_path / "other", tmp_path / "out", status=2)
 
 
 @pytest.mark.parametrize("place", ["dumps", "dumps/out", "dumps/away/out", ".", "links"])
@@ -161,8 +152,7 @@ def test_places_for_a_data_set_that_are_refused(tmp_path: Path, place: str) -> N
     (tmp_path / "dumps/away").symlink_to(tmp_path / "victim")
     (tmp_path / "links").mkdir()
     (tmp_path / "links/command=tasks").symlink_to(tmp_path / "victim")
-    refused = run("batch", "-e", "tasks", str(tmp_path / "dumps"), "-o", str(tmp_path / place), check=False)
-    assert refused.returncode == 2
+    refused = run("batch", "-e", "tasks", tmp_path / "dumps", "-o", tmp_path / place, status=2)
     assert "-o DIR" in refused.stderr
     assert not [*(tmp_path / "victim").iterdir()]
 
@@ -205,10 +195,14 @@ def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -
     # Less time than any process takes to open a dump.
     (dump,) = make_dumps(tmp_path / "dumps", 1)
     output = tmp_path / "out"
-    done = run("batch", "-e", "tasks", str(dump), "-s", str(vmlinux), "-o", str(output), "--timeout", "0.01", check=False)
-    assert done.returncode == 1
+    done = run("batch", "-e", "tasks", dump, "-s", vmlinux, "-o", output, "--timeout", "0.01", status=1)
     assert "0.01 s" in done.stdout
     assert not list(output.rglob("*.parquet"))
+
+
+def run_worker(job: BatchJob, code: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", code]
+    return subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True, check=False)
 
 
 def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
@@ -217,8 +211,7 @@ def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
         "from kcovdbg.farm import batch_worker; from kcovdbg.target import dump_file; "
         "batch_worker.main(batch_worker._run_commands); print(len(dump_file._KEPT))"
     )
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True, check=True)
+    done = run_worker(job, code)
     assert done.stdout.splitlines()[-1] == "1", done.stdout
 
 
@@ -230,8 +223,7 @@ def test_a_dump_is_known_before_its_first_command(tmp_path: Path, vmlinux: Path)
         "import os; from kcovdbg.farm import batch_worker, crash_answers; "
         "crash_answers.summarize_crash = lambda *_: os._exit(7); batch_worker.main(crash_answers._answer)"
     )
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True, check=False)
+    done = run_worker(job, code)
     assert done.returncode == 7, done.stderr
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["build_id"]
@@ -244,7 +236,7 @@ def test_tables_are_kept_where_the_cache_cannot_be_used(tmp_path: Path, vmlinux:
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     dumps = make_dumps(tmp_path / "dumps", 1)
-    run("batch", "-e", "buffer 82", *map(str, dumps), "-s", str(vmlinux), "-o", str(tmp_path / "out"))
+    run("batch", "-e", "buffer 82", *dumps, "-s", vmlinux, "-o", tmp_path / "out")
     (own,) = temporary.iterdir()
     assert own.name == f"kcovdbg-{os.geteuid()}"
     assert list(own.iterdir())
@@ -284,7 +276,7 @@ def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, v
     distributed = pytest.importorskip("distributed")
     dumps = make_dumps(tmp_path / "dumps", 10)
     words = ["batch", "-e", "tasks", "-e", "objects", *map(str, dumps), "-s", str(vmlinux)]
-    assert run(*words, "-o", str(tmp_path / "serial"), "-j", "1", check=False).returncode == 1
+    run(*words, "-o", tmp_path / "serial", "-j", "1", status=1)
     output = tmp_path / "cluster"
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, local_directory=str(tmp_path / "dask")
@@ -298,9 +290,8 @@ def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, v
 
         killer = threading.Thread(target=kill, daemon=True)
         killer.start()
-        done = run(*words, "-o", str(output), "--scheduler", cluster.scheduler_address, check=False)
         # Those that were cut.
-        assert done.returncode == 1, done.stderr
+        run(*words, "-o", output, "--scheduler", cluster.scheduler_address, status=1)
         killer.join(5)
         assert not killer.is_alive()
     for command in ("tasks", "objects"):
@@ -315,32 +306,28 @@ def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, v
 def test_questions(tmp_path: Path, vmlinux: Path) -> None:
     output = tmp_path / "out"
     dump = str(DEMO / "demo.slice.zst")
-    run("batch", "-e", "check", "-e", "remote", dump, "-s", str(vmlinux), "-o", str(output))
-    handles = [row["handle"] for row in json.loads(run("--demo", "-e", "remote --json").stdout)]
+    run("batch", "-e", "check", "-e", "remote", dump, "-s", vmlinux, "-o", output)
+    remote, checked = ask(["--demo"], "remote", "check", status=None)
     script = ROOT / "examples/ask_batch.py"
 
-    def ask(*words: str) -> list[list[str]]:
+    def ask_script(*words: str) -> list[list[str]]:
         done = subprocess.run([sys.executable, script, output, *words], capture_output=True, text=True, check=True)
         return [line.split("\t") for line in done.stdout.splitlines()[1:]]
 
-    assert {row[0]: row[1] for row in ask("handles")} == dict.fromkeys(handles, "1")
-    checked = json.loads(run("--demo", "-e", "check --json", check=False).stdout)
+    assert {row[0]: row[1] for row in ask_script("handles")} == {row["handle"]: "1" for row in remote}
     wrong = [[dump, row["object"], row["rule"], row["message"]] for row in checked if row["rule"] in ("K1", "X2", "X3")]
-    assert ask("leaked") == wrong
+    assert ask_script("leaked") == wrong
     assert wrong
 
 
 def test_traces(tmp_path: Path) -> None:
     """Names come from the debug info of the build that the trace is of, without any kernel."""
-    trace = tmp_path / "one.kcov"
-    trace.write_bytes(b"")
-    refused = run("batch", "-e", "buffer {}", str(tmp_path / "absent.kcov"), "-o", str(tmp_path / "out"), check=False)
-    assert refused.returncode == 1
+    refused = run("batch", "-e", "buffer {}", tmp_path / "absent.kcov", "-o", tmp_path / "out", status=1)
     assert "no such file" in refused.stdout
-    pcs = [row["pc"] for row in json.loads(run("--demo", "-e", "buffer 82 -n 5 --json").stdout)]
+    pcs = [row["pc"] for row in ask(["--demo"], "buffer 82 -n 5")[0]]
     text = tmp_path / "one.txt"
     text.write_text("".join(f"{pc}\n" for pc in pcs))
-    run("batch", "-e", "buffer {}", str(text), "-o", str(tmp_path / "out"))
+    run("batch", "-e", "buffer {}", text, "-o", tmp_path / "out")
     assert [row["pc"] for row in read_rows(tmp_path / "out", "buffer")] == pcs
 
 
@@ -348,12 +335,12 @@ def test_a_list_of_pcs_and_an_image(tmp_path: Path, vmlinux: Path) -> None:
     """The list does not say its build, and the rows of top have a key of their own for the line."""
     text = tmp_path / "one.txt"
     run("--demo", "-e", f"export hex 41 -o {text}")
-    expected = json.loads(run("--demo", "-e", "top 41 --json").stdout)
-    words = ("batch", "-e", "top {}", str(text), "-o", str(tmp_path / "out"))
+    expected = ask(["--demo"], "top 41")[0]
+    words = ("batch", "-e", "top {}", text, "-o", tmp_path / "out")
     run(*words)
     assert {row["function"] for row in read_rows(tmp_path / "out", "top")} == {None}
     # An answer without debug info is not one with it, and a kernel that kcovdbg was started with is that of the traces.
-    for line in ((*words, "-s", str(vmlinux)), ("-s", str(vmlinux), *words, "--again")):
+    for line in ((*words, "-s", vmlinux), ("-s", vmlinux, *words, "--again")):
         run(*line)
         rows = read_rows(tmp_path / "out", "top")
         assert {row["command_line"] for row in rows} == {"top {}"}
@@ -376,7 +363,6 @@ def test_a_list_of_pcs_and_an_image(tmp_path: Path, vmlinux: Path) -> None:
 )
 def test_refusals(tmp_path: Path, words: list[str], said: str) -> None:
     words = [str(tmp_path / word) if word == "x" else word for word in words]
-    refused = run("batch", *words, check=False)
-    assert refused.returncode == 2
+    refused = run("batch", *words, status=2)
     assert said in refused.stderr
     assert "Traceback" not in refused.stderr

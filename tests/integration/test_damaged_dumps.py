@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.integration.conftest import Demo
-from tests.integration.test_batch import run
 from tests.lab.comparison import parse_outputs
+from tests.lab.kcovdbg_run import run_kcovdbg
 
 WARNING = b"Warning: Permanently added '[localhost]:1569' (ED25519) to the list of known hosts.\r\n"
-
-
 COMMANDS = {"tasks": "pid", "objects": "kcov", "remote": "handle", "info": "build_id"}
 
 
@@ -27,7 +25,7 @@ class Answer(NamedTuple):
 
 def ask(dump: Path, demo: Demo) -> Answer:
     words = [word for command in COMMANDS for word in ("-e", f"{command} --json")]
-    done = run("-c", str(dump), "-s", str(demo.vmlinux), *words, check=False)
+    done = run_kcovdbg("-c", dump, "-s", demo.vmlinux, *words)
     answers = parse_outputs(done.stdout, COMMANDS)
     rows = {command: {row[key] for row in answers[command]} for command, key in COMMANDS.items()}
     return Answer(done.returncode, rows, done.stderr)
@@ -61,12 +59,3 @@ def test_behind_text_it_answers_the_same(demo: Demo, whole: Answer, tmp_path: Pa
     assert (found.status, found.rows) == (0, whole.rows)
     assert f"tail -c +{len(WARNING) + 1} {given}" in found.said
     assert given.read_bytes() == WARNING + demo.core.read_bytes()
-
-
-def test_a_dump_that_was_not_extracted(demo: Demo, tmp_path: Path) -> None:
-    given = tmp_path / "given"
-    given.write_bytes(b"")
-    for words in ((str(demo.vmlinux), str(given)), (str(given),), (str(given), "-e", "tasks")):
-        done = run(*words, check=False)
-        assert done.returncode == 2
-        assert f"{given} is empty" in done.stderr

@@ -3,8 +3,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from bisect import bisect_right
 from collections import Counter
 from pathlib import Path
@@ -12,63 +10,36 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.target.opener import TargetOptions, open_target
-from tests.support.state import Streams
+from tests.support.programs import find_points, output_of
 from tests.unit.export.test_export_formats import read_drcov
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def streams():
-    return Streams()
-
-
-@pytest.fixture(scope="module")
-def demo(streams):
-    pytest.importorskip("drgn")
-    return Workspace(COMMANDS, Kernel(lambda: open_target(TargetOptions(demo=True))), find_terminal=streams.find)
-
-
-@pytest.fixture(scope="module")
-def ask(demo, streams):
-    def asked(line):
-        assert run_reporting(demo, line) == 0
-        return streams.take()[0]
-
-    return asked
-
-
 @pytest.fixture
-def tree(demo, ask, tmp_path):
+def tree(opened_demo, tmp_path):
     """Make a source tree whose files have enough lines."""
-    rows = json.loads(ask("source kc-usb --json"))
+    rows = opened_demo.ask("source kc-usb")
     for file, last in {row["file"]: row["line"] for row in rows}.items():
         # Names that lead out of the tree are left out.
         path = (tmp_path / "tree" / file).resolve()
         assert path.is_relative_to(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("text;\n" * last)
-    demo.kernel.source_folders = (str(tmp_path / "tree"),)
-    demo.kernel.__dict__.pop("source", None)
+    kernel = opened_demo.kernel
+    kernel.source_folders = (str(tmp_path / "tree"),)
+    kernel.__dict__.pop("source", None)
     yield rows
-    demo.kernel.source_folders = ()
-    demo.kernel.__dict__.pop("source", None)
+    kernel.source_folders = ()
+    kernel.__dict__.pop("source", None)
 
 
-def test_genhtml_agrees_with_source(tree, ask, tmp_path):
-    genhtml = shutil.which("genhtml")
-    if genhtml is None:
-        pytest.skip("genhtml isn't installed: apt-get install lcov")
+def test_genhtml_agrees_with_source(tree, opened_demo, tmp_path):
     out = tmp_path / "usb.info"
-    ask(f"export lcov kc-usb -o {out}")
-    done = subprocess.run([genhtml, out, "-o", tmp_path / "html"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    covered, total = map(int, re.search(r"lines\.+: *[\d.]+% \((\d+) of (\d+) lines\)", done.stdout).groups())
+    opened_demo.run(f"export lcov kc-usb -o {out}")
+    printed = output_of("genhtml", out, "-o", tmp_path / "html")
+    covered, total = map(int, re.search(r"lines\.+: *[\d.]+% \((\d+) of (\d+) lines\)", printed).groups())
     assert (covered, total) == (sum(row["covered"] > 0 for row in tree), len(tree))
     assert total > 1000
     # And in each file's page: how often each line was executed.
@@ -78,11 +49,11 @@ def test_genhtml_agrees_with_source(tree, ask, tmp_path):
     assert shown == expected
 
 
-def test_pycobertura_agrees_with_source(tree, ask, tmp_path):
+def test_pycobertura_agrees_with_source(tree, opened_demo, tmp_path):
     pycobertura = pytest.importorskip("pycobertura")
     filesystem = pytest.importorskip("pycobertura.filesystem")
     out = tmp_path / "usb.xml"
-    ask(f"export cobertura kc-usb -o {out}")
+    opened_demo.run(f"export cobertura kc-usb -o {out}")
     # It finds the files by their names below the source.
     report = pycobertura.Cobertura(str(out), filesystem.DirectoryFileSystem(str(tmp_path / "tree")))
     covered = [row for row in tree if row["covered"]]
@@ -99,22 +70,17 @@ def test_pycobertura_agrees_with_source(tree, ask, tmp_path):
     assert shown[min(expected["hit"])] == "text;\n"
 
 
-def test_our_own_reader_takes_text_back(demo, ask, tmp_path):
+def test_our_own_reader_takes_text_back(opened_demo, tmp_path):
     """Without being told which of the two it is: the kernel's points decide."""
-    recorded = [int(row["pc"], 16) for row in json.loads(ask("buffer kc-usb --json"))]
+    recorded = [int(row["pc"], 16) for row in opened_demo.ask("buffer kc-usb")]
     for line, expected in (("hex", recorded), ("rawcover", sorted(set(recorded)))):
-        ask(f"export {line} kc-usb -o {tmp_path}/pcs")
-        assert [int(row["pc"], 16) for row in json.loads(ask(f"buffer file:{tmp_path}/pcs --json"))] == expected
+        opened_demo.run(f"export {line} kc-usb -o {tmp_path}/pcs")
+        assert [int(row["pc"], 16) for row in opened_demo.ask(f"buffer file:{tmp_path}/pcs")] == expected
 
 
-def test_module_offsets_against_the_symbol_table(demo, ask):
-    nm = shutil.which("nm")
-    if nm is None:
-        pytest.skip("nm isn't installed: apt-get install binutils")
+def test_module_offsets_against_the_symbol_table(opened_demo):
     names, start = {}, None
-    for line in subprocess.run(
-        [nm, demo.kernel.target.lines.image], capture_output=True, text=True, check=True
-    ).stdout.splitlines():
+    for line in output_of("nm", opened_demo.kernel.target.lines.image).splitlines():
         address, kind, name = line.split()
         if kind in "tTwW":
             # The compiler's copies of a function have a suffix.
@@ -122,9 +88,9 @@ def test_module_offsets_against_the_symbol_table(demo, ask):
         if name == "_stext":
             start = int(address, 16)
     addresses = sorted(names)
-    rows = json.loads(ask("buffer kc-usb --json"))
+    rows = opened_demo.ask("buffer kc-usb")
     expected = {int(row["pc"], 16) - 5: row["symbol"] for row in rows if row["symbol"]}
-    lines = ask("export modoff kc-usb").splitlines()
+    lines = opened_demo.run("export modoff kc-usb")[0].splitlines()
     offsets = [int(line.removeprefix("vmlinux+"), 16) for line in lines]
     assert len(offsets) == len(expected) > 1000
     # A tail call's record is in its caller's code.
@@ -137,83 +103,74 @@ def test_module_offsets_against_the_symbol_table(demo, ask):
         assert expected[address] in names[addresses[bisect_right(addresses, address) - 1]], hex(address)
 
 
-def test_modules_have_their_own_offsets(ask):
+def test_modules_have_their_own_offsets(opened_demo):
     # That of kc-keep, which is disabled and has no task.
-    (keep,) = [row["kcov"] for row in json.loads(ask("objects --json")) if row["size"] == 35 * 512]
-    lines = ask(f"export modoff kcov:{keep}").splitlines()
+    (keep,) = [row["kcov"] for row in opened_demo.ask("objects") if row["size"] == 35 * 512]
+    lines = opened_demo.run(f"export modoff kcov:{keep}")[0].splitlines()
     module = [line for line in lines if line.startswith("kcovlab_keep.ko+")]
     assert len(module) >= 10
     assert all(int(line.partition("+")[2], 16) < 0x1000 for line in module)
     assert all(int(line.partition("+")[2], 16) < 0x2000000 for line in lines)
-    blocks = read_drcov(ask(f"export drcov kcov:{keep}").splitlines())
+    blocks = read_drcov(opened_demo.run(f"export drcov kcov:{keep}")[0].splitlines())
     assert [f"{name}+{offset:x}" for (name, _, _), offset, _ in blocks] == lines
     for (_, base, end), offset, size in blocks:
         assert base + offset + size <= end
 
 
 def disassemble(image, *options):
-    objdump = shutil.which("objdump")
-    if objdump is None:
-        pytest.skip("objdump isn't installed: apt-get install binutils")
-    command = [objdump, "-d", "--no-show-raw-insn", *options, str(image)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return output_of("objdump", "-d", "--no-show-raw-insn", *options, image)
 
 
-def test_counts_of_points_agree(demo, ask):
+def test_counts_of_points_agree(opened_demo):
     """funccover's sums are rawcover's lines, and its totals the calls that a disassembler sees."""
-    functions = [line.rsplit(",", 2) for line in ask("export funccover 41").splitlines()[1:]]
-    assert sum(int(covered) for _, covered, _ in functions) == len(ask("export rawcover 41").splitlines())
+    functions = [line.rsplit(",", 2) for line in opened_demo.run("export funccover 41")[0].splitlines()[1:]]
+    assert sum(int(covered) for _, covered, _ in functions) == len(opened_demo.run("export rawcover 41")[0].splitlines())
     (row,) = [row for row in functions if row[0].endswith(",__task_pid_nr_ns")]
     assert int(row[1]) > 0
-    listing = disassemble(demo.kernel.target.lines.image, "--disassemble=__task_pid_nr_ns")
-    assert int(row[2]) == len(re.findall(r"call .*<__sanitizer_cov_trace_pc>", listing))
+    assert int(row[2]) == len(find_points(opened_demo.kernel.target.lines.image, "__task_pid_nr_ns"))
 
 
 @pytest.mark.parametrize("function", ["vfs_read", "__task_pid_nr_ns", "do_sys_openat2"])
-def test_kinds_of_points_are_those_that_a_disassembler_sees(demo, ask, streams, function):
-    listing = disassemble(demo.kernel.target.lines.image, f"--disassemble={function}")
+def test_kinds_of_points_are_those_that_a_disassembler_sees(opened_demo, function):
+    listing = disassemble(opened_demo.kernel.target.lines.image, f"--disassemble={function}")
     calls = Counter(re.findall(r"call .*<__sanitizer_cov_trace_(pc|\w*cmp|switch)\d?>", listing))
-    rows = json.loads(ask(f"points {function} 41 --json"))
+    rows = opened_demo.ask(f"points {function} 41")
     kinds = Counter(row["kind"] for row in rows)
     assert kinds["pc"] == calls["pc"]
     assert kinds["cmp"] == calls.total() - calls["pc"] > 0
     # Of a PC trace the share is that of the points that it can have.
     covered = sum(row["hits"] > 0 for row in rows)
-    assert run_line(demo, f"points {function} 41") == 0
-    assert f"{covered} of {calls['pc']} points" in "".join(streams.take())
+    assert f"{covered} of {calls['pc']} points" in "".join(opened_demo.run(f"points {function} 41"))
     (evidence,) = [
-        row["evidence"] for row in json.loads(ask(f"why 41 {function} --json")) if f"points={calls['pc']}" in row["evidence"]
+        row["evidence"] for row in opened_demo.ask(f"why 41 {function}") if f"points={calls['pc']}" in row["evidence"]
     ]
     assert f"covered={covered}" in evidence
 
 
-def test_uncovered_points_of_a_directory_are_those_that_several_buffers_lack(ask):
-    rows = json.loads(ask("points lib kc-usb kc-remote --json"))
+def test_uncovered_points_of_a_directory_are_those_that_several_buffers_lack(opened_demo):
+    rows = opened_demo.ask("points lib kc-usb kc-remote")
     assert all(any(frame["file"].startswith(("lib/", "./lib/")) for frame in row["frames"]) for row in rows)
-    apart = [[row["hits"] for row in json.loads(ask(f"points lib {what} --json"))] for what in ("kc-usb", "kc-remote")]
+    apart = [[row["hits"] for row in opened_demo.ask(f"points lib {what}")] for what in ("kc-usb", "kc-remote")]
     assert [row["hits"] for row in rows] == [sum(hits) for hits in zip(*apart, strict=True)]
     assert all(any(hits) for hits in apart)
-    uncovered = json.loads(ask("points lib/ kc-usb kc-remote --uncovered --json"))
+    uncovered = opened_demo.ask("points lib/ kc-usb kc-remote --uncovered")
     assert uncovered == [row for row in rows if row["kind"] == "pc" and not row["hits"]]
 
 
 @pytest.mark.parametrize("place", ["__sanitizer_cov_trace_pc", "kernel/kcov.c"])
-def test_code_without_points_is_an_answer_with_a_reason(demo, ask, streams, place):
-    for format_option in ("", " --json"):
-        assert run_reporting(demo, f"points {place}{format_option}") == 1
-        output, errors = streams.take()
-        assert place in (errors if format_option else output)
-    assert json.loads(output) == []
-    assert run_reporting(demo, "points no_such_function") == 2
-    assert run_reporting(demo, "points vfs_read --uncovered") == 2
-    streams.take()
+def test_code_without_points_is_an_answer_with_a_reason(opened_demo, place):
+    assert place in opened_demo.run(f"points {place}", 1)[0]
+    output, errors = opened_demo.run(f"points {place} --json", 1)
+    assert (json.loads(output), place in errors) == ([], True)
+    opened_demo.run("points no_such_function", 2)
+    opened_demo.run("points vfs_read --uncovered", 2)
 
 
 @pytest.fixture(scope="module")
-def code(demo):
+def code(opened_demo):
     """What a disassembler sees: calls by return address, and what each function jumps to, the callback among them."""
     function, call, calls, jumps = "", None, {}, {}
-    for line in disassemble(demo.kernel.target.lines.image).splitlines():
+    for line in disassemble(opened_demo.kernel.target.lines.image).splitlines():
         address, _, text = line.partition(":")
         if line.endswith(">:"):
             function = line.split("<")[1][:-2]
@@ -230,7 +187,7 @@ def code(demo):
     return calls, jumps
 
 
-def test_tail_calls_are_those_that_a_disassembler_sees(demo, ask, code):
+def test_tail_calls_are_those_that_a_disassembler_sees(opened_demo, code):
     """Each call that leads to one function only that jumps to the callback is named after that function, and no other one."""
     calls, jumps = code
     callback = "__sanitizer_cov_trace_pc"
@@ -244,8 +201,7 @@ def test_tail_calls_are_those_that_a_disassembler_sees(demo, ask, code):
         is_open = any(name == "*" or name.startswith(("__x86_indirect_thunk", "__SCT__")) for name in reached)
         return None if is_open else {name for name in reached if callback in jumps.get(name, ())}
 
-    ask("points vfs_read")
-    table = demo.kernel.symbolizer.table
+    table = opened_demo.kernel.symbolizer.table
     known = table.pcs(PointKind.TAIL_KNOWN)
     assert len(known) > 4000
     rows = dict(zip(known, table.get_rows(known), strict=True))
@@ -261,14 +217,14 @@ def test_tail_calls_are_those_that_a_disassembler_sees(demo, ask, code):
     assert not wrong
 
 
-def test_tail_calls_are_marked_and_counted_nowhere(demo, ask):
-    rows = json.loads(ask("buffer kc-usb --json"))
+def test_tail_calls_are_marked_and_counted_nowhere(opened_demo):
+    rows = opened_demo.ask("buffer kc-usb")
     approximate = {row["pc"]: row["symbol"] for row in rows if any("approximate" in error for error in row["errors"])}
     assert approximate
     assert all("approximate" not in error for row in rows if row["pc"] not in approximate for error in row["errors"])
     pc, symbol = next(iter(approximate.items()))
-    assert "approximate" in ask(f"sym {pc}")
-    points = json.loads(ask(f"points {symbol} kc-usb --json"))
+    assert "approximate" in opened_demo.run(f"sym {pc}")[0]
+    points = opened_demo.ask(f"points {symbol} kc-usb")
     assert pc not in {row["pc"] for row in points}
 
 
@@ -278,6 +234,5 @@ def test_the_page_has_every_format():
     assert [name for name in formats if f"\n## {name}\n" not in text] == []
 
 
-def test_run_line_is_quiet_about_success(demo, streams):
-    assert run_line(demo, "export hex 34 | head -1") == 0
-    assert streams.take()[1] == ""
+def test_run_line_is_quiet_about_success(opened_demo):
+    assert opened_demo.run("export hex 34 | head -1")[1] == ""

@@ -4,97 +4,74 @@
 from __future__ import annotations
 
 import re
-import shutil
-from functools import cache
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from kcovdbg.frontends.cli import main
-from kcovdbg.target.dump_file import unpack
-from kcovdbg.target.opener import find_demo
-from tests.lab.kcovdbg_run import Rows, ask
-from tests.support.programs import output_of
-
-pytestmark = pytest.mark.skipif(shutil.which("objdump") is None, reason="needs binutils")
+from tests.integration.conftest import Demo, DemoWorkspace
+from tests.support.programs import list_functions, output_of
 
 # A buffer of a USB hub's work, which executes clones of functions.
 _BUFFER = "26"
 
 
-@cache
-def image() -> Path:
-    return Path(unpack(str(find_demo() / "vmlinux.zst")).path)
+class Code:
+    """The functions of the demo's image, and what the buffer has of them."""
+
+    def __init__(self, image: Path, opened_demo: DemoWorkspace) -> None:
+        self._image = image
+        self.symbols = list_functions(image)
+        self.recorded = [int(row["pc"], 16) for row in opened_demo.ask(f"buffer {_BUFFER}")]
+
+    def points(self, name: str) -> set[int]:
+        """Return the return addresses of calls of callbacks, by objdump."""
+        found = set()
+        for code in self.symbols[name]:
+            span = [f"--start-address={code.start}", f"--stop-address={code.stop}"]
+            shown = output_of("objdump", "-d", "--no-show-raw-insn", *span, self._image)
+            # An address, and at the next instruction the return address.
+            rows = re.findall(r"^\s*([0-9a-f]+):\s+(.*)$", shown, re.MULTILINE)
+            for (_, text), (after, _) in zip(rows, [*rows[1:], (f"{code.stop:x}", "")], strict=True):
+                if re.match(r"call.*<__sanitizer_cov_trace_", text):
+                    found.add(int(after, 16))
+        return found
+
+    def recorded_in(self, name: str) -> list[int]:
+        return [pc for pc in self.recorded if any(pc - 1 in code for code in self.symbols[name])]
+
+    @cached_property
+    def covered_clones(self) -> list[str]:
+        """One of each kind: by their suffixes."""
+        names = {name.split(".")[1]: name for name in self.symbols if "." in name and self.recorded_in(name)}
+        assert names.keys() >= {"isra", "part", "constprop"}
+        return [*names.values()]
 
 
-@cache
-def symbols() -> dict[str, list[range]]:
-    """Return the code of each function, by nm."""
-    found: dict[str, list[range]] = {}
-    for line in output_of("nm", "-S", image()).splitlines():
-        words = line.split()
-        if len(words) == 4 and words[2] in "tT":
-            found.setdefault(words[3], []).append(range(int(words[0], 16), int(words[0], 16) + int(words[1], 16)))
-    return found
+@pytest.fixture(scope="module")
+def code(demo: Demo, opened_demo: DemoWorkspace) -> Code:
+    return Code(demo.vmlinux, opened_demo)
 
 
-@cache
-def points(name: str) -> set[int]:
-    """Return the return addresses of calls of callbacks, by objdump."""
-    found = set()
-    for code in symbols()[name]:
-        span = [f"--start-address={code.start}", f"--stop-address={code.stop}"]
-        shown = output_of("objdump", "-d", "--no-show-raw-insn", *span, image())
-        # An address, and at the next instruction the return address.
-        rows = re.findall(r"^\s*([0-9a-f]+):\s+(.*)$", shown, re.MULTILINE)
-        for (_, text), (after, _) in zip(rows, [*rows[1:], (f"{code.stop:x}", "")], strict=True):
-            if re.match(r"call.*<__sanitizer_cov_trace_", text):
-                found.add(int(after, 16))
-    return found
+def test_points_of_a_symbol(opened_demo: DemoWorkspace, code: Code) -> None:
+    for name in ("link_path_walk.part.0.constprop.0", *code.covered_clones):
+        assert {int(row["pc"], 16) for row in opened_demo.ask(f"points {name}")} == code.points(name)
+        assert opened_demo.ask(f"why {name}")[0]["code"] == "function-instrumented"
 
 
-def ask_demo(*lines: str, status: int = 0) -> list[Rows]:
-    return ask(["--demo"], *lines, status=status)
-
-
-@cache
-def recorded() -> list[int]:
-    return [int(row["pc"], 16) for row in ask_demo(f"buffer {_BUFFER}")[0]]
-
-
-def inside(name: str, pcs: list[int]) -> list[int]:
-    return [pc for pc in pcs if any(pc - 1 in code for code in symbols()[name])]
-
-
-@cache
-def covered_clones() -> list[str]:
-    """Return one of each kind: by their suffixes."""
-    names = {name.split(".")[1]: name for name in symbols() if "." in name and inside(name, recorded())}
-    assert names.keys() >= {"isra", "part", "constprop"}
-    return [*names.values()]
-
-
-def test_points_of_a_symbol() -> None:
-    names = ("link_path_walk.part.0.constprop.0", *covered_clones())
-    answers = ask_demo(*(f"points {name}" for name in names), *(f"why {name}" for name in names))
-    for name, rows, reasons in zip(names, answers, answers[len(names) :], strict=False):
-        assert {int(row["pc"], 16) for row in rows} == points(name)
-        assert reasons[0]["code"] == "function-instrumented"
-
-
-def test_points_of_a_name_in_dwarf_include_its_clones() -> None:
-    found = {int(row["pc"], 16) for row in ask_demo("points link_path_walk")[0]}
+def test_points_of_a_name_in_dwarf_include_its_clones(opened_demo: DemoWorkspace, code: Code) -> None:
+    found = {int(row["pc"], 16) for row in opened_demo.ask("points link_path_walk")}
     # It is inlined into other functions as well.
-    assert points("link_path_walk.part.0.constprop.0") < found
+    assert code.points("link_path_walk.part.0.constprop.0") < found
 
 
-def test_a_cold_part_has_a_name() -> None:
-    name = next(name for name in symbols() if name.endswith(".cold") and not points(name))
-    assert ask_demo(f"points {name}", status=1) == [[]]
+def test_a_cold_part_has_a_name(opened_demo: DemoWorkspace, code: Code) -> None:
+    name = next(name for name in code.symbols if name.endswith(".cold") and not code.points(name))
+    assert opened_demo.ask(f"points {name}", status=1) == []
 
 
-def test_filters_take_symbols(tmp_path: Path) -> None:
+def test_filters_take_symbols(opened_demo: DemoWorkspace, code: Code, tmp_path: Path) -> None:
     lines = (
         f"buffer {_BUFFER} --function {{0}}",
         f"top {_BUFFER} --by pc --function {{0}}",
@@ -103,30 +80,28 @@ def test_filters_take_symbols(tmp_path: Path) -> None:
         f"export hex {_BUFFER} --function {{0}} -o {tmp_path}/{{0}}",
         f"why {_BUFFER} {{0}}",
     )
-    answers = iter(ask_demo(*(line.format(name) for name in covered_clones() for line in lines)))
-    for name in covered_clones():
-        output = tmp_path / name
-        expected = inside(name, recorded())
+    answers = (opened_demo.ask(line.format(name)) for name in code.covered_clones for line in lines)
+    for name in code.covered_clones:
+        expected = code.recorded_in(name)
         rows, top, left, trace, _, reasons = islice(answers, len(lines))
         assert [int(row["pc"], 16) for row in rows] == expected
         assert sum(row["count"] for row in top) == len(expected)
-        assert len(left) == len(recorded()) - len(expected)
+        assert len(left) == len(code.recorded) - len(expected)
         assert sum(row["records"] for row in trace) == len(expected)
-        assert {int(word, 16) for word in output.read_text().split()} == set(expected)
+        assert {int(word, 16) for word in (tmp_path / name).read_text().split()} == set(expected)
         (covered,) = [row for row in reasons if row["code"] == "function-covered"]
-        assert covered["values"]["covered"] == len(points(name) & set(expected))
+        assert covered["values"]["covered"] == len(code.points(name) & set(expected))
 
 
-def test_a_pattern_matches_symbols() -> None:
-    code = [code for name in symbols() if ".isra." in name for code in symbols()[name]]
-    expected = [pc for pc in recorded() if any(pc - 1 in one for one in code)]
-    (rows,) = ask_demo(f"buffer {_BUFFER} --function '*.isra.*'")
-    assert expected
-    assert [int(row["pc"], 16) for row in rows] == expected
+def test_a_pattern_matches_symbols(opened_demo: DemoWorkspace, code: Code) -> None:
+    found = {pc for name in code.symbols if ".isra." in name for pc in code.recorded_in(name)}
+    expected = [pc for pc in code.recorded if pc in found]
+    rows = opened_demo.ask(f"buffer {_BUFFER} --function '*.isra.*'")
+    assert [int(row["pc"], 16) for row in rows] == expected != []
 
 
-def test_source_of_a_symbol() -> None:
-    by_symbol, by_name = ask_demo(*(f"source {_BUFFER} {name}" for name in ("va_format.constprop.0", "va_format")))
+def test_source_of_a_symbol(opened_demo: DemoWorkspace) -> None:
+    by_symbol, by_name = (opened_demo.ask(f"source {_BUFFER} {name}") for name in ("va_format.constprop.0", "va_format"))
     assert by_symbol == by_name != []
 
 
@@ -151,14 +126,13 @@ def test_source_of_a_symbol() -> None:
         "buffer 41 --function vfs_read.isra.7",
     ],
 )
-def test_a_name_that_the_kernel_does_not_have(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--demo", "-e", line]) == 2
-    shown = capsys.readouterr()
-    wrong, meant = ("opne.c", "open.c") if "opne.c" in line else ("opnat2", "do_sys_openat2")
-    wrong, meant = ("vfs_read.isra.7", "vfs_read?") if "isra" in line else (wrong, meant)
-    assert (shown.out, wrong in shown.err, meant in shown.err) == ("", True, True)
+def test_a_name_that_the_kernel_does_not_have(opened_demo: DemoWorkspace, line: str) -> None:
+    output, errors = opened_demo.run(line, 2)
+    names = {"opne.c": "open.c", "opnat2": "do_sys_openat2", "vfs_read.isra.7": "vfs_read?"}
+    (found,) = [(wrong in errors, meant in errors) for wrong, meant in names.items() if wrong in line]
+    assert (output, found) == ("", (True, True))
 
 
 @pytest.mark.parametrize("option", ["--function kcovlab_keep_inner", "--file modules/kcovlab_keep.c", "--function may_lookup"])
-def test_modules_and_inlined_functions_have_names(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--demo", "-e", f"buffer 41 {option}"]) == 0, capsys.readouterr().err
+def test_modules_and_inlined_functions_have_names(opened_demo: DemoWorkspace, option: str) -> None:
+    opened_demo.run(f"buffer 41 {option}")

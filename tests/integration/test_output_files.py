@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import kcovdbg
-
-ROOT = Path(kcovdbg.__file__).parent.parent
+from tests.lab.kcovdbg_run import ROOT, parse_rows, run_kcovdbg
+from tests.support.traces import write_words
 
 
 @pytest.fixture
@@ -20,16 +19,12 @@ def folder(demo, tmp_path):
     """A directory with a dump of its own and a trace; the vmlinux is shared, and only read."""
     (tmp_path / "vmcore").write_bytes(demo.core.read_bytes())
     (tmp_path / "vmlinux").symlink_to(demo.vmlinux)
-    (tmp_path / "run.kcov").write_bytes(
-        (3).to_bytes(8, "little") + b"".join(pc.to_bytes(8, "little") for pc in range(0xFFFFFFFF81000001, 0xFFFFFFFF81000004))
-    )
+    write_words(tmp_path / "run.kcov", range(0xFFFFFFFF81000001, 0xFFFFFFFF81000004))
     return tmp_path
 
 
-def run(folder, *words, environment=None, **options):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
-    options = {"capture_output": True, "stdin": subprocess.DEVNULL} | options
-    return subprocess.run([sys.executable, "-m", "kcovdbg", *words], cwd=folder, env=environment, timeout=300, **options)
+def run(folder, *words, **options):
+    return run_kcovdbg(*words, cwd=folder, timeout=300, **options)
 
 
 def contents(folder):
@@ -65,16 +60,16 @@ def test_no_output_overwrites_an_input(folder, words):
     done = run(folder, "vmlinux", "vmcore", *words)
     # The exit status of collect where it fails itself.
     assert done.returncode == (125 if words[0] == "collect" else 2)
-    assert b"cannot write" in done.stderr
-    assert done.stdout == b""
+    assert "cannot write" in done.stderr
+    assert done.stdout == ""
     assert contents(folder) == before
 
 
 def test_commands_from_standard_input_are_not_overwritten(folder):
     (folder / "commands").write_text("help > commands\n")
-    with (folder / "commands").open("rb") as commands:
+    with (folder / "commands").open() as commands:
         done = run(folder, stdin=commands)
-    assert (done.returncode, b"cannot write 'commands'" in done.stderr) == (2, True)
+    assert (done.returncode, "cannot write 'commands'" in done.stderr) == (2, True)
     assert (folder / "commands").read_text() == "help > commands\n"
 
 
@@ -85,7 +80,7 @@ def test_debug_info_that_was_found_is_not_overwritten(folder, demo):
     size = (folder / "vmlinux").stat().st_size
     for words in (("slice", "-o", "vmlinux"), ("-e", "tasks > vmlinux"), ("-e", "tasks >> vmlinux")):
         done = run(folder, "vmcore", *words)
-        assert (done.returncode, b"cannot write 'vmlinux'" in done.stderr) == (2, True)
+        assert (done.returncode, "cannot write 'vmlinux'" in done.stderr) == (2, True)
         assert (folder / "vmlinux").stat().st_size == size
 
 
@@ -93,7 +88,7 @@ def test_the_check_comes_before_the_dump_is_opened(folder):
     (folder / "vmlinux").unlink()
     (folder / "vmlinux").write_bytes(b"\x7fELF but damaged" + bytes(100))
     for words in (("slice", "-o", "vmcore"), ("-e", "tasks > vmcore")):
-        assert b"cannot write 'vmcore'" in run(folder, "vmlinux", "vmcore", *words).stderr
+        assert "cannot write 'vmcore'" in run(folder, "vmlinux", "vmcore", *words).stderr
 
 
 @pytest.mark.parametrize("line", ["slice -o {}", "report file:run.kcov -o {}", "help > {}", "help >> {}"])
@@ -102,7 +97,7 @@ def test_a_full_device_is_an_error_and_stays_a_device(folder, line, path):
     (folder / "link").symlink_to("/dev/full")
     done = run(folder, "vmlinux", "vmcore", "-e", line.format(path))
     assert done.returncode == 2
-    first = done.stderr.decode().splitlines()[0]
+    first = done.stderr.splitlines()[0]
     assert path in first
     assert os.strerror(28) in first
     assert Path("/dev/full").is_char_device()
@@ -114,14 +109,14 @@ def test_a_slice_goes_through_standard_output_and_pipes(folder, name):
     os.mkfifo(folder / "fifo")
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit((folder / "fifo").read_bytes) if name == "fifo" else None
-        done = run(folder, "vmlinux", "vmcore", "slice", "-o", name)
+        done = run(folder, "vmlinux", "vmcore", "slice", "-o", name, text=False)
         content = done.stdout if read is None else read.result(timeout=60)
     assert done.returncode == 0
     assert content[:4] == b"\x7fELF"
     assert (folder / "fifo").is_fifo()
     (folder / "again").write_bytes(content)
     asked = ("tasks", "--json")
-    assert run(folder, "vmlinux", "again", *asked).stdout == run(folder, "vmlinux", "vmcore", *asked).stdout != b""
+    assert run(folder, "vmlinux", "again", *asked).stdout == run(folder, "vmlinux", "vmcore", *asked).stdout != ""
 
 
 def test_standard_output_in_a_file_keeps_all_of_it(folder):
@@ -150,7 +145,7 @@ def test_the_batch_has_a_directory_of_its_own(folder):
     for name in (".", "sub/..", "/dev/full", "run.kcov"):
         done = run(folder, "batch", "-e", "tasks", "-s", "vmlinux", "vmcore", "-o", name)
         assert done.returncode == 2
-        assert f"'{name}'" in done.stderr.decode()
+        assert f"'{name}'" in done.stderr
         assert contents(folder) == before
         assert not (folder / "_runs").exists()
 
@@ -164,7 +159,7 @@ def test_a_directory_is_refused_before_the_run(folder):
         (("report", "-o", "taken", "file:run.kcov"), 2),
     ):
         done = run(folder, "vmlinux", "vmcore", *words)
-        assert (done.returncode, b"could not write" in done.stderr) == (status, True)
+        assert (done.returncode, "could not write" in done.stderr) == (status, True)
     assert list((folder / "taken").iterdir()) == []
     assert not (folder / "was-run").exists()
 
@@ -192,19 +187,18 @@ def test_a_cache_that_cannot_be_used_is_named_once(folder):
     """Nothing can be made in /proc, even by root."""
     environment = {"XDG_CACHE_HOME": "/proc/none", "TMPDIR": str(folder)}
     words = ("vmlinux", "vmcore", "-e", "points start_kernel --json", "-e", "points start_kernel --json")
-    done = run(folder, *words, environment=environment)
-    assert done.returncode == 0
-    first, second = (json.loads(line) for line in done.stdout.decode().replace("]\n[", "]\0[").split("\0"))
+    done = run(folder, *words, env=environment, status=0)
+    first, second = parse_rows(done.stdout)
     assert first == second != []
-    assert done.stderr.count(b"XDG_CACHE_HOME") == 1
+    assert done.stderr.count("XDG_CACHE_HOME") == 1
     own = folder / f"kcovdbg-{os.geteuid()}"
-    assert str(own).encode() in done.stderr
+    assert str(own) in done.stderr
     # The next run finds the table there, and has nothing to say.
-    done = run(folder, *words[:4], environment=environment)
-    assert (json.loads(done.stdout), done.stderr) == (first, b"")
-    rows = json.loads(run(folder, "doctor", "--json", environment=environment).stdout)
+    done = run(folder, *words[:4], env=environment)
+    assert (json.loads(done.stdout), done.stderr) == (first, "")
+    rows = json.loads(run(folder, "doctor", "--json", env=environment).stdout)
     assert [row["ok"] for row in rows if str(own) in row["answer"]] == [None]
-    rows = json.loads(run(folder, "doctor", "--json", environment={"XDG_CACHE_HOME": str(folder)}).stdout)
+    rows = json.loads(run(folder, "doctor", "--json", env={"XDG_CACHE_HOME": str(folder)}).stdout)
     assert [row["ok"] for row in rows if row["answer"] == str(folder / "kcovdbg" / "symbols")] == [True]
 
 
@@ -212,9 +206,8 @@ def test_the_settings_are_not_overwritten(folder):
     (folder / "kcovdbg").mkdir()
     settings = folder / "kcovdbg" / "config.toml"
     settings.write_text("# mine\n")
-    environment = {"XDG_CONFIG_HOME": str(folder)}
-    done = run(folder, "-e", "help > kcovdbg/config.toml", environment=environment)
-    assert (done.returncode, b"cannot write" in done.stderr) == (2, True)
+    done = run(folder, "-e", "help > kcovdbg/config.toml", env={"XDG_CONFIG_HOME": str(folder)})
+    assert (done.returncode, "cannot write" in done.stderr) == (2, True)
     assert settings.read_text() == "# mine\n"
 
 
@@ -243,7 +236,7 @@ def test_no_output_overwrites_a_source_file_before_it_is_read(folder):
     (folder / "link.c").symlink_to(tree / "kernel" / "sys.c")
     base = ("-c", "vmcore", "-s", "vmlinux", "--source-dir", str(tree))
     for path in ("linux/kernel/sys.c", "link.c"):
-        done = run(folder, *base, "-e", f"tasks > {path}", text=True)
+        done = run(folder, *base, "-e", f"tasks > {path}")
         assert done.returncode == 2
         assert path in done.stderr
         assert str(tree) in done.stderr

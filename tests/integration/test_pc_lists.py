@@ -2,7 +2,6 @@
 """Lists of PCs as tools write them, read for the demo's kernel; they hold what task 41 executed, and what others did."""
 
 import gzip
-import json
 import random
 import struct
 from pathlib import Path
@@ -12,12 +11,7 @@ import pytest
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Value
 from kcovdbg.console.buffer_sources import read_trace_file
-from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.runner import run_line, run_reporting
 from kcovdbg.records.pc_file import NotATraceError
-from kcovdbg.target.opener import TargetOptions, open_target
-from tests.support.state import Streams
 
 pytest.importorskip("drgn")
 
@@ -27,35 +21,13 @@ TASKS = (41, 34, 42, 43, 36, 56)
 
 
 @pytest.fixture(scope="module")
-def streams():
-    return Streams()
-
-
-@pytest.fixture(scope="module")
-def demo(streams):
-    workspace = Workspace(COMMANDS, Kernel(lambda: open_target(TargetOptions(demo=True))), find_terminal=streams.find)
-    # Its table is built first.
-    assert workspace.kernel.names.table is not None
-    return workspace
-
-
-@pytest.fixture(scope="module")
-def ask(demo, streams):
-    def asked(line):
-        assert run_line(demo, f"{line} --json") in (0, 1)
-        return json.loads(streams.take()[0])
-
-    return asked
-
-
-@pytest.fixture(scope="module")
-def recorded(ask):
+def recorded(opened_demo):
     """What the kernel's memory has of some tasks."""
-    return {task: [int(row["pc"], 16) for row in ask(f"buffer {task} --raw")] for task in TASKS}
+    return {task: [int(row["pc"], 16) for row in opened_demo.ask(f"buffer {task} --raw")] for task in TASKS}
 
 
-def read(demo, name):
-    return read_trace_file(str(LISTS / name), demo.kernel.trace_kernel)
+def read(demo, path):
+    return read_trace_file(str(path), demo.kernel.trace_kernel)
 
 
 CALLS = "100% of them are calls of coverage points"
@@ -80,9 +52,9 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_kind(demo, recorded, name):
+def test_every_kind(opened_demo, recorded, name):
     count, remark = KINDS[name]
-    buffer = read(demo, name)
+    buffer = read(opened_demo, LISTS / name)
     assert buffer.count == count
     assert buffer.remarks[0].endswith(remark)
     assert not any("in any convention" in other for other in buffer.remarks)
@@ -95,8 +67,8 @@ def test_every_kind(demo, recorded, name):
             assert list(buffer.words[:47]) == recorded[41]
 
 
-def test_a_module_that_is_off_by_a_constant(demo):
-    right, shifted = read(demo, "modcall.txt"), read(demo, "modshift.txt")
+def test_a_module_that_is_off_by_a_constant(opened_demo):
+    right, shifted = (read(opened_demo, LISTS / name) for name in ("modcall.txt", "modshift.txt"))
     assert list(shifted.words) == list(right.words)
     assert any(remark.startswith("14 PCs in module kcovlab_keep are 0x18 too high") for remark in shifted.remarks)
 
@@ -110,7 +82,7 @@ READERS = [
 
 @pytest.mark.parametrize("name", ["html404.txt", "notready.txt", "l41.info"])
 @pytest.mark.parametrize("command", READERS)
-def test_every_command_refuses_what_is_no_trace(demo, streams, name, command, tmp_path):
+def test_every_command_refuses_what_is_no_trace(opened_demo, name, command, tmp_path):
     """With one status and one message."""
     path = f"file:{LISTS / name}"
     words = {
@@ -122,9 +94,8 @@ def test_every_command_refuses_what_is_no_trace(demo, streams, name, command, tm
         "report": f"report {path} -o {tmp_path / 'e'}",
     }
     with pytest.raises(NotATraceError) as caught:
-        read(demo, name)
-    assert run_reporting(demo, words.get(command, f"{command} {path}")) == 2
-    output, errors = streams.take()
+        read(opened_demo, LISTS / name)
+    output, errors = opened_demo.run(words.get(command, f"{command} {path}"), 2)
     assert (output, errors.splitlines()[0]) == ("", f"kcovdbg: {caught.value}")
     assert list(tmp_path.iterdir()) == []
 
@@ -145,36 +116,34 @@ def cover_files(tmp_path):
     return tmp_path
 
 
-def test_directories_of_cover_files(ask, demo, streams, cover_files):
+def test_directories_of_cover_files(opened_demo, cover_files):
     everything = [int(line, 16) for path in (cover_files / "exec_a").iterdir() for line in path.read_text().split()]
-    assert sum(row["count"] for row in ask(f"top file:{cover_files}/exec_a/")) == len(everything)
-    assert sum(row["count"] for row in ask(f"top 'file:{cover_files}/exec_a/*.1' --by pc")) == 16
-    rows = ask(f"diff file:{cover_files}/exec_a/ file:{cover_files}/exec_b/")
+    assert sum(row["count"] for row in opened_demo.ask(f"top file:{cover_files}/exec_a/")) == len(everything)
+    assert sum(row["count"] for row in opened_demo.ask(f"top 'file:{cover_files}/exec_a/*.1' --by pc")) == 16
+    rows = opened_demo.ask(f"diff file:{cover_files}/exec_a/ file:{cover_files}/exec_b/", 1)
     right = {int(line, 16) for line in (cover_files / "exec_b" / "cov_prog1.0").read_text().split()}
     # The calls of a program are one run: nothing flickers.
     assert {(row["side"], int(row["pc"], 16) - 5) for row in rows} == {("left", pc) for pc in set(everything) - right}
-    assert run_reporting(demo, f"diff file:{cover_files}/exec_a/ file:{cover_files}/exec_a/") == 0
-    streams.take()
+    opened_demo.run(f"diff file:{cover_files}/exec_a/ file:{cover_files}/exec_a/")
 
 
-def test_other_files_in_a_directory_are_left_out(ask, demo, streams, cover_files):
+def test_other_files_in_a_directory_are_left_out(opened_demo, cover_files):
     for name in ("a.html", "z.html"):
         (cover_files / "exec_b" / name).write_text("<html>")
-    assert sum(row["count"] for row in ask(f"top file:{cover_files}/exec_b")) == 30
-    assert ask(f"diff file:{cover_files}/exec_b file:{cover_files}/exec_b") == []
+    assert sum(row["count"] for row in opened_demo.ask(f"top file:{cover_files}/exec_b")) == 30
+    assert opened_demo.ask(f"diff file:{cover_files}/exec_b file:{cover_files}/exec_b") == []
     (cover_files / "exec_b" / "cov_prog1.0").unlink()
     for line in (f"top file:{cover_files}/exec_b", f"diff file:{cover_files}/exec_b file:{cover_files}/exec_a"):
-        assert run_reporting(demo, line) == 2
-        streams.take()
+        opened_demo.run(line, 2)
 
 
-def test_home_directories_are_expanded(ask, cover_files, monkeypatch):
+def test_home_directories_are_expanded(opened_demo, cover_files, monkeypatch):
     monkeypatch.setenv("HOME", str(cover_files))
-    assert sum(row["count"] for row in ask("top file:~/exec_b")) == 30
-    assert sum(row["count"] for row in ask("top file:~/exec_b/cov_prog1.0")) == 30
-    assert ask("points __do_sys_ppoll file:~/exec_b/cov_prog1.0") == ask(
-        f"points __do_sys_ppoll file:{cover_files}/exec_b/cov_prog1.0"
-    )
+    assert sum(row["count"] for row in opened_demo.ask("top file:~/exec_b")) == 30
+    assert sum(row["count"] for row in opened_demo.ask("top file:~/exec_b/cov_prog1.0")) == 30
+    names = ("file:~/exec_b/cov_prog1.0", f"file:{cover_files}/exec_b/cov_prog1.0")
+    by_home, by_path = (opened_demo.ask(f"points __do_sys_ppoll {name}") for name in names)
+    assert by_home == by_path
 
 
 FORMATS = ("hex", "rawcover", "rawcoverfiles", "jsonl", "modoff", "drcov")
@@ -182,11 +151,10 @@ FORMATS = ("hex", "rawcover", "rawcoverfiles", "jsonl", "modoff", "drcov")
 
 @pytest.mark.parametrize("task", [41, 34, 43])
 @pytest.mark.parametrize("name", FORMATS)
-def test_exports_are_read_back(demo, streams, recorded, tmp_path, task, name):
+def test_exports_are_read_back(opened_demo, recorded, tmp_path, task, name):
     out = tmp_path / "x"
-    assert run_line(demo, f"export {name} {task} -o {out}") == 0
-    streams.take()
-    found = set(read_trace_file(str(out), demo.kernel.trace_kernel).words)
+    opened_demo.run(f"export {name} {task} -o {out}")
+    found = set(read(opened_demo, out).words)
     wanted = {pc for pc in recorded[task] if pc}
     if name in ("hex", "rawcover", "modoff", "drcov"):
         assert found == wanted
@@ -195,38 +163,38 @@ def test_exports_are_read_back(demo, streams, recorded, tmp_path, task, name):
     assert found <= wanted or name == "rawcoverfiles"
 
 
-@pytest.mark.parametrize("name", ["lcov", "cobertura", "funccover"])
-def test_exports_without_pcs_are_refused(demo, streams, tmp_path, name):
-    out = tmp_path / "x"
-    assert run_line(demo, f"export {name} 41 -o {out}") == 0
-    streams.take()
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("export lcov", "lcov"),
+        ("export cobertura", "cobertura"),
+        ("export funccover", "funccover"),
+        ("report", "html"),
+    ],
+)
+def test_exports_without_pcs_are_refused(opened_demo, tmp_path, line, kind):
+    opened_demo.run(f"{line} 41 -o {tmp_path}/x.html")
     with pytest.raises(NotATraceError) as caught:
-        read_trace_file(str(out), demo.kernel.trace_kernel)
-    assert name in caught.value.found.lower()
-    page = tmp_path / "p.html"
-    assert run_line(demo, f"report 41 -o {page}") == 0
-    streams.take()
-    with pytest.raises(NotATraceError) as caught:
-        read_trace_file(str(page), demo.kernel.trace_kernel)
-    assert "HTML" in caught.value.found
+        read(opened_demo, tmp_path / "x.html")
+    assert kind in caught.value.found.lower()
 
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("correction", [0, 1, 5, 10])
 @pytest.mark.parametrize("offset", [0, OFFSET, 0x1A00000])
-def test_what_real_tasks_executed(demo, recorded, tmp_path, task, correction, offset):
+def test_what_real_tasks_executed(opened_demo, recorded, tmp_path, task, correction, offset):
     pcs = [pc for pc in recorded[task] if pc]
     path = tmp_path / "t"
     path.write_text("".join(f"{pc - correction + offset:#x}\n" for pc in pcs))
-    buffer = read_trace_file(str(path), demo.kernel.trace_kernel)
+    buffer = read(opened_demo, path)
     # Records that a damaged buffer has are no points, and left as they are.
     wrong = [word for word, pc in zip(buffer.words, pcs, strict=True) if word != pc]
     assert len(wrong) < 0.1 * len(pcs)
-    assert not any(word in demo.kernel.names.table for word in wrong)
+    assert not any(word in opened_demo.kernel.names.table for word in wrong)
 
 
 @pytest.mark.parametrize("kind", ["binary", "words", "big", "low", "xz"])
-def test_other_containers_of_what_a_task_executed(demo, recorded, tmp_path, kind):
+def test_other_containers_of_what_a_task_executed(opened_demo, recorded, tmp_path, kind):
     pcs = recorded[41]
     path = tmp_path / "t"
     if kind == "low":
@@ -239,19 +207,19 @@ def test_other_containers_of_what_a_task_executed(demo, recorded, tmp_path, kind
         path.write_bytes(struct.pack(f">{len(pcs)}Q", *(pc - 1 for pc in pcs)))
     else:
         path.write_bytes(gzip.compress("".join(f"[ 1.2] {pc - 5}\n" for pc in pcs).encode("utf-16")))
-    buffer = read_trace_file(str(path), demo.kernel.trace_kernel)
+    buffer = read(opened_demo, path)
     assert list(buffer.words) == pcs
     assert any(f"{len(pcs)} PCs lack their upper" in remark for remark in buffer.remarks) is (kind == "low")
 
 
-def test_random_addresses_of_code_are_damage(demo, recorded, tmp_path):
+def test_random_addresses_of_code_are_damage(opened_demo, recorded, tmp_path):
     source = random.Random(3)
-    points = demo.kernel.names.table
+    points = opened_demo.kernel.names.table
     noise = [0xFFFFFFFF81000000 + source.randrange(0x7FFFFF) for _ in range(100)]
     noise = [pc for pc in noise if not any(pc + delta in points for delta in (0, 1, 5, 10))]
     path = tmp_path / "t"
     path.write_text("".join(f"{pc:#x}\n" for pc in recorded[41] * 5 + noise))
-    buffer = read_trace_file(str(path), demo.kernel.trace_kernel)
+    buffer = read(opened_demo, path)
     named = ", ".join(map(str, range(235, 240)))
     assert any(f"{len(noise)} of {235 + len(noise)} PCs" in one and f"records {named}, …" in one for one in buffer.remarks)
     assert list(buffer.words) == recorded[41] * 5 + noise

@@ -11,27 +11,21 @@ from pathlib import Path
 import pytest
 
 import kcovdbg
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 from tests.support.child_process import restore_signals
-
-ROOT = Path(kcovdbg.__file__).parent.parent
-
-
-def run(*arguments, **options):
-    options = {"capture_output": True, "text": True, "cwd": ROOT, "stdin": subprocess.DEVNULL} | options
-    return subprocess.run([sys.executable, "-m", "kcovdbg", *arguments], **options)
 
 
 def test_as_a_program():
-    assert run("--version").stdout == f"kcovdbg {kcovdbg.__version__}\n"
-    result = run("taks")
+    assert run_kcovdbg("--version").stdout == f"kcovdbg {kcovdbg.__version__}\n"
+    result = run_kcovdbg("taks")
     assert (result.returncode, result.stdout) == (2, "")
     message, hint = result.stderr.splitlines()
     assert message.startswith("kcovdbg: ")
     assert "taks" in message
     assert "tasks" in hint
-    result = run(stdin=None, input="help | head -1\n!echo x\n")
+    result = run_kcovdbg(input="help | head -1\n!echo x\n")
     assert result.stdout.splitlines()[1:] == ["x"]
-    assert run(stdin=None, input="").returncode == 0
+    assert run_kcovdbg(input="").returncode == 0
 
 
 @pytest.mark.parametrize("lines", [["help"], ["-e", "help", "-e", "help tasks"]])
@@ -39,7 +33,7 @@ def test_a_closed_pipe_is_no_error(lines):
     read, write = os.pipe()
     os.close(read)
     try:
-        result = run(*lines, capture_output=False, stdout=write, stderr=subprocess.PIPE)
+        result = run_kcovdbg(*lines, capture_output=False, stdout=write, stderr=subprocess.PIPE)
     finally:
         os.close(write)
     assert (result.returncode, result.stderr) == (0, "")
@@ -47,7 +41,7 @@ def test_a_closed_pipe_is_no_error(lines):
 
 def test_a_full_disk_is_one():
     with Path("/dev/full").open("w") as full:
-        result = run("help", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+        result = run_kcovdbg("help", capture_output=False, stdout=full, stderr=subprocess.PIPE)
     assert result.returncode == 2
     assert result.stderr.startswith("kcovdbg: ")
     assert os.strerror(errno.ENOSPC) in result.stderr
@@ -55,8 +49,7 @@ def test_a_full_disk_is_one():
 
 
 def test_a_locale_that_cannot_show_it():
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    result = run("help", "tasks", env=environment)
+    result = run_kcovdbg("help", "tasks", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert result.returncode == 0
     assert "[PATTERN|TID\\u2026]" in result.stdout
 
@@ -121,7 +114,7 @@ HUGE = "9" * 23
     ids=" ".join,
 )
 def test_numbers_have_bounds(words):
-    result = run("--demo", *words, timeout=120)
+    result = run_kcovdbg("--demo", *words)
     assert result.returncode == (125 if words[0] == "collect" else 2)
     assert "internal error" not in result.stderr
     # The message, and at most a hint.

@@ -3,7 +3,6 @@
 
 import csv
 import io
-import json
 import lzma
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import ask, run_lines
 from tests.support.programs import ask_llvm
 
 FOLDER = Path(__file__).parents[1] / "golden" / "rust"
@@ -89,15 +88,9 @@ def test_locations_are_those_of_llvm_symbolizer(tmp_path, name):
     assert {place[3] for frames in mine for place in frames} >= {"lib.rs", "main.c", "mod.rs"}
 
 
-def run(image, command):
-    """Run a command on an image, and return what it printed."""
-    done = run_kcovdbg("--image", image, "-e", command, cache=str(image.parent))
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def answers(image, command):
-    return json.loads(run(image, f"{command} --json"))
+def answers(image, *lines):
+    """Return what lines about an image answer."""
+    return ask(["--image", image], *lines, cache=image.parent)
 
 
 def symbols_of(image):
@@ -106,45 +99,36 @@ def symbols_of(image):
 
 
 def test_either_form_of_a_name_is_accepted(v0):
-    symbol = symbols_of(v0)[AREA]
-    rows = answers(v0, f"points '{AREA}'")
-    assert rows
-    assert {row["symbol"] for row in rows} == {symbol}
-    assert {row["frames"][-1]["function"] for row in rows} == {AREA}
-    assert answers(v0, f"points {symbol}") == rows
+    symbols = symbols_of(v0)
     # Names with brackets are no patterns.
-    slices = "<[u32] as lib::shapes::Area>::area"
-    assert answers(v0, f"points '{slices}'") == answers(v0, f"points {symbols_of(v0)[slices]}") != []
+    for name in (AREA, "<[u32] as lib::shapes::Area>::area"):
+        rows, same = answers(v0, f"points '{name}'", f"points {symbols[name]}")
+        assert rows == same != []
+        assert {row["symbol"] for row in rows} == {symbols[name]}
+        assert {row["frames"][-1]["function"] for row in rows} == {name}
 
 
-def test_text_has_names_to_read(v0):
-    text = run(v0, f"points '{AREA}'")
-    assert AREA in text
-    assert "_RN" not in text
+@pytest.fixture
+def trace(v0, tmp_path):
+    path = tmp_path / "pcs.txt"
+    path.write_text("".join(f"{pc:#x}\n" for pc in table_of(v0).pcs(PointKind.PC)))
+    return f"file:{path}"
 
 
-def test_filters_take_either_form(v0, tmp_path):
-    table = table_of(v0)
-    trace = tmp_path / "pcs.txt"
-    trace.write_text("".join(f"{pc:#x}\n" for pc in table.pcs(PointKind.PC)))
+def test_filters_take_either_form(v0, trace):
     symbol = symbols_of(v0)[AREA]
-    whole = answers(v0, f"buffer file:{trace}")
-    rows = answers(v0, f"buffer file:{trace} --function '{AREA}'")
+    filters = ("", f"--function '{AREA}'", f"--function {symbol}", "--function '*Square as*::area'")
+    whole, rows, *same = answers(v0, *(f"buffer {trace} {words}" for words in filters))
     assert 0 < len(rows) < len(whole)
-    assert answers(v0, f"buffer file:{trace} --function {symbol}") == rows
-    assert answers(v0, f"buffer file:{trace} --function '*Square as*::area'") == rows
+    assert same == [rows, rows]
     assert {row["symbol"] for row in rows} == {symbol}
 
 
-def test_exports_have_names_to_read(v0, tmp_path):
-    table = table_of(v0)
-    trace, out = tmp_path / "pcs.txt", tmp_path / "out"
-    trace.write_text("".join(f"{pc:#x}\n" for pc in table.pcs(PointKind.PC)))
-    for kind in ("jsonl", "funccover"):
-        run(v0, f"export {kind} file:{trace} -o {out}.{kind}")
-        text = Path(f"{out}.{kind}").read_text("utf-8")
+def test_text_and_exports_have_names_to_read(v0, trace):
+    lines = (f"points '{AREA}'", *(f"export {kind} {trace}" for kind in ("jsonl", "funccover")))
+    for text in run_lines(["--image", v0], *lines, status=0, cache=v0.parent):
         assert AREA in text
-        assert "_RNv" not in text
+        assert "_RN" not in text
     rows = list(csv.DictReader(io.StringIO(text)))
     assert {row["Filename"] for row in rows} == {"lib.rs", "main.c"}
     # A name with a comma is one.

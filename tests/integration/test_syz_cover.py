@@ -7,25 +7,14 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from kcovdbg.commands import COMMANDS
-from kcovdbg.console.context import Workspace
-from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.runner import run_reporting
-from kcovdbg.target.opener import TargetOptions, open_target
-from tests.support.state import Streams
-
 FOLDER = Path(__file__).parents[1] / "golden/syz_cover"
 
 
-@pytest.fixture(scope="module")
-def export(tmp_path_factory):
-    streams = Streams()
-    demo = Workspace(COMMANDS, Kernel(lambda: open_target(TargetOptions(demo=True))), find_terminal=streams.find)
-    out = tmp_path_factory.mktemp("syz_cover") / "out"
-
-    def exported(name, pcs=FOLDER / "rawcover"):
-        assert run_reporting(demo, f"export {name} file:{pcs} --pc call -o {out}") == 0
-        return out.read_text().splitlines()
+@pytest.fixture
+def export(opened_demo, tmp_path):
+    def exported(name):
+        opened_demo.run(f"export {name} file:{FOLDER}/rawcover --pc call -o {tmp_path}/out")
+        return (tmp_path / "out").read_text().splitlines()
 
     return exported
 

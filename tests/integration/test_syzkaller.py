@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,8 @@ import pytest
 
 from kcovdbg.farm.batch_job import BatchJob, LineOutcome, Outcome
 from kcovdbg.target.opener import find_demo
-from tests.integration.test_batch import ROOT, run, unpack
+from tests.integration.test_batch import run, unpack
+from tests.lab.kcovdbg_run import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,8 +84,7 @@ def test_answers(manager: Path, tmp_path: Path) -> None:
     workdir = manager / "workdir"
     output = tmp_path / "state"
     words = ["syzkaller", str(workdir), "-s", str(manager / "older"), "-o", str(output)]
-    done = run(*words, "--json", check=False)
-    assert done.returncode == 1
+    done = run(*words, "--json", status=1)
     rows: dict[str, dict[str, Any]] = {row["crash"].rpartition("/")[2]: row for row in json.loads(done.stdout)}
     assert set(rows) == {"demo", "other", "cut", "none", "empty", "ssh"}
     assert {name for name, row in rows.items() if row["error"] is not None} == {"cut", "empty", "ssh"}
@@ -108,18 +106,16 @@ def test_answers(manager: Path, tmp_path: Path) -> None:
         answers = output / "crashes" / name / "vmcore"
         assert rows[name]["answers"] == str(answers)
         for dump in (rows[name]["dump"], rows[name]["slice"]):
-            alone = run("-c", dump, "-s", str(image), "-e", "last --all", "-e", "check", check=False)
+            alone = run("-c", dump, "-s", str(image), "-e", "last --all", "-e", "check", status=None)
             assert alone.stdout == (answers / "last.txt").read_text() + (answers / "check.txt").read_text()
             assert rows[name]["violations"] == (alone.returncode == 1)
     assert read_files(manager) == before
     # Running it again reads no dump, whatever it is given.
     after = read_files(output)
-    again = run(
-        "syzkaller", str(manager / "manager.cfg"), "-s", str(manager / "older"), "-o", str(output), "--json", check=False
-    )
+    again = run("syzkaller", manager / "manager.cfg", *words[2:], "--json", status=None)
     assert json.loads(again.stdout) == json.loads(done.stdout)
     assert {path for path, found in read_files(output).items() if after[path] != found} == {output / "crashes/none/program.txt"}
-    shown = run(*words, check=False)
+    shown = run(*words, status=None)
     assert not {"\x1b", "\x07", "\x9b"} & set(shown.stdout + shown.stderr)
     assert "6 crashes, 5 dumps; 5 were read earlier" in shown.stderr + shown.stdout
 
@@ -131,7 +127,7 @@ def test_a_crash_without_a_dump(manager: Path, tmp_path: Path) -> None:
     (crashes / "log/log0").write_text(f"1s ago: executing program 0 (id=1):\nsync()\x1b[2J()\n\n[   12.5][   T77] {REPORT}")
     (crashes / "program").mkdir()
     (crashes / "program/repro.prog").write_text("getppid()\n")
-    done = run("syzkaller", str(tmp_path / "workdir"), "-o", str(tmp_path / "answers"), "--json")
+    done = run("syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers", "--json")
     rows = {row["crash"].rpartition("/")[2]: row for row in json.loads(done.stdout)}
     for name in ("none", "log"):
         row = rows[name]
@@ -161,7 +157,7 @@ def test_a_report_with_source_lines(manager: Path, tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         frames = f"BUG: \x1b[2J\nCall Trace:\n dump_stack_lvl+0x5/0x10\n kasan_report+0x5/0x10\n vfs_read+0x15/{room:#x}\n"
         (folder / "report0").write_text(frames)
-    done = run("syzkaller", str(tmp_path / "workdir"), "-s", str(vmlinux), "-o", str(tmp_path / "answers"), "--json")
+    done = run("syzkaller", tmp_path / "workdir", "-s", vmlinux, "-o", tmp_path / "answers", "--json")
     rows = {row["crash"].rpartition("/")[2]: row for row in json.loads(done.stdout)}
     assert {row["function"] for row in rows.values()} == {"vfs_read"}
     assert expected.endswith(f"{rows['same']['file']}:{rows['same']['line']}")
@@ -198,10 +194,8 @@ def test_what_was_planted_in_the_work_directory(manager: Path, tmp_path: Path) -
     (runs / f"{job.key}.json").write_text(make_outcome(job, "planted"))
     (crash.parent / "linked").symlink_to(victim)
     before = read_files(tmp_path)
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    command = [sys.executable, "-m", "kcovdbg", "syzkaller", str(tmp_path / "workdir"), "-s", str(manager / "linux"), "--json"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    done = run("syzkaller", tmp_path / "workdir", "-s", manager / "linux", "--json", env=environment)
     rows = {row["crash"].rpartition("/")[2]: row for row in json.loads(done.stdout)}
     assert rows["demo"]["build_id"] not in (None, "planted")
     assert rows["demo"]["violations"] is True
@@ -222,8 +216,7 @@ def test_places_for_answers_that_are_refused(tmp_path: Path, place: str) -> None
     (tmp_path / "links/crashes").mkdir(parents=True)
     (tmp_path / "links/crashes/a").symlink_to(tmp_path / "victim")
     before = {*tmp_path.rglob("*")}
-    refused = run("syzkaller", str(tmp_path / "workdir"), "-o", str(tmp_path / place), check=False)
-    assert refused.returncode == 2
+    refused = run("syzkaller", str(tmp_path / "workdir"), "-o", str(tmp_path / place), status=2)
     assert "-o DIR" in refused.stderr
     assert {*tmp_path.rglob("*")} == before
 
@@ -233,10 +226,8 @@ def test_no_image_and_another_place(manager: Path, tmp_path: Path) -> None:
     crashes = tmp_path / "workdir/crashes/demo"
     crashes.mkdir(parents=True)
     (crashes / "vmcore").symlink_to(manager / "workdir/crashes/demo/vmcore")
-    words = ["syzkaller", str(tmp_path / "workdir"), "-o", str(tmp_path / "answers"), "--json"]
-    done = run(*words, "-s", str(manager / "older"), check=False)
-    (row,) = json.loads(done.stdout)
-    assert done.returncode == 1
+    words = ["syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers", "--json", "-s", manager / "older"]
+    (row,) = json.loads(run(*words, status=1).stdout)
     assert "build-id" in row["error"]
     assert [path.name for path in crashes.iterdir()] == ["vmcore"]
     assert row["answers"] == str(tmp_path / "answers/crashes/demo/vmcore")
@@ -247,15 +238,13 @@ def test_a_vmlinux_is_asked_for_where_there_are_dumps(manager: Path, tmp_path: P
         crashes = tmp_path / name / "crashes"
         crashes.mkdir(parents=True)
         shutil.copytree(manager / "workdir/crashes" / name, crashes / name)
-        done = run("syzkaller", str(tmp_path / name), "-o", str(tmp_path / "answers"), check=False)
+        done = run("syzkaller", tmp_path / name, "-o", tmp_path / "answers", status=None)
         assert ("-s VMLINUX" in done.stdout + done.stderr) == (name == "cut")
 
 
 @pytest.mark.parametrize("place", ["absent", "file"])
 def test_refusals(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_bytes(b"\x7fELF")
-    command = [sys.executable, "-m", "kcovdbg", "syzkaller", str(tmp_path / place)]
-    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert refused.returncode == 2
+    refused = run("syzkaller", tmp_path / place, status=2)
     assert place in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -18,14 +18,23 @@ ROOT = Path(__file__).parent.parent.parent
 Rows: TypeAlias = list[dict[str, Any]]
 
 
-def run_kcovdbg(*arguments: str | Path, timeout: float = 120, cache: str | None = None) -> subprocess.CompletedProcess[str]:
+def run_kcovdbg(
+    *arguments: str | Path, timeout: float = 120, status: int | None = None, cache: str | Path | None = None, **options: Any
+) -> subprocess.CompletedProcess[Any]:
     """Run it to its end.
 
+    :param status: the exit status that is expected; None: any.
     :param cache: the directory of its location tables, if not the user's.
+    :param options: of :func:`subprocess.run`; of ``env``, the variables that differ.
     """
     command = [sys.executable, "-m", "kcovdbg", *map(str, arguments)]
-    environment = os.environ if cache is None else os.environ | {"XDG_CACHE_HOME": cache}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=timeout)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("env", {})}
+    if cache is not None:
+        environment["XDG_CACHE_HOME"] = str(cache)
+    options = {"cwd": ROOT, "capture_output": True, "text": True, **options}
+    done = subprocess.run(command, env=environment, check=False, timeout=timeout, **options)
+    assert status in (None, done.returncode), done.stderr
+    return done
 
 
 def symbol_options(kernel: Kernel, userland: Userland) -> list[str]:
@@ -34,18 +43,28 @@ def symbol_options(kernel: Kernel, userland: Userland) -> list[str]:
     return [word for path in (kernel.vmlinux, *kept) for word in ("-s", str(path))]
 
 
-def ask(target: Sequence[str | Path], *lines: str, status: int | None = 0, timeout: float = 600) -> list[Rows]:
+def ask(target: Sequence[str | Path], *lines: str, status: int | None = 0, timeout: float = 600, **options: Any) -> list[Rows]:
     """Run commands on one opened target; return the rows of each.
 
     :param target: the options that name it and its debug info.
-    :param status: the exit status that is expected; None: any.
+    :param options: of :func:`run_kcovdbg`.
     """
     words = [word for line in lines for word in ("-e", f"{line} --json")]
-    done = run_kcovdbg(*target, *words, timeout=timeout)
-    assert status in (None, done.returncode), done.stderr
+    done = run_kcovdbg(*target, *words, status=status, timeout=timeout, **options)
     answers = parse_rows(done.stdout)
     assert len(answers) == len(lines), done.stderr
     return answers
+
+
+def run_lines(target: Sequence[str | Path], *lines: str, **options: Any) -> list[str]:
+    """Run commands on one opened target; return what each writes to standard output.
+
+    :param options: of :func:`run_kcovdbg`.
+    """
+    words = [word for line in lines for word in ("-e", line, "-e", "! echo @@@")]
+    parts: list[str] = run_kcovdbg(*target, "-q", *words, **options).stdout.split("@@@\n")
+    assert len(parts) == len(lines) + 1
+    return parts[:-1]
 
 
 def ask_state(target: Sequence[str | Path]) -> dict[str, Rows]:

@@ -15,8 +15,10 @@ import pytest
 
 
 def output_of(*command: object, stdin: str = "") -> str:
-    """Run a program that must succeed; return what it prints."""
+    """Run a program that must succeed; return what it prints. Skip the test where the program is missing."""
     words = [str(word) for word in command]
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"needs {words[0]}")
     return subprocess.run(words, input=stdin, capture_output=True, text=True, check=True).stdout
 
 
@@ -36,11 +38,29 @@ def addr2line(image: Path, addresses: Iterable[int], tools: str = "") -> list[li
 
 
 def ask_llvm(image: Path, addresses: Iterable[int], *options: str) -> list[list[dict[str, Any]]]:
-    """Return llvm-symbolizer's frames of each address; skip the test where it is missing."""
-    tool = shutil.which("llvm-symbolizer") or pytest.skip("needs llvm-symbolizer")
+    """Return llvm-symbolizer's frames of each address."""
     text = "".join(f"{address:#x}\n" for address in addresses)
-    shown = output_of(tool, "--output-style=JSON", f"--obj={image}", *options, stdin=text)
+    shown = output_of("llvm-symbolizer", "--output-style=JSON", f"--obj={image}", *options, stdin=text)
     return [json.loads(line)["Symbol"] for line in shown.splitlines()]
+
+
+def list_functions(image: Path) -> dict[str, list[range]]:
+    """Return the code of each function, by nm."""
+    found: dict[str, list[range]] = {}
+    for line in output_of("nm", "-S", image).splitlines():
+        words = line.split()
+        if len(words) == 4 and words[2] in "tT":
+            start = int(words[0], 16)
+            found.setdefault(words[3], []).append(range(start, start + int(words[1], 16)))
+    return found
+
+
+def split_image(image: Path) -> tuple[Path, Path]:
+    """Return a copy with the debug info of an image alone, and one with its code alone."""
+    debug_file, stripped = image.with_name(f"{image.name}.debug"), image.with_name(f"{image.name}.stripped")
+    output_of("objcopy", "--only-keep-debug", image, debug_file)
+    output_of("strip", "-o", stripped, image)
+    return debug_file, stripped
 
 
 def find_points(image: Path, symbol: str) -> set[int]:

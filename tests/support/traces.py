@@ -63,10 +63,15 @@ def make_buffer(words, name="41", codec=PC, *, word_size=8, cls=array, **values)
     return Buffer(name, encoding, stored, count, **values)
 
 
+def write_words(path, words, width=1):
+    """Write a trace file without a side file; return its name as a buffer."""
+    path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words) // width, *words))
+    return f"file:{path}"
+
+
 def write_trace(path, words, mode="TRACE_PC", **header):
     """Write a trace file with its side file; return its name as a buffer."""
-    width = 4 if "CMP" in mode else 1
-    path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words) // width, *words))
+    write_words(path, words, 4 if "CMP" in mode else 1)
     side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "size": len(words) + 100, **header}
     side_path(path).write_text(json.dumps(side))
     return f"file:{path}"
