@@ -36,7 +36,7 @@ from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table
 from kcovdbg.console.trace_paths import FILE, confine
 from kcovdbg.console.wording import COARSE, function_text, place_text, span_text
 from kcovdbg.model.location import Location
-from kcovdbg.records.alignment import Alignment, align
+from kcovdbg.records.alignment import Alignment, align_records
 from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.located_records import find_indices
 from kcovdbg.records.pc_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs, count_pcs, pc_sequence
@@ -346,7 +346,7 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
             names.prefetch(pc for pc in set(sides[side]) if pc)
             numbers[side] = find_indices(buffer, wanted)
             sides[side] = array("Q", map(sides[side].__getitem__, numbers[side]))
-    alignment = align(*(comparison.number_records(side, pcs) for side, pcs in enumerate(sides)))
+    alignment = align_records(*(comparison.number_records(side, pcs) for side, pcs in enumerate(sides)))
     if alignment.is_coarse:
         remarks.append(f"{COARSE}: parts with records in common may be shown as different")
     context.status = 1 if alignment.common < max(alignment.left, alignment.right) else 0

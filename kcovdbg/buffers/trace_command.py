@@ -26,7 +26,7 @@ from kcovdbg.console.wording import APPROXIMATE, buffer_title, place_text, value
 from kcovdbg.console.writer import Format
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.alignment import align, number_values
+from kcovdbg.records.alignment import align_records, number_values
 from kcovdbg.records.function_trace import (
     CLASSES,
     OUTERMOST,
@@ -205,7 +205,7 @@ def _align(stories: Sequence[_Story], comparison: BuildComparison) -> Iterator[_
     """Yield the functions of both traces in order, those in both once."""
     rows = [[_make_row(step, story) for step in story.steps] for story in stories]
     sides = number_values(*([_find_key(comparison, row, side) for row in its] for side, its in enumerate(rows)))
-    for part in align(*sides).parts():
+    for part in align_records(*sides).parts():
         if part.is_common:
             for at, other in zip(part.left, part.right, strict=True):
                 yield rows[1][other]._replace(side=_BOTH, against=rows[0][at].step.records)

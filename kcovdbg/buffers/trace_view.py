@@ -33,7 +33,7 @@ from kcovdbg.console.wording import (
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
-from kcovdbg.records.alignment import Mark, ViewRow, ViewRows, align, align_by_index
+from kcovdbg.records.alignment import Mark, ViewRow, ViewRows, align_by_index, align_records
 from kcovdbg.records.located_records import PcFilter, find_indices, locate_record, select_records
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_names import LocationCache
@@ -156,7 +156,7 @@ class TraceView:
                 sides, width = (left.buffer.words, right.buffer.words), encodings[0].record_words
             else:
                 sides = _words(left.buffer), _words(right.buffer)
-        alignment = align_by_index(*sides, width) if by_index else align(*sides)
+        alignment = align_by_index(*sides, width) if by_index else align_records(*sides)
         if alignment.is_coarse:
             self.remarks.append(COARSE)
         self.rows = ViewRows(alignment)

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, frames_of_chain
-from kcovdbg.records.alignment import align, number_values
+from kcovdbg.records.alignment import align_records, number_values
 from kcovdbg.records.native_loops import NO_ID, Numbering, find_innermost, flatten_chains
 from kcovdbg.records.pc_counts import make_numbering
 from kcovdbg.records.pc_names import LocationCache, PcColumns, kind_flags, pair_words
@@ -240,11 +240,7 @@ def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]
     """Pair lines on the right with those on the left that a diff of both texts leaves equal."""
     first, other = lines[0][0], lines[1][0]
     left = {*lines[0]}
-    of_text = {
-        other + block.right + at: first + block.left + at
-        for block in align(*number_values(*texts)).blocks
-        for at in range(block.length)
-    }
+    of_text = {other + there: first + here for here, there in align_records(*number_values(*texts)).pairs()}
     return {line: of_text[line] for line in lines[1] if of_text.get(line) in left}
 
 
@@ -255,7 +251,7 @@ def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
     steps = [array("Q", [1, *(b - a + 1 for a, b in pairwise(side))]) for side in (left, right)]
     pairs: dict[int, int] = {}
     i = j = 0
-    for start, other, length in align(*steps).blocks:
+    for start, other, length in align_records(*steps).blocks:
         is_at_edge = start == other == 0 or (start + length == len(left) and other + length == len(right))
         if length < (_EDGE_RUN if is_at_edge else _RUN):
             continue
@@ -382,11 +378,12 @@ class _Matcher:
                 # Compilers do not agree on the line where a function begins.
                 key = "entry" if None not in entries and entries and index == entries[side] else point
                 by_point.setdefault(key, ([], []))[side].append(index)
+        # The index on the right of points that are in the same order on both sides.
         in_order: Mapping[int, int] | None = None
         for mine, others in by_point.values():
             is_single = len(mine) == len(others)
             if is_single and len(mine) > 1:
-                in_order = _pair_in_order(*points) if in_order is None else in_order
+                in_order = dict(align_records(*number_values(*points)).pairs()) if in_order is None else in_order
                 is_single = [in_order.get(index) for index in mine] == others
             if is_single or not mine or not others:
                 for index in range(max(len(mine), len(others))):
@@ -467,12 +464,6 @@ class _Matcher:
                 has_lines = self._builds[0].lines(old) and self._builds[1].lines(new)
                 found[pc] = Unmatched.LINE if has_lines else Unmatched.LINES
         return found
-
-
-def _pair_in_order(left: Sequence[_Point], right: Sequence[_Point]) -> Mapping[int, int]:
-    """Return the index on the right of points on the left, of those that are in the same order on both sides."""
-    blocks = align(*number_values(left, right)).blocks
-    return {block.left + at: block.right + at for block in blocks for at in range(block.length)}
 
 
 def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:

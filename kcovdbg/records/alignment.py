@@ -19,11 +19,9 @@ from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.records.pc_counts import make_numbering, to_array
 
 _MAX_RECORDS: Final = 1 << 30
-# Steps that take about a second.
-_DIFF_BUDGET: Final = 600_000_000
 # PCs that agree but for this many low bits are mostly of one function: functions are a few hundred bytes long.
 _FUNCTION_BITS: Final = 8
-# Steps in C; takes less than half a second.
+# Steps in C that take less than half a second.
 _BUDGET: Final = 200_000_000
 # Records that are compared at once.
 _CHUNK: Final = 4096
@@ -67,7 +65,7 @@ class Alignment(NamedTuple):
     @property
     def common(self) -> int:
         """Number of records that both sides have."""
-        return _count_records(self.blocks)
+        return sum(block.length for block in self.blocks)
 
     def parts(self) -> Iterator[AlignedPart]:
         """Iterate over all records of both sides, in order."""
@@ -79,16 +77,18 @@ class Alignment(NamedTuple):
             if length:
                 yield AlignedPart(range(left, i), range(right, j), True)
 
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Iterate over the indexes of the records in common, on both sides."""
+        for left, right, length in self.blocks:
+            yield from zip(range(left, left + length), range(right, right + length), strict=True)
 
-def find_blocks(
-    left: array[int], right: array[int], groups: array[int] | None = None, *, budget: int = _DIFF_BUDGET
-) -> tuple[tuple[Block, ...], bool]:
+
+def find_blocks(left: array[int], right: array[int], groups: array[int] | None = None, *, budget: int = _BUDGET) -> Alignment:
     """Align two sequences of numbers.
 
     :param groups: the group of each number. Consecutive records of one group (for PCs, a function) are aligned as one first:
         sequences of a million nearly equal records take a fifth of a second.
-    :param budget: limit of steps; the default takes about a second. What is not aligned by then counts as different.
-    :return: the blocks that both sides have, ascending, and whether the budget was used up: then there may be more.
+    :param budget: limit of steps. What is not aligned by then counts as different.
     :raises ValueError: when a sequence has 2^30 records or more, or a number has no group.
     """
     if len(left) >= _MAX_RECORDS or len(right) >= _MAX_RECORDS:
@@ -114,10 +114,10 @@ def find_blocks(
     finally:
         lib.kcovdbg_diff_free(diff)
     numbers = iter(flat.tolist())
-    return tuple(map(Block, numbers, numbers, numbers)), is_coarse
+    return Alignment(tuple(map(Block, numbers, numbers, numbers)), len(left), len(right), is_coarse)
 
 
-def align(left: Sequence[int], right: Sequence[int]) -> Alignment:
+def align_records(left: Sequence[int], right: Sequence[int]) -> Alignment:
     """Align two traces.
 
     :param left: PCs.
@@ -127,14 +127,14 @@ def align(left: Sequence[int], right: Sequence[int]) -> Alignment:
     numbering = make_numbering(left)
     pcs = numbering.number(*words)
     sides = [numbering.ids(side) for side in words]
-    blocks, is_coarse = find_blocks(sides[0], sides[1], budget=_BUDGET)
-    if is_coarse:
+    found = find_blocks(*sides)
+    if found.is_coarse:
         # Aligning whole functions first needs fewer steps.
         groups = array("I", *number_values(pc >> _FUNCTION_BITS for pc in pcs))
-        by_function, is_still_coarse = find_blocks(sides[0], sides[1], groups, budget=_BUDGET)
-        if not is_still_coarse or _count_records(by_function) > _count_records(blocks):
-            blocks, is_coarse = by_function, is_still_coarse
-    return Alignment(blocks, len(left), len(right), is_coarse)
+        by_function = find_blocks(sides[0], sides[1], groups)
+        if not by_function.is_coarse or by_function.common > found.common:
+            found = by_function
+    return found
 
 
 def align_by_index(left: Sequence[int], right: Sequence[int], width: int = 1) -> Alignment:
@@ -166,12 +166,8 @@ def align_by_index(left: Sequence[int], right: Sequence[int], width: int = 1) ->
     return Alignment(tuple(blocks), *counts, is_coarse=False)
 
 
-def _count_records(blocks: Iterable[Block]) -> int:
-    return sum(block.length for block in blocks)
-
-
 def number_values(*sequences: Iterable[Hashable]) -> list[array[int]]:
-    """Return sequences of any values as numbers from 1 on, equal for equal values, as :func:`align` takes them."""
+    """Return sequences of any values as numbers from 1 on, equal for equal values, as :func:`align_records` takes them."""
     numbers: dict[Hashable, int] = {}
     return [array("Q", [numbers.setdefault(value, len(numbers) + 1) for value in values]) for values in sequences]
 

@@ -94,24 +94,19 @@ def present_words(buffer: Buffer) -> Iterator[Sequence[int]]:
         yield words[position : buffer.count] if position or buffer.count < len(words) else words
 
 
-def find_text(words: Sequence[int]) -> tuple[int, int]:
-    """Return the range of addresses in which most of the words lie, guessed from a sample; some may lie outside."""
-    sample = sorted(word for word in words[:: max(1, len(words) // _SAMPLE)] if word)
-    if not sample:
-        return 0, 0
-    middle = sample[len(sample) // 2]
-    near = [word for word in sample if abs(word - middle) < _MAX_TEXT // 2]
-    return max(0, near[0] - _MARGIN), near[-1] + _MARGIN
-
-
 def to_array(words: Sequence[int]) -> array[int]:
     """Return words as an array, as the native loops take them; an array is returned as it is."""
     return words if isinstance(words, array) else array("Q", words)
 
 
 def make_numbering(words: Sequence[int]) -> Numbering:
-    """Return a numbering whose range fits some words."""
-    return Numbering(find_text(words))
+    """Return a numbering for the range in which most of some words are, guessed from a sample; others may be outside."""
+    sample = sorted(word for word in words[:: max(1, len(words) // _SAMPLE)] if word)
+    if not sample:
+        return Numbering()
+    middle = sample[len(sample) // 2]
+    near = [word for word in sample if abs(word - middle) < _MAX_TEXT // 2]
+    return Numbering((max(0, near[0] - _MARGIN), near[-1] + _MARGIN))
 
 
 def count_pcs(buffer: Buffer) -> PcCounts:

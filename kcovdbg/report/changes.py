@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.html import notes_markup, path_text, source_text, text
 from kcovdbg.console.text import TAB
-from kcovdbg.records.alignment import align, number_values
+from kcovdbg.records.alignment import align_records, number_values
 from kcovdbg.records.coverage import FileCoverage, LineCoverage, find_lines
 from kcovdbg.report.listing import MAX_LINES
 from kcovdbg.report.trace import CountedTrace
@@ -31,11 +31,11 @@ class ChangedLine(NamedTuple):
     text: str
 
 
-def find_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[list[ChangedLine]]:
+def diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[list[ChangedLine]]:
     """Yield the hunks of a diff of two files."""
     hunk: list[ChangedLine] = []
     has_change = False
-    parts = list(align(*number_values(before, after)).parts())
+    parts = list(align_records(*number_values(before, after)).parts())
     for number, part in enumerate(parts, 1):
         if not part.is_common:
             has_change = True
@@ -118,7 +118,7 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
             for trace, its, path in zip(traces, names, paths[file], strict=True)
         ]
         lines = ({line.line: line for line in its[file].rows()} if file in its else {} for its in coverage)
-        changes.append(Change(file, list(find_hunks(*texts)), *lines))
+        changes.append(Change(file, list(diff_hunks(*texts)), *lines))
     total = ChangeCounts(*map(sum, zip((0, 0, 0, 0), *(change.counts for change in changes), strict=True)))
     differ = "1 file differs" if len(changes) == 1 else f"{len(changes)} files differ"
     yield f"<p>{differ}: {counts_text(total)}.</p>"

@@ -17,7 +17,7 @@ from kcovdbg.console.text import escape, escape_all
 from kcovdbg.console.wording import APPROXIMATE, COARSE, UNREADABLE, buffer_title, inlined_text, place_text, record_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
-from kcovdbg.records.alignment import AlignedPart, align
+from kcovdbg.records.alignment import AlignedPart, align_records
 from kcovdbg.records.located_records import locate_record
 from kcovdbg.records.native_loops import Numbering, flatten_chains
 from kcovdbg.records.pc_counts import PcCounts, make_numbering, pc_sequence
@@ -60,7 +60,7 @@ def records_markup(traces: Sequence[CountedTrace], comparison: BuildComparison |
     numbered, chunks = _number_records(traces)
     parts: Sequence[AlignedPart] = ()
     if comparison is not None:
-        alignment = align(
+        alignment = align_records(
             *(comparison.number_records(side, pc_sequence(buffer)[:_MAX_RECORDS]) for side, buffer in enumerate(buffers))
         )
         notes += [*comparison.remarks(), *([COARSE] if alignment.is_coarse else [])]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from kcovdbg.records.alignment import Block, find_blocks
+from kcovdbg.records.alignment import Alignment, find_blocks
 from kcovdbg.records.native_loops import Numbering
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -70,7 +70,7 @@ def _diff(table: LocationTable, traces: dict[str, array[int]], folder: Path, rou
         files[name] = folder / f"{name}.txt"
         files[name].write_text("".join(f"{pc:#x}\n" for pc in trace))
 
-    def compare(left: str, right: str) -> tuple[tuple[Block, ...], bool]:
+    def compare(left: str, right: str) -> Alignment:
         numbering = Numbering(text)
         words = [traces[left], traces[right]]
         pcs = numbering.number(*words)
@@ -85,9 +85,8 @@ def _diff(table: LocationTable, traces: dict[str, array[int]], folder: Path, rou
         subprocess.run(["diff", str(files[left]), str(files[right])], stdout=subprocess.DEVNULL)
 
     def describe(left: str, right: str) -> str:
-        blocks, is_coarse = compare(left, right)
-        same = sum(block.length for block in blocks)
-        return f"{left} and {right} in order: {same} equal{', coarse' if is_coarse else ''}"
+        found = compare(left, right)
+        return f"{left} and {right} in order: {found.common} equal{', coarse' if found.is_coarse else ''}"
 
     half = max(1, rounds // 2)
     near = 0.0

@@ -11,7 +11,7 @@ from kcovdbg.abi.record import CMP, PC, RecordKind
 from kcovdbg.buffers.tree_command import CallKind, Event, build_calls, find_events
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.alignment import Mark, ViewRows, align, align_by_index
+from kcovdbg.records.alignment import Mark, ViewRows, align_by_index, align_records
 from kcovdbg.records.function_trace import find_runs, fold_runs, round_length
 from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.pc_counts import DiffSide, RunCounts, compare_runs, count_pcs, pc_sequence
@@ -216,7 +216,7 @@ def check_next_difference(rows, different):
 @settings(deadline=None)
 @given(left=TRACES, right=TRACES)
 def test_rows_by_content(left, right):
-    rows = ViewRows(align(left, right))
+    rows = ViewRows(align_records(left, right))
     shown = [rows.row(number) for number in range(len(rows))]
     assert [row.left for row in shown if row.left is not None] == list(range(len(left)))
     assert [row.right for row in shown if row.right is not None] == list(range(len(right)))

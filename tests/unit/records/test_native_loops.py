@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kcovdbg import compiled_module
 from kcovdbg.errors import CapabilityError
-from kcovdbg.records.alignment import Block, align, find_blocks
+from kcovdbg.records.alignment import Block, align_records, find_blocks
 from kcovdbg.records.native_loops import NO_ID, Numbering
 
 TEXT = (0xFFFFFFFF81000000, 0xFFFFFFFF81010000)
@@ -101,24 +101,24 @@ IDS = st.lists(st.integers(0, 5), max_size=40)
 def test_blocks(left, right, grouped, budget):
     left, right = array("I", left), array("I", right)
     groups = array("I", [0, 0, 1, 1, 2, 3]) if grouped else None
-    blocks, is_coarse = find_blocks(left, right, groups, budget=budget)
-    common = check(left, right, blocks)
-    if not grouped and not is_coarse:
+    found = find_blocks(left, right, groups, budget=budget)
+    common = check(left, right, found.blocks)
+    if not grouped and not found.is_coarse:
         assert common == longest_common(left, right)
     if budget == 10**9:
-        assert not is_coarse
+        assert not found.is_coarse
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_alignments_of_what_is_unlike_are_cut_short(seed):
     rng = random.Random(seed)
     left, right = (array("I", [rng.randrange(50) for _ in range(30_000)]) for _ in range(2))
-    blocks, is_coarse = find_blocks(left, right)
-    assert is_coarse
-    assert check(left, right, blocks) > 6_000
-    blocks, is_coarse = find_blocks(left, right, array("I", range(50)), budget=1_000_000)
-    assert is_coarse
-    check(left, right, blocks)
+    found = find_blocks(left, right)
+    assert found.is_coarse
+    assert check(left, right, found.blocks) > 6_000
+    found = find_blocks(left, right, array("I", range(50)), budget=1_000_000)
+    assert found.is_coarse
+    check(left, right, found.blocks)
 
 
 def test_near_equal_traces():
@@ -127,17 +127,16 @@ def test_near_equal_traces():
     left = array("I", loop * 4)
     right = left[:2000] + array("I", [900, 901, 902]) + left[2000:9000] + left[9100:]
     groups = array("I", [index // 7 for index in range(903)])
-    blocks, _ = find_blocks(left, right, groups)
-    assert check(left, right, blocks) == len(left) - 100
-    assert find_blocks(left, left) == ((Block(0, 0, len(left)),), False)
-    assert find_blocks(array("I"), left) == ((), False)
+    assert check(left, right, find_blocks(left, right, groups).blocks) == len(left) - 100
+    assert find_blocks(left, left).blocks == (Block(0, 0, len(left)),)
+    assert find_blocks(array("I"), left).blocks == ()
 
 
 @settings(deadline=None)
 @given(left=st.lists(PCS, max_size=60), right=st.lists(PCS, max_size=60))
 def test_alignments_are_of_addresses(left, right):
     for one, other in ((left, right), (left, left), (left, left[3:] + right[:2])):
-        found = align(one, other)
+        found = align_records(one, other)
         assert check(one, other, found.blocks) == found.common == longest_common(one, other)
         assert (found.left, found.right, found.is_coarse) == (len(one), len(other), False)
 
@@ -145,7 +144,7 @@ def test_alignments_are_of_addresses(left, right):
 def test_unlike_traces_are_aligned_by_function_and_coarse():
     rng = random.Random(3)
     left, right = ([rng.randrange(1 << 20) for _ in range(200_000)] for _ in range(2))
-    found = align(left, right)
+    found = align_records(left, right)
     check(left, right, found.blocks)
     assert found.is_coarse
 
@@ -161,7 +160,7 @@ def test_a_module_that_cannot_be_loaded_is_an_error_with_a_hint(monkeypatch):
     compiled_module.load_native.cache_clear()
     try:
         with pytest.raises(CapabilityError) as refused:
-            align([1, 2, 3], [1, 3])
+            align_records([1, 2, 3], [1, 3])
         assert refused.value.hint
     finally:
         compiled_module.load_native.cache_clear()

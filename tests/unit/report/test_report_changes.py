@@ -8,7 +8,7 @@ import re
 import pytest
 
 from kcovdbg.records.coverage import LineCoverage
-from kcovdbg.report.changes import Change, ChangedLine, change_markup, find_hunks
+from kcovdbg.report.changes import Change, ChangedLine, change_markup, diff_hunks
 
 COVERED = LineCoverage("a.c", 1, 7, 1, 1)
 NOT_COVERED = LineCoverage("a.c", 1, 0, 1, 0)
@@ -49,7 +49,7 @@ def test_hunks_are_those_of_a_unified_diff(seed):
     new = [line for line in old if dice.random() > 0.05]
     for _ in range(dice.randrange(6)):
         new.insert(dice.randrange(len(new)), f"new {dice.randrange(1000)}")
-    hunks = list(find_hunks(old, new))
+    hunks = list(diff_hunks(old, new))
     rebuilt = list(old)
     for line in reversed([line for hunk in hunks for line in hunk]):
         if line.after is None:
