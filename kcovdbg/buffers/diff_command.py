@@ -13,20 +13,10 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
 from kcovdbg.compare.build_match import BuildComparison
-from kcovdbg.compare.trace_builds import (
-    TraceBuild,
-    build_remarks,
-    compare_builds,
-    find_builds,
-)
+from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import (
-    BufferCounts,
-    find_buffer,
-    find_counts,
-    require_points,
-)
+from kcovdbg.console.buffer_sources import BufferCounts, find_buffer, find_counts, require_points
 from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -197,21 +187,15 @@ def _count_side(
     return runs, remarks
 
 
-def _compare(context: Context, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]) -> BuildComparison:
-    """Return what makes the sides comparable; traces of two builds are read twice, since all PCs must be known first."""
-    if builds[0] is builds[1]:
-        return compare_builds(builds, ((), ()))
-    pcs: tuple[set[int], set[int]] = (set(), set())
-    for words, build, found in zip(sides, builds, pcs, strict=True):
-        for _, counted in _read_runs(context, words, build.kernel):
-            found.update(counted.counts)
-    return compare_builds(builds, pcs)
-
-
 def _unordered(
     context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]
 ) -> Iterator[Renderable]:
-    comparison = _compare(context, sides, builds)
+    # Traces of two builds are read twice, since all PCs must be known first.
+    pcs = (
+        {pc for _, counted in _read_runs(context, words, build.kernel) for pc in counted.counts}
+        for words, build in zip(sides, builds, strict=True)
+    )
+    comparison = compare_builds(builds, pcs)
     (left, left_remarks), (right, right_remarks) = (
         _count_side(context, words, build, side, comparison)
         for side, (words, build) in enumerate(zip(sides, builds, strict=True))
@@ -235,7 +219,7 @@ def _find_rows(
     args: Namespace, builds: Sequence[TraceBuild], comparison: BuildComparison, difference: RunDifference
 ) -> list[_Row]:
     """Return the differing PCs that pass the filters."""
-    filters = make_filters(args, *comparison.names)
+    filters = make_filters(args, *(build.names for build in builds))
     placed: list[tuple[DifferingPc, int, int]] = []
     for one in difference.differences:
         # For a point of both builds, the left one's PC stands for it, unless only the right side recorded it.
@@ -243,18 +227,23 @@ def _find_rows(
         pc = comparison.pc(one.pc, side)
         assert pc is not None
         placed.append((one, side, pc))
-    for side, names in enumerate(comparison.names):
-        names.prefetch(pc for _, its, pc in placed if its == side)
+    for side, build in enumerate(builds):
+        build.names.prefetch(pc for _, its, pc in placed if its == side)
     return [
-        _make_row(comparison, side, pc, builds[side].kaslr_offset, one.side, one.records, one.left_runs, one.right_runs)
+        _Row(
+            one.side,
+            pc,
+            builds[side].names[pc],
+            address_of(pc, builds[side].kaslr_offset),
+            comparison.counterpart(pc, side),
+            comparison.missing(pc, side),
+            one.records,
+            one.left_runs,
+            one.right_runs,
+        )
         for one, side, pc in placed
         if filters[side](pc)
     ]
-
-
-def _make_row(comparison: BuildComparison, side: int, pc: int, kaslr_offset: int, which: DiffSide, *counts: int) -> _Row:
-    location, address = comparison.names[side][pc], address_of(pc, kaslr_offset)
-    return _Row(which, pc, location, address, comparison.counterpart(pc, side), comparison.missing(pc, side), *counts)
 
 
 def _is_of_several(difference: RunDifference) -> bool:
@@ -337,11 +326,12 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     remarks = [*build_remarks(builds)]
     remarks += [f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks]
     sides = [pc_sequence(buffer) for buffer in buffers]
-    comparison = compare_builds(builds, [count_pcs(buffer) for buffer in buffers] if builds[0] is not builds[1] else ((), ()))
+    comparison = compare_builds(builds, map(count_pcs, buffers))
     remarks += comparison.remarks()
     numbers: list[Sequence[int]] = [range(len(side)) for side in sides]
-    filters = make_filters(args, *comparison.names)
-    for side, (names, buffer, wanted) in enumerate(zip(comparison.names, buffers, filters, strict=True)):
+    names_of = [build.names for build in builds]
+    filters = make_filters(args, *names_of)
+    for side, (names, buffer, wanted) in enumerate(zip(names_of, buffers, filters, strict=True)):
         if not wanted.passes_all:
             names.prefetch(pc for pc in set(sides[side]) if pc)
             numbers[side] = find_indices(buffer, wanted)
@@ -353,18 +343,25 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
 
     def changes() -> Iterator[_Row]:
         for side, records in chain.from_iterable(part.find_differing() for part in alignment.parts()):
-            names = comparison.names[side]
-            names.prefetch(pc for pc in sides[side][records.start : records.stop] if pc)
+            names_of[side].prefetch(pc for pc in sides[side][records.start : records.stop] if pc)
             for index in records:
-                row = _make_row(comparison, side, sides[side][index], buffers[side].kaslr_offset, _SIDES[side])
-                yield row._replace(number=numbers[side][index])
+                pc = sides[side][index]
+                yield _Row(
+                    _SIDES[side],
+                    pc,
+                    names_of[side][pc],
+                    address_of(pc, buffers[side].kaslr_offset),
+                    comparison.counterpart(pc, side),
+                    comparison.missing(pc, side),
+                    number=numbers[side][index],
+                )
 
     columns = _ORDERED_COLUMNS if comparison.match is None else (*_ORDERED_COLUMNS, *_BUILD_COLUMNS)
     left, right = alignment.left - alignment.common, alignment.right - alignment.common
     heading = f"{alignment.common} records in both, {left} only left, {right} only right"
     yield Lines(((("header", heading),),))
     yield Lines(
-        _ordered_lines(alignment, sides, numbers, comparison.names),
+        _ordered_lines(alignment, sides, numbers, names_of),
         data=Table(columns, changes(), errors=lambda row: approximate_errors(row.location)),
         remarks=remarks,
     )

@@ -148,7 +148,7 @@ class TraceView:
         pcs = pc_sequence(left.buffer), pc_sequence(right.buffer)
         sides: tuple[Sequence[int], Sequence[int]] = pcs
         width = 1
-        if comparison is not None:
+        if comparison is not None and comparison.match is not None:
             sides = comparison.number_records(0, pcs[0]), comparison.number_records(1, pcs[1])
         elif by_index:
             encodings = left.buffer.encoding, right.buffer.encoding
@@ -286,10 +286,8 @@ def make_view(
     for buffer, build in zip(buffers, builds, strict=True):
         remarks += recorded_syscall_remarks(build.names, buffer)
     remarks = [*dict.fromkeys(remarks), *build_remarks(builds)]
-    comparison: BuildComparison | None = None
-    if len(builds) == 2 and builds[0] is not builds[1]:
-        comparison = compare_builds(builds, [count_pcs(pane.buffer) for pane in panes])
-        remarks += comparison.remarks()
+    comparison = None if other is None else compare_builds(builds, (count_pcs(pane.buffer) for pane in panes))
+    remarks += () if comparison is None else comparison.remarks()
     return TraceView(
         *panes,
         by_index=by_index or same,

@@ -17,8 +17,9 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from itertools import compress, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -27,7 +28,7 @@ from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, frame
 from kcovdbg.records.alignment import align_records, number_values
 from kcovdbg.records.native_loops import NO_ID, Numbering, find_innermost, flatten_chains
 from kcovdbg.records.pc_counts import make_numbering
-from kcovdbg.records.pc_names import LocationCache, PcColumns, kind_flags, pair_words
+from kcovdbg.records.pc_names import PcColumns, kind_flags, pair_words
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.table_rows import gather
 
@@ -80,27 +81,6 @@ class _Point(NamedTuple):
         return self.kind, self.lines[0]
 
 
-class BuildMatch(NamedTuple):
-    """Matches between two builds, of the points recorded in either; of what is a pair, the left build's is first."""
-
-    numbers: tuple[Mapping[int, int], Mapping[int, int]]
-    """PC -> number of the point; none is 0."""
-    unmatched: tuple[Mapping[int, Unmatched], Mapping[int, Unmatched]]
-    """PC -> why the other build lacks it; without those that it has."""
-    pcs: Sequence[tuple[int, int]]
-    """The first PC of each point in both builds, by its number; 0 where there is none."""
-    to_left: Mapping[Function, Function]
-    """The functions of the right build that the left one has, as there."""
-    same: int
-    """How many of the functions that were executed both builds have in one file."""
-    moved: Sequence[tuple[str, str, str]]
-    """Name, old file and new file of each that was moved."""
-    by_source: int
-    """Functions whose lines were paired by a diff of their sources."""
-    by_order: int
-    """Functions whose lines were paired by their order."""
-
-
 class BuildFunctions:
     """The functions and points of one build.
 
@@ -119,6 +99,7 @@ class BuildFunctions:
         self.chain_of = dict(zip(columns.pcs, columns.chains, strict=True))
         """PC -> chain, of what was recorded and of the points that are looked at beside it."""
         self.recorded = {pc: chain for pc, chain in self.chain_of.items() if pc not in unrecorded}
+        self._chains = array("Q", {*self.recorded.values()})
         self._read_text = read_text
         groups, strings = columns.groups, columns.frames.strings
         files = [strings[number] or "" for number in groups.file]
@@ -134,19 +115,17 @@ class BuildFunctions:
         for group, function in enumerate(self.functions):
             self.groups.setdefault(function, []).append(group)
         self._group_lines = Numbering().number(pair_words(groups.of_frame, columns.frames.line))
-        self._lines: dict[Function, Sequence[int]] = {}
+        self.lines = cache(self._find_lines)
+        """Returns the lines of a function that frames of points are on, ascending."""
 
-    def lines(self, function: Function) -> Sequence[int]:
-        """Return the lines of a function that frames of points are on, ascending."""
-        if function not in self._lines:
-            words = self._group_lines
-            found: set[int] = set()
-            for group in self.groups[function]:
-                # A frame without a line has the line 0.
-                span = bisect_left(words, group << 32 | 1), bisect_left(words, group + 1 << 32)
-                found.update(word & NO_ID for word in words[slice(*span)])
-            self._lines[function] = sorted(found)
-        return self._lines[function]
+    def _find_lines(self, function: Function) -> Sequence[int]:
+        words = self._group_lines
+        found: set[int] = set()
+        for group in self.groups[function]:
+            # A frame without a line has the line 0.
+            span = bisect_left(words, group << 32 | 1), bisect_left(words, group + 1 << 32)
+            found.update(word & NO_ID for word in words[slice(*span)])
+        return sorted(found)
 
     def frames(self, chain: int) -> Sequence[int]:
         """Return the numbers of a chain's frames, innermost first."""
@@ -158,19 +137,17 @@ class BuildFunctions:
 
     def find_executed(self) -> set[Function]:
         """Return the functions into which the code of the recorded points was compiled."""
-        outermost = self.columns.outermost_groups(array("Q", {*self.recorded.values()}))
-        return {self.functions[group] for group in {*outermost} - {NO_ID}}
+        return {self.functions[group] for group in {*self.columns.outermost_groups(self._chains)} - {NO_ID}}
 
     def find_named(self) -> set[Function]:
         """Return the functions of all frames of the recorded points."""
-        _, frames = flatten_chains(self.columns.frames, array("Q", {*self.recorded.values()}))
+        _, frames = flatten_chains(self.columns.frames, self._chains)
         groups = gather(frames, self.columns.groups.of_frame, NO_ID)
         return {self.functions[group] for group in {*groups} - {NO_ID}}
 
     def find_kinds(self) -> set[int]:
         """Return the kinds of the recorded points."""
-        chains = array("Q", {*self.recorded.values()})
-        return {_KINDS[kind] for kind in PointKind if any(kind_flags(chains, (kind,)))}
+        return {_KINDS[kind] for kind in PointKind if any(kind_flags(self._chains, (kind,)))}
 
     def select(
         self, row_groups: array[int], functions: Collection[Function], kinds: Collection[int]
@@ -263,91 +240,74 @@ def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
     return pairs
 
 
-class _Matcher:
-    """One match of two builds.
+_REASONS: Final = {
+    Unmatched.FUNCTION: "in functions that it lacks",
+    Unmatched.LINE: "on lines where it has no point",
+    Unmatched.LINES: "in functions that one build has no debug info of",
+    Unmatched.LOCATION: "without a known location",
+}
 
-    :param left: the left one.
-    :param right: the right one.
-    """
+
+class BuildMatch:
+    """The points that two builds share, of those that were recorded in either; of what is a pair, the left build's is first."""
 
     def __init__(self, left: BuildFunctions, right: BuildFunctions) -> None:
         self._builds = left, right
         self._to_left = _pair_functions(left, right)
         self._to_right = {old: new for new, old in self._to_left.items()}
         self._kinds = left.find_kinds() | right.find_kinds()
-        self._lines_to_left: dict[Function, tuple[Mapping[int, int], bool]] = {}
-        self._frames: tuple[dict[int, _Line], dict[int, _Line]] = ({}, {})
-        self._points: tuple[dict[int, _Point], dict[int, _Point]] = ({}, {})
-        self._numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        self._pcs = [(0, 0)]
-
-    def run(self) -> BuildMatch:
-        """Return the matches."""
-        executed = self._as_left(0, self._builds[0].find_executed()) | self._as_left(1, self._builds[1].find_executed())
+        self._pair_lines, self._line, self._point = cache(self._find_pairs), cache(self._find_line), cache(self._find_point)
+        self.numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        """PC -> number of the point; none is 0."""
+        self.pcs = [(0, 0)]
+        """The first PC of each point in both builds, by its number; 0 where there is none."""
+        executed = {self.function(one, side) for side, build in enumerate(self._builds) for one in build.find_executed()}
         for side, build in enumerate(self._builds):
             # All points of the functions that were executed in either build: the order counts.
-            functions = {one for one in build.groups if self._function(side, one) in executed}
+            functions = {one for one in build.groups if self.function(one, side) in executed}
             build.chain_of.update(build.select(build.columns.outermost_groups(build.rows), functions, self._kinds))
         groups = [self._group(side) for side in (0, 1)]
         for function in dict.fromkeys((*groups[0], *groups[1])):
             self._match_function(groups[0].get(function, []), groups[1].get(function, []))
         for side in (0, 1):
             self._match_by_innermost(side)
-        named = self._as_left(0, self._builds[0].find_named()) | self._as_left(1, self._builds[1].find_named())
+        self.unmatched = self._find_unmatched(0), self._find_unmatched(1)
+        """PC -> why the other build lacks it; without those that it has."""
+        named = {self.function(one, side) for side, build in enumerate(self._builds) for one in build.find_named()}
         pairs = [(old, new) for new, old in self._to_left.items() if old in named]
-        moved = sorted((old[0], old[1], new[1]) for old, new in pairs if old != new and old[1] and new[1])
-        by_source = sum(self._pair_lines(new)[1] for _, new in pairs)
-        return BuildMatch(
-            (self._number_recorded(0), self._number_recorded(1)),
-            (self._find_unmatched(0), self._find_unmatched(1)),
-            self._pcs,
-            self._to_left,
-            len(pairs) - len(moved),
-            moved,
-            by_source,
-            len(pairs) - by_source,
-        )
+        self.moved = sorted((old[0], old[1], new[1]) for old, new in pairs if old != new and old[1] and new[1])
+        """Name, old file and new file of each function that was executed and moved."""
+        self.same = len(pairs) - len(self.moved)
+        """How many of the functions that were executed both builds have in one file."""
+        self.by_source = sum(self._pair_lines(new)[1] for _, new in pairs)
+        """Functions whose lines were paired by a diff of their sources."""
+        self.by_order = len(pairs) - self.by_source
+        """Functions whose lines were paired by their order."""
 
-    def _function(self, side: int, function: Function) -> Function:
+    def function(self, function: Function, side: int) -> Function:
         """Return a function as the left build has it; of the right build alone it has a name that no function has."""
         return function if side == 0 else self._to_left.get(function, ("\0" + function[0], function[1]))
 
-    def _as_left(self, side: int, functions: Iterable[Function]) -> set[Function]:
-        return {self._function(side, function) for function in functions}
-
-    def _pair_lines(self, right: Function) -> tuple[Mapping[int, int], bool]:
+    def _find_pairs(self, right: Function) -> tuple[Mapping[int, int], bool]:
         """Return the lines of a function of the right build that the left one has, as there, and whether by the sources."""
-        found = self._lines_to_left.get(right)
-        if found is None:
-            builds, functions = self._builds, (self._to_left[right], right)
-            lines = [build.lines(function) for build, function in zip(builds, functions, strict=True)]
-            found = {}, False
-            if all(lines):
-                texts = [build.text(function) for build, function in zip(builds, functions, strict=True)]
-                found = (_pair_by_text(lines, texts), True) if all(texts) else (_pair_by_order(*lines), False)
-            self._lines_to_left[right] = found
-        return found
+        builds, functions = self._builds, (self._to_left[right], right)
+        lines = [build.lines(function) for build, function in zip(builds, functions, strict=True)]
+        if not all(lines):
+            return {}, False
+        texts = [build.text(function) for build, function in zip(builds, functions, strict=True)]
+        return (_pair_by_text(lines, texts), True) if all(texts) else (_pair_by_order(*lines), False)
 
-    def _line(self, side: int, frame: int) -> _Line:
+    def _find_line(self, side: int, frame: int) -> _Line:
         """Return the function and line of a frame."""
-        found = self._frames[side].get(frame)
-        if found is None:
-            build = self._builds[side]
-            function, line = build.function(frame), build.columns.frames.line[frame]
-            found = function, line
-            if side:
-                if line and function in self._to_left:
-                    line = self._pair_lines(function)[0].get(line, -line)
-                found = self._function(side, function), line
-            self._frames[side][frame] = found
-        return found
+        build = self._builds[side]
+        function, line = build.function(frame), build.columns.frames.line[frame]
+        if side and line and function in self._to_left:
+            line = self._pair_lines(function)[0].get(line, -line)
+        return self.function(function, side), line
 
-    def _point(self, side: int, chain: int) -> _Point:
-        found = self._points[side].get(chain)
-        if found is None:
-            lines = tuple(self._line(side, frame) for frame in self._builds[side].frames(chain))
-            found = self._points[side][chain] = _Point(_KINDS[PointKind(chain & KIND_MASK)], lines)
-        return found
+    def _find_point(self, side: int, chain: int) -> _Point:
+        lines = tuple(self._line(side, frame) for frame in self._builds[side].frames(chain))
+        return _Point(_KINDS[PointKind(chain & KIND_MASK)], lines)
 
     def _group(self, side: int) -> dict[Function, list[int]]:
         """Return the points of a build, ascending, by function."""
@@ -362,9 +322,9 @@ class _Matcher:
 
     def _add(self, left: Sequence[int], right: Sequence[int]) -> int:
         """Give PCs of both builds the number of a new point."""
-        number = len(self._pcs)
-        self._pcs.append((left[0] if left else 0, right[0] if right else 0))
-        for known, pcs in zip(self._numbers, (left, right), strict=True):
+        number = len(self.pcs)
+        self.pcs.append((left[0] if left else 0, right[0] if right else 0))
+        for known, pcs in zip(self.numbers, (left, right), strict=True):
             known.update(dict.fromkeys(pcs, number))
         return number
 
@@ -392,13 +352,10 @@ class _Matcher:
                 # On one line, in another order or another number.
                 self._add([left[at] for at in mine], [right[at] for at in others])
 
-    def _number_recorded(self, side: int) -> dict[int, int]:
-        return {pc: self._numbers[side][pc] for pc in self._builds[side].recorded}
-
     def _find_alone(self, side: int) -> list[tuple[int, int]]:
         """Return PC and chain of what was recorded in one build and has no counterpart."""
-        numbers = self._numbers[side]
-        return [(pc, chain) for pc, chain in self._builds[side].recorded.items() if not self._pcs[numbers[pc]][1 - side]]
+        numbers = self.numbers[side]
+        return [(pc, chain) for pc, chain in self._builds[side].recorded.items() if not self.pcs[numbers[pc]][1 - side]]
 
     def _match_by_innermost(self, side: int) -> None:
         """Match points whose functions are inlined into others in the other build."""
@@ -424,7 +381,7 @@ class _Matcher:
     def _find_copies(self, side: int, functions: Collection[Function]) -> list[tuple[int, int]]:
         """Return the lowest PC of each chain whose innermost frame is of some functions, ascending, and the chain."""
         build = self._builds[side]
-        wanted = {one for one in build.groups if self._function(side, one) in functions}
+        wanted = {one for one in build.groups if self.function(one, side) in functions}
         if not wanted:
             return []
         groups = gather(find_innermost(build.columns.frames, build.rows), build.columns.groups.of_frame, NO_ID)
@@ -440,12 +397,12 @@ class _Matcher:
 
     def _join(self, side: int, pc: int, counterpart: int) -> None:
         """Give a PC the number of its counterpart."""
-        number = self._numbers[1 - side].get(counterpart)
+        number = self.numbers[1 - side].get(counterpart)
         if number is None:
             number = self._add(*([], [counterpart]) if side == 0 else ([counterpart], []))
-        if not self._pcs[number][side]:
-            self._pcs[number] = (pc, counterpart) if side == 0 else (counterpart, pc)
-        self._numbers[side][pc] = number
+        if not self.pcs[number][side]:
+            self.pcs[number] = (pc, counterpart) if side == 0 else (counterpart, pc)
+        self.numbers[side][pc] = number
 
     def _find_unmatched(self, side: int) -> dict[int, Unmatched]:
         """Return why recorded points have no counterpart."""
@@ -456,7 +413,7 @@ class _Matcher:
             if not frames:
                 found[pc] = Unmatched.LOCATION
                 continue
-            old = self._function(side, build.function(frames[0]))
+            old = self.function(build.function(frames[0]), side)
             new = self._to_right.get(old)
             if new is None:
                 found[pc] = Unmatched.FUNCTION
@@ -465,21 +422,33 @@ class _Matcher:
                 found[pc] = Unmatched.LINE if has_lines else Unmatched.LINES
         return found
 
-
-def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
-    """Match the points of two builds that were recorded."""
-    return _Matcher(left, right).run()
+    def remarks(self) -> Iterator[str]:
+        """Yield what was matched how, and what was not."""
+        parts = [f"{self.same} functions in both"]
+        names = [f"{name} ({old} → {new})" for name, old, new in self.moved]
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            parts.append(f"{len(names)} moved: {', '.join(names[:_NAMED])}{more}")
+        yield f"two builds: {'; '.join(parts)}"
+        if self.by_source and self.by_order:
+            yield f"lines are paired by the sources of {self.by_source} functions, by their order in {self.by_order}"
+        elif self.by_order:
+            yield "lines are paired by their order: no sources of both builds; --other-source and --source-dir name them"
+        for side, unmatched, build in zip(("left", "right"), self.unmatched, self._builds, strict=True):
+            reasons = list(unmatched.values())
+            if reasons:
+                why = ", ".join(f"{reasons.count(reason)} {text}" for reason, text in _REASONS.items() if reason in reasons)
+                total = len(build.recorded)
+                yield f"{len(reasons)} of {total} points on the {side} have no counterpart in the other build: {why}"
 
 
 class BuildComparison:
     """Records of two builds as numbers of points that both share; within one build, PCs are the numbers.
 
-    :param names: the left build's and the right one's.
     :param match: None where they are one build.
     """
 
-    def __init__(self, names: tuple[LocationCache, LocationCache], match: BuildMatch | None = None) -> None:
-        self.names = names
+    def __init__(self, match: BuildMatch | None = None) -> None:
         self.match = match
 
     def count(self, side: int, counts: Mapping[int, int]) -> Mapping[int, int]:
@@ -522,36 +491,8 @@ class BuildComparison:
     def function(self, frame: Frame, side: int) -> Function:
         """Return name and file of a frame's function, the left build's where both have it."""
         function = strip_clone_suffix(frame.function or ""), posixpath.normpath(frame.file) if frame.file else ""
-        if self.match is None or side == 0:
-            return function
-        return self.match.to_left.get(function, ("\0" + function[0], function[1]))
+        return function if self.match is None else self.match.function(function, side)
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was matched how, and what was not."""
-        return () if self.match is None else tuple(_match_remarks(self.match))
-
-
-_REASONS: Final = {
-    Unmatched.FUNCTION: "in functions that it lacks",
-    Unmatched.LINE: "on lines where it has no point",
-    Unmatched.LINES: "in functions that one build has no debug info of",
-    Unmatched.LOCATION: "without a known location",
-}
-
-
-def _match_remarks(match: BuildMatch) -> Iterator[str]:
-    parts = [f"{match.same} functions in both"]
-    names = [f"{name} ({old} → {new})" for name, old, new in match.moved]
-    if names:
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        parts.append(f"{len(names)} moved: {', '.join(names[:_NAMED])}{more}")
-    yield f"two builds: {'; '.join(parts)}"
-    if match.by_source and match.by_order:
-        yield f"lines are paired by the sources of {match.by_source} functions, by their order in {match.by_order}"
-    elif match.by_order:
-        yield "lines are paired by their order: no sources of both builds; --other-source and --source-dir name them"
-    for side, unmatched, numbers in zip(("left", "right"), match.unmatched, match.numbers, strict=True):
-        reasons = list(unmatched.values())
-        if reasons:
-            why = ", ".join(f"{reasons.count(reason)} {text}" for reason, text in _REASONS.items() if reason in reasons)
-            yield f"{len(reasons)} of {len(numbers)} points on the {side} have no counterpart in the other build: {why}"
+        return () if self.match is None else tuple(self.match.remarks())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, match_builds
+from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, BuildMatch
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.table_progress import build_table
@@ -253,17 +253,15 @@ def build_remarks(builds: Iterable[TraceBuild]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(remark for build in builds for remark in build.remarks))
 
 
-def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -> BuildComparison:
+def compare_builds(builds: Sequence[TraceBuild], pcs: Iterable[Iterable[int]]) -> BuildComparison:
     """Return what makes records of two sides comparable.
 
     :param builds: of the left side and of the right one.
-    :param pcs: that were recorded on each side.
+    :param pcs: that were recorded on each side; not asked for where both are of one build.
     :raises CapabilityError: when the points of a build are unknown.
     """
-    left, right = builds
-    names = left.names, right.names
-    if left is right:
-        return BuildComparison(names)
+    if builds[0] is builds[1]:
+        return BuildComparison()
     sides = [{*recorded} for recorded in pcs]
     of_modules = [build.find_module_points() for build in builds]
     kinds = {points[pc] for points, recorded in zip(of_modules, sides, strict=True) for pc in points.keys() & recorded}
@@ -273,4 +271,4 @@ def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -
         # Points of modules that may be counterparts; those of the image are in the table.
         others = {pc for pc, kind in points.items() if kind in kinds} - recorded
         functions.append(BuildFunctions(build.names.columns(array("Q", sorted(recorded | others))), build.read_text, others))
-    return BuildComparison(names, match_builds(*functions))
+    return BuildComparison(BuildMatch(*functions))

@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from kcovdbg.compare.build_match import BuildFunctions, match_builds
+from kcovdbg.compare.build_match import BuildFunctions, BuildMatch
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
@@ -45,7 +45,7 @@ def _names(table: LocationTable) -> LocationCache:
 
 
 def _match(sides: Sequence[_Side]) -> None:
-    match_builds(*(BuildFunctions(_names(table).columns(pcs), lambda _: ()) for table, pcs in sides))
+    BuildMatch(*(BuildFunctions(_names(table).columns(pcs), lambda _: ()) for table, pcs in sides))
 
 
 def _name(sides: Sequence[_Side]) -> None:
