@@ -7,7 +7,6 @@ import contextlib
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 from kcovdbg.buffers.trace_view import make_followed_view
@@ -19,11 +18,11 @@ from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Flush, Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, CapabilityError, GoneError, KcovdbgError, UsageError
-from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, MonitorSource, PlaybackSource, Sampler
+from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, MonitorSource, PlaybackSource
 from kcovdbg.monitor.page import recording_page
 from kcovdbg.monitor.samples import SAMPLE_COLUMNS, Sample, open_recording, read_samples
 from kcovdbg.monitor.summary import (
-    SUMMARY_COLUMNS,
+    SUMMARY_ROWS,
     advice_lines,
     buffer_table,
     heading_lines,
@@ -33,7 +32,6 @@ from kcovdbg.monitor.summary import (
     summarize,
 )
 from kcovdbg.target.end_signals import signals_as_exit
-from kcovdbg.target.watchpoints import RunEnd, Watchpoints
 
 _MOST_PERCENT: Final = 100
 _BUFFERS_SHOWN: Final = 20
@@ -80,15 +78,9 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
     # The screen handles signals itself.
     signals = contextlib.nullcontext() if _has_screen(context) else signals_as_exit()
     with signals, recording as record:
-        sampler = Sampler(
-            target,
-            context.layout,
-            None if args.no_records else context.kernel.names,
-            args.cpu / 100,
-            is_stepped=not target.live,
-        )
-        let_run = None if target.live or target.watchpoints is None else partial(_let_run, target.watchpoints)
-        source = LiveSource(sampler, args.interval, args.cpu / 100, record, let_run)
+        names = None if args.no_records else context.kernel.names
+        machine = None if target.live else target.watchpoints
+        source = LiveSource(target, context.layout, names, args.interval, args.cpu / 100, record, machine)
         if _has_screen(context):
             # An error of the first look is better read without a screen.
             source.advance()
@@ -123,14 +115,6 @@ def _show(context: Context, source: MonitorSource) -> None:
     show_monitor(source, view)
 
 
-def _let_run(machine: Watchpoints, seconds: float) -> bool:
-    """Let a machine behind a stub run for some seconds; return whether it would go on."""
-    end = machine.run((), lambda: True, seconds)
-    if end is RunEnd.INTERRUPT:
-        raise KeyboardInterrupt
-    return end is RunEnd.TIME
-
-
 def _take_samples(context: Context, source: LiveSource, seconds: float | None) -> Iterator[Sample]:
     """Yield samples until C-c, the end of the machine, or the end of the time."""
     end = None if seconds is None else time.monotonic() + seconds
@@ -162,7 +146,7 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
         with open_text(args.output, context.inputs) as stream:
             stream.writelines(page)
     if context.format is not Format.TEXT:
-        yield Fields(SUMMARY_COLUMNS, summary)
+        yield Fields(SUMMARY_ROWS.columns, summary)
         return
     yield Lines((*heading_lines(summary), ()))
     yield buffer_table(summary, _BUFFERS_SHOWN)
@@ -187,7 +171,7 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(
         RowType(SAMPLE_COLUMNS, when="of a running kernel: a row per look"),
-        RowType(SUMMARY_COLUMNS, when="`--summary`"),
+        SUMMARY_ROWS,
     ),
     description=(
         "Shows each task with KCOV state: mode, fill of its buffer, records a second, how often the buffer became full, and "

@@ -32,6 +32,7 @@ from kcovdbg.monitor.samples import (
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target
+from kcovdbg.target.watchpoints import RunEnd, Watchpoints
 from kcovdbg.walk.buffers import read_window
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
@@ -53,146 +54,11 @@ _FEW_TASKS: Final = 300
 _WHOLE_PART: Final = 0.25
 # Seconds between two whole looks, at least.
 _WHOLE_INTERVAL: Final = 1.0
-# Seconds for which a task is still read after its section has ended: workers often begin another one.
-_REMEMBERED: Final = 10.0
+# So many tasks are still read after their sections have ended: workers often begin another one.
 _MAX_REMEMBERED: Final = 64
 # Limits for the buffers of which records are read in one look, and for the records of each.
 _MAX_BUFFERS: Final = 4
 _MAX_RECORDS: Final = 128
-
-
-class Sampler:
-    """Takes samples, one after another.
-
-    :param target: the kernel.
-    :param layout: of this kernel.
-    :param names: locates the records that are sampled; None to sample none.
-    :param share: of one core's time that looking may take.
-    :param is_stepped: whether the machine is stopped for each look, and runs between two.
-    """
-
-    def __init__(
-        self, target: Target, layout: Layout, names: LocationCache | None, share: float = SHARE, *, is_stepped: bool = False
-    ) -> None:
-        self.target = target
-        self._layout = layout
-        self._names = names
-        self._share = share
-        self._known: dict[int, TaskFields] = {}
-        self._remembered: dict[int, tuple[float, TaskFields]] = {}
-        self._last: dict[BufferKey, TaskSample] = {}
-        self._next_whole = 0.0
-        self._tasks = 0
-        self._state: str | None = None
-        self._is_stepped = is_stepped
-        # Chooses the records that are read in a buffer; no security depends on it.
-        self._random = random.Random(0)  # noqa: S311
-
-    def look(self) -> Sample:
-        """Look at the kernel once.
-
-        :raises GoneError: when the machine has ended.
-        :raises KcovdbgError: when nothing could be read.
-        """
-        started, reads, began = time.process_time(), self._reads, time.monotonic()
-        is_whole = began >= self._next_whole
-        if is_whole:
-            machine = self.target.state()
-            self._state = None if machine is None else machine.value
-            if self._is_stepped and machine is MachineState.STOPPED:
-                self._state = MachineState.RUNNING.value
-        now = time.time()
-        walks = is_whole or self._tasks <= _FEW_TASKS
-        parts = _WHOLE if is_whole else _NEAR
-        reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
-        state = reader.read(parts)
-        self._known = {task.fields.address: task.fields for task in state.tasks}
-        for session in state.device_sessions:
-            if session.task in state.task_by_address:
-                self._known[session.task] = state.task_by_address[session.task]
-        state = reader.read(parts, syscalls=tuple(self._known.values()))
-        tasks = tuple(make_task_samples(state))
-        self._remember(state.tasks, time.monotonic())
-        if walks:
-            self._tasks = len(state.task_fields)
-        # Those of devices follow KCOV's.
-        shares = self._sample_records(state.tasks, tasks[: len(state.tasks)])
-        # Parts that a near look leaves out are not reported as missing.
-        errors = tuple(note for source, notes in state.lacking.items() if source not in _LEFT_OUT for note in notes)
-        used, end = time.process_time() - started, time.monotonic()
-        if is_whole:
-            stopped = end - began if self._is_stepped else 0.0
-            self._next_whole = end + _find_interval(self._share * _WHOLE_PART, used, stopped, _WHOLE_INTERVAL)
-        self._last = {buffer_key(task): task for task in tasks}
-        return Sample(
-            target=self.target.name,
-            release=self.target.release,
-            build_id=self.target.build_id,
-            time=now,
-            state=self._state,
-            tasks=tasks,
-            objects=_make_object_samples(state) if is_whole else None,
-            shares=shares,
-            reads=None if reads is None or self._reads is None else self._reads - reads,
-            seconds=used,
-            errors=tuple(dict.fromkeys(errors)),
-        )
-
-    @property
-    def _reads(self) -> int | None:
-        """The reads of the target so far, None where it does not count them."""
-        reads: int | None = getattr(self.target, "read_count", None)
-        return reads
-
-    def _find_near(self) -> Sequence[TaskFields]:
-        """Return the tasks of a near look."""
-        found = {**self._known, **{address: fields for address, (_, fields) in self._remembered.items()}}
-        for address in find_current_tasks(self.target).values():
-            if address not in found:
-                try:
-                    found[address] = read_task(self.target, self._layout, address)
-                except ReadError:
-                    continue
-        return tuple(found.values())
-
-    def _remember(self, tasks: Iterable[Task], now: float) -> None:
-        for task in tasks:
-            if task.session.is_section:
-                self._remembered.pop(task.fields.address, None)
-                self._remembered[task.fields.address] = (now, task.fields)
-        for address, (seen, _) in tuple(self._remembered.items()):
-            if now - seen > _REMEMBERED or len(self._remembered) > _MAX_REMEMBERED:
-                del self._remembered[address]
-
-    def _sample_records(self, tasks: Sequence[Task], samples: Sequence[TaskSample]) -> tuple[RecordShare, ...]:
-        """Read some of the records that are new in the buffers that grew most."""
-        if self._names is None:
-            return ()
-        gains = [compare_looks(self._last.get(buffer_key(sample)), sample).gained for sample in samples]
-        growing = sorted(zip(gains, tasks, samples, strict=True), key=lambda item: -item[0])[:_MAX_BUFFERS]
-        found: Counter[tuple[str | None, str | None]] = Counter()
-        for gained, task, sample in growing:
-            if not gained:
-                break
-            taken = min(gained, _MAX_RECORDS)
-            first = sample.held - gained + self._random.randint(0, gained - taken)
-            reader = StateReader(self.target, self._layout, known_tasks=(task.fields,), is_brief=True)
-            try:
-                pcs, records = read_window(self.target, self._layout, reader, str(sample.pid), first, taken)
-                self._names.prefetch(pcs)
-            except GoneError:
-                raise
-            except KcovdbgError:
-                # It was emptied, or its task has ended: the next look samples other records.
-                continue
-            if not records:
-                continue
-            # The buffers that are read stand for those that are not.
-            weight = gained / records * (sum(gains) / sum(item[0] for item in growing))
-            for pc, times in Counter(pcs).items():
-                frame = self._names.frame(pc)
-                found[frame.function, frame.file] += times * weight  # type: ignore[assignment]
-        return tuple(RecordShare(function, file, round(float(records), 3)) for (function, file), records in found.most_common())
 
 
 _READ_TASK: Final = {column.key: column.reader() for column in TASK_SAMPLE_COLUMNS}
@@ -250,15 +116,6 @@ def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
     return tuple(found)
 
 
-def _find_interval(share: float, used: float, stopped: float, least: float) -> float:
-    """Return the seconds from one look to the next so that looking takes no more than a share of a core.
-
-    :param used: processor time of a look and of showing it.
-    :param stopped: seconds for which a look stops the machine.
-    """
-    return max(least, max(used, stopped / _STOPPED_PART) / share)
-
-
 # Every n-th activity of a recording is kept, for going back.
 _KEPT: Final = 64
 _SPEEDS: Final = (0.125, 64.0)
@@ -269,33 +126,46 @@ _RETRY: Final = 1.0
 class LiveSource:
     """Samples of a kernel that runs.
 
-    :param sampler: takes them.
+    :param target: the kernel.
+    :param layout: of this kernel.
+    :param names: locates the records that are sampled; None to sample none.
     :param interval: seconds from one look to the next, at least.
     :param share: of one core's time that looking, recording and drawing may take.
-    :param record: records one; None to record nothing.
-    :param let_run: lets a machine that is stopped for each look run for some seconds, and returns whether it runs on;
-        None for a machine that is not stopped.
+    :param record: records a sample; None to record nothing.
+    :param machine: lets a machine that is stopped for each look run between two; None for a machine that is not stopped.
     """
 
     def __init__(
         self,
-        sampler: Sampler,
-        interval: float,
-        share: float,
+        target: Target,
+        layout: Layout,
+        names: LocationCache | None,
+        interval: float = LEAST_INTERVAL,
+        share: float = SHARE,
         record: Callable[[Sample], None] | None = None,
-        let_run: Callable[[float], bool] | None = None,
+        machine: Watchpoints | None = None,
     ) -> None:
-        self._sampler = sampler
+        self.target = target
+        self._layout = layout
+        self._names = names
         self._interval = interval
         self.share = share
         self._record = record
-        self._let_run = let_run
+        self._machine = machine
         self.activity = Activity()
         self.problem: str | None = None
         self._is_over = False
-        self._started = time.monotonic()
-        self._used_before = 0.0
-        self._look_time = 0.0
+        # The latest look: its start, the processor time before what counts for its pause, and how long it stopped the machine.
+        self._began = time.monotonic()
+        self._used = self._stopped = 0.0
+        self._next_whole = 0.0
+        self._state: str | None = None
+        self._task_count = 0
+        self._known: dict[int, TaskFields] = {}
+        self._had_section: dict[int, TaskFields] = {}
+        self._last: dict[BufferKey, TaskSample] = {}
+        # Chooses the records that are read in a buffer; no security depends on it.
+        self._random = random.Random(0)  # noqa: S311
 
     @property
     def is_recording(self) -> bool:
@@ -305,7 +175,7 @@ class LiveSource:
     @property
     def is_stepped(self) -> bool:
         """Whether the machine runs only while :meth:`wait` waits."""
-        return self._let_run is not None
+        return self._machine is not None
 
     @property
     def pause(self) -> float | None:
@@ -315,24 +185,33 @@ class LiveSource:
         interval = _RETRY
         if self.problem is None:
             # Drawing the look is of the budget as well.
-            used = time.process_time() - self._used_before
-            stopped = self._look_time if self.is_stepped else 0.0
-            interval = _find_interval(self.share * (1 - _WHOLE_PART), used, stopped, self._interval)
-        return max(self._started + interval - time.monotonic(), 0.0)
+            interval = self._find_interval(1 - _WHOLE_PART, time.process_time() - self._used, self._interval)
+        return max(self._began + interval - time.monotonic(), 0.0)
+
+    def _find_interval(self, part: float, used: float, least: float) -> float:
+        """Return the seconds from one look to the next so that looks keep to their part of the budget.
+
+        :param used: processor time of a look and of showing it.
+        """
+        return max(least, max(used, self._stopped / _STOPPED_PART) / (self.share * part))
 
     def wait(self, seconds: float) -> None:
         """Wait for some seconds, in which the machine runs.
 
         :raises KcovdbgError: when the machine ends or stops before anything of it was seen.
         """
-        if self._let_run is None:
+        if self._machine is None:
             time.sleep(seconds)
         elif not self._is_over:
             try:
-                if not self._let_run(seconds):
-                    self._end("stopped", KcovdbgError("the machine has stopped by itself, or by another debugger"))
+                end = self._machine.run((), lambda: True, seconds)
             except GoneError as error:
                 self._end("gone", error)
+                return
+            if end is RunEnd.INTERRUPT:
+                raise KeyboardInterrupt
+            if end is not RunEnd.TIME:
+                self._end("stopped", KcovdbgError("the machine has stopped by itself, or by another debugger"))
 
     def advance(self) -> None:
         """Look at the kernel; what cannot be read becomes the problem.
@@ -341,9 +220,9 @@ class LiveSource:
         """
         if self._is_over:
             return
-        self._started, self._used_before = time.monotonic(), time.process_time()
+        self._began, self._used = time.monotonic(), time.process_time()
         try:
-            sample = self._sampler.look()
+            sample = self.look()
         except GoneError as error:
             self._end("gone", error)
             return
@@ -351,11 +230,13 @@ class LiveSource:
             self.problem = f"could not look at the kernel: {error}"
             return
         self.problem = None
-        if sample.objects is None:
-            self._look_time = time.monotonic() - self._started
-        else:
+        end = time.monotonic()
+        self._stopped = end - self._began if self.is_stepped else 0.0
+        if sample.objects is not None:
             # Whole looks have a budget of their own.
-            self._used_before += sample.seconds
+            self._next_whole = end + self._find_interval(_WHOLE_PART, sample.seconds, _WHOLE_INTERVAL)
+            self._used += sample.seconds
+            self._stopped = 0.0
         self._add(sample)
 
     def _end(self, state: str, error: KcovdbgError) -> None:
@@ -371,6 +252,104 @@ class LiveSource:
         self.activity = self.activity.after(sample)
         if self._record is not None:
             self._record(sample)
+
+    def look(self) -> Sample:
+        """Read a sample.
+
+        :raises GoneError: when the machine has ended.
+        :raises KcovdbgError: when nothing could be read.
+        """
+        started, reads = time.process_time(), self._reads
+        is_whole = time.monotonic() >= self._next_whole
+        if is_whole:
+            machine = self.target.state()
+            self._state = None if machine is None else machine.value
+            if self.is_stepped and machine is MachineState.STOPPED:
+                self._state = MachineState.RUNNING.value
+        now = time.time()
+        walks = is_whole or self._task_count <= _FEW_TASKS
+        parts = _WHOLE if is_whole else _NEAR
+        reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
+        state = reader.read(parts)
+        self._known = {task.fields.address: task.fields for task in state.tasks}
+        for session in state.device_sessions:
+            if session.task in state.task_by_address:
+                self._known[session.task] = state.task_by_address[session.task]
+        state = reader.read(parts, syscalls=tuple(self._known.values()))
+        tasks = tuple(make_task_samples(state))
+        for task in state.tasks:
+            if task.session.is_section:
+                # Put it last: the first ones are forgotten first.
+                self._had_section.pop(task.fields.address, None)
+                self._had_section[task.fields.address] = task.fields
+        self._had_section = dict([*self._had_section.items()][-_MAX_REMEMBERED:])
+        if walks:
+            self._task_count = len(state.task_fields)
+        # Those of devices follow KCOV's.
+        shares = self._sample_records(state.tasks, tasks[: len(state.tasks)])
+        # Parts that a near look leaves out are not reported as missing.
+        errors = tuple(note for source, notes in state.lacking.items() if source not in _LEFT_OUT for note in notes)
+        self._last = {buffer_key(task): task for task in tasks}
+        return Sample(
+            target=self.target.name,
+            release=self.target.release,
+            build_id=self.target.build_id,
+            time=now,
+            state=self._state,
+            tasks=tasks,
+            objects=_make_object_samples(state) if is_whole else None,
+            shares=shares,
+            reads=None if reads is None or self._reads is None else self._reads - reads,
+            seconds=time.process_time() - started,
+            errors=tuple(dict.fromkeys(errors)),
+        )
+
+    @property
+    def _reads(self) -> int | None:
+        """The reads of the target so far, None where it does not count them."""
+        reads: int | None = getattr(self.target, "read_count", None)
+        return reads
+
+    def _find_near(self) -> Sequence[TaskFields]:
+        """Return the tasks of a near look."""
+        found = {**self._known, **self._had_section}
+        for address in find_current_tasks(self.target).values():
+            if address not in found:
+                try:
+                    found[address] = read_task(self.target, self._layout, address)
+                except ReadError:
+                    continue
+        return tuple(found.values())
+
+    def _sample_records(self, tasks: Sequence[Task], samples: Sequence[TaskSample]) -> tuple[RecordShare, ...]:
+        """Read some of the records that are new in the buffers that grew most."""
+        if self._names is None:
+            return ()
+        gains = [compare_looks(self._last.get(buffer_key(sample)), sample).gained for sample in samples]
+        growing = sorted(zip(gains, tasks, samples, strict=True), key=lambda item: -item[0])[:_MAX_BUFFERS]
+        found: Counter[tuple[str | None, str | None]] = Counter()
+        for gained, task, sample in growing:
+            if not gained:
+                break
+            taken = min(gained, _MAX_RECORDS)
+            first = sample.held - gained + self._random.randint(0, gained - taken)
+            reader = StateReader(self.target, self._layout, known_tasks=(task.fields,), is_brief=True)
+            try:
+                pcs, records = read_window(self.target, self._layout, reader, str(sample.pid), first, taken)
+                self._names.prefetch(pcs)
+            except GoneError:
+                raise
+            except KcovdbgError:
+                # It was emptied, or its task has ended: the next look samples other records.
+                continue
+            if not records:
+                continue
+            # The buffers that are read stand for those that are not.
+            weight = gained / records * (sum(gains) / sum(item[0] for item in growing))
+            for pc, times in Counter(pcs).items():
+                frame = self._names.frame(pc)
+                found[frame.function, frame.file] += times * weight  # type: ignore[assignment]
+        return tuple(RecordShare(function, file, round(float(records), 3)) for (function, file), records in found.most_common())
 
 
 class PlaybackSource:

@@ -11,13 +11,27 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.handle import decode_handle
-from kcovdbg.console.column import ADDRESS, ADDRESSES, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL, Column
+from kcovdbg.console.column import (
+    ADDRESS,
+    ADDRESSES,
+    HANDLE,
+    LIST,
+    MODE,
+    NUMBER,
+    PATH,
+    SECONDS,
+    SHARE,
+    SYMBOL,
+    Column,
+    Meaning,
+    RowType,
+)
 from kcovdbg.console.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.model.kcov import name_kcov, name_some
-from kcovdbg.monitor.activity import Activity, BufferKey, SectionActivity
+from kcovdbg.monitor.activity import Activity, BufferKey, BufferStep, SectionActivity
 from kcovdbg.monitor.samples import Sample
 
 # The share of rounds that the recommended size holds.
@@ -34,9 +48,9 @@ _HEADER: Final = ".h"
 class _Round(NamedTuple):
     """The use of a buffer since it was empty."""
 
-    records: int
-    is_full: bool
-    full_seconds: float
+    records: int = 0
+    is_full: bool = False
+    full_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -62,8 +76,33 @@ class BufferUse:
     free_seconds: float = 0.0
     free_records: int = 0
     """Written to it while it was not full."""
-    rounds: list[_Round] = field(default_factory=list)
-    """Its uses from one reset to the next, and the last one."""
+    rounds: dict[tuple[BufferKey, int], _Round] = field(default_factory=dict)
+    """Its uses from one reset to the next, and the last one, by buffer and the look in which each began."""
+
+    def add(self, step: BufferStep, span: float, size: int | None, key: tuple[BufferKey, int]) -> None:
+        """Add a step of a buffer.
+
+        :param span: its seconds.
+        :param size: of the object's buffer.
+        :param key: of its round.
+        """
+        task = step.now
+        # An owner of remote handles has no area itself: it is the object's, which may be found later.
+        self.size = task.kcov_size or size or self.size
+        self.tasks[f"{task.comm or '?'} ({task.pid if task.pid is not None else '?'})"] = None
+        self.capacity = task.capacity
+        self.looks += 1
+        self.overflows += step.became_full
+        self.records += step.gained
+        self.lost += step.lost
+        if step.stayed_full:
+            self.full_seconds += span
+        elif step.before is not None and not step.was_reset:
+            self.free_seconds += span
+            self.free_records += step.gained
+        if task.held:
+            full_seconds = self.rounds.get(key, _Round()).full_seconds + (span if step.stayed_full else 0.0)
+            self.rounds[key] = _Round(task.held, bool(task.full), full_seconds)
 
     @property
     def rate(self) -> float | None:
@@ -80,19 +119,21 @@ class BufferUse:
     @property
     def largest(self) -> int:
         """Records of the fullest round that was seen."""
-        return max((one.records for one in self.rounds), default=0)
+        return max((one.records for one in self.rounds.values()), default=0)
 
     @property
     def needed(self) -> int | None:
         """Records that 99 % of the rounds need; None where overflows hide it."""
         rate = self.rate
-        # Without a rate, how much did not fit is unknown.
-        lacks = (math.inf if rate is None else one.full_seconds * rate for one in self.rounds)
-        needs = sorted(one.records + (lack if one.is_full else 0) for one, lack in zip(self.rounds, lacks, strict=True))
+        needs = sorted(
+            # Without a rate, how much did not fit is unknown.
+            one.records + (0 if not one.is_full else math.inf if rate is None else one.full_seconds * rate)
+            for one in self.rounds.values()
+        )
         if not needs or math.isinf(needed := needs[min(math.ceil(_HELD * len(needs)), len(needs)) - 1]):
             return None
         # Assume that a full buffer lacks at least one record.
-        return math.ceil(needed) + any(one.is_full and one.records >= needed for one in self.rounds)
+        return math.ceil(needed) + any(one.is_full and one.records >= needed for one in self.rounds.values())
 
     @property
     def needed_size(self) -> int | None:
@@ -151,8 +192,9 @@ def summarize(samples: Iterable[Sample]) -> Summary:
 
     :param samples: in the order of time, at least one.
     """
-    uses: _Uses = {}
-    rounds: _Rounds = {}
+    uses: dict[tuple[str, int | None, str | None], BufferUse] = {}
+    # The looks in which the rounds of buffers began.
+    starts: dict[BufferKey, int] = {}
     shares: Counter[tuple[str | None, str | None]] = Counter()
     errors: dict[str, None] = {}
     points: list[PlotPoint] = []
@@ -167,7 +209,15 @@ def summarize(samples: Iterable[Sample]) -> Summary:
             shares[share.function, file] += share.records  # type: ignore[assignment]
         span = 0.0 if last is None else sample.time - last.time
         gaps += () if last is None else (span,)
-        rounds = _follow_rounds(rounds, uses, activity, span)
+        for key, step in activity.steps.items():
+            task = step.now
+            if step.before is None or step.before.count is None or step.was_reset:
+                starts[key] = activity.looks
+            if task.count is not None and task.capacity:
+                of = ("area" if task.is_section else "buffer", task.object, task.kcov_mode)
+                found = activity.objects.get(task.object or 0)
+                size = None if found is None else found.size
+                uses.setdefault(of, BufferUse(*of)).add(step, span, size, (key, starts[key]))
         # Devices count words.
         gained = sum(step.gained for key, step in activity.steps.items() if key.device is None)
         points.append(
@@ -180,7 +230,6 @@ def summarize(samples: Iterable[Sample]) -> Summary:
                 objects=len(activity.objects),
             )
         )
-    _end_rounds(rounds)
     return Summary(
         last=sample,
         activity=activity,
@@ -194,53 +243,6 @@ def summarize(samples: Iterable[Sample]) -> Summary:
         points=tuple(_thin(points, _POINTS)),
         errors=tuple(errors),
     )
-
-
-_Uses: TypeAlias = dict[tuple[str, int | None, str | None], BufferUse]
-"""By kind, object and mode."""
-_Rounds: TypeAlias = dict[BufferKey, tuple[BufferUse, _Round]]
-
-
-def _follow_rounds(before: _Rounds, uses: _Uses, activity: Activity, span: float) -> _Rounds:
-    """Add the latest sample to the uses of buffers; return the rounds that go on.
-
-    :param before: the rounds that went on after the sample before; those that ended remain.
-    :param span: seconds since that.
-    """
-    rounds: _Rounds = {}
-    for key, step in activity.steps.items():
-        task = step.now
-        if task.count is None or not task.capacity:
-            continue
-        of = ("area" if task.is_section else "buffer", task.object, task.kcov_mode)
-        use = uses.setdefault(of, BufferUse(*of))
-        # An owner of remote handles has no area itself: it is the object's, which may be found later.
-        found = activity.objects.get(task.object or 0)
-        use.size = task.kcov_size or (use.size if found is None else found.size)
-        use.tasks[f"{task.comm or '?'} ({task.pid if task.pid is not None else '?'})"] = None
-        use.capacity = task.capacity
-        use.looks += 1
-        use.overflows += step.became_full
-        use.records += step.gained
-        use.lost += step.lost
-        full_seconds = 0.0
-        if step.stayed_full:
-            full_seconds = span
-            use.full_seconds += span
-        elif step.before is not None and not step.was_reset:
-            use.free_seconds += span
-            use.free_records += step.gained
-        if key in before and before[key][0] is use and not step.was_reset:
-            full_seconds += before.pop(key)[1].full_seconds
-        rounds[key] = (use, _Round(task.held, bool(task.full), full_seconds))
-    _end_rounds(before)
-    return rounds
-
-
-def _end_rounds(rounds: _Rounds) -> None:
-    for use, ended in rounds.values():
-        if ended.records:
-            use.rounds.append(ended)
 
 
 def _buffer_order(buffer: BufferUse) -> tuple[float, ...]:
@@ -343,31 +345,13 @@ def _lost_text(buffer: BufferUse) -> str | None:
 _BUFFER_COLUMNS: Final = (
     Column("kind", meaning="`buffer`, or `area` for the areas of the object's sections"),
     Column("kcov", ADDRESS, meaning="address of the `struct kcov`", null="it could not be read"),
-    Column(
-        "tasks",
-        LIST,
-        text=lambda row: name_some([*row.tasks], 1),
-        elastic=14,
-        meaning="names of the tasks that collected into it, with their thread ids",
-    ),
+    Column("tasks", LIST, text=lambda row: name_some([*row.tasks], 1), elastic=14),
     Column("mode", MODE),
     Column("size", NUMBER),
     Column("capacity", NUMBER),
     Column("looks", NUMBER, priority=4, meaning="looks in which it was seen", unit="looks"),
-    Column(
-        "rounds",
-        NUMBER,
-        value=lambda row: len(row.rounds),
-        priority=2,
-        meaning="how often it was emptied or used anew, at least, and the last use",
-    ),
-    Column(
-        "overflows",
-        NUMBER,
-        title="FULL",
-        style=lambda row: "warning" if row.overflows else "",
-        meaning="how often it became full, at least",
-    ),
+    Column("rounds", NUMBER, value=lambda row: len(row.rounds), priority=2),
+    Column("overflows", NUMBER, title="FULL", style=lambda row: "warning" if row.overflows else ""),
     Column(
         "full_seconds",
         SECONDS,
@@ -375,8 +359,6 @@ _BUFFER_COLUMNS: Final = (
         value=lambda row: round(row.full_seconds, 3),
         text=lambda row: seconds_text(row.full_seconds) if row.overflows else None,
         priority=2,
-        meaning="time for which it was seen full",
-        unit="seconds",
     ),
     Column("records", NUMBER, priority=1, meaning="records that were written to it, at least", unit="records"),
     Column(
@@ -386,37 +368,12 @@ _BUFFER_COLUMNS: Final = (
         value=lambda row: None if row.rate is None else round(row.rate, 3),
         text=lambda row: None if row.rate is None else short_number(row.rate),
         priority=2,
-        meaning="records a second while it was not full",
-        null="it did not grow while it was seen",
-        unit="records per second",
     ),
     Column("lost", NUMBER, title="LOST", text=_lost_text, meaning="records that were lost, at least", unit="records"),
-    Column(
-        "lost_estimate",
-        NUMBER,
-        json_only=True,
-        meaning="records that were lost if they came as fast while it was full as before",
-        null="how fast is unknown",
-        unit="records",
-    ),
+    Column("lost_estimate", NUMBER, json_only=True),
     Column("largest", NUMBER, priority=1, meaning="records of the fullest round that was seen", unit="records"),
-    Column(
-        "needed",
-        NUMBER,
-        json_only=True,
-        meaning="records that 99 % of the rounds need",
-        null="overflows hide it",
-        unit="records",
-    ),
-    Column(
-        "needed_size",
-        NUMBER,
-        title="SIZE FOR 99%",
-        meaning="size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the `area_size` of "
-        "KCOV_REMOTE_ENABLE",
-        null="overflows hide it, or its size is unknown",
-        unit="words",
-    ),
+    Column("needed", NUMBER, json_only=True),
+    Column("needed_size", NUMBER, title="SIZE FOR 99%"),
 )
 _SHOWN: Final = tuple("kcov tasks mode kind size rounds overflows full_seconds lost rate largest needed_size".split())
 _SECTION_COLUMNS: Final = (
@@ -466,45 +423,52 @@ _SHARE_COLUMNS: Final = (
     ),
 )
 _RANKED: Final = "where records went, the largest share first"
-SUMMARY_COLUMNS: Final = (
+_SUMMARY_COLUMNS: Final = (
     Column("target", value=attrgetter("last.target")),
     Column("release", value=attrgetter("last.release")),
     Column("build_id", value=attrgetter("last.build_id")),
     Column("start", SECONDS, value=attrgetter("activity.started"), meaning="time of the first look", unit="seconds since 1970"),
-    Column(
-        "seconds",
-        SECONDS,
-        value=lambda row: round(row.activity.seconds, 3),
-        meaning="time from the first look to the last",
-        unit="seconds",
-    ),
+    Column("seconds", SECONDS, value=lambda row: round(row.activity.seconds, 3)),
     Column("looks", NUMBER, value=attrgetter("activity.looks"), meaning="number of looks at the kernel", unit="looks"),
     Column("interval", SECONDS, meaning="median time from look to look", null="there is only one", unit="seconds"),
     Column("overflows", NUMBER, value=attrgetter("activity.overflows"), meaning="how often any buffer became full, at least"),
     Column("buffers", items=_BUFFER_COLUMNS, meaning="the buffers and areas, those that overflowed most often first"),
-    Column(
-        "sections",
-        value=attrgetter("activity.sections"),
-        items=_SECTION_COLUMNS,
-        meaning="remote and softirq sections by handle",
-    ),
+    Column("sections", value=attrgetter("activity.sections"), items=_SECTION_COLUMNS),
     Column("functions", value=lambda row: row.shares["function"], items=_SHARE_COLUMNS, meaning=_RANKED),
     Column("files", value=lambda row: row.shares["file"], items=_SHARE_COLUMNS, meaning=_RANKED),
     Column("directories", value=lambda row: row.shares["directory"], items=_SHARE_COLUMNS, meaning=_RANKED),
-    Column(
-        "came", NUMBER, value=attrgetter("activity.came"), meaning="objects that appeared after the first look", unit="objects"
-    ),
+    Column("came", NUMBER, value=attrgetter("activity.came")),
     Column("went", NUMBER, value=attrgetter("activity.went"), meaning="objects that disappeared", unit="objects"),
     Column("cpu_share", SHARE, value=attrgetter("activity.cpu_share"), meaning="share of one core's time that looking took"),
-    Column(
-        "reads",
-        NUMBER,
-        value=attrgetter("activity.reads"),
-        meaning="reads of the kernel's memory",
-        null="they were not counted",
-        unit="reads",
-    ),
+    Column("reads", NUMBER, value=attrgetter("activity.reads")),
     Column("errors", LIST, meaning="what could not be read, one sentence each"),
+)
+SUMMARY_ROWS: Final = RowType(
+    _SUMMARY_COLUMNS,
+    {
+        "seconds": Meaning("time from the first look to the last", unit="seconds"),
+        "buffers[].tasks": Meaning("names of the tasks that collected into it, with their thread ids"),
+        "buffers[].rounds": Meaning("how often it was emptied or used anew, at least, and the last use"),
+        "buffers[].overflows": Meaning("how often it became full, at least"),
+        "buffers[].full_seconds": Meaning("time for which it was seen full", unit="seconds"),
+        "buffers[].rate": Meaning(
+            "records a second while it was not full", "it did not grow while it was seen", "records per second"
+        ),
+        "buffers[].lost_estimate": Meaning(
+            "records that were lost if they came as fast while it was full as before", "how fast is unknown", "records"
+        ),
+        "buffers[].needed": Meaning("records that 99 % of the rounds need", "overflows hide it", "records"),
+        "buffers[].needed_size": Meaning(
+            "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the `area_size` of "
+            "KCOV_REMOTE_ENABLE",
+            "overflows hide it, or its size is unknown",
+            "words",
+        ),
+        "sections": Meaning("remote and softirq sections by handle"),
+        "came": Meaning("objects that appeared after the first look", unit="objects"),
+        "reads": Meaning("reads of the kernel's memory", "they were not counted", "reads"),
+    },
+    when="`--summary`",
 )
 
 

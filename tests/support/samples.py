@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Samples of a running kernel, made by hand."""
 
+from kcovdbg.monitor.monitor_source import LiveSource
 from kcovdbg.monitor.samples import ObjectSample, Sample, TaskSample
+from tests.support.state import make_layout, make_target
 
 KCOV, OTHER = 0xFFFF888003A51C00, 0xFFFF888003A51D00
 USB = 1 << 56 | 1
@@ -43,10 +45,11 @@ def sample(time, *tasks, **values):
     return Sample("QEMU guest at /run/qmp", "6.12.0", "ab" * 20, time=time, tasks=tasks, **{**known, **values})
 
 
-class FakeSampler:
+class FakeSource(LiveSource):
     """Answers with samples made by hand, the last one again and again; raises exceptions among them, and calls functions."""
 
-    def __init__(self, *answers):
+    def __init__(self, *answers, **options):
+        super().__init__(make_target(), make_layout(), None, **options)
         self.answers = list(answers)
         self.looks = 0
 
@@ -56,3 +59,19 @@ class FakeSampler:
         if isinstance(answer, BaseException):
             raise answer
         return answer() if callable(answer) else answer
+
+
+class FakeMachine:
+    """Runs between two looks, for no time at all; the ends of its runs are given, or exceptions."""
+
+    def __init__(self, *ends):
+        self.ends = list(ends)
+        self.runs = []
+
+    def run(self, spans, _is_wanted, seconds):
+        assert not spans
+        self.runs.append(seconds)
+        end = self.ends.pop(0)
+        if isinstance(end, BaseException):
+            raise end
+        return end

@@ -23,27 +23,19 @@ from kcovdbg.monitor.samples import read_samples
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock
-from tests.support.samples import FakeSampler, kcov, sample, task
+from tests.support.samples import FakeMachine, FakeSource, kcov, sample, task
 from tests.support.state import make_layout, make_target, strict_schema
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples/fuzz.jsonl")
 
 
-class Machine:
-    """Runs between two looks, for no time at all."""
-
-    def __init__(self, *ends):
-        self.ends = list(ends)
-
-    def run(self, spans, _is_wanted, _seconds):
-        assert not spans
-        return self.ends.pop(0)
-
-
 @pytest.fixture
 def kernel(monkeypatch):
     def make(*answers, is_terminal=False, **values):
-        monkeypatch.setattr(command, "Sampler", lambda *_args, **_options: FakeSampler(*answers))
+        def make_source(_target, _layout, _names, *options):
+            return FakeSource(*answers, **dict(zip(("interval", "share", "record", "machine"), options, strict=True)))
+
+        monkeypatch.setattr(command, "LiveSource", make_source)
         target = make_target(**{"live": True, "state": lambda: MachineState.RUNNING, "watchpoints": None, **values})
         workspace = Workspace(COMMANDS, Kernel(lambda: target))
         workspace.kernel.__dict__["layout"] = make_layout()
@@ -165,7 +157,7 @@ def test_a_signal_ends_a_recording_and_keeps_it(kernel, tmp_path, words):
     [((RunEnd.TIME, RunEnd.TIME, RunEnd.OTHER), ["running"] * 3 + ["stopped"]), ((RunEnd.INTERRUPT,), ["running"])],
 )
 def test_a_machine_behind_a_stub_runs_between_looks(kernel, tmp_path, ends, states):
-    machine = Machine(*ends)
+    machine = FakeMachine(*ends)
     made = kernel(*looks(9), live=False, state=lambda: MachineState.STOPPED, watchpoints=machine)
     assert [one.state for one in record(made, tmp_path / "run.jsonl")] == states
     assert not machine.ends

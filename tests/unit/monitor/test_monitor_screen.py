@@ -12,14 +12,15 @@ from kcovdbg.model.state import State
 from kcovdbg.model.task import Role
 from kcovdbg.monitor import monitor_source
 from kcovdbg.monitor.activity import Activity
-from kcovdbg.monitor.monitor_source import LiveSource, PlaybackSource, make_task_samples
+from kcovdbg.monitor.monitor_source import PlaybackSource, make_task_samples
 from kcovdbg.monitor.samples import RecordShare, open_recording, read_samples
 from kcovdbg.monitor.screen import KEYS, PLAYBACK_KEYS, MonitorScreen
 from kcovdbg.monitor.screen_lists import EVENTS, bar_text
 from kcovdbg.monitor.screen_state import MonitorState
 from kcovdbg.monitor.summary import handles_text, short_number
+from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock
-from tests.support.samples import OTHER, USB, FakeSampler, kcov, owner, sample, section, task
+from tests.support.samples import OTHER, USB, FakeMachine, FakeSource, kcov, owner, sample, section, task
 from tests.support.screen import KeyTerminal
 from tests.support.state import make_task
 
@@ -207,7 +208,7 @@ def test_seeking_shows_what_playing_shows():
 
 
 def live(*answers, interval=0.01, share=1.0, **values):
-    source = LiveSource(FakeSampler(*answers), interval, share, **values)
+    source = FakeSource(*answers, interval=interval, share=share, **values)
     with contextlib.suppress(GoneError):
         source.advance()
     return source
@@ -226,9 +227,9 @@ def test_frozen_screen_reads_nothing_unless_it_records(tmp_path):
     source = live(*sequence(3))
     terminal = show(MonitorState(source))
     terminal.run(" ")
-    looks = source._sampler.looks
+    looks = source.looks
     terminal.run("N", "N")
-    assert source._sampler.looks == looks
+    assert source.looks == looks
     with open_recording(str(tmp_path / "a.jsonl")) as record:
         source = live(*sequence(3), record=record)
         terminal = show(MonitorState(source))
@@ -239,14 +240,10 @@ def test_frozen_screen_reads_nothing_unless_it_records(tmp_path):
         assert "REC" in frames[-1][0]
 
 
-def end(_seconds):
-    raise GoneError("QEMU guest at /run/qmp")
-
-
-@pytest.mark.parametrize("let_run", [None, end])
-def test_a_machine_that_ends_stays_on_the_screen(let_run):
+@pytest.mark.parametrize("machine", [None, FakeMachine(GoneError("QEMU guest at /run/qmp"))])
+def test_a_machine_that_ends_stays_on_the_screen(machine):
     first, *_ = sequence(1)
-    source = live(first, GoneError("QEMU guest at /run/qmp"), let_run=let_run)
+    source = live(first, GoneError("QEMU guest at /run/qmp"), machine=machine)
     terminal = show(MonitorState(source))
     frames = terminal.run("N", "N", "\t", "q")
     assert "GONE" in frames[1][0]
@@ -262,7 +259,7 @@ def test_a_look_that_fails_is_named_and_repeated():
     terminal = show(MonitorState(source))
     frames = terminal.run("N")
     assert "could not read" in text(frames[0])
-    source._started = 0
+    source._began = 0
     frames = terminal.run("N", "N")
     assert "could not read" not in text(frames[-1])
     assert source.activity.looks >= 2
@@ -322,28 +319,20 @@ def test_all_that_a_look_leads_to_is_of_the_budget(clock):
 
 def test_a_machine_is_stopped_for_a_share_of_the_time(clock):
     near = next(sequence())._replace(objects=None)
-    sampler = FakeSampler(near)
-    sampler.look = lambda: clock.sleep(0.03) or near
-    source = LiveSource(sampler, 0.25, 0.04, let_run=lambda _seconds: True)
-    source.advance()
+    source = live(lambda: clock.sleep(0.03) or near, interval=0.25, share=0.04, machine=FakeMachine())
     # 2 % of it, whole looks included.
     assert source.pause == pytest.approx(1.97)
 
 
 def test_a_machine_that_is_stopped_for_each_look_runs_between_them():
     first, second = sequence(2)
-    runs = []
-
-    def let_run(seconds):
-        runs.append(seconds)
-        return len(runs) < 5
-
-    source = live(first, second, let_run=let_run)
+    machine = FakeMachine(*[RunEnd.TIME] * 4, RunEnd.OTHER)
+    source = live(first, second, machine=machine)
     terminal = show(MonitorState(source))
     # Also while the screen is frozen.
     frames = terminal.run(" ", "N", "N", " ", "N")
-    assert len(runs) == 5
-    assert all(0 <= seconds <= 0.2 for seconds in runs)
+    assert len(machine.runs) == 5
+    assert all(0 <= seconds <= 0.2 for seconds in machine.runs)
     assert "has stopped by itself" in text(frames[-1])
     assert source.activity.sample.state == "stopped"
     assert source.pause is None

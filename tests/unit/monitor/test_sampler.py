@@ -10,8 +10,8 @@ import pytest
 from kcovdbg.errors import ReadError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.model.state import Part
-from kcovdbg.monitor import monitor_source as sampler_module
-from kcovdbg.monitor.monitor_source import Sampler
+from kcovdbg.monitor import monitor_source
+from kcovdbg.monitor.monitor_source import LiveSource
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
@@ -32,23 +32,28 @@ def locate(pcs):
     return [Location(pc, (Frame(f"fn_{pc:x}", "kernel/kcov.c", 1, None),)) for pc in pcs]
 
 
-def make_sampler(kernel, **options):
-    return Sampler(kernel.target, detect_layout(kernel.target), LocationCache(locate), **options)
+def make_source(kernel, **options):
+    return LiveSource(kernel.target, detect_layout(kernel.target), LocationCache(locate), **options)
+
+
+def look(source):
+    source.advance()
+    return source.activity.sample
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """The second look of a test is a near one, however long the machine takes for the first."""
     clock = Clock()
-    monkeypatch.setattr(sampler_module, "time", clock)
+    monkeypatch.setattr(monitor_source, "time", clock)
     return clock
 
 
 @pytest.mark.parametrize("row", CASES)
 def test_looks_agree_with_the_state(row, monkeypatch):
     kernel = build(row.name)
-    sampler = make_sampler(kernel)
-    whole = sampler.look()
+    source = make_source(kernel)
+    whole = look(source)
     state = read_state(kernel.target, detect_layout(kernel.target), Part.TASKS | Part.OBJECTS | Part.REMOTE)
     objects = [found for found in whole.objects if found.device is None]
     assert {task.pid for task in whole.tasks if task.device is None} == {task.fields.pid for task in state.tasks}
@@ -56,12 +61,12 @@ def test_looks_agree_with_the_state(row, monkeypatch):
     assert {found.kcov: found.handles for found in objects} == {
         found.kcov: tuple(sorted(handle.handle for handle in state.handles_of.get(found.kcov, ()))) for found in objects
     }
-    near = sampler.look()
+    near = look(source)
     assert near.objects is None
     assert near.tasks == whole.tasks
     # With many tasks, only those that are known are read again.
-    monkeypatch.setattr(sampler_module, "_FEW_TASKS", 0)
-    known = sampler.look()
+    monkeypatch.setattr(monitor_source, "_FEW_TASKS", 0)
+    known = look(source)
     assert known.tasks == whole.tasks
     assert known.shares == ()
 
@@ -70,15 +75,15 @@ def test_looks_agree_with_the_state(row, monkeypatch):
 @pytest.mark.parametrize("row", CASES[::3])
 def test_records_are_sampled_where_buffers_grew(row):
     kernel = build(row.name)
-    sampler = make_sampler(kernel)
-    whole = sampler.look()
+    source = make_source(kernel)
+    whole = look(source)
     grown = [
         task
         for task in whole.tasks
         if task.count and task.capacity and task.count <= task.capacity and task.role is not None and task.device is None
     ]
-    sampler._last = {key: dataclasses.replace(task, count=0, full=False) for key, task in sampler._last.items()}
-    near = sampler.look()
+    source._last = {key: dataclasses.replace(task, count=0, full=False) for key, task in source._last.items()}
+    near = look(source)
     total = sum(min(task.count, task.capacity) for task in grown)
     sampled = sum(share.records for share in near.shares)
     # A record that is not written yet has no location.
@@ -91,12 +96,12 @@ def test_a_device_is_sampled_beside_kcov(monkeypatch):
     kernel = Kernel(D2)
     device = kernel.device
     device.allocate_section()
-    sampler = make_sampler(kernel)
+    source = make_source(kernel)
 
     def of_device(items):
         return [item for item in items if item.device == "dataflow"]
 
-    whole = sampler.look()
+    whole = look(source)
     tasks = {task.pid: task for task in of_device(whole.tasks)}
     assert {pid: (task.kcov, task.role, task.count, task.kcov_area) for pid, task in tasks.items()} == {
         LOCAL: (device.objects["local"], "local", 18, device.areas["local"]),
@@ -110,18 +115,18 @@ def test_a_device_is_sampled_beside_kcov(monkeypatch):
         device.objects["idle"]: (),
     }
     # A near look of many tasks reads those that the device collected into before.
-    monkeypatch.setattr(sampler_module, "_FEW_TASKS", 0)
+    monkeypatch.setattr(monitor_source, "_FEW_TASKS", 0)
     device.fill(device.areas["local"], argument(5, kernel.text, 0, 1) * 6)
-    near = sampler.look()
+    near = look(source)
     assert near.objects is None
     assert {task.pid: task.count for task in of_device(near.tasks)} == {LOCAL: 24, WORKER: 4}
 
 
 def test_a_task_that_ended_is_left_out(monkeypatch):
-    monkeypatch.setattr(sampler_module, "_FEW_TASKS", 0)
+    monkeypatch.setattr(monitor_source, "_FEW_TASKS", 0)
     kernel = Kernel(ROWS[-1])
-    sampler = make_sampler(kernel)
-    whole = sampler.look()
+    source = make_source(kernel)
+    whole = look(source)
     gone = whole.tasks[0]
     read = kernel.target.read
 
@@ -131,7 +136,7 @@ def test_a_task_that_ended_is_left_out(monkeypatch):
         return read(address, size)
 
     monkeypatch.setattr(kernel.target, "read", read_without, raising=False)
-    near = sampler.look()
+    near = look(source)
     assert gone.pid not in {task.pid for task in near.tasks}
     assert {task.pid for task in near.tasks} == {task.pid for task in whole.tasks} - {gone.pid}
 
@@ -139,10 +144,10 @@ def test_a_task_that_ended_is_left_out(monkeypatch):
 def test_whole_looks_come_as_often_as_the_budget_allows(monkeypatch, clock):
     kernel = build(ROWS[-1].name)
     monkeypatch.setattr(clock, "process_time", partial(next, count(0, 0.02)))
-    sampler = make_sampler(kernel, share=0.04)
+    source = make_source(kernel, share=0.04)
     kinds = []
     for _ in range(60):
-        kinds.append(sampler.look().objects is not None)
+        kinds.append(look(source).objects is not None)
         clock.now += 0.25
     # 20 ms for a whole look, of which a quarter of 4 % of a core is 2 s.
     assert [number for number, is_whole in enumerate(kinds) if is_whole] == [0, 8, 16, 24, 32, 40, 48, 56]
