@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,10 @@ import pytest
 from kcovdbg.collect.command_run import Request, TaskKind, collect_command
 from kcovdbg.collect.requests import find_mode
 from kcovdbg.errors import CollectError
-from tests.support.child_process import restore_signals
+from tests.lab.kcovdbg_run import ROOT
+from tests.lab.process import is_alive
+from tests.support.child_process import children_of, restore_signals, wait_for
 from tests.support.fake_kcov import FIOCLEX, FakeKcov
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -316,26 +315,6 @@ def start_owner(*command):
     return subprocess.Popen(python, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=restore_signals)
 
 
-def children_of(pid):
-    return [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
-
-
-def wait_for(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
-
-
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        # Gone before the file was opened, or between that and its being read.
-        return False
-
-
 def is_sleep(pid):
     return Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
 
@@ -356,7 +335,7 @@ def sleeper():
 def test_killed(sleeper):
     owner, pids = sleeper
     owner.kill()
-    wait_for(lambda: not any(map(is_running, pids)))
+    wait_for(lambda: not any(map(is_alive, pids)))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -364,7 +343,7 @@ def test_told_to_end(sleeper, number):
     owner, pids = sleeper
     owner.send_signal(number)
     # The command at once, and what it has left in the background when patience has run out.
-    wait_for(lambda: not is_running(pids[0]))
-    wait_for(lambda: not any(map(is_running, pids)))
+    wait_for(lambda: not is_alive(pids[0]))
+    wait_for(lambda: not any(map(is_alive, pids)))
     assert owner.stdout.read() == f"status {128 + number}\n"
     assert owner.wait(20) == 0

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,11 @@ from kcovdbg.console.context import Workspace
 from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from tests.lab.kcovdbg_run import ROOT
+from tests.lab.process import is_alive
+from tests.support.child_process import children_of, wait_for
 
 pytest.importorskip("kcovdbg._native")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Shell:
@@ -53,21 +54,11 @@ def shell(monkeypatch, tmp_path):
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def wait_until(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
-
-
-def children(pid):
-    return [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
-
-
 def commands_of(shell):
     return [
-        Path(f"/proc/{pid}/comm").read_text().strip() for job in find_jobs(shell.workspace).running for pid in children(job.pid)
+        Path(f"/proc/{pid}/comm").read_text().strip()
+        for job in find_jobs(shell.workspace).running
+        for pid in children_of(job.pid)
     ]
 
 
@@ -103,8 +94,8 @@ def test_files_and_names(shell, tmp_path):
 def test_leaving_ends_them_and_keeps_files(shell, tmp_path):
     shell.run("collect -- sleep 1000 &")
     shell.run(f"collect -o {tmp_path}/a.kcov -- sh -c 'sleep 1001; true' &")
-    wait_until(lambda: sorted(commands_of(shell)) == ["sh", "sleep"])
-    pids = [pid for job in find_jobs(shell.workspace) for pid in (job.pid, *children(job.pid))]
+    wait_for(lambda: sorted(commands_of(shell)) == ["sh", "sleep"])
+    pids = [pid for job in find_jobs(shell.workspace) for pid in (job.pid, *children_of(job.pid))]
     told = shell.ended()
     assert told[:2] == ["[1] ending: sleep 1000", "[2] ending: sh -c 'sleep 1001; true'"]
     assert "[1] ended with status 143: sleep 1000; kept as @collect1: 0 records" in told
@@ -114,7 +105,7 @@ def test_leaving_ends_them_and_keeps_files(shell, tmp_path):
 
 def test_end_one(shell):
     shell.run("collect -- sleep 1000 &")
-    wait_until(lambda: commands_of(shell) == ["sleep"])
+    wait_for(lambda: commands_of(shell) == ["sleep"])
     assert "[1] ended with status 143" in shell.run("jobs --end 1")
     assert shell.status == 143
     with pytest.raises(KcovdbgError):
@@ -186,13 +177,6 @@ def test_it_ends_with_a_workspace_that_is_killed(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as workspace:
         pid = int(workspace.stdout.readline())
-        wait_until(armed.exists)
+        wait_for(armed.exists)
         workspace.kill()
-    wait_until(lambda: not is_running(pid))
-
-
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
+    wait_for(lambda: not is_alive(pid))

@@ -4,7 +4,6 @@
 import platform
 import re
 import shutil
-import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, ReadError
 from kcovdbg.symbols.remote_calls import RemoteCalls
-from tests.support.programs import output_of
+from tests.support.programs import output_of, split_image
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
 
@@ -56,10 +55,8 @@ def test_calls_of_an_image(image):
     assert list(RemoteCalls(image, None, 0x10000).of_image) == [(address + 0x10000, name) for address, name in expected]
 
 
-def test_calls_of_a_stripped_image(image, tmp_path):
-    debug_file, stripped = tmp_path / "a.debug", tmp_path / "a.stripped"
-    subprocess.run(["objcopy", "--only-keep-debug", image, debug_file], check=True)
-    subprocess.run(["strip", "-o", stripped, image], check=True)
+def test_calls_of_a_stripped_image(image):
+    debug_file, stripped = split_image(image)
     split, whole = RemoteCalls(debug_file, None, 0, code=stripped), RemoteCalls(image, None, 0)
     assert list(split.of_image) == by_objdump(image)
     for back, _ in split.of_image:
@@ -87,19 +84,8 @@ def test_calls_of_a_module(image):
 
 
 @pytest.mark.parametrize("name", ["stripped", "debug info alone", "another build", "none"])
-def test_images_that_cannot_be_searched(image, tmp_path, name):
-    build_id = None
-    path = image
-    if name == "debug info alone":
-        path = tmp_path / "a.debug"
-        subprocess.run(["objcopy", "--only-keep-debug", image, path], check=True)
-    elif name == "stripped":
-        path = tmp_path / "a.stripped"
-        subprocess.run(["strip", "-o", path, image], check=True)
-    elif name == "another build":
-        build_id = "00" * 20
-    else:
-        path = None
-    calls = RemoteCalls(path, build_id, 0)
+def test_images_that_cannot_be_searched(image, name):
+    debug_file, stripped = split_image(image)
+    paths = {"stripped": stripped, "debug info alone": debug_file, "another build": image, "none": None}
     with pytest.raises(CapabilityError):
-        _ = calls.of_image
+        _ = RemoteCalls(paths[name], "00" * 20 if name == "another build" else None, 0).of_image

@@ -3,11 +3,8 @@
 
 import re
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
-import zstandard
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, TargetError
@@ -15,29 +12,14 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.symbols.table_builder import build_table, make_table
 from kcovdbg.symbols.table_cache import TableBuild, open_table
-
-SOURCE = """
-void __attribute__((noinline)) __sanitizer_cov_trace_pc(void) { __asm__ volatile(""); }
-static int value;
-int __attribute__((noinline)) inner(int number) { __sanitizer_cov_trace_pc(); return number + value; }
-int __attribute__((noinline)) outer(int number) { __sanitizer_cov_trace_pc(); return inner(number) + 1; }
-void _start(void) { value = outer(1); for (;;) ; }
-"""
+from kcovdbg.target.dump_file import unpack
+from tests.lab.golden import DEBUG_INFO, DESTINATION
+from tests.support.compiled_image import compile_image
 
 
 @pytest.fixture
 def image(tmp_path):
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
-    (tmp_path / "points.c").write_text(SOURCE)
-    built = tmp_path / "points"
-    flags = ["-g", "-O2", "-nostdlib", "-static", "-no-pie", "-fno-stack-protector", "-Wl,--build-id=sha1"]
-    subprocess.run(["gcc", *flags, "points.c", "-o", built], cwd=tmp_path, check=True)
-    return built
-
-
-def frames_of(table):
-    return {frame.function for _, frames in table.get_rows(table.pcs(PointKind.PC)) for frame in frames}
+    return compile_image(tmp_path)
 
 
 def test_image_that_goes_while_it_is_read(image, tmp_path):
@@ -49,7 +31,8 @@ def test_image_that_goes_while_it_is_read(image, tmp_path):
     assert process.wait(60) == 0
     table = open_table(build_id, folder)
     assert table is not None
-    assert {"inner", "outer"} <= frames_of(table)
+    functions = {frame.function for _, frames in table.get_rows(table.pcs(PointKind.PC)) for frame in frames}
+    assert {"first", "second"} <= functions
 
 
 def test_an_image_without_locations_is_refused(image, tmp_path):
@@ -59,7 +42,7 @@ def test_an_image_without_locations_is_refused(image, tmp_path):
         data[elf.section(".debug_info").offset + 4] = 3
     image.write_bytes(data)
     folder = tmp_path / "tables"
-    with pytest.raises(CapabilityError, match=r"\b2\b"):
+    with pytest.raises(CapabilityError, match=r"\d+ of \d+"):
         build_table(image, folder=folder)
     assert open_table(ElfFile(image).build_id, folder) is None
 
@@ -72,9 +55,7 @@ def test_image_that_is_not_there(tmp_path):
 def test_slim_debug_info_makes_no_table(tmp_path):
     """It has the whole image's build-id: a table without points would stand in for that image's for good."""
     slim = tmp_path / "vmlinux"
-    packed = Path(__file__).parents[1] / "golden/generations/6.12-gcc/vmlinux.zst"
-    with packed.open("rb") as source, slim.open("wb") as target:
-        zstandard.ZstdDecompressor().copy_stream(source, target)
+    shutil.copy(unpack(DESTINATION / "6.12-gcc" / DEBUG_INFO).path, slim)
     elf = ElfFile(slim)
     with pytest.raises(CapabilityError):
         make_table(elf)

@@ -4,10 +4,11 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +22,10 @@ from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import TableBuild, open_table, table_path
+from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.support.child_process import wait_for
 from tests.support.compiled_image import compile_image
+from tests.support.programs import split_image
 
 
 @pytest.fixture
@@ -32,21 +36,12 @@ def image(tmp_path):
 @pytest.fixture
 def run(tmp_path):
     # A table that another program left in either is found as well.
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
-
-    def run(*words):
-        return subprocess.run(
-            [sys.executable, "-m", "kcovdbg", *map(str, words)], env=environment, capture_output=True, text=True, check=False
-        )
-
-    return run
+    return partial(run_kcovdbg, cache=tmp_path / "cache", env={"TMPDIR": str(tmp_path)})
 
 
 def test_a_table_is_built_written_and_shown(image, tmp_path, run):
     output = tmp_path / "image.kcovsym"
-    built = run("symbols", "build", image, "-o", output, "--json")
-    assert built.returncode == 0, built.stderr
-    (row,) = json.loads(built.stdout)
+    (row,) = json.loads(run("symbols", "build", image, "-o", output, "--json", status=0).stdout)
     with ElfFile(image) as elf:
         build_id = elf.build_id
     table = LocationTable(output, build_id)
@@ -60,45 +55,31 @@ def test_a_table_is_built_written_and_shown(image, tmp_path, run):
 
 
 def test_debug_info_in_a_file_of_its_own(image, tmp_path, run):
-    debug, stripped = tmp_path / "image.debug", tmp_path / "stripped"
-    subprocess.run(["objcopy", "--only-keep-debug", image, debug], check=True)
-    subprocess.run(["strip", "-o", stripped, image], check=True)
-    assert run("symbols", "build", debug).returncode == 2
-    assert run("symbols", "build", stripped).returncode == 2
-    whole = run("symbols", "build", image, "-o", tmp_path / "whole")
-    assert whole.returncode == 0
-    for number, files in enumerate(((debug, stripped), (stripped, debug))):
-        for path in (tmp_path / "cache/kcovdbg/symbols").iterdir():
-            path.unlink()
-        output = tmp_path / str(number)
-        assert run("symbols", "build", *files, "-o", output).returncode == 0
-        assert output.read_bytes() == (tmp_path / "whole").read_bytes()
+    debug, stripped = split_image(image)
+    run("symbols", "build", debug, status=2)
+    run("symbols", "build", stripped, status=2)
+    tables = []
+    for files in ([image], [debug, stripped], [stripped, debug]):
+        run("symbols", "build", *files, "-o", tmp_path / "table", status=0)
+        tables.append((tmp_path / "table").read_bytes())
+        (tmp_path / "table").unlink()
+        shutil.rmtree(tmp_path / "cache")
+    assert tables == tables[:1] * 3
 
 
 def test_no_input_is_overwritten(image, run):
     before = image.read_bytes()
-    assert run("symbols", "build", image, "-o", image).returncode == 2
+    run("symbols", "build", image, "-o", image, status=2)
     assert image.read_bytes() == before
 
 
 def test_a_table_of_another_build_is_refused(image, tmp_path, run):
-    assert run("symbols", "build", image, "-o", tmp_path / "table").returncode == 0
-    wrong = run("--symbol-table", tmp_path / "table", "--demo", "sym", "0xffffffff81000005")
-    assert wrong.returncode == 2
+    run("symbols", "build", image, "-o", tmp_path / "table", status=0)
+    wrong = run("--symbol-table", tmp_path / "table", "--demo", "sym", "0xffffffff81000005", status=2)
     assert str(tmp_path / "table") in wrong.stderr
     assert "Traceback" not in wrong.stderr
-    assert run("--symbol-table", image, "--demo", "sym", "0xffffffff81000005").returncode == 2
-    assert run("symbols", "info", tmp_path / "none").returncode == 2
-
-
-def wait_for(build):
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        table = build.find()
-        if table is not None:
-            return table
-        time.sleep(0.05)
-    raise TimeoutError
+    run("--symbol-table", image, "--demo", "sym", "0xffffffff81000005", status=2)
+    run("symbols", "info", tmp_path / "none", status=2)
 
 
 def test_two_at_once_build_one_table(image, tmp_path):
@@ -107,7 +88,7 @@ def test_two_at_once_build_one_table(image, tmp_path):
         build_id = elf.build_id
     folder = tmp_path / "tables"
     builds = [TableBuild(image, build_id, folder) for _ in range(2)]
-    tables = [wait_for(build) for build in builds]
+    tables = [wait_for(build.find) for build in builds]
     for build in builds:
         # The second one may have yet to find that the table is there.
         build.process.wait(30)
@@ -132,7 +113,7 @@ def test_two_at_once_build_one_table(image, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     holder.stdout.close()
-    assert len(wait_for(second)) == len(tables[0])
+    assert len(wait_for(second.find)) == len(tables[0])
     assert open_table(build_id, folder) is not None
 
 
@@ -161,7 +142,6 @@ def test_a_function_is_shown_before_the_table_is_built(image, monkeypatch):
 @pytest.mark.parametrize("line", ["buffer 26", "trace 26", "diff 41 34"])
 def test_the_first_answer_is_that_of_a_built_table(run, line):
     """It waits for the table: without one, lines differ and no tail call is known."""
-    first = run("--demo", "-q", "-e", f"{line} --json")
-    assert first.returncode == run("symbols", "info").returncode + (line.startswith("diff")), first.stderr
+    first = run("--demo", "-q", "-e", f"{line} --json", status=int(line.startswith("diff")))
     assert json.loads(run("symbols", "info", "--json").stdout)
     assert run("--demo", "-q", "-e", f"{line} --json").stdout == first.stdout != "[]\n"

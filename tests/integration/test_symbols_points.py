@@ -5,7 +5,6 @@ import platform
 import re
 import shutil
 import struct
-import subprocess
 from array import array
 from random import Random
 
@@ -19,6 +18,7 @@ from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.compiled_reader import DwarfReader, find_branches, read_comp_dir
 from kcovdbg.symbols.coverage_points import find_points, find_points_between
+from tests.support.programs import list_functions, output_of, split_image
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
 
@@ -41,15 +41,15 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     (folder / "a.c").write_text(SOURCE)
     flags = ["-g", "-O1", "-fno-pie", "-fcf-protection=none", "-fsanitize-coverage=trace-pc,trace-cmp"]
-    subprocess.run(["gcc", *flags, "-c", "a.c"], cwd=folder, check=True)
-    link = ["gcc", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id", "-o", "a", "a.o"]
-    subprocess.run(link, cwd=folder, check=True)
+    output_of("gcc", *flags, "-c", "a.c", cwd=folder)
+    output_of("gcc", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id", "-o", "a", "a.o", cwd=folder)
     return folder
 
 
-def by_objdump(path, callee):
-    text = subprocess.run(["objdump", "-d", str(path)], capture_output=True, text=True, check=True).stdout
-    return [int(line.split(":")[0], 16) + 5 for line in text.splitlines() if "call" in line and line.endswith(f"<{callee}>")]
+def by_objdump(path, *callees):
+    """Return the return addresses of calls."""
+    text = output_of("objdump", "-d", path)
+    return [int(at, 16) + 5 for at, name in re.findall(r"^ *(\w+):.*call.*<(.*)>$", text, re.MULTILINE) if name in callees]
 
 
 def no_memory(address, size):
@@ -60,11 +60,8 @@ def no_memory(address, size):
 def test_code_proves_what_can_be_recorded(built):
     """By objdump: calls of callbacks, and of functions that jump to one; no other call, and no other address."""
     image = built / "a"
-    pcs, cmps, tails = (
-        by_objdump(image, name) for name in ("__sanitizer_cov_trace_pc", "__sanitizer_cov_trace_const_cmp4", "jumper")
-    )
-    tails += by_objdump(image, "hopper")
-    others = by_objdump(image, "branchy") + by_objdump(image, "caller")
+    pcs, cmps = (by_objdump(image, f"__sanitizer_cov_trace_{name}") for name in ("pc", "const_cmp4"))
+    tails, others = by_objdump(image, "jumper", "hopper"), by_objdump(image, "branchy", "caller")
     assert tails
     assert others
     with ElfFile(image) as elf:
@@ -88,9 +85,7 @@ def test_code_proves_what_can_be_recorded(built):
 
         assert proof.judge([pc], PC, read_patched).wrong == {}
         # Code in one file, symbols and debug info in another.
-        stripped, debug_file = built / "stripped", built / "a.debug"
-        subprocess.run(["strip", "-o", stripped, image], check=True)
-        subprocess.run(["objcopy", "--only-keep-debug", image, debug_file], check=True)
+        debug_file, stripped = split_image(image)
         split = CodeProof(debug_file, elf.build_id, 0, None, code=stripped)
         for codec in (PC, CMP):
             asked = [*pcs, *cmps, *tails, *wrong]
@@ -110,7 +105,7 @@ def test_points_of_a_linked_image(built):
     assert list(found.cmp) == by_objdump(built / "a", "__sanitizer_cov_trace_const_cmp4")
     assert len(found.cmp) == 1
     # Of what ends in a jump to the callback, itself or by way of another.
-    assert set(by_objdump(built / "a", "jumper") + by_objdump(built / "a", "hopper")) <= set(found.tail)
+    assert set(by_objdump(built / "a", "jumper", "hopper")) <= set(found.tail)
     assert not set(by_objdump(built / "a", "branchy")) & set(found.tail)
 
 
@@ -156,20 +151,16 @@ __attribute__((no_sanitize_coverage)) int main(void)
 def test_tail_calls_against_what_a_program_recorded(tmp_path):
     """The callback notes its return address and which function jumped to it; disassembly has the jumps."""
     (tmp_path / "a.c").write_text(TAIL_CALLS)
-    command = ["gcc", "-O1", "-no-pie", "-fno-pie", "-fcf-protection=none", "-o", "a", "a.c"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    output = subprocess.run([tmp_path / "a"], capture_output=True, text=True, check=True).stdout
-    recorded = [(int(pc, 16), function) for pc, function in map(str.split, output.splitlines())]
+    output_of("gcc", "-O1", "-no-pie", "-fno-pie", "-fcf-protection=none", "-o", "a", "a.c", cwd=tmp_path)
+    recorded = [(int(pc, 16), function) for pc, function in map(str.split, output_of(tmp_path / "a").splitlines())]
     assert [function for _, function in recorded] == "leaf leaf other leaf twice twice other leaf other".split()
     with ElfFile(tmp_path / "a") as elf:
         found = find_points(elf)
         functions = {symbol.name: range(symbol.address, symbol.address + symbol.size) for symbol in elf.symbols}
     assert not found.pc
     assert {pc for pc, _ in recorded} <= set(found.tail)
-    listing = subprocess.run(["objdump", "-d", tmp_path / "a"], capture_output=True, text=True, check=True).stdout
-    jumps = [
-        int(line.split(":")[0], 16) for line in listing.splitlines() if "jmp" in line and "__sanitizer_cov_trace_pc>" in line
-    ]
+    listing = output_of("objdump", "-d", tmp_path / "a")
+    jumps = [int(at, 16) for at in re.findall(r"^ *(\w+):.*jmp.*<__sanitizer_cov_trace_pc>$", listing, re.MULTILINE)]
     assert len(jumps) == 4
     for pc, function in recorded[:2] + recorded[4:6]:
         inside = [jump for jump in jumps if jump in functions[function]]
@@ -192,25 +183,15 @@ def test_points_of_one_function(built):
 
 @needs_gcc
 def test_build_id_and_directory(built):
-    notes = subprocess.run(["readelf", "-n", "a"], cwd=built, capture_output=True, text=True, check=True).stdout
     with ElfFile(built / "a") as elf:
-        assert elf.build_id in notes
+        assert elf.build_id in output_of("readelf", "-n", built / "a")
         assert read_comp_dir(elf) == str(built)
     for version in ("4", "5"):
         name = f"dwarf{version}"
         flags = ["-g", f"-gdwarf-{version}", "-gz=zlib", "-nostdlib", "-static", "-no-pie"]
-        subprocess.run(["gcc", *flags, "-Wl,--build-id", "-o", name, "a.c"], cwd=built, check=True)
+        output_of("gcc", *flags, "-Wl,--build-id", "-o", name, "a.c", cwd=built)
         with ElfFile(built / name) as elf:
             assert read_comp_dir(elf) == str(built)
-
-
-@needs_gcc
-def test_stripped_and_debug_only_images_have_no_points(built):
-    subprocess.run(["objcopy", "--only-keep-debug", "a", "debug"], cwd=built, check=True)
-    subprocess.run(["strip", "-o", "stripped", "a"], cwd=built, check=True)
-    for name in ("debug", "stripped"):
-        with ElfFile(built / name) as elf:
-            assert not any(find_points(elf))
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\2\1" + bytes(9), b"\x7fELF\2\1\1" + b"\xff" * 100])
@@ -295,9 +276,8 @@ table: .quad 0
 def test_x86_branches_against_objdump(tmp_path):
     """All forms that the assembler makes are found; other bytes may look like one as well."""
     (tmp_path / "a.s").write_text(X86_SOURCE)
-    subprocess.run(["gcc", "-nostdlib", "-static", "-no-pie", "-o", "a", "a.s"], cwd=tmp_path, check=True)
-    command = ["objdump", "-d", "--no-show-raw-insn", "a"]
-    text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    output_of("gcc", "-nostdlib", "-static", "-no-pie", "-o", "a", "a.s", cwd=tmp_path)
+    text = output_of("objdump", "-d", "--no-show-raw-insn", tmp_path / "a")
     starts = [int(at, 16) for at in re.findall(r"^ *([0-9a-f]+):\t", text, re.MULTILINE)]
     with ElfFile(tmp_path / "a") as elf:
         (section,) = elf.text_sections()
@@ -340,8 +320,6 @@ def test_x86_calls_within_another_calls_bytes():
 @pytest.mark.parametrize("version", [4, 5])
 def test_compilation_units_against_the_symbol_table(tmp_path, compiler, version):
     """A function of each of two files, in sections apart: lists of ranges in one, a single range in the other."""
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs {compiler}")
     (tmp_path / "sub").mkdir()
     (tmp_path / "a.c").write_text(
         'int other(int);\n__attribute__((section(".init.text"))) int early(int a) { return a; }\n'
@@ -349,14 +327,13 @@ def test_compilation_units_against_the_symbol_table(tmp_path, compiler, version)
     )
     (tmp_path / "sub/b.c").write_text("int other(int a) { return a + 1; }\n")
     flags = ["-g", f"-gdwarf-{version}", "-O0", "-fno-pie", "-no-pie", "-nostdlib", "-static"]
-    subprocess.run([compiler, *flags, "-o", "a", "a.c", "sub/b.c"], cwd=tmp_path, check=True)
-    nm = subprocess.run(["nm", "-S", "a"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    sizes = {line.split()[3]: line.split() for line in nm.splitlines() if len(line.split()) == 4}
+    output_of(compiler, *flags, "-o", "a", "a.c", "sub/b.c", cwd=tmp_path)
+    code = list_functions(tmp_path / "a")
     with ElfFile(tmp_path / "a") as elf:
         units = {unit.name: unit for unit in DwarfReader(elf).units()}
         assert read_comp_dir(elf) == str(tmp_path)
     assert units.keys() == {"a.c", "sub/b.c"}
     for name, functions in (("a.c", ["early", "_start"]), ("sub/b.c", ["other"])):
-        spans = [(int(sizes[function][0], 16), int(sizes[function][1], 16)) for function in functions]
-        assert sorted(units[name].ranges) == sorted((start, start + size) for start, size in spans)
+        spans = [span for function in functions for span in code[function]]
+        assert sorted(units[name].ranges) == sorted((span.start, span.stop) for span in spans)
         assert units[name].directory == str(tmp_path)

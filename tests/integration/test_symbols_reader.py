@@ -15,6 +15,7 @@ from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.symbols.table_cache import TableBuild, lock_path, table_path
 from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
+from tests.support.programs import split_image
 
 
 @pytest.fixture
@@ -67,9 +68,7 @@ def test_tables_have_what_debug_info_says(tmp_path, compiler, variant):
 def test_debug_info_in_a_file_of_its_own(image, tmp_path):
     """As debuginfod serves it: code from the stripped image, everything else from the other file."""
     whole = rows_of(build_table(image, folder=tmp_path / "whole"))
-    debug, stripped = tmp_path / "image.debug", tmp_path / "stripped"
-    subprocess.run(["objcopy", "--only-keep-debug", image, debug], check=True)
-    subprocess.run(["strip", "-o", stripped, image], check=True)
+    debug, stripped = split_image(image)
     assert rows_of(build_table(debug, code=stripped, folder=tmp_path / "apart")) == whole
     with pytest.raises(CapabilityError) as alone:
         build_table(debug, folder=tmp_path / "alone")

@@ -4,13 +4,14 @@
 import json
 import re
 import struct
-import subprocess
 
 import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.coverage_points import PointKind, find_file_points
 from tests.integration.test_two_builds import ask, images
+from tests.support.programs import output_of
+from tests.support.traces import write_words
 from tests.support.two_builds import AFTER, BEFORE, build_program
 
 pytest.importorskip("drgn")
@@ -34,6 +35,10 @@ int keep_outer(int n)
 PLACES = (0x7FC0000000, 0x7FC0432000)
 
 
+def read_words(path):
+    return [word for (word,) in struct.iter_unpack("<Q", path.read_bytes()[8:])]
+
+
 class Module:
     """A relocatable file with debug info, as a module's is."""
 
@@ -43,15 +48,14 @@ class Module:
         (folder / "drivers").mkdir()
         (folder / "drivers" / "keep.c").write_text(source)
         flags = ["-g", "-O1", "-fsanitize-coverage=trace-pc", "-mcmodel=kernel", "-fno-pie"]
-        subprocess.run(["gcc", *flags, "-c", "drivers/keep.c", "-o", "keep.o"], cwd=folder, check=True)
-        subprocess.run(["ld", "-r", "--build-id=sha1", "-o", self.path, "keep.o"], cwd=folder, check=True)
+        output_of("gcc", *flags, "-c", "drivers/keep.c", "-o", "keep.o", cwd=folder)
+        output_of("ld", "-r", "--build-id=sha1", "-o", self.path, "keep.o", cwd=folder)
         with ElfFile(self.path) as elf:
             self.build_id = elf.build_id
-        code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", self.path], capture_output=True, text=True, check=True)
         after_call = False
         self.functions = {}
         """Offset of each return address -> function."""
-        for line in code.stdout.splitlines():
+        for line in output_of("objdump", "-d", "--no-show-raw-insn", self.path).splitlines():
             if match := re.match(r"[0-9a-f]+ <(\w+)>:", line):
                 function = match[1]
             elif match := re.match(r"\s*([0-9a-f]+):\s+(\w+)", line):
@@ -61,18 +65,15 @@ class Module:
 
     def lines(self, offsets):
         """Return the lines of calls before return addresses."""
-        words = ["addr2line", "-j", ".text", "-e", str(self.path), *(hex(offset - 1) for offset in offsets)]
-        done = subprocess.run(words, capture_output=True, text=True, check=True)
-        return [int(line.rpartition(":")[2].split()[0]) for line in done.stdout.splitlines()]
+        shown = output_of("addr2line", "-j", ".text", "-e", self.path, *(hex(offset - 1) for offset in offsets))
+        return [int(line.rpartition(":")[2].split()[0]) for line in shown.splitlines()]
 
     def trace(self, program, name, place):
         """Write a trace of all of its points, after some of the program; return its name and its offsets in order."""
         program.run(name, 9)
         path = program.folder / f"{name}.kcov"
-        data = path.read_bytes()
         offsets = sorted(self.functions) * 2
-        words = [word for (word,) in struct.iter_unpack("<Q", data[8:])] + [place + offset for offset in offsets]
-        path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words), *words))
+        write_words(path, read_words(path) + [place + offset for offset in offsets])
         side = path.with_name(f"{path.name}.json")
         here = {"name": "keep", "build_id": self.build_id, "size": 4096, "sections": {".text": hex(place + 0x1000)}}
         # As if the kernel had been moved by 4096.
@@ -116,8 +117,7 @@ def test_what_one_boot_has_more(program, module):
     right, _ = module.trace(program, "less", PLACES[1])
     path = program.folder / "less.kcov"
     gone = offsets[2]
-    words = [word for (word,) in struct.iter_unpack("<Q", path.read_bytes()[8:]) if word != PLACES[1] + gone]
-    path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words), *words))
+    write_words(path, [word for word in read_words(path) if word != PLACES[1] + gone])
     status, (row,) = ask(*images(program), "--other-vmlinux", module.path, "diff", left, right, "--json")
     assert (status, row["side"], int(row["pc"], 0)) == (1, "left", PLACES[0] + gone)
 
@@ -138,7 +138,7 @@ call __sanitizer_cov_trace_pc
 def test_points_of_a_modules_file(tmp_path):
     """Calls of callbacks alone: what a jump records is the address behind its caller's call."""
     (tmp_path / "code.s").write_text(CODE)
-    subprocess.run(["gcc", "-m64", "-c", "code.s", "-o", "code.ko"], cwd=tmp_path, check=True)
+    output_of("gcc", "-m64", "-c", "code.s", "-o", "code.ko", cwd=tmp_path)
     with ElfFile(tmp_path / "code.ko") as elf:
         found = {section: points for section, points in find_file_points(elf).items() if points}
     assert found == {".text": {5: PointKind.PC}, ".text.unlikely": {6: PointKind.CMP}}
@@ -147,14 +147,6 @@ def test_points_of_a_modules_file(tmp_path):
 # A branch more in one function, and all lines shifted.
 ADDED = "*(volatile int *)&total = n;"
 CHANGED = "\n\n" + SOURCE.replace("    return n * 7;", f"    if (n == 5)\n        {ADDED}\n    return n * 7;")
-
-
-def write_trace(like, name, words):
-    """Write a trace with the side file of another one."""
-    path = like.with_name(f"{name}.kcov")
-    path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words), *words))
-    path.with_name(f"{path.name}.json").write_text(like.with_name(f"{like.name}.json").read_text())
-    return f"file:{path}"
 
 
 def test_modules_of_two_builds(program, module, tmp_path):
@@ -176,8 +168,7 @@ def test_modules_of_two_builds(program, module, tmp_path):
     assert ADDED in text
     assert text <= {ADDED, "if (n == 5)", "return n * 7;"}
     # One point of the module on the right: all others are on the left only, with their counterparts.
-    one = PLACES[1] + min(changed.functions)
-    rows = rows_of_modules(left, write_trace(after.folder / "after.kcov", "one", [one]))
+    rows = rows_of_modules(left, write_words(after.folder / "after.kcov", [PLACES[1] + min(changed.functions)]))
     assert len(rows) > 5
     for row in rows:
         assert (row["side"], row["missing"]) == ("left", None)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The signal handling of child processes."""
+"""Child processes: their signals, whether they run, and waiting for what they do."""
 
 from __future__ import annotations
 
 import signal
+import time
+from pathlib import Path
 
 
 def restore_signals() -> None:
@@ -13,3 +15,17 @@ def restore_signals() -> None:
     """
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
+
+
+def children_of(pid):
+    """Return the processes that the threads of a process have started."""
+    return [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
+
+
+def wait_for(condition, seconds=60):
+    """Return what a function returns as soon as that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found

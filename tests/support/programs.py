@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 
-def output_of(*command: object, stdin: str = "") -> str:
+def output_of(*command: object, stdin: str = "", cwd: Path | None = None) -> str:
     """Run a program that must succeed; return what it prints. Skip the test where the program is missing."""
     words = [str(word) for word in command]
     if shutil.which(words[0]) is None:
         pytest.skip(f"needs {words[0]}")
-    return subprocess.run(words, input=stdin, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(words, input=stdin, cwd=cwd, capture_output=True, text=True, check=True).stdout
 
 
 def addr2line(image: Path, addresses: Iterable[int], tools: str = "") -> list[list[tuple[str, str, int]]]:
