@@ -75,8 +75,10 @@ def test_round_trip(tmp_path_factory, rows, others):
             pc
             for pc, (kind, frames) in rows.items()
             if kind in POINT_KINDS
-            and any(
-                (function is None or frame.function == function) and (file is None or frame.file in names) for frame in frames
+            and (
+                # In the code of the symbol f.
+                (function == "f" and 0x10 < pc - BASE <= 0x30)
+                or any((function in (None, frame.function)) and (file is None or frame.file in names) for frame in frames)
             )
         )
     assert table.files() == sorted({frame.file for _, frames in rows.values() for frame in frames if frame.file})
