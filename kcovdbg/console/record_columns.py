@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.column import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD, WORDS, Column, Meaning, RowType
-from kcovdbg.console.wording import operand_text, record_function, record_place, record_text
+from kcovdbg.console.wording import format_operand, record_function, record_place, record_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location
 
@@ -76,7 +76,7 @@ def make_record_columns(
                 name,
                 WORD,
                 value=lambda row: getattr(row.record.comparison, name),
-                text=lambda row: operand_text(getattr(row.record.comparison, name), row.record.comparison, big_endian),
+                text=lambda row: format_operand(getattr(row.record.comparison, name), row.record.comparison, big_endian),
             )
 
         columns += [

@@ -134,7 +134,7 @@ def record_text(row: LocatedRecord, *, big_endian: bool = False) -> RecordText:
     found = row.record
     operands = "" if found.values is None else values_text(found.values)
     if (comparison := found.comparison) is not None:
-        first, second = (operand_text(value, comparison, big_endian) for value in (comparison.arg1, comparison.arg2))
+        first, second = (format_operand(value, comparison, big_endian) for value in (comparison.arg1, comparison.arg2))
         operands = f"{8 * comparison.size} bits{', constant' if comparison.const else ''}: {first}, {second}"
     has_address = found.pc is not None and found.kind is not RecordKind.EDGE
     return RecordText(record_function(row), record_place(row), KIND_SIGNS.get(found.kind, ""), operands, has_address)
@@ -171,7 +171,7 @@ def _short_number(value: int) -> str:
     return str(value) if -1000 < value < 1000 else f"{value:#x}"
 
 
-def operand_text(value: int, comparison: Comparison, big_endian: bool = False) -> str:
+def format_operand(value: int, comparison: Comparison, big_endian: bool = False) -> str:
     """Return an operand in hexadecimal, as a signed number, and as characters where it consists of some."""
     text = hex(value)
     signed = record.signed_value(value, comparison.size)

@@ -206,7 +206,7 @@ def _start_shell(workspace: Workspace, options: Options) -> int:
         raise KcovdbgError(
             f"the shell needs {error.name}, which is not installed", hint="single commands work without it: kcovdbg tasks"
         ) from error
-    status: int = shell.run_shell(workspace, quiet=options.quiet)
+    status: int = shell.run_interactively(workspace, quiet=options.quiet)
     return status
 
 

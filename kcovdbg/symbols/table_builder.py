@@ -343,7 +343,7 @@ def _open(image: str | os.PathLike[str]) -> ElfFile:
     return ElfFile(path, str(name))
 
 
-def build_table(
+def build_table_file(
     image: str | os.PathLike[str],
     *,
     code: str | os.PathLike[str] | None = None,
@@ -388,7 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.nice:
         os.nice(10)
     try:
-        build_table(options.image, code=options.code, folder=options.folder)
+        build_table_file(options.image, code=options.code, folder=options.folder)
     except (KcovdbgError, OSError) as error:
         message, hint = str(error), CACHE_HINT
         if isinstance(error, KcovdbgError):

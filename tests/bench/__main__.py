@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from tests.bench import buffers, pc_lists, symbols, views
 from tests.bench.measure import Result, format_result
 from tests.bench.traces import record
@@ -43,7 +43,7 @@ def main() -> int:
     parts = [part for name, part in (("buffers", buffers), ("views", views)) if not options.part or name in options.part]
     if parts:
         with tempfile.TemporaryDirectory() as folder:
-            path = build_table(built.vmlinux, folder=Path(folder))
+            path = build_table_file(built.vmlinux, folder=Path(folder))
             assert path is not None
             for part in parts:
                 for result in part.run(LocationTable(path), traces, options.rounds):

@@ -16,7 +16,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import table_path
 from kcovdbg.target.drgn.lines import frames_at, open_image
 from tests.bench.measure import Result, at_most, best, best_of_each, bounded, faster
@@ -53,7 +53,7 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
         def build() -> Path:
             nonlocal number
             number += 1
-            path = build_table(image, folder=scratch / str(number))
+            path = build_table_file(image, folder=scratch / str(number))
             assert path is not None
             return path
 

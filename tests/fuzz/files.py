@@ -45,7 +45,7 @@ from kcovdbg.symbols.coverage_points import PointKind, find_file_points, find_po
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import open_table, table_path
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.drgn import programs
@@ -187,7 +187,7 @@ class Files:
             with suppress(pytest.skip.Exception, KcovdbgError):
                 path = compile_image(folder / "images" / name, "gcc", *flags, "-mcmodel=kernel", f"-Wl,-Ttext={_KERNEL:#x}")
                 self.images.append(path.read_bytes())
-                built = build_table(path, folder=folder / "tables" / name)
+                built = build_table_file(path, folder=folder / "tables" / name)
                 assert built is not None
                 self.whole_tables.append(built.read_bytes())
                 own = LocationTable(built).pcs()

@@ -14,7 +14,7 @@ from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import CapabilityError, LimitError
 from kcovdbg.symbols.compiled_reader import DwarfReader
 from kcovdbg.symbols.location_table import LocationTable, TableError
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.support.compiled_image import compile_image
 
@@ -60,21 +60,21 @@ def test_overlapping_code_is_refused(tmp_path):
         address = elf.section(".text").address
     change_section(image, ".eh_frame", flags=ALLOC | EXEC, address=address + 8)
     with pytest.raises(ElfError, match=r"\.text|\.eh_frame"):
-        build_table(image, folder=tmp_path / "tables")
+        build_table_file(image, folder=tmp_path / "tables")
 
 
 def test_code_far_apart_is_refused(tmp_path):
     image = compile_image(tmp_path)
     change_section(image, ".eh_frame", flags=ALLOC | EXEC, address=1 << 40)
     with pytest.raises(CapabilityError):
-        build_table(image, folder=tmp_path / "tables")
+        build_table_file(image, folder=tmp_path / "tables")
 
 
 def test_image_without_points_is_refused_by_name(tmp_path):
     image = compile_image(tmp_path, "gcc", "-gdwarf-5", "-fno-sanitize-coverage=trace-pc", "-Dtrace_pc=no_callback")
     subprocess.run(["objcopy", "--redefine-sym", "__sanitizer_cov_trace_pc=another", image], check=True)
     with pytest.raises(CapabilityError) as refused:
-        build_table(image, folder=tmp_path / "tables")
+        build_table_file(image, folder=tmp_path / "tables")
     assert str(image) in str(refused.value)
     assert refused.value.hint
 
@@ -117,7 +117,7 @@ def test_units_that_share_a_list_of_ranges(tmp_path):
 
 def test_tables_that_change_after_they_were_opened(tmp_path):
     """A table that was checked is what is used, whatever its owner does to the file."""
-    path = build_table(compile_image(tmp_path), folder=tmp_path / "tables")
+    path = build_table_file(compile_image(tmp_path), folder=tmp_path / "tables")
     table = LocationTable(path)
     pcs = list(table.pcs())
     with path.open("r+b") as file:
@@ -132,7 +132,7 @@ def test_tables_that_change_after_they_were_opened(tmp_path):
 @pytest.mark.parametrize("array", range(15))
 def test_tables_with_a_right_checksum_are_checked(tmp_path, array):
     """Columns of other lengths than they should have, and numbers beyond the ends of others."""
-    whole = build_table(compile_image(tmp_path), folder=tmp_path / "tables").read_bytes()
+    whole = build_table_file(compile_image(tmp_path), folder=tmp_path / "tables").read_bytes()
     entry = 80 + 16 * array
     at, size = struct.unpack_from("<QQ", whole, entry)
     path = tmp_path / "damaged"

@@ -12,7 +12,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from tests.lab.kcovdbg_run import ask, run_lines
 from tests.support.programs import ask_llvm
 
@@ -33,7 +33,7 @@ def v0(tmp_path):
 
 
 def table_of(image):
-    return LocationTable(build_table(image, folder=image.parent / "tables"))
+    return LocationTable(build_table_file(image, folder=image.parent / "tables"))
 
 
 def test_names_are_those_of_llvm():

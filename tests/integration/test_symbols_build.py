@@ -10,7 +10,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.symbolizer import open_symbolizer
-from kcovdbg.symbols.table_builder import build_table, make_table
+from kcovdbg.symbols.table_builder import build_table_file, make_table
 from kcovdbg.symbols.table_cache import TableBuild, open_table
 from kcovdbg.target.dump_file import unpack
 from tests.lab.golden import DEBUG_INFO, DESTINATION
@@ -43,13 +43,13 @@ def test_an_image_without_locations_is_refused(image, tmp_path):
     image.write_bytes(data)
     folder = tmp_path / "tables"
     with pytest.raises(CapabilityError, match=r"\d+ of \d+"):
-        build_table(image, folder=folder)
+        build_table_file(image, folder=folder)
     assert open_table(ElfFile(image).build_id, folder) is None
 
 
 def test_image_that_is_not_there(tmp_path):
     with pytest.raises(TargetError, match=re.escape(str(tmp_path / "none"))):
-        build_table(tmp_path / "none", folder=tmp_path)
+        build_table_file(tmp_path / "none", folder=tmp_path)
 
 
 def test_slim_debug_info_makes_no_table(tmp_path):

@@ -12,7 +12,7 @@ from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import TableBuild, lock_path, table_path
 from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
 from tests.support.programs import split_image
@@ -42,9 +42,9 @@ def test_tables_have_what_debug_info_says(tmp_path, compiler, variant):
     image = compile_image(tmp_path, compiler, *VARIANTS[variant])
     if variant == "64-bit DWARF":
         with pytest.raises(CapabilityError):
-            build_table(image, folder=tmp_path / "reader")
+            build_table_file(image, folder=tmp_path / "reader")
         return
-    table = LocationTable(build_table(image, folder=tmp_path / "reader"))
+    table = LocationTable(build_table_file(image, folder=tmp_path / "reader"))
     pcs = list(table.pcs(PointKind.PC))
     mine = [frames for _, frames in table.get_rows(pcs)]
     assert len(pcs) > 9
@@ -67,25 +67,25 @@ def test_tables_have_what_debug_info_says(tmp_path, compiler, variant):
 
 def test_debug_info_in_a_file_of_its_own(image, tmp_path):
     """As debuginfod serves it: code from the stripped image, everything else from the other file."""
-    whole = rows_of(build_table(image, folder=tmp_path / "whole"))
+    whole = rows_of(build_table_file(image, folder=tmp_path / "whole"))
     debug, stripped = split_image(image)
-    assert rows_of(build_table(debug, code=stripped, folder=tmp_path / "apart")) == whole
+    assert rows_of(build_table_file(debug, code=stripped, folder=tmp_path / "apart")) == whole
     with pytest.raises(CapabilityError) as alone:
-        build_table(debug, folder=tmp_path / "alone")
+        build_table_file(debug, folder=tmp_path / "alone")
     assert alone.value.hint is not None
     (tmp_path / "other").mkdir()
     other = compile_image(tmp_path / "other", "gcc", "-gdwarf-5", "-DOTHER", "-fno-inline-small-functions")
     with pytest.raises(CapabilityError):
-        build_table(debug, code=other, folder=tmp_path / "other")
+        build_table_file(debug, code=other, folder=tmp_path / "other")
 
 
 @pytest.mark.parametrize("kind", ["zlib", "zlib-gnu", "zstd"])
 def test_compressed_debug_info(image, tmp_path, kind):
-    whole = rows_of(build_table(image, folder=tmp_path / "whole"))
+    whole = rows_of(build_table_file(image, folder=tmp_path / "whole"))
     done = subprocess.run(["objcopy", f"--compress-debug-sections={kind}", image], capture_output=True, check=False)
     if done.returncode:
         pytest.skip(f"objcopy cannot compress with {kind}")
-    assert rows_of(build_table(image, folder=tmp_path / "compressed")) == whole
+    assert rows_of(build_table_file(image, folder=tmp_path / "compressed")) == whole
 
 
 def test_progress_of_a_build(image, tmp_path, monkeypatch):
@@ -101,14 +101,14 @@ def test_progress_of_a_build(image, tmp_path, monkeypatch):
         written(descriptor, progress)
 
     monkeypatch.setattr(table_builder, "write_progress", write)
-    build_table(image, folder=tmp_path)
+    build_table_file(image, folder=tmp_path)
     assert seen == [(8, (0, 0)), (8, (1, 2)), (8, (2, 2))]
 
 
 @pytest.mark.parametrize("content", [b"", b"\1", bytes(8), b"\2\0\0\0\1\0\0\0", bytes(9)])
 def test_damaged_progress_is_none(image, tmp_path, content):
     build_id = find_build_id(image)
-    build_table(image, folder=tmp_path)
+    build_table_file(image, folder=tmp_path)
     build = TableBuild(image, build_id, tmp_path)
     lock_path(table_path(build_id, tmp_path)).write_bytes(content)
     assert build.progress() is None

@@ -18,7 +18,7 @@ import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.records.trace_file import read_header, read_trace
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from tests.lab.collect_guest import SHARED, Lab, boot_shared, compare_syscalls
 from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import run_kcovdbg
@@ -29,7 +29,7 @@ from tests.support.programs import addr2line, find_points
 @pytest.fixture(scope="module")
 def lab(kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     # It takes seconds here, and minutes of each test in the guest.
-    build_table(kernel.vmlinux)
+    build_table_file(kernel.vmlinux)
     with boot_shared(kernel, userland, tmp_path_factory.mktemp("exchange"), memory_mib=1024, cpus=2) as lab:
         yield lab
 

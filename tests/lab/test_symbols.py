@@ -17,7 +17,7 @@ from kcovdbg.model.location import Frame
 from kcovdbg.symbols.compiled_reader import read_comp_dir
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.target.drgn.lines import frames_at, open_image
 from tests.lab.conftest import find_built
 from tests.lab.kcovdbg_run import ask
@@ -34,7 +34,7 @@ def image():
 
 @pytest.fixture(scope="module")
 def table(image, tmp_path_factory):
-    path = build_table(image, folder=tmp_path_factory.mktemp("symbols"))
+    path = build_table_file(image, folder=tmp_path_factory.mktemp("symbols"))
     return LocationTable(path)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import Kernel, run_logged
 
@@ -44,7 +44,7 @@ class Build:
         command = ["ld", *options, "-Ttext=0xffffffff81000000", "-o", self.image, work / "sys.o", work / "stub.o"]
         subprocess.run(command, check=True, capture_output=True)
         self.text = (source / FILE).read_text().splitlines()
-        table = LocationTable(build_table(self.image, folder=source / "tables"))
+        table = LocationTable(build_table_file(self.image, folder=source / "tables"))
         self.lines: dict[int, tuple[str, int]] = {}
         points = table.pcs(PointKind.PC)
         for pc, row in zip(points, table.get_rows(points), strict=True):

@@ -16,7 +16,7 @@ import zstandard
 from kcovdbg.records.trace_file import read_trace, side_path
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from tests.lab import kernel as kernels
 from tests.lab.recipe import RECIPES
 from tests.support.table_writer import TableWriter
@@ -43,7 +43,7 @@ def main() -> None:
     for name, pcs in recorded.items():
         kernel = kernels.find(RECIPES[name])
         assert kernel is not None
-        path = build_table(kernel.vmlinux)
+        path = build_table_file(kernel.vmlinux)
         assert path is not None
         write(f"{name}.table", cut_table(LocationTable(path), pcs))
         if name == "patched":

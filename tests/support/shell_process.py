@@ -11,7 +11,7 @@ from kcovdbg.console.command import Command
 from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Lines
-from kcovdbg.frontends.shell import run_shell
+from kcovdbg.frontends.shell import run_interactively
 from tests.support.state import TASKS, StubReader, make_layout, make_target
 
 
@@ -44,7 +44,7 @@ def main():
     workspace.kernel.layout = make_layout()
     workspace.debug = "--debug" in sys.argv
     with patch.object(Context, "reader", property(lambda _self: Look())), patch.object(harvest, "StateReader", Look):
-        return run_shell(workspace, quiet="-q" in sys.argv)
+        return run_interactively(workspace, quiet="-q" in sys.argv)
 
 
 if __name__ == "__main__":

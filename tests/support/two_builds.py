@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 
 _PROGRAMS = Path(__file__).with_name("programs")
 HEADER = (_PROGRAMS / "calc.h").read_text()
@@ -64,5 +64,5 @@ def build_program(folder, files, compiler="gcc", *more):
         subprocess.run([found, *flags, *coverage, "-c", name, "-o", objects[-1]], cwd=folder, check=True)
     image = folder / "program"
     subprocess.run(["gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", image, *objects], cwd=folder, check=True)
-    build_table(image)
+    build_table_file(image)
     return Built(folder, image, files)

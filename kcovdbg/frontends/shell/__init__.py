@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PATIENCE: Final = 1.0
 
 
-def run_shell(
+def run_interactively(
     workspace: Workspace,
     *,
     quiet: bool,

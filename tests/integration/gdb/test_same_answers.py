@@ -15,7 +15,7 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.records.trace_file import side_path
-from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import open_table
 from tests.lab import situation
 from tests.lab.guest import Guest
@@ -45,7 +45,7 @@ def have_table(kernel: Kernel) -> None:
     """Build the kernel's location table in the user's cache, where kcovdbg itself would put it."""
     image = ElfFile(Path(kernel.vmlinux).resolve())
     if open_table(image.build_id) is None:
-        build_table(image.path)
+        build_table_file(image.path)
 
 
 def ask_kcovdbg(target: Sequence[str | Path], vmlinux: Path, lines: Sequence[str]) -> Answers:

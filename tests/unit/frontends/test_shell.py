@@ -20,7 +20,7 @@ from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel as OpenKernel
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
-from kcovdbg.frontends.shell import pager, progress_word, run_shell
+from kcovdbg.frontends.shell import pager, progress_word, run_interactively
 from kcovdbg.frontends.shell.loop import read_plain_line
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
 from kcovdbg.frontends.shell.prompt import find_editing_mode, open_history
@@ -48,7 +48,7 @@ def workspace(streams, kernel):
 def run_keys(workspace, keys, *, quiet=True, environment=None):
     with create_pipe_input() as pipe:
         pipe.send_text(keys)
-        return run_shell(
+        return run_interactively(
             workspace, quiet=quiet, input=pipe, output=DummyOutput(), environment={"TERM": "xterm", **(environment or {})}
         )
 
@@ -127,7 +127,7 @@ def test_plain_reader_ends_its_lines(monkeypatch, capsys):
 
 def test_a_dumb_terminal_needs_no_prompt_toolkit():
     code = (
-        "import sys; from kcovdbg.frontends.shell import run_shell; from tests.support.shell_process import *; "
+        "import sys; from kcovdbg.frontends.shell import run_interactively; from tests.support.shell_process import *; "
         "sys.argv.append('-q'); main(); print('prompt_toolkit' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, input="remote\n", timeout=60)
