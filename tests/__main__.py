@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 PYTEST = (sys.executable, "-m", "pytest")
 # Two workers, as many as a small machine has cores; a larger one does not need more.
 PARALLEL = ("-n", "2")
+BY_FILE = (*PARALLEL, "--dist", "loadfile")
 
 
 class Step(NamedTuple):
@@ -33,16 +34,9 @@ STEPS = (
     Step("system packages and the lab's kernel", (sys.executable, "-m", "tests.prepare")),
     Step("format, lint, types, generated docs", ("make", "--silent", "static")),
     Step("unit, native and fuzz tests", (*PYTEST, *PARALLEL, "--exhaustive", "tests/unit", "tests/native", "tests/fuzz")),
-    # The packages, a group, are built once.
-    Step(
-        "integration tests",
-        (*PYTEST, *PARALLEL, "--dist", "loadgroup", "tests/integration", "--ignore", "tests/integration/gdb"),
-    ),
-    # By files, as the tests of one share a guest.
-    Step(
-        "the lab and GDB",
-        (*PYTEST, *PARALLEL, "--dist", "loadfile", "-m", "not bench", "tests/lab", "tests/integration/gdb"),
-    ),
+    # These by files, as the tests of one share packages, a cache or a guest.
+    Step("integration tests", (*PYTEST, *BY_FILE, "tests/integration", "--ignore", "tests/integration/gdb")),
+    Step("the lab and GDB", (*PYTEST, *BY_FILE, "-m", "not bench", "tests/lab", "tests/integration/gdb")),
 )
 
 

@@ -25,9 +25,13 @@ for number in (signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
 
-# The tests ignore the user's settings. Programs that the tests start may write their own, so the directory must exist.
-_SETTINGS = tempfile.TemporaryDirectory(prefix="kcovdbg-settings-")
-os.environ["XDG_CONFIG_HOME"] = _SETTINGS.name
+# The tests ignore the user's settings, and tables of other runs in the temporary directory, where a look-up would find them.
+# Programs that the tests start may write their own, so the directories must exist.
+_FOLDERS = {
+    name: tempfile.TemporaryDirectory(prefix=f"kcovdbg-{name.lower()}-", ignore_cleanup_errors=True)
+    for name in ("XDG_CONFIG_HOME", "TMPDIR")
+}
+os.environ.update({name: folder.name for name, folder in _FOLDERS.items()})
 
 _ROOT = Path(__file__).parents[1]
 Item = TypeVar("Item")

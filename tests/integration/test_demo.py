@@ -127,7 +127,7 @@ def test_code_and_debug_info_in_two_files(unpacked: Path, tmp_path: Path) -> Non
 
     def answers(*symbols: Path) -> list[str]:
         named = [word for path in symbols for word in ("-s", path)]
-        cache = tmp_path / "-".join(path.name for path in symbols)
+        cache = tmp_path / "-".join(("cache", *(path.name for path in symbols)))
         lines = ("points vfs_read --json", "sites --json", "check")
         return run_lines(["-c", unpacked / "vmcore", *named], *lines, status=1, cache=cache)
 

@@ -19,8 +19,6 @@ from tests.integration.packages.pythons import find_pythons
 from tests.lab.comparison import parse_outputs
 from tests.lab.kcovdbg_run import ROOT, Rows, ask
 
-pytestmark = pytest.mark.xdist_group("packages")
-
 # Answers from the dump alone, from its debug info, and through the native module. The first one waits for the location table,
 # which knows the tail calls that debug info does not show.
 QUESTIONS = ("points vfs_read", "tasks", "objects", "buffer 82 -n 5", "top 82", "trace 82", "last 82", "check")
@@ -34,8 +32,9 @@ class Installed:
     home: Path
 
     def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment, away from any checkout."""
-        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.home), "TERM": "dumb", "LANG": "C.UTF-8"}
+        """Run a program of the environment, away from any checkout and from tables that other tests leave."""
+        folders = {"HOME": str(self.home), "TMPDIR": str(self.home)}
+        environment = {"PATH": "/usr/bin:/bin", "TERM": "dumb", "LANG": "C.UTF-8"} | folders
         return subprocess.run(
             [self.prefix / "bin" / words[0], *words[1:]],
             cwd=self.home,
