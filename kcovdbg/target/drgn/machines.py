@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import drgn
@@ -16,16 +15,16 @@ import drgn
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, page_align, page_align_down
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64, NT_PRSTATUS, VMCOREINFO, make_note
-from kcovdbg.errors import CapabilityError, GoneError, LimitError, TargetError
+from kcovdbg.errors import GoneError, LimitError, TargetError
 from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target.connection import parse_address
 from kcovdbg.target.debug_files import DebugFile, find_kernel_file, of_build, unpack_symbols
 from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line
 from kcovdbg.target.drgn.program_memory import (
     PHYSICAL_SIZE,
+    CachedMemory,
     add_kernel_memory,
     add_memory,
-    copy_program,
     open_empty_program,
     physical_memory,
     platform_of,
@@ -35,7 +34,7 @@ from kcovdbg.target.drgn.programs import VMCOREINFO_HINT, VMLINUX_HINT, find_ima
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, Stub
-from kcovdbg.target.stub_kernel import MismatchError, NotBootedError, ReadMemory, find_offset
+from kcovdbg.target.stub_kernel import MismatchError, NotBootedError, find_offset
 from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.watchpoints import StubWatchpoints
 
@@ -88,25 +87,10 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
             files,
             qmp,
             read_notes=qmp.read_notes,
-            stopped=lambda: _stopped_program(prog, qmp),
         )
     except BaseException:
         qmp.close()
         raise
-
-
-@contextlib.contextmanager
-def _stopped_program(prog: drgn.Program, qmp: Qmp) -> Iterator[drgn.Program]:
-    """Stop a guest for a block; yields a Program that has the registers of its CPUs, as a dump has.
-
-    :raises CapabilityError: when QEMU does not return the registers.
-    """
-    with qmp.pause():
-        try:
-            found = copy_program(prog, qmp.read_notes(), physical_memory(prog))
-        except (KeyError, TargetError) as error:
-            raise CapabilityError(f"the registers of the guest's CPUs are unavailable: {error}") from None
-        yield found
 
 
 def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
@@ -183,54 +167,6 @@ class RamRange(NamedTuple):
 
     start: int
     end: int
-
-
-class CachedMemory:
-    """Memory of a stopped machine: each block is read once while it stands.
-
-    :param read: reads from the machine.
-    :param block: bytes that are read at once; a power of two, at most a page, since the next page may be unreadable.
-    """
-
-    def __init__(self, read: ReadMemory, block: int = PAGE_SIZE) -> None:
-        self._read = read
-        self._block = block
-        self._blocks: dict[int, bytes] = {}
-
-    def forget(self, block: int | None = None) -> None:
-        """Read every block again: the machine has run.
-
-        :param block: bytes to read at once from now on.
-        """
-        self._blocks.clear()
-        self._block = block or self._block
-
-    def read(self, address: int, size: int) -> bytes:
-        """Return any span of memory.
-
-        :raises ReadError: when any block of it cannot be read.
-        """
-        block, blocks = self._block, self._blocks
-        first, last = address // block, (address + size - 1) // block
-        if first != last:
-            self._fill(first, last)
-            data = b"".join([blocks[number] for number in range(first, last + 1)])
-        else:
-            found = blocks.get(first)
-            if found is None:
-                found = blocks[first] = self._read(first * block, block)
-            data = found
-        offset = address - first * block
-        return data[offset : offset + size]
-
-    def _fill(self, first: int, last: int) -> None:
-        """Read the blocks that are missing, neighbors at once."""
-        missing = [number for number in range(first, last + 1) if number not in self._blocks]
-        for _, group in itertools.groupby(enumerate(missing), key=lambda pair: pair[1] - pair[0]):
-            numbers = [number for _, number in group]
-            data = self._read(numbers[0] * self._block, len(numbers) * self._block)
-            for index, number in enumerate(numbers):
-                self._blocks[number] = data[index * self._block : (index + 1) * self._block]
 
 
 def find_ram(text: str) -> list[RamRange]:

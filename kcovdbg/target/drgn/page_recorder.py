@@ -17,7 +17,14 @@ import drgn
 from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
 from kcovdbg.elf.header import VMCOREINFO, make_note, parse_notes
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
-from kcovdbg.target.drgn.program_memory import SLICE_MACHINES, copy_program, direct_map_start, translate
+from kcovdbg.target.drgn.program_memory import (
+    SLICE_MACHINES,
+    CachedMemory,
+    copy_program,
+    direct_map_start,
+    physical_memory,
+    translate,
+)
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.pointer import is_kernel_pointer, read_pointer, read_word
@@ -61,27 +68,6 @@ class Recording:
         return build_slice(self.machine, self.notes, self.pages, self.direct_map, self.mapped)
 
 
-class RecordedMemory(dict[int, bytes]):
-    """The pages of physical memory that were read, by address; those that cannot be read are not among them.
-
-    :param read: reads a page of the recorded target.
-    """
-
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        super().__init__()
-        self._read = read
-
-    def __missing__(self, page: int) -> bytes:
-        data = self[page] = self._read(page)
-        return data
-
-    def read(self, address: int, count: int) -> bytes:
-        """Return any span of memory."""
-        start = page_align_down(address)
-        pages = b"".join([self[page] for page in range(start, address + count, PAGE_SIZE)])
-        return pages[address - start : address - start + count]
-
-
 class RecordingTarget(DrgnTarget):
     """A target that keeps the virtual pages read, for readers of slices that do not walk page tables."""
 
@@ -113,14 +99,14 @@ def record(target: DrgnTarget, work: Callable[[Target], _Result]) -> tuple[Recor
         raise TargetError(f"cannot make slices of {target.machine} kernels", hint="take a whole dump")
     with target.connection.pause() as is_stopped:
         notes = _find_notes(target, is_stopped)
-        read = target.prog.read
-        memory = RecordedMemory(lambda page: read(page, PAGE_SIZE, True))
+        memory = CachedMemory(physical_memory(target.prog))
         prog = copy_program(target.prog, notes, memory.read)
         recorder = RecordingTarget(prog, target.name)
         _read_basics(recorder)
         result = work(recorder)
         direct_map, mapped = _find_mappings(recorder)
-    return Recording(machine, notes, memory, direct_map, mapped, is_stopped), result
+    pages = {number * PAGE_SIZE: data for number, data in memory.blocks.items()}
+    return Recording(machine, notes, pages, direct_map, mapped, is_stopped), result
 
 
 def record_stack(target: Target, task: int) -> None:

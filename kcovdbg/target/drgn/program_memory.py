@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -93,6 +94,55 @@ def physical_memory(prog: drgn.Program) -> ReadMemory:
         return data
 
     return read
+
+
+class CachedMemory:
+    """Memory of a stopped machine: each block is read once until it is forgotten.
+
+    :param read: reads from the machine.
+    :param block: bytes that are read at once; a power of two, at most a page, since the next page may be unreadable.
+    """
+
+    def __init__(self, read: ReadMemory, block: int = PAGE_SIZE) -> None:
+        self._read = read
+        self._block = block
+        self.blocks: dict[int, bytes] = {}
+        """What was read, by the number of the block."""
+
+    def forget(self, block: int | None = None) -> None:
+        """Read every block again: the machine has run.
+
+        :param block: bytes to read at once from now on.
+        """
+        self.blocks.clear()
+        self._block = block or self._block
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return any span of memory.
+
+        :raises ReadError: when any block of it cannot be read.
+        """
+        block, blocks = self._block, self.blocks
+        first, last = address // block, (address + size - 1) // block
+        if first != last:
+            self._fill(first, last)
+            data = b"".join([blocks[number] for number in range(first, last + 1)])
+        else:
+            found = blocks.get(first)
+            if found is None:
+                found = blocks[first] = self._read(first * block, block)
+            data = found
+        offset = address - first * block
+        return data[offset : offset + size]
+
+    def _fill(self, first: int, last: int) -> None:
+        """Read the blocks that are missing, neighbors at once."""
+        missing = [number for number in range(first, last + 1) if number not in self.blocks]
+        for _, group in itertools.groupby(enumerate(missing), key=lambda pair: pair[1] - pair[0]):
+            numbers = [number for _, number in group]
+            data = self._read(numbers[0] * self._block, len(numbers) * self._block)
+            for index, number in enumerate(numbers):
+                self.blocks[number] = data[index * self._block : (index + 1) * self._block]
 
 
 def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = None) -> drgn.Program:

@@ -408,7 +408,6 @@ def make_target(
     connection: Connection | None = None,
     *,
     read_notes: Callable[[], bytes] = bytes,
-    stopped: Callable[[], AbstractContextManager[drgn.Program]] | None = None,
     dump: str | None = None,
 ) -> DrgnTarget:
     """Return a target; see :class:`DrgnTarget`.
@@ -422,7 +421,7 @@ def make_target(
     given = [*filter(None, (dump,)), *(file.name for file in files)]
     code = next((file.code for file in files if file.is_kernel), None)
     try:
-        return DrgnTarget(prog, name, live, notes, connection, read_notes=read_notes, stopped=stopped, code=code, files=given)
+        return DrgnTarget(prog, name, live, notes, connection, read_notes=read_notes, code=code, files=given)
     except (drgn.FaultError, LookupError, OSError) as error:
         if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EPERM:
             raise TargetError(f"{name}: no permission to read", hint="run kcovdbg with sudo") from None

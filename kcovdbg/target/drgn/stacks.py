@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import drgn
@@ -17,11 +17,12 @@ from drgn.helpers.linux.sched import cpu_curr
 
 from kcovdbg.elf.header import NT_PRSTATUS, Note, parse_notes
 from kcovdbg.elf.symbol_table import demangle
-from kcovdbg.errors import CapabilityError, ReadError
+from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.model.memory import StackFrame
+from kcovdbg.target.connection import MachineState
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, first_line, walking
 from kcovdbg.target.drgn.lines import frames_at
-from kcovdbg.target.drgn.program_memory import is_walked
+from kcovdbg.target.drgn.program_memory import copy_program, is_walked, physical_memory
 from kcovdbg.target.drgn.program_types import ProgramTypes
 from kcovdbg.target.pointer import UPPER_HALF_START, strip_tag
 
@@ -30,18 +31,11 @@ class DrgnStacks:
     """The kernel stacks of a target.
 
     :param read_notes: returns the notes of a dump, with the registers of its CPUs.
-    :param stopped: returns what stops the machine and yields a Program with these registers; None where that is not possible.
     """
 
-    def __init__(
-        self,
-        target: ProgramTypes,
-        read_notes: Callable[[], bytes],
-        stopped: Callable[[], AbstractContextManager[drgn.Program] | None],
-    ) -> None:
+    def __init__(self, target: ProgramTypes, read_notes: Callable[[], bytes]) -> None:
         self._target = target
         self._read_notes = read_notes
-        self._stopped = stopped
         self.current_registers: Callable[[int], Mapping[str, int] | None] | None = None
         """Returns the registers of a CPU now, by name; None where those that the Program has are right."""
 
@@ -53,16 +47,27 @@ class DrgnStacks:
             try:
                 return self._unwind(self._target.prog, task)
             except drgn.UnsupportedOperation:
-                stopped = self._stopped()
-                if stopped is None:
+                # A machine that runs and has not panicked is not paused for this.
+                state = self._target.state() if self._target.live else None
+                if state is None or (state is not MachineState.STOPPED and find_panic_cpu(self._target.prog) is None):
                     raise
-            with stopped as prog:
-                return self._unwind(prog, task)
+                with self._target.connection.pause() as is_stopped:
+                    if not is_stopped:
+                        raise
+                    return self._unwind(self._copy_stopped(), task)
         except drgn.UnsupportedOperation as error:
             reason = "it is running" if "running" in str(error) else error
             raise CapabilityError(
                 f"cannot unwind its stack: {reason}", hint="try again when it sleeps, or use a dump"
             ) from None
+
+    def _copy_stopped(self) -> drgn.Program:
+        """Return a Program of a stopped machine that has the registers of its CPUs, as a dump has."""
+        prog = self._target.prog
+        try:
+            return copy_program(prog, self._read_notes(), physical_memory(prog))
+        except (KeyError, TargetError) as error:
+            raise CapabilityError(f"the registers of the guest's CPUs are unavailable: {error}") from None
 
     def _find_registers(self, task: int) -> Mapping[str, int] | None:
         """Return the registers of the CPU that a task runs on; None where it runs on none, or the Program has them."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,7 +16,7 @@ from drgn.helpers.linux.pid import find_task
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.header import NT_PRSTATUS, parse_notes
 from kcovdbg.errors import GoneError, MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.target.connection import Connection, MachineState
+from kcovdbg.target.connection import Connection
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, walking
 from kcovdbg.target.drgn.program_memory import UPPER_HALF, exclude_per_cpu_data, read_vmcoreinfo
 from kcovdbg.target.drgn.program_types import ProgramTypes
@@ -44,8 +43,6 @@ class DrgnTarget(ProgramTypes):
     :param prog: with the kernel's debug info loaded.
     :param connection: what it is read through.
     :param read_notes: returns the ELF notes of a dump as they are, with PRSTATUS and VMCOREINFO; empty when there are none.
-    :param stopped: stops the machine and yields a Program of it with the registers of its CPUs, for a target whose Program has
-        none; None where that is not possible.
     :param code: path of the stripped image that has the kernel's code, None where the image with debug info has it.
     :param files: those that the user named or that were found: a dump, debug info.
     """
@@ -59,7 +56,6 @@ class DrgnTarget(ProgramTypes):
         connection: Connection | None = None,
         *,
         read_notes: Callable[[], bytes] = bytes,
-        stopped: Callable[[], AbstractContextManager[drgn.Program]] | None = None,
         code: str | None = None,
         files: Sequence[str] = (),
     ) -> None:
@@ -79,7 +75,6 @@ class DrgnTarget(ProgramTypes):
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
         self._files = files
-        self._stopped = stopped
         self.read_count = 0
         # Called most often by the walkers.
         self._read: Callable[[int, int], bytes] = prog.read
@@ -101,7 +96,7 @@ class DrgnTarget(ProgramTypes):
         """The stacks of tasks."""
         from kcovdbg.target.drgn.stacks import DrgnStacks
 
-        return DrgnStacks(self, self.read_notes, self._stopped_program)
+        return DrgnStacks(self, self.read_notes)
 
     @cached_property
     def lines(self) -> DrgnLines:
@@ -144,14 +139,6 @@ class DrgnTarget(ProgramTypes):
     def close(self) -> None:
         """Close the connection: a machine behind a GDB stub continues. Done at exit as well."""
         self.connection.close()
-
-    def _stopped_program(self) -> AbstractContextManager[drgn.Program] | None:
-        """Return what yields a Program with the CPUs' registers, None for a machine that runs and has not panicked."""
-        from kcovdbg.target.drgn.stacks import find_panic_cpu
-
-        if self._stopped is None or (self.state() is not MachineState.STOPPED and find_panic_cpu(self.prog) is None):
-            return None
-        return self._stopped()
 
     def read(self, address: int, size: int) -> bytes:
         self.read_count += 1
