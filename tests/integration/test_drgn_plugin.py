@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Lines of kcovdbg in drgn, and the plugin, which drgn imports at every start: importing it must be cheap."""
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 
 import drgn
-import pexpect
 import pytest
 from drgn.commands import CommandError
 
-from kcovdbg.elf.file import ElfFile
 from kcovdbg.frontends.drgn_commands import run_in_drgn
-from kcovdbg.model.location import Frame
-from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import TextRange
-from tests.support.table_writer import TableWriter
+from tests.support.screen import Screen
+from tests.support.table_writer import write_one
 
 
 def test_the_plugin_imports_next_to_nothing():
@@ -31,13 +29,7 @@ def test_the_plugin_imports_next_to_nothing():
 
 
 def test_the_symbol_table_of_the_build_in_the_configuration(demo, tmp_path):
-    with ElfFile(demo.vmlinux) as elf:
-        writer = TableWriter(
-            elf.build_id, [TextRange(text.address, text.address + text.size, ".text") for text in elf.text_sections()]
-        )
-        pc = elf.section(".text").address + 9
-    writer.add_frames(pc, PointKind.PC, (Frame("from_the_table", "a.c", 7, None),))
-    writer.write(tmp_path / "table")
+    pc = write_one(tmp_path / "table", demo.vmlinux, "from_the_table")
     (tmp_path / "kcovdbg").mkdir()
     (tmp_path / "kcovdbg/config.toml").write_text(f'symbol-tables = ["{tmp_path}/table"]\n')
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
@@ -54,21 +46,52 @@ def test_the_symbol_table_of_the_build_in_the_configuration(demo, tmp_path):
         assert row["frames"][0]["function"] == "from_the_table"
 
 
+@contextlib.contextmanager
+def open_drgn(demo, home, settings=""):
+    """drgn's own prompt on the demo, with a configuration file."""
+    (home / "kcovdbg").mkdir()
+    (home / "kcovdbg/config.toml").write_text(settings)
+    command = (sys.executable, "-m", "drgn", "-q", "-c", demo.core, "-s", demo.vmlinux)
+    folders = {"XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home)}
+    with Screen(*command, rows=60, columns=200, DRGN_PLUGINS="kcov=kcovdbg.frontends.drgn_plugin", **folders) as screen:
+        screen.wait(at_prompt, seconds=60)
+        yield screen
+
+
+def at_prompt(screen):
+    return screen.lines[screen.screen.cursor.y] == ">>>"
+
+
 def test_lines_of_kcov_complete_at_drgns_prompt(demo, tmp_path):
-    environment = {**os.environ, "TERM": "dumb", "XDG_STATE_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "drgn", "-q", "-c", f"{demo.core}", "-s", f"{demo.vmlinux}"]
-    shell = pexpect.spawn(command[0], command[1:], env=environment, dimensions=(40, 200), encoding="utf-8", timeout=60)
-    shell.expect(r"linux import \*\s+>>> ")
-    for typed, whole in (
-        ("%kcov obj", "%kcov objects"),
-        ("%kcov tasks --mode trace-c", "trace-cmp"),
-        ("%kcov buffer fd:41/", r"fd:41/\d"),
-        ("prog.main_th", "main_thread"),
-    ):
-        shell.send(f"{typed}\t")
-        shell.expect(whole)
-        shell.sendcontrol("u")
-    shell.close(force=True)
+    with open_drgn(demo, tmp_path) as screen:
+        for typed, whole in (
+            ("%kcov obj", "%kcov objects"),
+            ("%kcov tasks --mode trace-c", "trace-cmp"),
+            ("%kcov buffer fd:41/", r"fd:41/\d"),
+            ("prog.main_th", "main_thread"),
+        ):
+            screen.type(f"{typed}\t")
+            screen.wait(lambda screen, whole=whole: re.search(whole, screen.text))
+            screen.type("\x15")
+
+
+def test_columns_and_aliases(demo, tmp_path):
+    settings = '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfuzzers = "tasks --mode trace-pc"\n'
+    with open_drgn(demo, tmp_path, settings) as screen:
+        screen.type("%kcov tasks | head -1\r")
+        screen.wait(lambda screen: ["COMM", "PID"] in [line.split() for line in screen.lines])
+        screen.wait(at_prompt)
+        screen.type("\x0c%kcov fuzzers --json | grep -c TRACE_CMP\r")
+        screen.wait(lambda screen: "0" in screen.lines)
+
+
+def test_an_error_names_the_configuration_file(demo, tmp_path):
+    with open_drgn(demo, tmp_path, 'color = "never"\ncolors = 1\n') as screen:
+        screen.type("%kcov tasks\r")
+        # The line is wrapped somewhere: paths differ in length.
+        screen.wait(lambda screen: f"{tmp_path}/kcovdbg/config.toml:unknownsetting" in "".join(screen.text.split()))
+        screen.wait(at_prompt)
+        assert "Traceback" not in screen.text
 
 
 def test_lines_run_on_a_program(capfd):

@@ -31,7 +31,7 @@ from kcovdbg.console.trace_paths import FileConfinement  # noqa: E402
 from kcovdbg.frontends.mcp.server import CallQueue, ToolServer  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox, output_schema  # noqa: E402
 from kcovdbg.target.opener import TargetOptions, find_demo, find_demo_source, open_target  # noqa: E402
-from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg, run_lines  # noqa: E402
 from tests.support.escaped_rows import escape_all  # noqa: E402
 from tests.support.state import strict_schema  # noqa: E402
 
@@ -119,11 +119,10 @@ async def all_rows(client: Any, name: str, given: dict[str, Any], limit: int = 7
 
 
 def test_each_tool_answers_as_its_command(box: ToolBox) -> None:
-    words = [word for _, _, line in CALLS for word in ("-e", f"{line} --json", "-e", "! echo @@@")]
-    answers = run_kcovdbg("--demo", "-q", *words).stdout.split("@@@\n")
+    answers = run_lines(["--demo"], *(f"{line} --json" for _, _, line in CALLS))
 
     async def question(client: Any) -> None:
-        for (name, given, line), printed in zip(CALLS, answers, strict=False):
+        for (name, given, line), printed in zip(CALLS, answers, strict=True):
             rows = await all_rows(client, name, given)
             assert rows == escape_all(json.loads(printed)), line
             jsonschema.validate(rows[:50], strict_schema(name))
@@ -176,18 +175,6 @@ def test_what_does_not_exist_is_an_error_of_the_protocol(box: ToolBox, mode: str
         assert not (await client.call_tool("info", {})).is_error
 
     ask(box, question, mode)
-
-
-def test_answers_are_the_same_each_time(box: ToolBox) -> None:
-    async def question(client: Any) -> list[str]:
-        return [(await client.call_tool(name, given)).content[0].text for name, given, _ in CALLS]
-
-    first = ask(box, question)
-    workspace = Workspace(COMMANDS, Kernel(lambda: open_target(TargetOptions(demo=True)), source_folders=DEMO_SOURCE))
-    fresh = ToolBox(workspace, FileConfinement())
-    fresh.open()
-    assert ask(box, question) == first
-    assert ask(fresh, question) == first
 
 
 def test_a_cancelled_call_is_not_run() -> None:
@@ -388,15 +375,7 @@ def test_a_target_that_cannot_be_opened_is_an_error_of_each_call() -> None:
 
 def test_without_the_package_the_command_says_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "mcp.py").write_text("raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')\n")
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, "-m", "kcovdbg", "--demo", "mcp"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 2
+    done = run_kcovdbg("--demo", "mcp", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"}, status=2, stdin=subprocess.DEVNULL)
     assert re.fullmatch(r"kcovdbg: mcp .*not installed\n.*pip install .*\[mcp\].*\n", done.stderr), done.stderr
     assert done.stdout == ""
 
@@ -404,19 +383,14 @@ def test_without_the_package_the_command_says_how_to_get_it(tmp_path: Path) -> N
 def test_a_terminal_is_no_client() -> None:
     controller, terminal = os.openpty()
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "kcovdbg", "--demo", "mcp"], cwd=ROOT, stdin=terminal, capture_output=True, text=True
-        )
+        assert "terminal" in run_kcovdbg("--demo", "mcp", stdin=terminal, status=2).stderr
     finally:
         os.close(controller)
         os.close(terminal)
-    assert done.returncode == 2
-    assert "terminal" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["-o", "/nonexistent"], ["/nonexistent.kcov"], ["-o"]])
 def test_what_the_user_names_must_exist(words: list[str]) -> None:
-    done = run_kcovdbg("--demo", "mcp", *words)
-    assert done.returncode == 2
+    done = run_kcovdbg("--demo", "mcp", *words, status=2)
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) <= 2

@@ -13,7 +13,7 @@ import pytest
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import parse_arguments
 from kcovdbg.errors import UsageError
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import run_lines
 
 # A line for each command, on the demo.
 LINES = {
@@ -43,7 +43,6 @@ LINES = {
 }
 # They act on a machine or on files, or need a buffer that the demo's kernel does not have; tests of their own run them.
 ELSEWHERE = frozenset("batch catch collect demo export jobs keep log monitor report resume slice syzkaller tree".split())
-SEPARATOR = "@@@"
 
 
 def listed(name: str) -> frozenset[str]:
@@ -69,15 +68,10 @@ def answers() -> dict[tuple[str, str], str]:
     """Return what each command writes for each of its options."""
     asked: list[tuple[str, str]] = []
     for name, line in LINES.items():
-        word, rest = line.partition(" ")[::2]
-        head = "watch" if name == "watch" else line
-        tail = rest if name == "watch" else ""
+        head, tail = ("watch", line.partition(" ")[2]) if name == "watch" else (line, "")
         options = ("--json", "--jsonl", "--csv", "--wide", "--vertical", "--json -n 1")
         asked += [(name, f"{head} {option} {tail}".strip()) for option in options]
-        assert word == name
-    words = [word for _, line in asked for word in ("-e", line, "-e", f"! echo {SEPARATOR}")]
-    parts = run_kcovdbg("--demo", "-q", *words, timeout=300).stdout.split(f"{SEPARATOR}\n")
-    return dict(zip(((name, line) for name, line in asked), parts, strict=False))
+    return dict(zip(asked, run_lines(["--demo"], *(line for _, line in asked), timeout=300), strict=True))
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -98,22 +92,21 @@ def test_every_output_option(name: str, answers: dict[tuple[str, str], str]) -> 
 # Commands whose text is drawn: of the rows, or, for many rows at once, of groups of them.
 DRAWN = {
     "check": r"(error|warning|transient|racing): \w+ .+: ",
-    "diff": r" +\d+ +\d+  \S",
-    "source": r" +\d* [+~!] +\d+",
-    "view": r" *\d+ [0-9a-f]{16} ",
-    "why": r"- ",
+    "diff 41 34": r" +\d+ +\d+  \S",
+    "source 41": r" +\d* [+~!] +\d+",
+    "view 41 --text": r" *\d+ [0-9a-f]{16} ",
+    "why kc-usb": r"- ",
 }
 
 
-@pytest.mark.parametrize("name", DRAWN)
-def test_fewer_rows_as_text(name: str) -> None:
+def test_fewer_rows_as_text() -> None:
     """Headings and ends stay, rows are whole, and a note says how many there are."""
-    line = {"check": "check", "diff": "diff 41 34", "source": "source 41", "view": "view 41 --text", "why": "why kc-usb"}[name]
-    whole, one = (run_kcovdbg("--demo", "-q", "-e", line + more) for more in ("", " -n 1"))
-    # The width of a column depends on its rows.
-    found, first = ([text.split() for text in done.stdout.splitlines() if re.match(DRAWN[name], text)] for done in (whole, one))
-    assert len(found) > 1
-    assert first == found[:1]
-    if name in ("diff", "why"):
-        assert one.stdout.splitlines()[0] == whole.stdout.splitlines()[0]
-    assert str(len(found)) in one.stdout.splitlines()[-1].split()
+    answers = run_lines(["--demo"], *(line + more for line in DRAWN for more in ("", " -n 1")))
+    for (line, pattern), whole, one in zip(DRAWN.items(), answers[::2], answers[1::2], strict=True):
+        # The width of a column depends on its rows.
+        found, first = ([row.split() for row in text.splitlines() if re.match(pattern, row)] for text in (whole, one))
+        assert len(found) > 1
+        assert first == found[:1]
+        if line.startswith(("diff", "why")):
+            assert one.splitlines()[0] == whole.splitlines()[0]
+        assert str(len(found)) in one.splitlines()[-1].split()

@@ -4,6 +4,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, TextRange
@@ -37,3 +38,17 @@ class TableWriter:
 
     def write(self, path: Path) -> None:
         self.make().write(path)
+
+
+def write_one(path: Path, image: Path, function: str, *, is_other_build: bool = False) -> int:
+    """Write a table of one PC of an image, which names a function that the image does not have; return the PC."""
+    with ElfFile(image) as elf:
+        text, build_id = elf.section(".text"), elf.build_id
+    assert text is not None
+    assert build_id is not None
+    writer = TableWriter(
+        "00" * 20 if is_other_build else build_id, [TextRange(text.address, text.address + text.size, ".text")]
+    )
+    writer.add_frames(text.address + 9, PointKind.PC, (Frame(function, "a.c", 7, None),))
+    writer.write(path)
+    return text.address + 9

@@ -41,3 +41,4 @@ def test_what_contributors_are_shown_is_there():
     targets = set(re.findall(r"^([a-z]+):", read("Makefile"), re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z]+)\b", contributing))
     assert {"check", "format", "test"} <= named <= targets
+    assert {*re.findall(r"^make (\w+)", read("README.md"), re.MULTILINE)} == {"demo", "test"} <= targets

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kcovdbg.elf.file import ElfFile
-from kcovdbg.model.location import Frame
-from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import TextRange
 from tests.integration.conftest import Demo
 from tests.support.gdb_run import Said, run_gdb
-from tests.support.table_writer import TableWriter
+from tests.support.table_writer import write_one
 
 TEXT = '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfull = "tasks --mode trace-cmp"\nnewest-tasks = "tasks"\n'
 
@@ -59,14 +55,8 @@ def test_gdbs_parameter_goes_before_the_file(demo: Demo, path: Path) -> None:
 
 
 def test_the_symbol_table_of_the_build(demo: Demo, path: Path) -> None:
-    with ElfFile(demo.vmlinux) as elf:
-        build_id, text = elf.build_id or "", elf.section(".text")
-    assert text is not None
-    pc = text.address + 9
-    for name, of in (("other", "00" * 20), ("mine", build_id)):
-        writer = TableWriter(of, [TextRange(text.address, text.address + text.size, ".text")])
-        writer.add_frames(pc, PointKind.PC, (Frame(f"from_{name}", "a.c", 7, None),))
-        writer.write(path.parent / name)
+    write_one(path.parent / "other", demo.vmlinux, "from_other", is_other_build=True)
+    pc = write_one(path.parent / "mine", demo.vmlinux, "from_mine")
     path.write_text(f'symbol-tables = ["{path.parent}/other", "{path.parent}/mine"]\n')
     (row,) = ask(path, [f"kcov-show sym {pc:#x} --json"], demo).json()
     assert row["frames"][0]["function"] == "from_mine"

@@ -8,14 +8,15 @@ import random
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from kcovdbg.elf.file import ElfFile
 from tests.integration.gdb.test_same_answers import ask_kcovdbg
-from tests.lab.guest import Machine
-from tests.support.gdb_run import Session, run_gdb
+from tests.lab.guest import Guest, Machine
+from tests.lab.kernel import Kernel
+from tests.support.gdb_run import Said, Session, run_gdb
 
 pytestmark = pytest.mark.lab
 
@@ -25,6 +26,12 @@ _MARK = "=== packets ==="
 _MARKED = f"python import sys; print('{_MARK}', file=sys.stderr, flush=True)"
 # Called all the time.
 _BUSY = "hrtimer_interrupt"
+
+
+def ask_guest(kernel: Kernel, guest: Guest, *ask: str, before: Sequence[str] = ()) -> Said:
+    """Connect GDB to a guest's stub, and run commands."""
+    connect = f"target remote {guest.sockets.gdb_remote}"
+    return run_gdb(kernel.vmlinux, before=[connect, *before], ask=[*ask])
 
 
 def counted(line: str) -> list[str]:
@@ -38,15 +45,11 @@ def count_packets(stderr: str) -> list[int]:
 def test_two_cpus_and_packets(kernel, boot):
     guest = boot(Machine(cpus=2))
     guest.wait_done()
-    connect = f"target remote {guest.sockets.gdb_remote}"
     lines = ["kcov-show tasks -a --json", "kcov-show tasks -a --json", "kcov-show last -a --json", "print $kcov_count(1)"]
     with guest.paused():
         outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["tasks -a", "last -a", "info"])
-        said = run_gdb(
-            kernel.vmlinux,
-            before=[connect, "thread 2", "up"],
-            ask=[*(word for line in lines for word in counted(line)), "thread", "info threads", _MODE],
-        )
+        asked = [*(word for line in lines for word in counted(line)), "thread", "info threads", _MODE]
+        said = ask_guest(kernel, guest, *asked, before=["thread 2", "up"])
     answers = said.answers[2::5][: len(lines)]
     assert answers[0] == answers[1] == outside.texts["tasks -a"]
     assert answers[2] == outside.texts["last -a"]
@@ -61,18 +64,16 @@ def test_two_cpus_and_packets(kernel, boot):
 
 def test_physical_mode_that_another_debugger_left(kernel, standing_guest):
     with standing_guest.paused():
-        connect = f"target remote {standing_guest.sockets.gdb_remote}"
-        said = run_gdb(
-            kernel.vmlinux,
-            before=[connect, "maint packet Qqemu.PhyMemMode:1"],
-            ask=[
-                "kcov-show tasks --json",
-                _MODE,
-                "maint packet Qqemu.PhyMemMode:1",
-                "kcov-show objects --json",
-                _MODE,
-                "maint packet Qqemu.PhyMemMode:0",
-            ],
+        said = ask_guest(
+            kernel,
+            standing_guest,
+            "kcov-show tasks --json",
+            _MODE,
+            "maint packet Qqemu.PhyMemMode:1",
+            "kcov-show objects --json",
+            _MODE,
+            "maint packet Qqemu.PhyMemMode:0",
+            before=["maint packet Qqemu.PhyMemMode:1"],
         )
     assert "physical memory" in said.stderr
     assert said.json(0)
@@ -83,38 +84,24 @@ def test_physical_mode_that_another_debugger_left(kernel, standing_guest):
 
 
 def test_running_target_is_refused(kernel, standing_guest):
-    connect = f"target remote {standing_guest.sockets.gdb_remote}"
-    said = run_gdb(kernel.vmlinux, before=[connect, "continue &"], ask=["kcov-show tasks", "interrupt"])
+    said = ask_guest(kernel, standing_guest, "kcov-show tasks", "interrupt", before=["continue &"])
     assert "the target is running" in said.stderr
 
 
 def test_watch_ends_without_a_terminal(kernel, standing_guest):
     with standing_guest.paused():
-        connect = f"target remote {standing_guest.sockets.gdb_remote}"
-        said = run_gdb(kernel.vmlinux, before=[connect], ask=["kcov-show info", "kcov-show watch 1 info"])
+        said = ask_guest(kernel, standing_guest, "kcov-show info", "kcov-show watch 1 info")
     assert said.answers[1] == said.answers[0] != ""
 
 
 def test_guest_goes_on(kernel, standing_guest):
-    connect = f"target remote {standing_guest.sockets.gdb_remote}"
-    run_gdb(kernel.vmlinux, before=[connect], ask=["kcov-show tasks", "kcov-show objects", "kcov-show bogus"])
+    ask_guest(kernel, standing_guest, "kcov-show tasks", "kcov-show objects", "kcov-show bogus")
     assert standing_guest.qmp.running()
 
 
 def test_names_where_the_kernel_is(kernel, standing_guest):
-    connect = f"target remote {standing_guest.sockets.gdb_remote}"
-    said = run_gdb(
-        kernel.vmlinux,
-        before=[connect],
-        ask=[
-            "kcov-show symbols --apply",
-            f"thbreak {_BUSY}",
-            "continue",
-            "bt 1",
-            "kcov-show info --json",
-            "kcov-show tasks --json",
-        ],
-    )
+    stop = ("kcov-show symbols --apply", f"thbreak {_BUSY}", "continue", "bt 1")
+    said = ask_guest(kernel, standing_guest, *stop, "kcov-show info --json", "kcov-show tasks --json")
     assert f"#0  {_BUSY} " in said.answers[3]
     offset = said.json(4)[0]["kaslr_offset"]
     assert said.answers[0] == f"symbol-file {ElfFile(kernel.vmlinux.resolve()).path} -o {offset}"
@@ -135,19 +122,17 @@ Counter("fifth")
 
 
 def test_conditions(kernel, standing_guest):
-    connect = f"target remote {standing_guest.sockets.gdb_remote}"
     pid = next(line["pid"] for line in standing_guest.truth.lines() if line.get("comm") == "kc-cmp")
-    said = run_gdb(
-        kernel.vmlinux,
-        before=[connect, "kcov-show symbols --apply", f"python exec({_COUNTER!r})"],
-        ask=[
-            f"break {_BUSY} if $fifth($kcov_count({pid}))",
-            "continue",
-            "python print(Counter.values)",
-            f"print $kcov_count({pid}) == *$kcov_area({pid})",
-            "info breakpoints",
-            _MODE,
-        ],
+    said = ask_guest(
+        kernel,
+        standing_guest,
+        f"break {_BUSY} if $fifth($kcov_count({pid}))",
+        "continue",
+        "python print(Counter.values)",
+        f"print $kcov_count({pid}) == *$kcov_area({pid})",
+        "info breakpoints",
+        _MODE,
+        before=["kcov-show symbols --apply", f"python exec({_COUNTER!r})"],
     )
     assert f"Breakpoint 1, {_BUSY} " in said.answers[1]
     values = [int(word) for word in re.findall(r"\d+", said.answers[2])]

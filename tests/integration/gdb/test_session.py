@@ -133,18 +133,6 @@ def test_machine_interface(demo):
     assert "bogus" in results[2]
 
 
-def test_settings_and_breakpoints_stay(gdb):
-    shown = ["show", "info breakpoints", "info display", "show prompt", "info auto-load"]
-
-    def state(*commands: str) -> list[str]:
-        before = ["break kcov_ioctl", "tbreak vfs_read", "set listsize 3"]
-        said = gdb(before=[*before, *commands], ask=shown)
-        return [line for line in said.text.splitlines() if not line.startswith(("kcov", "history"))]
-
-    used = ["kcov-show tasks", "kcov-show objects --json", "kcov-show buffer 34", "output $kcov_count(34)", "kcov-show bogus"]
-    assert state(*used) == state()
-
-
 def test_errors_are_a_line_and_a_way_out(gdb):
     said = gdb(ask=["kcov-show taks", "kcov-show tasks --jsn", "kcov-show buffer 9999"])
     assert "Traceback" not in said.stderr
