@@ -41,11 +41,11 @@ def _add_option(parser: argparse.ArgumentParser, option: Argument) -> None:
     if option.value is Value.FLAG:
         parser.add_argument(*option.names, action="store_true", help=_plain(option.help))
         return
-    settings: dict[str, Any] = {"help": _plain(option.help), "metavar": option.metavar}
+    settings: dict[str, Any] = {"help": _plain(option.help), "metavar": option.placeholder}
     if option.choices:
         settings["choices"] = option.choices
     action = parser.add_argument(*option.names, **settings)
-    if option.metavar in _PATHS:
+    if option.placeholder in _PATHS:
         action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 

@@ -95,7 +95,7 @@ def _synopsis() -> Iterator[str]:
 
 def _program_option(option: Argument) -> Iterator[str]:
     yield ".TP"
-    yield _names(option.names, option.metavar or "")
+    yield _names(option.names, option.placeholder)
     yield escape(option_help(option))
 
 

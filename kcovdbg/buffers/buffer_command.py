@@ -37,7 +37,7 @@ COMMAND: Final = Command(
         "to each."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
+        Argument("what WHAT", Value.BUFFER, "the buffer"),
         *LISTING,
         *FILTERS,
         *TRACE_OPTIONS,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import address_of
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
-from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, WordError
+from kcovdbg.console.argument import SEPARATOR, Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import BufferCounts, find_buffer, find_counts, require_points
 from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD, Column, Meaning, RowType
@@ -413,8 +413,8 @@ COMMAND: Final = Command(
         "The exit status is 1 when there is a difference; flicker is not a difference."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "two buffers, or several on each side of --", count=Count.SOME, metavar="WHAT"),
-        Argument(("--ordered",), Value.FLAG, "align the records in their order; < marks the left, > the right"),
+        Argument("what WHAT…", Value.BUFFER, "two buffers, or several on each side of --"),
+        Argument("--ordered", Value.FLAG, "align the records in their order; < marks the left, > the right"),
         *FILTERS,
         *TRACE_OPTIONS,
     ),

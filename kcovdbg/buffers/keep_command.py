@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import find_buffer, find_kept
 from kcovdbg.console.column import NUMBER, TEXT, Column, RowType
@@ -57,9 +57,9 @@ COMMAND: Final = Command(
         "buffer."
     ),
     arguments=(
-        Argument(("name",), Value.BUFFER_NAME, "a name", count=Count.OPTIONAL, metavar="@NAME"),
-        Argument(("what",), Value.BUFFER, "the buffer", count=Count.OPTIONAL, metavar="WHAT"),
-        Argument(("--delete",), Value.FLAG, "delete the kept buffer"),
+        Argument("name [@NAME]", Value.BUFFER_NAME, "a name"),
+        Argument("what [WHAT]", Value.BUFFER, "the buffer"),
+        Argument("--delete", Value.FLAG, "delete the kept buffer"),
         *TRACE_OPTIONS,
     ),
     examples=(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, unknown_file, unknown_function
 from kcovdbg.console.buffer_sources import find_counts
 from kcovdbg.console.column import ADDRESS, NUMBER, SYMBOL, TEXT, WORD, Column, Meaning, RowType
@@ -200,11 +200,9 @@ COMMAND: Final = Command(
         "The exit status is 1 when the function, file or directory exists but has no point; a message gives the reason."
     ),
     arguments=(
-        Argument(
-            ("place",), Value.FUNCTION, "a function, a file such as fs/open.c, or a directory", metavar="FUNCTION|FILE|DIR"
-        ),
-        Argument(("what",), Value.BUFFER, "count the records of these buffers", count=Count.ANY, metavar="WHAT"),
-        Argument(("--uncovered",), Value.FLAG, "only the points that the buffers could have and lack"),
+        Argument("place FUNCTION|FILE|DIR", Value.FUNCTION, "a function, a file such as fs/open.c, or a directory"),
+        Argument("what [WHAT…]", Value.BUFFER, "count the records of these buffers"),
+        Argument("--uncovered", Value.FLAG, "only the points that the buffers could have and lack"),
         *TRACE_OPTIONS,
     ),
     examples=(

@@ -10,7 +10,7 @@ from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import find_line_coverage
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, check_code
 from kcovdbg.console.buffer_sources import find_counts
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
@@ -122,9 +122,9 @@ COMMAND: Final = Command(
         "source tree or from --source-dir."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
-        Argument(("place",), Value.FUNCTION, "only this function or file", count=Count.OPTIONAL, metavar="FUNCTION|FILE"),
-        Argument(("--all",), Value.FLAG, "show whole files instead of lines around points"),
+        Argument("what WHAT", Value.BUFFER, "the buffer"),
+        Argument("place [FUNCTION|FILE]", Value.FUNCTION, "only this function or file"),
+        Argument("--all", Value.FLAG, "show whole files instead of lines around points"),
         *TRACE_OPTIONS,
     ),
     examples=(Example("source 41 tcp_sendmsg_locked", "which branches did it take?"),),

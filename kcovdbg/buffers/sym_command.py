@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of, align, pc_of
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
@@ -310,15 +310,9 @@ COMMAND: Final = Command(
         "functions first, as the kernel's scripts/decode_stacktrace.sh does."
     ),
     arguments=(
-        Argument(
-            ("pcs",),
-            Value.FUNCTION,
-            "PCs as recorded, words of an oops, or - for standard input",
-            count=Count.SOME,
-            metavar="PLACE",
-        ),
-        Argument(("--address",), Value.FLAG, "take addresses in the running kernel, KASLR offset included"),
-        Argument(("--exact",), Value.FLAG, "take func+0x15 as an instruction's address, not as a return address"),
+        Argument("pcs PLACE…", Value.FUNCTION, "PCs as recorded, words of an oops, or - for standard input"),
+        Argument("--address", Value.FLAG, "take addresses in the running kernel, KASLR offset included"),
+        Argument("--exact", Value.FLAG, "take func+0x15 as an instruction's address, not as a return address"),
     ),
     examples=(
         Example("sym ffffffff81234567", "one PC of a trace"),

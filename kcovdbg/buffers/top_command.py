@@ -112,9 +112,9 @@ COMMAND: Final = Command(
         "They fill the buffer and cover nothing new, as in a loop. Inlined functions count separately."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
-        Argument(("--by",), Value.CHOICE, "group records by this", choices=("function", "file", "pc"), default="function"),
-        Argument(("-n",), Value.NUMBER, f"show at most N lines; default {_SHOWN}", metavar="N"),
+        Argument("what WHAT", Value.BUFFER, "the buffer"),
+        Argument("--by", Value.CHOICE, "group records by this", choices=("function", "file", "pc"), default="function"),
+        Argument("-n N", Value.NUMBER, f"show at most N lines; default {_SHOWN}"),
         *FILTERS,
         *TRACE_OPTIONS,
     ),

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import find_buffer, recorded_syscall_remarks, syscall_remarks
 from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column, Meaning, RowType
@@ -340,20 +340,18 @@ COMMAND: Final = Command(
         "shows N lines in order, and --offset says from which line on. JSON has all lines."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "the buffer", count=Count.OPTIONAL, metavar="WHAT"),
-        Argument(("--against",), Value.BUFFER, "show the differences from this buffer, the older one", metavar="OTHER"),
-        Argument(("--unique",), Value.FLAG, "list each function once"),
+        Argument("what [WHAT]", Value.BUFFER, "the buffer"),
+        Argument("--against OTHER", Value.BUFFER, "show the differences from this buffer, the older one"),
+        Argument("--unique", Value.FLAG, "list each function once"),
         Argument(
-            ("--include",),
+            "--include CLASS…",
             Value.CHOICE,
             "also show functions of this class",
-            count=Count.ANY,
-            metavar="CLASS",
             choices=(*(one.name for one in CLASSES), _ALL),
         ),
-        Argument(("--classes",), Value.FLAG, "list the classes"),
-        Argument(("-n",), Value.NUMBER, "show at most N lines", metavar="N"),
-        Argument(("--offset",), Value.NUMBER, "leave out the first N lines", metavar="N"),
+        Argument("--classes", Value.FLAG, "list the classes"),
+        Argument("-n N", Value.NUMBER, "show at most N lines"),
+        Argument("--offset N", Value.NUMBER, "leave out the first N lines"),
         *FILTERS,
         *TRACE_OPTIONS,
     ),

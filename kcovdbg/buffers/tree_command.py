@@ -216,8 +216,8 @@ COMMAND: Final = Command(
         "well: one that began earlier encloses everything up to its exit."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
-        Argument(("--depth",), Value.NUMBER, "show N levels", metavar="N"),
+        Argument("what WHAT", Value.BUFFER, "the buffer"),
+        Argument("--depth N", Value.NUMBER, "show N levels"),
         *TRACE_OPTIONS,
     ),
     examples=(Example("tree 41 --depth 3", "the outermost three levels"),),

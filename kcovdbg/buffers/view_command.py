@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_view import TracePane, TraceView, make_view
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
 from kcovdbg.console.column import NUMBER, SYMBOL, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
@@ -112,12 +112,12 @@ COMMAND: Final = Command(
         "--width says. < marks records only on the left, > only on the right, | a pair that differs."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "the buffer, or the left one", metavar="A"),
-        Argument(("other",), Value.BUFFER, "the right buffer", count=Count.OPTIONAL, metavar="B"),
-        Argument(("--text",), Value.FLAG, "print the view as text"),
-        Argument(("--width",), Value.NUMBER, f"width of --text; {_WIDTH} without a terminal", metavar="N"),
-        Argument(("--by-index",), Value.FLAG, "pair records by index"),
-        Argument(("--fold",), Value.FLAG, "fold equal records and runs of one function"),
+        Argument("what A", Value.BUFFER, "the buffer, or the left one"),
+        Argument("other [B]", Value.BUFFER, "the right buffer"),
+        Argument("--text", Value.FLAG, "print the view as text"),
+        Argument("--width N", Value.NUMBER, f"width of --text; {_WIDTH} without a terminal"),
+        Argument("--by-index", Value.FLAG, "pair records by index"),
+        Argument("--fold", Value.FLAG, "fold equal records and runs of one function"),
         NOT_FUNCTION,
         *TRACE_OPTIONS,
     ),

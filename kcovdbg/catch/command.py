@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.abi.generations import AREA, KCOV, TASK
 from kcovdbg.catch.write_catch import Catch, CaughtWrite, WatchedField, catch_write
 from kcovdbg.check.runner import find_rule
-from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
+from kcovdbg.console.argument import Argument, Value, WordError, parse_address
 from kcovdbg.console.buffer_sources import find_tid, suggest_task
 from kcovdbg.console.column import (
     ADDRESS,
@@ -165,16 +165,9 @@ COMMAND: Final = Command(
         "or saved_; of an object: refcount, mode, size, area, t, remote, remote_size, sequence; of an area: header."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "a task, kcov:ADDRESS or area:ADDRESS", metavar="TASK|kcov:ADDR|area:ADDR"),
-        Argument(("field",), Value.TEXT, "the field to watch", metavar="FIELD"),
-        Argument(
-            ("--for",),
-            Value.SECONDS,
-            "give up after this time: 60, 60s, 5m",
-            count=Count.OPTIONAL,
-            metavar="TIME",
-            key="seconds",
-        ),
+        Argument("what TASK|kcov:ADDR|area:ADDR", Value.BUFFER, "a task, kcov:ADDRESS or area:ADDRESS"),
+        Argument("field FIELD", Value.TEXT, "the field to watch"),
+        Argument("--for TIME", Value.SECONDS, "give up after this time: 60, 60s, 5m", key="seconds"),
     ),
     examples=(
         Example("catch 41 kcov_mode", "who changes the mode of task 41 to something wrong?"),

@@ -11,7 +11,7 @@ from typing import Final
 
 from kcovdbg.check.known_bugs import describe, find_bugs
 from kcovdbg.check.runner import Report, check, find_rule, list_rules
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.column import ANY, DETAIL, LIST, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
@@ -163,18 +163,10 @@ COMMAND: Final = Command(
         "inconsistent state is read again a few times: a finding that disappears is dropped, one that keeps changing is racing."
     ),
     arguments=(
-        Argument(
-            ("rules",), Value.TEXT, "check only these rules", count=Count.ANY, metavar="RULE", find_candidates=_name_rules
-        ),
-        Argument(("-a", "--all"), Value.FLAG, "also report legal but probably unintended state"),
-        Argument(("--list",), Value.FLAG, "list the rules"),
-        Argument(
-            ("--explain",),
-            Value.TEXT,
-            "show a rule and the known bugs that violate it",
-            metavar="RULE",
-            find_candidates=_name_rules,
-        ),
+        Argument("rules [RULE…]", Value.TEXT, "check only these rules", find_candidates=_name_rules),
+        Argument("-a, --all", Value.FLAG, "also report legal but probably unintended state"),
+        Argument("--list", Value.FLAG, "list the rules"),
+        Argument("--explain RULE", Value.TEXT, "show a rule and the known bugs that violate it", find_candidates=_name_rules),
     ),
     examples=(
         Example("check", "is KCOV's state consistent?"),

@@ -22,7 +22,7 @@ from kcovdbg.collect.background_jobs import start_collect
 from kcovdbg.collect.requests import DEFAULT_SIZE, find_mode, mode_names
 from kcovdbg.collect.trace_writer import find_loaded_modules, make_header, text_bytes, trace_bytes, write_text_file, write_trace
 from kcovdbg.compiled_module import load_native
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, LISTING
 from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
@@ -306,49 +306,45 @@ COMMAND: Final = Command(
         "--csv and -o - the command's own output goes to standard error."
     ),
     arguments=(
-        Argument(("--mode",), Value.MODE, f"what to record: {', '.join(mode_names())}", metavar="MODE", default="PC"),
+        Argument("--mode MODE", Value.MODE, f"what to record: {', '.join(mode_names())}", default="PC"),
         Argument(
-            ("--remote",),
+            "--remote HANDLE…",
             Value.TEXT,
             "also collect background work: usb:BUS, common:INSTANCE, common:auto; separated by commas",
-            count=Count.ANY,
-            metavar="HANDLE",
         ),
-        Argument(("--per-thread",), Value.FLAG, "keep the records of tasks apart"),
-        Argument(("--syscall",), Value.FLAG, "show what each system call covers"),
-        Argument(("--repeat",), Value.NUMBER, "run it N times and separate stable points from flickering ones", metavar="N"),
+        Argument("--per-thread", Value.FLAG, "keep the records of tasks apart"),
+        Argument("--syscall", Value.FLAG, "show what each system call covers"),
+        Argument("--repeat N", Value.NUMBER, "run it N times and separate stable points from flickering ones"),
         Argument(
-            ("--buffer-size",),
+            "--buffer-size WORDS",
             Value.TEXT,
             f"buffer size of each task in words: 65536, 512K, 1M; default {DEFAULT_SIZE >> 10}K",
-            metavar="WORDS",
         ),
-        Argument(("--grow",), Value.FLAG, "run the command again with larger buffers if one was full"),
+        Argument("--grow", Value.FLAG, "run the command again with larger buffers if one was full"),
         Argument(
-            ("-o", "--output"),
+            "-o, --output FILE",
             Value.FILE,
             "write a trace file instead of showing records; - for standard output",
-            metavar="FILE",
             is_output=True,
         ),
         Argument(
-            ("--format",),
+            "--format",
             Value.CHOICE,
             "format of the file: kcov, or text with one address per line",
             choices=("kcov", "kcovtrace", "syzkaller"),
             default="kcov",
         ),
         Argument(
-            ("--pc",),
+            "--pc",
             Value.CHOICE,
             "PCs in a text file: raw (as recorded) or call (the call before); auto is the format's way",
             choices=("auto", "raw", "call"),
             default="auto",
         ),
-        Argument(("--keep",), Value.BUFFER_NAME, "keep the trace in memory under this name", metavar="@NAME"),
+        Argument("--keep @NAME", Value.BUFFER_NAME, "keep the trace in memory under this name"),
         *LISTING,
         *FILTERS,
-        Argument(("command",), Value.COMMAND, "the command to run", count=Count.REST, metavar="COMMAND"),
+        Argument("command COMMAND…", Value.COMMAND, "the command to run", takes_rest=True),
     ),
     examples=(
         Example("collect -- ls /", "which kernel code does ls execute?"),

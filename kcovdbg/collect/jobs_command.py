@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.collect.background_jobs import find_jobs
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.column import LIST, NUMBER, PID, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -64,10 +64,10 @@ COMMAND: Final = Command(
         "reports that. Leaving the shell ends running jobs, as C-c does; a trace with -o is still written."
     ),
     arguments=(
-        Argument(("number",), Value.NUMBER, "the job", count=Count.OPTIONAL, metavar="JOB"),
-        Argument(("--end",), Value.FLAG, "end the job, or all jobs; their traces are kept"),
-        Argument(("--wait",), Value.FLAG, "wait for the job, or all jobs, to end; the exit status is that of its command"),
-        Argument(("--output",), Value.FLAG, "show the output of the command and the collector"),
+        Argument("number [JOB]", Value.NUMBER, "the job"),
+        Argument("--end", Value.FLAG, "end the job, or all jobs; their traces are kept"),
+        Argument("--wait", Value.FLAG, "wait for the job, or all jobs, to end; the exit status is that of its command"),
+        Argument("--output", Value.FLAG, "show the output of the command and the collector"),
     ),
     examples=(
         Example("jobs", "which jobs are running, and which buffers do they have?"),

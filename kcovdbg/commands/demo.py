@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -80,15 +80,7 @@ COMMAND: Final = Command(
         "guest, whose kernel records entries and exits of functions: its task kc-ext is for tree. "
         "No file is overwritten."
     ),
-    arguments=(
-        Argument(
-            ("directory",),
-            Value.FILE,
-            "where to write, made if it does not exist",
-            count=Count.ONE,
-            metavar="DIRECTORY",
-        ),
-    ),
+    arguments=(Argument("directory DIRECTORY", Value.FILE, "where to write, made if it does not exist"),),
     examples=(
         Example("demo try", "then: drgn -c try/vmcore -s try/vmlinux"),
         Example("demo /tmp/kcov", "then: kcovdbg gdb /tmp/kcov/vmlinux /tmp/kcov/vmcore"),

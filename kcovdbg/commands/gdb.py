@@ -11,7 +11,7 @@ from argparse import Namespace
 from typing import Final
 
 from kcovdbg.child_process import find_gdb_script
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.command import Command, Example
 from kcovdbg.console.context import Context
 from kcovdbg.errors import CapabilityError
@@ -53,7 +53,7 @@ COMMAND: Final = Command(
         "Inside GDB, kcov-show runs these commands, with drgn in a process of its own; see help kcov-show. GDB 12 or newer, "
         "with Python 3.8 or newer, which may be another one than kcovdbg's."
     ),
-    arguments=(Argument(("arguments",), Value.TEXT, "arguments of gdb", count=Count.REST, metavar="ARGUMENT"),),
+    arguments=(Argument("arguments ARGUMENT…", Value.TEXT, "arguments of gdb", takes_rest=True),),
     examples=(
         Example("gdb vmlinux -ex 'target remote :1234'", "look into a QEMU guest started with -s"),
         Example("gdb vmlinux vmcore", "open an ELF core"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.command import Command, CommandResult, Example
 from kcovdbg.console.context import Context
 from kcovdbg.console.help_text import (
@@ -51,8 +51,8 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(COMMAND_ROW, OPTION_ROW),
     arguments=(
-        Argument(("command",), Value.COMMAND, "a command, or output: the options for output", count=Count.OPTIONAL),
-        Argument(("--schema",), Value.FLAG, "print the JSON Schema of what the command writes with --json"),
+        Argument("command [COMMAND]", Value.COMMAND, "a command, or output: the options for output"),
+        Argument("--schema", Value.FLAG, "print the JSON Schema of what the command writes with --json"),
     ),
     examples=(
         Example("help", "which commands are there?"),

@@ -64,9 +64,9 @@ COMMAND: Final = Command(
         "records that could not be read. Control characters are shown as escapes."
     ),
     arguments=(
-        Argument(("-n",), Value.NUMBER, "show the last N records", metavar="N"),
-        Argument(("--since",), Value.SECONDS, "show records from this time after boot on", metavar="SECONDS"),
-        Argument(("--level",), Value.CHOICE, "show records of this severity and worse", choices=_LEVELS),
+        Argument("-n N", Value.NUMBER, "show the last N records"),
+        Argument("--since SECONDS", Value.SECONDS, "show records from this time after boot on"),
+        Argument("--level", Value.CHOICE, "show records of this severity and worse", choices=_LEVELS),
     ),
     examples=(
         Example("log -n 40", "what did the kernel print last?"),

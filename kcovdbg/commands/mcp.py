@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.command import Command, Example
 from kcovdbg.console.context import Context
 from kcovdbg.console.trace_paths import FileConfinement
@@ -52,8 +52,8 @@ COMMAND: Final = Command(
         "Needs the package mcp: pip install 'kcovdbg[mcp]', or in a checkout .venv/bin/pip install -e '.[mcp]'."
     ),
     arguments=(
-        Argument(("-o", "--output"), Value.FILE, "the directory for slices and trace files", metavar="DIR"),
-        Argument(("traces",), Value.FILE, "trace files that tools may read", count=Count.ANY, metavar="TRACE"),
+        Argument("-o, --output DIR", Value.FILE, "the directory for slices and trace files"),
+        Argument("traces [TRACE…]", Value.FILE, "trace files that tools may read"),
     ),
     examples=(
         Example("mcp", "what a client starts, after the options that name a target"),

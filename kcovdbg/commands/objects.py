@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Count, Value, WordError, parse_address
+from kcovdbg.console.argument import Argument, Value, WordError, parse_address
 from kcovdbg.console.buffer_sources import find_tids, is_address, suggest_task
 from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, Example, Topic
@@ -139,13 +139,7 @@ COMMAND: Final = Command(
         "or the name of one task selects the objects that the task owns or refers to."
     ),
     arguments=(
-        Argument(
-            ("objects",),
-            Value.OBJECT,
-            "addresses, thread ids, names of tasks, or patterns of names",
-            count=Count.ANY,
-            metavar="ADDR|TID|NAME",
-        ),
+        Argument("objects [ADDR|TID|NAME…]", Value.OBJECT, "addresses, thread ids, names of tasks, or patterns of names"),
     ),
     examples=(
         Example("objects", "which objects exist, and what refers to them?"),

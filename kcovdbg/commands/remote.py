@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kcovdbg.abi.handle import decode_handle, parse_handle
-from kcovdbg.console.argument import Argument, Count, Value, matches_name, select_rows
+from kcovdbg.console.argument import Argument, Value, matches_name, select_rows
 from kcovdbg.console.column import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, UNKNOWN_TASK, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -83,11 +83,9 @@ COMMAND: Final = Command(
     ),
     arguments=(
         Argument(
-            ("handles",),
+            "handles [HANDLE|PATTERN|TID…]",
             Value.REGISTERED,
             "handles such as usb:1, thread ids of owners, or patterns (usb:*) or parts of handles and names",
-            count=Count.ANY,
-            metavar="HANDLE|PATTERN|TID",
         ),
     ),
     examples=(Example("remote", "which handles are registered?"), Example("remote usb:1", "who holds usb:1?")),

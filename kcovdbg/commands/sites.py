@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import decode_handle, name_subsystem
-from kcovdbg.console.argument import Argument, Count, Value, matches_name, select_rows
+from kcovdbg.console.argument import Argument, Value, matches_name, select_rows
 from kcovdbg.console.column import (
     ADDRESS,
     BOOL,
@@ -139,11 +139,9 @@ COMMAND: Final = Command(
     ),
     arguments=(
         Argument(
-            ("patterns",),
+            "patterns [PATTERN…]",
             Value.FUNCTION,
             "patterns (usb*) or parts of functions, files, subsystems, contexts, modules or handles",
-            count=Count.ANY,
-            metavar="PATTERN",
         ),
     ),
     examples=(

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.check.runner import check
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.column import BOOL, LIST, NUMBER, PATH, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -188,12 +188,11 @@ COMMAND: Final = Command(
     ),
     arguments=(
         Argument(
-            ("-o", "--output"),
+            "-o, --output FILE",
             Value.FILE,
             "the file to write, compressed if its name ends in .zst; - for standard output",
-            metavar="FILE",
-            count=Count.ONE,
             is_output=True,
+            is_required=True,
         ),
     ),
     examples=(Example("slice -o kcov.slice.zst", "KCOV's state of a 100 GB dump, for a bug report"),),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.column import NUMBER, PATH, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -139,12 +139,10 @@ COMMAND: Final = Command(
         "symbol-file with the kernel's offset."
     ),
     arguments=(
-        Argument(
-            ("action",), Value.CHOICE, "what to do", choices=("build", "info"), count=Count.OPTIONAL, metavar="build|info"
-        ),
-        Argument(("file",), Value.FILE, "a vmlinux, its debug info, or a table", count=Count.ANY, metavar="FILE"),
-        Argument(("-o", "--output"), Value.FILE, "also write the table to a file", metavar="FILE", is_output=True),
-        Argument(("--apply",), Value.FLAG, "in GDB: move GDB's symbols to where the kernel is (KASLR)"),
+        Argument("action [build|info]", Value.CHOICE, "what to do", choices=("build", "info")),
+        Argument("file [FILE…]", Value.FILE, "a vmlinux, its debug info, or a table"),
+        Argument("-o, --output FILE", Value.FILE, "also write the table to a file", is_output=True),
+        Argument("--apply", Value.FLAG, "in GDB: move GDB's symbols to where the kernel is (KASLR)"),
     ),
     examples=(
         Example("symbols build vmlinux -o vmlinux.kcovsym", "build once for all machines of a farm"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from kcovdbg.abi.mode import PREFIX
-from kcovdbg.console.argument import Argument, Count, Value, WordError, matches_name, select_rows
+from kcovdbg.console.argument import Argument, Value, WordError, matches_name, select_rows
 from kcovdbg.console.column import ADDRESS, ANY, BOOL, NUMBER, SYSCALL, TEXT, UNREAD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -180,11 +180,9 @@ COMMAND: Final = Command(
         "Tasks that no longer collect keep the sequence number of their last session; they are listed only with -a."
     ),
     arguments=(
-        Argument(("-a", "--all"), Value.FLAG, "also list tasks without KCOV state"),
-        Argument(("--mode",), Value.MODE, "list only tasks in this mode, such as trace-pc", metavar="M"),
-        Argument(
-            ("tasks",), Value.TASK, "thread ids, patterns (syz*) or parts of names", count=Count.ANY, metavar="PATTERN|TID"
-        ),
+        Argument("-a, --all", Value.FLAG, "also list tasks without KCOV state"),
+        Argument("--mode M", Value.MODE, "list only tasks in this mode, such as trace-pc"),
+        Argument("tasks [PATTERN|TID…]", Value.TASK, "thread ids, patterns (syz*) or parts of names"),
     ),
     examples=(
         Example("tasks", "which tasks collect coverage, and how full are their buffers?"),

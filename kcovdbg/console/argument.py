@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from kcovdbg.abi.handle import parse_handle
@@ -74,6 +76,7 @@ class Count(str, Enum):
     """How often an argument may be given."""
 
     ONE = "one"
+    """Of an option: it is required."""
     OPTIONAL = "optional"
     ANY = "any"
     """Zero or more times; an option may be repeated."""
@@ -87,13 +90,12 @@ class Count(str, Enum):
 class Argument:
     """An option, whose names begin with a dash, or a positional argument."""
 
-    names: tuple[str, ...]
+    form: str
+    """Its names and its value, as help shows them: ``-n, --count N``, ``--file PATH…`` for one that may be repeated. Of a
+    positional argument the attribute and the usage: ``what WHAT``, ``tasks [PATTERN|TID…]``. A value without a name has the
+    choices or the longest name in capitals."""
     value: Value
     help: str
-    count: Count | None = None
-    """By default one, and at most one for an option. An option with ``ONE`` or ``SOME`` is required."""
-    metavar: str | None = None
-    """The value's name in help; by default the longest name in capitals."""
     choices: tuple[str, ...] = ()
     find_candidates: Callable[[], Iterable[tuple[str, str]]] | None = None
     """Returns names that complete the value in either case, and what each means; for values that only the command knows."""
@@ -102,11 +104,31 @@ class Argument:
     """The attribute of the parsed arguments; by default the longest name."""
     is_output: bool = False
     """Whether its value is a file that the command writes."""
+    is_required: bool = False
+    """Whether it is an option that must be given."""
+    takes_rest: bool = False
+    """Whether everything that follows is its value, options included."""
 
     @property
     def is_option(self) -> bool:
         """Whether it is an option."""
-        return self.names[0].startswith("-")
+        return self.form.startswith("-")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of an option; of a positional argument its attribute."""
+        return tuple(_split_form(self.form)["names"].split(", "))
+
+    @property
+    def count(self) -> Count | None:
+        """How often it may be given; None for once, or at most once if it is an option."""
+        parts = _split_form(self.form)
+        if self.takes_rest:
+            return Count.REST
+        can_lack = not self.is_required if self.is_option else bool(parts["bracket"])
+        if parts["dots"]:
+            return Count.ANY if can_lack else Count.SOME
+        return None if can_lack is self.is_option else Count.ONE if self.is_option else Count.OPTIONAL
 
     @property
     def attribute(self) -> str:
@@ -120,23 +142,13 @@ class Argument:
         """The value's name in help; empty for a flag."""
         if self.value is Value.FLAG:
             return ""
-        if self.metavar is not None:
-            return self.metavar
-        if self.choices:
-            return "|".join(self.choices)
-        return max(self.names, key=len).lstrip("-").upper()
+        default = "|".join(self.choices) or max(self.names, key=len).lstrip("-").upper()
+        return _split_form(self.form)["value"] or default
 
     @property
     def heading(self) -> str:
         """The argument in the list of arguments: ``-n, --count N``, ``PATTERN|TID``."""
-        if not self.is_option:
-            return self.placeholder
-        return " ".join(filter(None, (", ".join(self.names), self.placeholder)))
-
-    @property
-    def is_required(self) -> bool:
-        """Whether it is an option that must be given."""
-        return self.is_option and self.count in (Count.ONE, Count.SOME)
+        return f"{', '.join(self.names)} {self.placeholder}".rstrip() if self.is_option else self.placeholder
 
     @property
     def full_help(self) -> str:
@@ -146,13 +158,22 @@ class Argument:
     @property
     def usage(self) -> str:
         """The argument in the usage line: ``[--mode M]``, ``[PATTERN|TID…]``."""
-        shown = self.placeholder
+        dots = _split_form(self.form)["dots"] or ""
         if self.is_option:
-            text = f"{self.names[0]}{' ' if shown else ''}{shown}"
-            return (text if self.is_required else f"[{text}]") + ("…" if self.count in (Count.ANY, Count.SOME) else "")
-        if self.count in (Count.ANY, Count.SOME, Count.REST):
-            shown += "…"
-        return f"[{shown}]" if self.count in (Count.ANY, Count.OPTIONAL) else shown
+            text = f"{self.names[0]} {self.placeholder}".rstrip()
+            return (text if self.is_required else f"[{text}]") + dots
+        text = self.placeholder + dots
+        return f"[{text}]" if self.count in (Count.OPTIONAL, Count.ANY) else text
+
+
+_FORM: Final = re.compile(r"(?P<names>[^ ,]+(?:, [^ ,]+)*) ?(?P<bracket>\[?)(?P<value>.*?)(?P<dots>(?<!,)…)?\]?")
+
+
+@cache
+def _split_form(form: str) -> re.Match[str]:
+    parts = _FORM.fullmatch(form)
+    assert parts is not None
+    return parts
 
 
 class WordError(UsageError):

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.renderable import suggest
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import KcovdbgError
@@ -71,60 +71,39 @@ TAIL: Final = 20
 """Records that ``--tail`` shows without ``-n``."""
 
 NOT_FUNCTION: Final = Argument(
-    ("--not-function",),
-    Value.FUNCTION,
-    "leave out records in this function, inlined or not; may be a pattern: 'rcu_*'",
-    count=Count.ANY,
-    metavar="F",
+    "--not-function F…", Value.FUNCTION, "leave out records in this function, inlined or not; may be a pattern: 'rcu_*'"
 )
 FILTERS: Final = (
-    Argument(
-        ("--function",),
-        Value.FUNCTION,
-        "only records in this function, inlined or not; may be a pattern: 'tcp_*'",
-        count=Count.ANY,
-        metavar="F",
-    ),
-    Argument(
-        ("--file",),
-        Value.FUNCTION,
-        "only records in this file or directory; may be a pattern: 'net/*'",
-        count=Count.ANY,
-        metavar="P",
-    ),
+    Argument("--function F…", Value.FUNCTION, "only records in this function, inlined or not; may be a pattern: 'tcp_*'"),
+    Argument("--file P…", Value.FUNCTION, "only records in this file or directory; may be a pattern: 'net/*'"),
     NOT_FUNCTION,
 )
 TRACE_OPTIONS: Final = (
     Argument(
-        ("--format",),
+        "--format FORMAT",
         Value.CHOICE,
         "what a trace file without a side file is; default is to find out",
         choices=(AUTO, *(known.value for known in PcFormat)),
-        metavar="FORMAT",
         default=AUTO,
         key="file_format",
     ),
     Argument(
-        ("--pc",),
+        "--pc CONVENTION",
         Value.CHOICE,
         "what its PCs are: raw (as recorded, kcovtrace), call (syzkaller's rawcover), minus1 (return address - 1) or twice "
         "(the call subtracted twice); default is to find out",
         choices=(AUTO, *(known.value for known in Convention)),
-        metavar="CONVENTION",
         default=AUTO,
     ),
     Argument(
-        ("--kaslr-offset",),
-        Value.ADDRESS,
-        "the KASLR offset that its PCs include; 0 for none; default is to find out",
-        metavar="OFFSET",
+        "--kaslr-offset OFFSET", Value.ADDRESS, "the KASLR offset that its PCs include; 0 for none; default is to find out"
     ),
 )
 """Options of every command that reads trace files."""
 LISTING: Final = (
-    Argument(("--raw",), Value.FLAG, "show one line per record"),
-    Argument(("-n",), Value.NUMBER, "show at most N lines; with --json, N records", metavar="N"),
-    Argument(("--tail",), Value.FLAG, f"show the last lines: {TAIL}, or N with -n"),
+    Argument("--raw", Value.FLAG, "show one line per record"),
+    Argument("-n N", Value.NUMBER, "show at most N lines; with --json, N records"),
+    Argument("--tail", Value.FLAG, f"show the last lines: {TAIL}, or N with -n"),
 )
 
 

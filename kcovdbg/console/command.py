@@ -105,23 +105,21 @@ class Command:
     @property
     def takes_rest(self) -> bool:
         """Whether another command's words follow."""
-        return any(argument.count is Count.REST for argument in self.arguments)
+        return any(argument.takes_rest for argument in self.arguments)
 
 
 OUTPUT_OPTIONS = (
-    Argument(("--json",), Value.FLAG, "write one JSON array", default=False),
-    Argument(("--jsonl",), Value.FLAG, "write one JSON object per line, each as soon as it is known", default=False),
-    Argument(("--csv",), Value.FLAG, "write CSV with the same keys", default=False),
-    Argument(
-        ("--fields",), Value.KEYS, "write only these keys, in this order, with --json, --jsonl and --csv", metavar="A,B,…"
-    ),
-    Argument(("--columns",), Value.COLUMNS, "show these columns, named by heading or key, in this order", metavar="A,B,…"),
-    Argument(("--wide",), Value.FLAG, "show all columns, and all text in them", default=False),
-    Argument(("--vertical",), Value.FLAG, "show a line for each value", default=False),
-    Argument(("-n",), Value.NUMBER, "show at most N rows", metavar="N", key="most_rows"),
+    Argument("--json", Value.FLAG, "write one JSON array", default=False),
+    Argument("--jsonl", Value.FLAG, "write one JSON object per line, each as soon as it is known", default=False),
+    Argument("--csv", Value.FLAG, "write CSV with the same keys", default=False),
+    Argument("--fields A,B,…", Value.KEYS, "write only these keys, in this order, with --json, --jsonl and --csv"),
+    Argument("--columns A,B,…", Value.COLUMNS, "show these columns, named by heading or key, in this order"),
+    Argument("--wide", Value.FLAG, "show all columns, and all text in them", default=False),
+    Argument("--vertical", Value.FLAG, "show a line for each value", default=False),
+    Argument("-n N", Value.NUMBER, "show at most N rows", key="most_rows"),
 )
 """Options of every command that has rows, unless it has one of that name itself."""
-HELP_OPTION = Argument(("-h", "--help"), Value.FLAG, "show help for this command", default=False)
+HELP_OPTION = Argument("-h, --help", Value.FLAG, "show help for this command", default=False)
 
 
 class CommandTable:
@@ -242,13 +240,13 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
     if command.takes_rest:
         if words and words[0] in ("-h", "--help"):
             return _only_help(())
-        if all(argument.count is Count.REST for argument in command.arguments):
+        if all(argument.takes_rest for argument in command.arguments):
             # Every word is for another program, options included.
             rest = list(words[1:] if words and words[0] == "--" else words)
             return Namespace(**common_defaults() | {command.arguments[0].attribute: rest})
         args, extra = parser.parse_known_args(words)
         for argument in command.arguments:
-            if argument.count is Count.REST:
+            if argument.takes_rest:
                 rest = getattr(args, argument.attribute)
                 setattr(args, argument.attribute, rest[1:] if rest[:1] == ["--"] else rest)
     else:

@@ -144,7 +144,7 @@ def _in_command(words: tuple[str, ...], prefix: str, commands: CommandTable, ind
         return
     if wanted is not None and (wanted.is_option or not prefix.startswith("-")):
         yield from _values(command, wanted, prefix, commands, index)
-        if wanted.is_option or wanted.count is Count.REST:
+        if wanted.is_option or wanted.takes_rest:
             return
     if not prefix or prefix.startswith("-"):
         yield from _options(command, prefix or "-", options, commands, index)
@@ -172,7 +172,7 @@ def _follow(
                 pending = options[name]
         else:
             current = _positional(positional, taken)
-            if current is not None and current.count is Count.REST:
+            if current is not None and current.takes_rest:
                 return current, words[number:]
             taken += 1
     return pending or _positional(positional, taken), ()

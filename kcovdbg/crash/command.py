@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordKind
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_sources import find_tids, syscall_lines
 from kcovdbg.console.column import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
@@ -349,11 +349,9 @@ COMMAND: Final = Command(
         "A full buffer holds the first records, not the last ones; a note says so."
     ),
     arguments=(
-        Argument(
-            ("tasks",), Value.TASK, "thread ids, names of tasks, patterns of names, or all", count=Count.ANY, metavar="TID|NAME"
-        ),
-        Argument(("-a", "--all"), Value.FLAG, "show every task with KCOV state, for a bug report"),
-        Argument(("-n",), Value.NUMBER, f"show N lines of each buffer; with --json, N records; default {_LINES}", metavar="N"),
+        Argument("tasks [TID|NAME…]", Value.TASK, "thread ids, names of tasks, patterns of names, or all"),
+        Argument("-a, --all", Value.FLAG, "show every task with KCOV state, for a bug report"),
+        Argument("-n N", Value.NUMBER, f"show N lines of each buffer; with --json, N records; default {_LINES}"),
     ),
     examples=(
         Example("last", "what led to this crash?"),

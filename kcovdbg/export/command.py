@@ -329,15 +329,9 @@ COMMAND: Final = Command(
         + ".\n\nA file gets its name when it is complete. Addresses are as in vmlinux, without the KASLR offset."
     ),
     arguments=(
-        Argument(("format",), Value.CHOICE, "the format", choices=tuple(EXPORTERS), metavar="FORMAT"),
-        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
-        Argument(
-            ("-o", "--output"),
-            Value.FILE,
-            "the file to write; default, and -, is standard output",
-            metavar="FILE",
-            is_output=True,
-        ),
+        Argument("format FORMAT", Value.CHOICE, "the format", choices=tuple(EXPORTERS)),
+        Argument("what WHAT", Value.BUFFER, "the buffer"),
+        Argument("-o, --output FILE", Value.FILE, "the file to write; default, and -, is standard output", is_output=True),
         *FILTERS,
         *TRACE_OPTIONS,
     ),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import NUMBER, PATH, SECONDS, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.command_line import parse_line
@@ -125,11 +125,9 @@ COMMAND: Final = Command(
         "Numbers are signed and have 64 bits; a larger one is left out, and the row's errors say so."
     ),
     arguments=(
-        Argument(("-e", "--execute"), Value.TEXT, "a command to run on each file", metavar="COMMAND", count=Count.SOME),
-        Argument(
-            ("dumps",), Value.FILE, "dumps, slices or trace files, or directories of them", count=Count.SOME, metavar="FILE"
-        ),
-        Argument(("-o", "--output"), Value.FILE, "the directory of the data set", metavar="DIR", count=Count.ONE),
+        Argument("-e, --execute COMMAND…", Value.TEXT, "a command to run on each file", is_required=True),
+        Argument("dumps FILE…", Value.FILE, "dumps, slices or trace files, or directories of them"),
+        Argument("-o, --output DIR", Value.FILE, "the directory of the data set", is_required=True),
         *RUN_OPTIONS,
     ),
     examples=(

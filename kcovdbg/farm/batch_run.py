@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kcovdbg.child_process import find_install_command
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.context import Context
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.elf.file import ElfFile
@@ -32,18 +32,12 @@ TIMEOUT: Final = 600.0
 """The default time limit of a job, in seconds."""
 
 RUN_OPTIONS: Final = (
-    Argument(
-        ("-s", "--symbols"),
-        Value.FILE,
-        "a vmlinux, or a directory of them; default: those kcovdbg was started with",
-        metavar="PATH",
-        count=Count.ANY,
-    ),
-    Argument(("-j", "--jobs"), Value.NUMBER, "run N files at a time; default: the number of CPUs", metavar="N"),
-    Argument(("--scheduler",), Value.TEXT, "use a Dask scheduler: tcp://host:8786", metavar="ADDR"),
-    Argument(("--timeout",), Value.SECONDS, "time limit per file; default 600", metavar="SECONDS"),
-    Argument(("--retry",), Value.FLAG, "rerun files that failed earlier"),
-    Argument(("--again",), Value.FLAG, "rerun all files"),
+    Argument("-s, --symbols PATH…", Value.FILE, "a vmlinux, or a directory of them; default: those kcovdbg was started with"),
+    Argument("-j, --jobs N", Value.NUMBER, "run N files at a time; default: the number of CPUs"),
+    Argument("--scheduler ADDR", Value.TEXT, "use a Dask scheduler: tcp://host:8786"),
+    Argument("--timeout SECONDS", Value.SECONDS, "time limit per file; default 600"),
+    Argument("--retry", Value.FLAG, "rerun files that failed earlier"),
+    Argument("--again", Value.FLAG, "rerun all files"),
 )
 """Options of commands that run jobs."""
 

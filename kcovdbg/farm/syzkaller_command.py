@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, SECONDS, SYMBOL, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -254,14 +254,8 @@ COMMAND: Final = Command(
         "--scheduler uses a Dask cluster."
     ),
     arguments=(
-        Argument(("workdir",), Value.FILE, "the manager's working directory or configuration", metavar="WORKDIR"),
-        Argument(
-            ("-o", "--output"),
-            Value.FILE,
-            "write to DIR/crashes/CRASH; DIR is not in WORKDIR",
-            metavar="DIR",
-            count=Count.OPTIONAL,
-        ),
+        Argument("workdir WORKDIR", Value.FILE, "the manager's working directory or configuration"),
+        Argument("-o, --output DIR", Value.FILE, "write to DIR/crashes/CRASH; DIR is not in WORKDIR"),
         *RUN_OPTIONS,
     ),
     examples=(

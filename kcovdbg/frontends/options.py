@@ -58,62 +58,29 @@ class Options:
 
 
 TARGET_OPTIONS: Final = (
-    Argument(("-c", "--core"), Value.FILE, "a crash dump, compressed or not, or a slice", metavar="PATH"),
-    Argument(("-k", "--kernel"), Value.FLAG, "the running kernel (default when no target is given)"),
-    Argument(("--qemu",), Value.TEXT, "a running QEMU guest, through QMP: path of a Unix socket, or host:port", metavar="ADDR"),
-    Argument(("--gdb-remote",), Value.TEXT, "a GDB stub: host:port", metavar="ADDR"),
-    Argument(("--demo",), Value.FLAG, "the bundled demo dump"),
-    Argument(
-        ("-s", "--symbols"),
-        Value.FILE,
-        "a vmlinux, a module or a folder of them; by itself a target",
-        count=Count.ANY,
-        metavar="PATH",
-    ),
-    Argument(("--image",), Value.FLAG, "the vmlinux alone, even if it is the running kernel's"),
+    Argument("-c, --core PATH", Value.FILE, "a crash dump, compressed or not, or a slice"),
+    Argument("-k, --kernel", Value.FLAG, "the running kernel (default when no target is given)"),
+    Argument("--qemu ADDR", Value.TEXT, "a running QEMU guest, through QMP: path of a Unix socket, or host:port"),
+    Argument("--gdb-remote ADDR", Value.TEXT, "a GDB stub: host:port"),
+    Argument("--demo", Value.FLAG, "the bundled demo dump"),
+    Argument("-s, --symbols PATH…", Value.FILE, "a vmlinux, a module or a folder of them; by itself a target"),
+    Argument("--image", Value.FLAG, "the vmlinux alone, even if it is the running kernel's"),
 )
 GENERAL_OPTIONS: Final = (
-    Argument(("-e", "--execute"), Value.COMMAND, "run a command and exit", count=Count.ANY, metavar="COMMAND", key="commands"),
+    Argument("-e, --execute COMMAND…", Value.COMMAND, "run a command and exit", key="commands"),
+    Argument("--symbol-table FILE", Value.FILE, "the kernel's location table, as written by: symbols build -o FILE"),
+    Argument("--source-dir PATH…", Value.FILE, "the kernel's source tree", key="source_folders"),
     Argument(
-        ("--symbol-table",), Value.FILE, "the kernel's location table, as written by: symbols build -o FILE", metavar="FILE"
+        "--substitute-path FROM=TO…", Value.TEXT, "look in TO for source that debug info has in FROM", key="substitutions"
     ),
-    Argument(("--source-dir",), Value.FILE, "the kernel's source tree", count=Count.ANY, metavar="PATH", key="source_folders"),
-    Argument(
-        ("--substitute-path",),
-        Value.TEXT,
-        "look in TO for source that debug info has in FROM",
-        count=Count.ANY,
-        metavar="FROM=TO",
-        key="substitutions",
-    ),
-    Argument(
-        ("--other-vmlinux",),
-        Value.FILE,
-        "a vmlinux, table or module of another build, for its traces",
-        count=Count.ANY,
-        metavar="FILE",
-    ),
-    Argument(
-        ("--other-source",),
-        Value.FILE,
-        "the source tree of that build; given in the same order",
-        count=Count.ANY,
-        metavar="PATH",
-        key="other_sources",
-    ),
-    Argument(
-        ("--limit",),
-        Value.TEXT,
-        "how much an input may take: trace-size=1G; see help config",
-        count=Count.ANY,
-        metavar="NAME=VALUE",
-        key="limits",
-    ),
-    Argument(("-q", "--quiet"), Value.FLAG, "show no banner"),
-    Argument(("--color",), Value.CHOICE, "use color", metavar="WHEN", choices=tuple(color.value for color in Color)),
-    Argument(("--debug",), Value.FLAG, "show where errors come from"),
-    Argument(("--version",), Value.FLAG, "show the version"),
-    Argument(("-h", "--help"), Value.FLAG, "show this help"),
+    Argument("--other-vmlinux FILE…", Value.FILE, "a vmlinux, table or module of another build, for its traces"),
+    Argument("--other-source PATH…", Value.FILE, "the source tree of that build; given in the same order", key="other_sources"),
+    Argument("--limit NAME=VALUE…", Value.TEXT, "how much an input may take: trace-size=1G; see help config", key="limits"),
+    Argument("-q, --quiet", Value.FLAG, "show no banner"),
+    Argument("--color WHEN", Value.CHOICE, "use color", choices=tuple(color.value for color in Color)),
+    Argument("--debug", Value.FLAG, "show where errors come from"),
+    Argument("--version", Value.FLAG, "show the version"),
+    Argument("-h, --help", Value.FLAG, "show this help"),
 )
 OPTIONS: Final = (*TARGET_OPTIONS, *GENERAL_OPTIONS)
 

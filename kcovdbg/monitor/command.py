@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.buffers.trace_view import make_followed_view
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.column import RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
@@ -183,32 +183,29 @@ COMMAND: Final = Command(
         "a page with plots. Without a terminal, --record records until C-c or for --seconds, and --jsonl prints a row per look."
     ),
     arguments=(
-        Argument(("file",), Value.FILE, "a recording to play back", count=Count.OPTIONAL, metavar="FILE"),
-        Argument(("--record",), Value.FILE, "record every look in a file", metavar="FILE", is_output=True),
-        Argument(("--summary",), Value.FLAG, "summarize a recording"),
+        Argument("file [FILE]", Value.FILE, "a recording to play back"),
+        Argument("--record FILE", Value.FILE, "record every look in a file", is_output=True),
+        Argument("--summary", Value.FLAG, "summarize a recording"),
         Argument(
-            ("-o", "--output"),
+            "-o, --output FILE",
             Value.FILE,
             "write the summary as an HTML page with plots; - for standard output",
-            metavar="FILE",
             is_output=True,
         ),
         Argument(
-            ("--interval",),
+            "--interval SECONDS",
             Value.SECONDS,
             f"time from look to look, at least; default {LEAST_INTERVAL}",
-            metavar="SECONDS",
             default=LEAST_INTERVAL,
         ),
         Argument(
-            ("--cpu",),
+            "--cpu PERCENT",
             Value.NUMBER,
             f"percentage of one core that looking may take; default {SHARE * 100:.0f}",
-            metavar="PERCENT",
             default=round(SHARE * 100),
         ),
-        Argument(("--seconds",), Value.SECONDS, "end after this time", metavar="SECONDS"),
-        Argument(("--no-records",), Value.FLAG, "read no records to see where they went"),
+        Argument("--seconds SECONDS", Value.SECONDS, "end after this time"),
+        Argument("--no-records", Value.FLAG, "read no records to see where they went"),
     ),
     examples=(
         Example("monitor", "who collects coverage, and whose buffer overflows?"),

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.command import Command, Example
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Clear, Flush, Lines, Renderable
@@ -67,9 +67,9 @@ COMMAND: Final = Command(
         "one answer is all. monitor counts how often buffers become full."
     ),
     arguments=(
-        Argument(("-n", "--count"), Value.NUMBER, "end after N looks", metavar="N"),
-        Argument(("seconds",), Value.SECONDS, "pause between two looks", metavar="SECONDS"),
-        Argument(("line",), Value.COMMAND, "a command with its arguments", count=Count.REST, metavar="COMMAND"),
+        Argument("-n, --count N", Value.NUMBER, "end after N looks"),
+        Argument("seconds SECONDS", Value.SECONDS, "pause between two looks"),
+        Argument("line COMMAND…", Value.COMMAND, "a command with its arguments", takes_rest=True),
     ),
     examples=(Example("watch 2 tasks", "see buffers fill on a running kernel"),),
     needs=frozenset(),

@@ -13,7 +13,7 @@ from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.check.runner import check
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.buffer_sources import find_buffer, require_names, require_points
 from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column, RowType
@@ -268,15 +268,8 @@ COMMAND: Final = Command(
         "In the page, n and p go to the next and the previous difference. For source text, name a tree with --source-dir."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "a buffer, or two to show side by side", count=Count.ANY, metavar="WHAT"),
-        Argument(
-            ("-o", "--output"),
-            Value.FILE,
-            "the file to write; - for standard output",
-            metavar="FILE",
-            count=Count.ONE,
-            is_output=True,
-        ),
+        Argument("what [WHAT…]", Value.BUFFER, "a buffer, or two to show side by side"),
+        Argument("-o, --output FILE", Value.FILE, "the file to write; - for standard output", is_output=True, is_required=True),
         *TRACE_OPTIONS,
     ),
     examples=(

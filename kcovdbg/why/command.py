@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, get_args
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
 from kcovdbg.check.runner import check
-from kcovdbg.console.argument import Argument, Count, Value, WordError
+from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_sources import find_tid, is_address, suggest_task
 from kcovdbg.console.column import (
     ADDRESS,
@@ -399,12 +399,11 @@ COMMAND: Final = Command(
     ),
     arguments=(
         Argument(
-            ("subject",),
+            "subject TID|HANDLE|KCOV|FUNCTION",
             Value.SUBJECT,
             "a thread id, a handle, the address of a struct kcov, or a function",
-            metavar="TID|HANDLE|KCOV|FUNCTION",
         ),
-        Argument(("function",), Value.FUNCTION, "a function that should be covered", count=Count.OPTIONAL, metavar="FUNCTION"),
+        Argument("function [FUNCTION]", Value.FUNCTION, "a function that should be covered"),
     ),
     examples=(
         Example("why 41", "why does task 41 have no coverage?"),

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TextIO, cast
 
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.command import Command, Example
 from kcovdbg.console.command_line import parse_line, split_commands
 from kcovdbg.console.completion_index import Harvest
@@ -63,7 +63,7 @@ def make_pager_command(workspace: Workspace) -> Command:
         summary="show answers in the pager, or not",
         run=run,
         description="Without an argument, show which. The setting pager in config.toml, or $PAGER, is the program.",
-        arguments=(Argument(("switch",), Value.TEXT, "on or off", count=Count.OPTIONAL, choices=("on", _OFF)),),
+        arguments=(Argument("switch [on|off]", Value.TEXT, "on or off", choices=("on", _OFF)),),
         examples=(Example("pager off", "let long answers scroll by"), Example("pager", "is it on?")),
         needs=frozenset(),
     )
@@ -128,9 +128,7 @@ class Transcript:
                 "A file that exists is continued. Without an argument, show which. Full-screen views are not written. "
                 "Meanwhile shell commands do not have the terminal for their output."
             ),
-            arguments=(
-                Argument(("file",), Value.FILE, "the file, or off", count=Count.OPTIONAL, metavar="FILE", is_output=True),
-            ),
+            arguments=(Argument("file [FILE]", Value.FILE, "the file, or off", is_output=True),),
             examples=(
                 Example("transcript session.txt", "keep what follows, for a report"),
                 Example("transcript off", "no more"),

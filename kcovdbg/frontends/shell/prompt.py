@@ -29,7 +29,7 @@ from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import NUMBER, Column, RowType
 from kcovdbg.console.command import Command, CommandTable, Example
 from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
@@ -189,7 +189,7 @@ def make_history_command(history: History) -> Command:
         run=run,
         row_types=(RowType(_COLUMNS),),
         description="Up and C-r bring a line back to the prompt.",
-        arguments=(Argument(("count",), Value.NUMBER, "only the last N lines", count=Count.OPTIONAL, metavar="N"),),
+        arguments=(Argument("count [N]", Value.NUMBER, "only the last N lines"),),
         examples=(Example("history 10", "the last ten lines"), Example("history | grep diff", "search the history")),
         needs=frozenset(),
     )

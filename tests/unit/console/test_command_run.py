@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.argument import EXPLANATIONS, Argument, Count, Value, WordError
+from kcovdbg.console.argument import EXPLANATIONS, Argument, Value, WordError
 from kcovdbg.console.column import Column, RowType
 from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Need, parse_arguments
 from kcovdbg.console.command_line import parse_line
@@ -47,7 +47,7 @@ def workspace(streams, monkeypatch):
     def violated(context, _args):
         context.status = 1
 
-    words = Argument(("words",), Value.TEXT, "to say", count=Count.ANY)
+    words = Argument("words [WORDS…]", Value.TEXT, "to say")
     return make_workspace(
         streams,
         monkeypatch,
@@ -306,12 +306,12 @@ def test_names_are_unique():
 def test_arguments():
     command = make_command(
         arguments=(
-            Argument(("-n", "--lines"), Value.NUMBER, "n"),
-            Argument(("--handle",), Value.HANDLE, "h", count=Count.ANY),
-            Argument(("--by",), Value.CHOICE, "b", choices=("file", "pc"), default="file"),
-            Argument(("--raw",), Value.FLAG, "r"),
-            Argument(("what",), Value.BUFFER, "w"),
-            Argument(("pcs",), Value.PC, "p", count=Count.ANY),
+            Argument("-n, --lines", Value.NUMBER, "n"),
+            Argument("--handle …", Value.HANDLE, "h"),
+            Argument("--by", Value.CHOICE, "b", choices=("file", "pc"), default="file"),
+            Argument("--raw", Value.FLAG, "r"),
+            Argument("what WHAT", Value.BUFFER, "w"),
+            Argument("pcs [PCS…]", Value.PC, "p"),
         )
     )
     assert command.usage == "probe [-n LINES] [--handle HANDLE]… [--by file|pc] [--raw] WHAT [PCS…]"
@@ -339,8 +339,8 @@ def test_arguments():
 def test_the_rest_belongs_to_another_command():
     command = make_command(
         arguments=(
-            Argument(("-o",), Value.FILE, "o"),
-            Argument(("line",), Value.COMMAND, "c", count=Count.REST),
+            Argument("-o", Value.FILE, "o"),
+            Argument("line LINE…", Value.COMMAND, "c", takes_rest=True),
         )
     )
     for words in (["-o", "f", "--", "ls", "--json", "-l"], ["-o", "f", "ls", "--json", "-l"]):

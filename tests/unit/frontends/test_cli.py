@@ -12,7 +12,7 @@ import pytest
 import kcovdbg
 from kcovdbg.collect import doctor_command as doctor
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.argument import Argument, Count, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.command import Command
 from kcovdbg.console.renderable import text_lines
 from kcovdbg.errors import TargetError, UsageError
@@ -38,7 +38,7 @@ PROBES = (
         "exit-with",
         "a probe",
         _exit,
-        arguments=(Argument(("status",), Value.NUMBER, "s", count=Count.OPTIONAL, default=0),),
+        arguments=(Argument("status [STATUS]", Value.NUMBER, "s", default=0),),
         needs=frozenset(),
     ),
     Command("interrupt", "a probe", _interrupt, needs=frozenset()),
