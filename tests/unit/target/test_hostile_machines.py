@@ -70,30 +70,23 @@ def trickle(start, piece=b" ", delay=0.05):
 GREETING = b'{"QMP": {}}\n'
 
 
-def test_qmp_s_time_limit_holds_while_data_trickles_in(tmp_path):
-    with serving(tmp_path / "qmp", trickle(GREETING + b'{"return": ')) as address:
+@pytest.mark.parametrize(
+    ("talk", "limit"),
+    [
+        (trickle(GREETING + b'{"return": '), REPLY_TIME),
+        (trickle(GREETING, b'{"event": "STOP"}\n', 0.0001), REPLY_TIME),
+        (trickle(GREETING, b"x" * 65536, 0), REPLY_SIZE),
+    ],
+    ids=["a reply that trickles in", "events", "a reply without end"],
+)
+def test_limits_of_qmp_s_replies_hold(tmp_path, talk, limit):
+    with serving(tmp_path / "qmp", talk) as address:
         client = Qmp(address)
-        with in_time(), pytest.raises(LimitError, match=REPLY_TIME) as caught:
+        with in_time(), pytest.raises(LimitError, match=limit) as caught:
             client.execute("query-status")
-        assert REPLY_TIME in caught.value.hint
+        assert limit in caught.value.hint
         with in_time():
             client.close()
-
-
-def test_qmp_s_time_limit_holds_while_events_arrive(tmp_path):
-    with serving(tmp_path / "qmp", trickle(GREETING, b'{"event": "STOP"}\n', 0.0001)) as address:
-        client = Qmp(address)
-        with in_time(), pytest.raises(LimitError, match=REPLY_TIME):
-            client.execute("query-status")
-        client.close()
-
-
-def test_a_qmp_reply_without_end(tmp_path):
-    with serving(tmp_path / "qmp", trickle(GREETING, b"x" * 65536, 0)) as address:
-        client = Qmp(address)
-        with in_time(), pytest.raises(LimitError, match=REPLY_SIZE):
-            client.execute("query-status")
-        client.close()
 
 
 @pytest.mark.parametrize(
@@ -162,11 +155,14 @@ def stub(tmp_path):
     made = []
 
     def start(answers, **options):
-        made.append(Stub(tmp_path / f"stub{len(made)}", answers=answers, **options))
-        return RspClient(parse_address(str(tmp_path / f"stub{len(made) - 1}")), timeout=2).attach()
+        server = Stub(tmp_path / f"stub{len(made)}", answers=answers, **options)
+        client = RspClient(parse_address(str(tmp_path / f"stub{len(made)}")), timeout=2).attach()
+        made.append((server, client))
+        return client
 
     yield start
-    for server in made:
+    for server, client in made:
+        client.close()
         server.close()
 
 
@@ -185,18 +181,11 @@ def test_a_stub_that_never_comes_to_the_point(tmp_path, talk):
         RspClient(address, timeout=1).attach()
 
 
-def test_endless_output_of_a_monitor(stub):
-    client = stub({b"qRcmd": endless(b"O" + b"61" * 1000)})
-    with in_time(), pytest.raises(KcovdbgError):
-        client.monitor("info registers")
-
-
 def test_a_description_without_end(stub):
     for answer in (b"m", b"m" + b"<reg " * 800, b"m" + b"a" * 4000, b'm<xi:include href="target.xml"/>'):
         client = stub({b"qXfer": [answer]})
         with in_time():
             assert client.register("cr3") is None
-        client.close()
 
 
 def test_numbers_of_registers_that_are_none(stub):
@@ -205,31 +194,24 @@ def test_numbers_of_registers_that_are_none(stub):
         client = stub({b"qXfer": [text], b"p": [b"0100"]})
         # No exception of Python, which refuses to read the first.
         assert client.register("cr3") in (None, 1)
-        client.close()
 
 
-def test_a_run_length_bomb(stub):
-    client = stub({b"m": [b"0" + b"*~" * 200_000]})
+@pytest.mark.parametrize(
+    "answer", [b"", b"E01", b"zz" * 16, b"00", b"0" * 31, b"0" + b"*~" * 200_000], ids=lambda data: data[:9]
+)
+def test_memory_that_is_none(stub, answer):
+    """The last one is a bomb of run lengths."""
+    client = stub({b"m": [answer]})
     with in_time(), pytest.raises(KcovdbgError):
         client.read(0, 16)
-    client.close()
 
 
-@pytest.mark.parametrize("answer", [b"", b"E01", b"zz" * 16, b"00", b"0" * 31])
-def test_memory_that_is_none(stub, answer):
-    client = stub({b"m": [answer]})
-    with pytest.raises(KcovdbgError):
-        client.read(0, 16)
-    client.close()
-
-
-def test_a_version_that_is_none(tmp_path):
-    output = b"O" + (b"9" * 10_000 + b".1").hex().encode()
-    server = Stub(tmp_path / "stub", answers={b"qRcmd": [output, b"OK"]}, running=False)
-    client = RspClient(parse_address(str(tmp_path / "stub")), timeout=2).attach()
-    assert client.was_running is False
-    client.close()
-    server.close()
+def test_answers_of_a_monitor_that_are_none(stub):
+    version = b"O" + (b"9" * 10_000 + b".1").hex().encode()
+    assert stub({b"qRcmd": [version, b"OK"]}, running=False).was_running is False
+    client = stub({b"qRcmd": endless(b"O" + b"61" * 1000)})
+    with in_time(), pytest.raises(KcovdbgError):
+        client.monitor("info registers")
 
 
 @pytest.mark.parametrize("piece", [b"", b" ", b'{"event": "X"}\n'])

@@ -8,6 +8,7 @@ import pytest
 from kcovdbg.errors import ReadError
 from kcovdbg.target.mappings import MapleTrees
 from kcovdbg.target.protocol import Member
+from tests.support.kernels.declare import Declarations
 from tests.support.memory_target import MemoryTarget, Structure
 
 NODES = 0xFFFF_8880_0000_0000
@@ -19,20 +20,20 @@ LEAF, RANGE, ALLOCATING = 1, 2, 3
 SLOTS = {LEAF: 128, RANGE: 128, ALLOCATING: 80}
 
 
+TYPES = """
+struct maple_tree { long lock; void *ma_root; };
+struct maple_range_64 { long pivot[15]; void *slot[16]; };
+struct maple_arange_64 { long pivot[9]; void *slot[10]; };
+"""
+
+
 class Tree:
     """A tree whose nodes are written one by one."""
 
     def __init__(self):
-        ranges = Structure(248, {"pivot": Member(0, 120, "long", length=15), "slot": Member(120, 128, "void *", length=16)})
-        allocating = Structure(248, {"pivot": Member(0, 72, "long", length=9), "slot": Member(72, 80, "void *", length=10)})
         node = {"mr64": Member(8, 248, "struct maple_range_64"), "ma64": Member(8, 248, "struct maple_arange_64")}
         self.target = MemoryTarget(
-            types={
-                "struct maple_tree": Structure(16, {"ma_root": Member(8, 8, "void *")}),
-                "struct maple_node": Structure(256, node),
-                "struct maple_range_64": ranges,
-                "struct maple_arange_64": allocating,
-            },
+            types={**Declarations().declare(TYPES).types, "struct maple_node": Structure(256, node)},
             segments={NODES: bytearray(64 * 256), ROOT: bytearray(16)},
         )
         self.set_root(0)
@@ -79,20 +80,22 @@ def test_full_leaf_ends_where_its_node_does():
     assert tree.entries() == slots
 
 
-@pytest.mark.parametrize("back", [0, 1])
-def test_cycle_ends(back):
-    """A node that leads to itself, or to the one above."""
+@pytest.mark.parametrize(
+    ("kind", "pivots", "slots"),
+    [
+        # Of a node that leads to itself, to the one above, and to itself alone.
+        (RANGE, [49], [NODES + 256 | RANGE << 3 | 4] * 2),
+        (RANGE, [49], [NODES | RANGE << 3 | 4] * 2),
+        (RANGE, [99], [NODES + 256 | RANGE << 3 | 4, 0]),
+        # Pivots out of order, and a child that is no address.
+        (LEAF, [200, 100], [ENTRIES, ENTRIES, 0]),
+        (RANGE, [99], [0x1234_5678, 0]),
+    ],
+)
+def test_damaged_nodes(kind, pivots, slots):
     tree = Tree()
-    inner = tree.node(1, RANGE, [49], [NODES + 256 * back | RANGE << 3 | 4] * 2)
+    inner = tree.node(1, kind, pivots, slots)
     tree.set_root(tree.node(0, RANGE, [99, 199], [inner, inner, inner]) | 2)
-    with pytest.raises(ReadError):
-        tree.entries()
-
-
-def test_single_child_of_itself():
-    tree = Tree()
-    inner = tree.node(1, RANGE, [99], [NODES + 256 | RANGE << 3 | 4, 0])
-    tree.set_root(tree.node(0, RANGE, [99], [inner, inner]) | 2)
     with pytest.raises(ReadError):
         tree.entries()
 
@@ -102,20 +105,6 @@ def test_unknown_type(kind):
     tree = Tree()
     tree.set_root(NODES | kind << 3 | 6)
     with pytest.raises(ReadError, match=str(kind)):
-        tree.entries()
-
-
-def test_pivots_out_of_order():
-    tree = Tree()
-    tree.set_root(tree.node(0, LEAF, [200, 100], [ENTRIES, ENTRIES, 0]) | 2)
-    with pytest.raises(ReadError):
-        tree.entries()
-
-
-def test_child_that_is_not_an_address():
-    tree = Tree()
-    tree.set_root(tree.node(0, RANGE, [99], [0x1234_5678, 0]) | 2)
-    with pytest.raises(ReadError):
         tree.entries()
 
 

@@ -127,11 +127,13 @@ def stub(tmp_path):
 
     def start(**options):
         made = Stub(tmp_path / f"stub{len(running)}", **options)
-        running.append(made)
-        return made, RspClient(parse_address(str(tmp_path / f"stub{len(running) - 1}")), timeout=2).attach()
+        client = RspClient(parse_address(str(tmp_path / f"stub{len(running)}")), timeout=2).attach()
+        running.append((made, client))
+        return made, client
 
     yield start
-    for made in running:
+    for made, client in running:
+        client.close()
         made.close()
 
 
@@ -142,7 +144,6 @@ def test_reads_are_split_as_the_stub_wants(stub):
     with pytest.raises(ReadError):
         client.read(len(MEMORY) - 8, 16)
     assert client.read(0, 4) == MEMORY[:4]
-    client.close()
 
 
 def test_an_interrupted_read_shifts_no_answers(stub, monkeypatch):
@@ -163,11 +164,12 @@ def test_an_interrupted_read_shifts_no_answers(stub, monkeypatch):
         assert client.read(64, 8) == MEMORY[64:72]
 
 
-@pytest.mark.parametrize("packet_size", [b"40", b"3fff", b"190"])
-def test_odd_packet_sizes(stub, packet_size):
-    _, client = stub(packet_size=packet_size)
+@pytest.mark.parametrize(
+    "options", [{"packet_size": b"40"}, {"packet_size": b"3fff"}, {"packet_size": b"190"}, {"piece": 3}], ids=str
+)
+def test_odd_packet_sizes_and_packets_in_pieces(stub, options):
+    _, client = stub(**options)
     assert client.read(0, 3000) == MEMORY[:3000]
-    client.close()
 
 
 def test_a_machine_that_ran_runs_again(stub):
@@ -224,30 +226,19 @@ def test_damaged_packets_are_asked_for_again(stub):
         client.read(7, 9)
 
 
-def test_packets_in_small_pieces(stub):
-    _, client = stub(piece=3)
-    assert client.read(0, 600) == MEMORY[:600]
-    client.close()
-
-
 def test_run_length_encoding_and_escapes(stub):
     # The count of repeats has 29 added: `"` is five of them.
     _, client = stub(answers={b"m0,4": [b'0*"00']})
     assert client.read(0, 4) == bytes(4)
-    client.close()
 
 
-def test_monitor_output_is_joined(stub):
-    answers = {b"qRcmd,": [b"O" + b"one ".hex().encode(), b"O" + b"two".hex().encode(), b"OK"]}
-    _, client = stub(answers=answers)
-    assert client.monitor("info registers") == "one two"
-    client.close()
-
-
-def test_a_stub_without_a_monitor(stub):
-    _, client = stub(answers={b"qRcmd,": [b""]})
-    assert client.monitor("info registers") is None
-    client.close()
+@pytest.mark.parametrize(
+    ("answers", "output"), [([b"O" + b"one ".hex().encode(), b"O" + b"two".hex().encode(), b"OK"], "one two"), ([b""], None)]
+)
+def test_output_of_a_monitor_is_joined(stub, answers, output):
+    """A stub may have none."""
+    _, client = stub(answers={b"qRcmd,": answers})
+    assert client.monitor("info registers") == output
 
 
 def test_a_busy_stub_says_so_and_isnt_left_stopped(tmp_path):
@@ -382,25 +373,18 @@ def test_a_hit_that_was_not_reported_at_the_end(stub, steps, judged_of):
     assert made.asked.count(b"\x03") == 1 + (not steps[0])
 
 
-def test_a_stub_that_cannot_step_one_cpu(stub):
-    _, client = stub(answers={b"vCont": [b""]})
-    with pytest.raises(CapabilityError):
-        client.step(1)
-    client.close()
-
-
 @pytest.mark.parametrize("answer", [b"", b"E01"])
-def test_a_stub_without_watchpoints(stub, answer):
-    _, client = stub(answers={b"Z2": [answer]})
+def test_a_stub_without_watchpoints_and_steps(stub, answer):
+    _, client = stub(answers={b"Z2": [answer], b"vCont": [b""]})
     with pytest.raises(CapabilityError):
         client.insert_watchpoint(0x1000, 8)
-    client.close()
+    with pytest.raises(CapabilityError):
+        client.step(1)
 
 
 def test_a_machine_that_ends_while_it_runs(stub):
     _, client = stub(answers={b"c": [b"W00"]})
     assert client.run(1.0).has_ended
-    client.close()
 
 
 def test_a_machine_is_left_stopped(stub):

@@ -9,10 +9,11 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.connection import Connection
 from kcovdbg.target.page_array import PageArray
-from kcovdbg.target.protocol import Member, Symbol
+from kcovdbg.target.protocol import Symbol
 from kcovdbg.target.rsp import Stub
 from kcovdbg.target.slab_memory import SlabWalk
-from tests.support.memory_target import MemoryTarget, Structure
+from tests.support.kernels.declare import Declarations
+from tests.support.memory_target import MemoryTarget
 
 DIRECT_MAP = 0xFFFF_8880_0000_0000
 PAGES = 0xFFFF_EA00_0000_0000
@@ -35,6 +36,26 @@ NAMES = ("filp", "kmalloc-64", "kmalloc-cg-64", "kmalloc-128")
 SIZES = (256, 64, 64, 128)
 
 
+TYPES = """
+struct list_head { struct list_head *next; struct list_head *prev; };
+struct page { unsigned long flags; long more[4]; unsigned long private; unsigned int page_type; long end; };
+struct slab { unsigned long flags; struct kmem_cache *slab_cache; long more[2]; void *freelist; unsigned int inuse:16;
+              unsigned int objects:15; long end[2]; };
+struct kmem_cache_cpu { void **freelist; unsigned long tid; struct slab *slab; };
+struct mem_section { unsigned long section_mem_map; struct mem_section_usage *usage; };
+struct slub_percpu_sheaves { long lock; struct slab_sheaf *main; struct slab_sheaf *spare; };
+struct slab_sheaf { struct list_head barn_list; unsigned int size; void *objects[0]; };
+struct node_barn { long lock; struct list_head sheaves_full; };
+struct kmem_cache_node { long lock; struct node_barn *barn; };
+struct kasan_cache { long offset; };
+"""
+USAGE_TYPE = "struct mem_section_usage {{ long more[2]; unsigned long subsection_map[{}]; }};"
+CACHE_TYPE = """
+struct kmem_cache {{ void *{}; unsigned int size; unsigned int object_size; unsigned int offset; const char *name;
+                     struct list_head list; unsigned long {}; {}; }};
+"""
+
+
 class Kernel:
     """A machine of 64 pages with four caches, of which none has a slab yet; two CPUs.
 
@@ -45,75 +66,15 @@ class Kernel:
     def __init__(self, *, hardened=True, has_types=True, sheaves=None, has_shadow=False):
         self.hardened = hardened
         self.sheaves = sheaves
-        slab = {
-            "slab_cache": Member(8, 8, "struct kmem_cache *"),
-            "freelist": Member(32, 8, "void *"),
-            "objects": Member(40, 4, "unsigned int", bit_offset=16, bit_size=15),
-        }
-        cache = {
-            "cpu_slab": Member(0, 8, "struct kmem_cache_cpu *"),
-            "size": Member(8, 4, "unsigned int"),
-            "object_size": Member(12, 4, "unsigned int"),
-            "offset": Member(16, 4, "unsigned int"),
-            "name": Member(24, 8, "const char *"),
-            "list": Member(32, 16, "struct list_head"),
-            **({"random": Member(48, 8, "unsigned long")} if hardened else {}),
-            **({"kasan_info": Member(56, 8, "struct kasan_cache")} if has_shadow else {}),
-        }
-        if sheaves is not None:
-            # There is no other state of a CPU since v7.0.
-            cache["cpu_sheaves"] = cache.pop("cpu_slab")
-            cache[sheaves] = Member(56, 16, "void *", length=2)
+        # There is no other state of a CPU since v7.0.
+        cpu = "cpu_slab" if sheaves is None else "cpu_sheaves"
+        last = f"void *{sheaves}[2]" if sheaves else "struct kasan_cache kasan_info" if has_shadow else "long end"
+        cache = CACHE_TYPE.format(cpu, "random" if hardened else "more", last)
+        names = "slab_caches mem_section __highest_present_section_nr page_offset_base __per_cpu_offset nr_node_ids".split()
         self.target = MemoryTarget(
-            types={
-                "struct page": Structure(
-                    ELEMENT,
-                    {
-                        "flags": Member(0, 8, "unsigned long"),
-                        "private": Member(40, 8, "unsigned long"),
-                        "page_type": Member(48, 4, "unsigned int"),
-                    },
-                ),
-                "struct slab": Structure(ELEMENT, slab),
-                "struct kmem_cache": Structure(64, cache),
-                "struct kmem_cache_cpu": Structure(
-                    24, {"freelist": Member(0, 8, "void **"), "slab": Member(16, 8, "struct slab *")}
-                ),
-                "struct list_head": Structure(16, {"next": Member(0, 8, "void *"), "prev": Member(8, 8, "void *")}),
-                "struct mem_section": Structure(
-                    16,
-                    {
-                        "section_mem_map": Member(0, 8, "unsigned long"),
-                        "usage": Member(8, 8, "struct mem_section_usage *"),
-                    },
-                ),
-                "struct mem_section_usage": Structure(24, {"subsection_map": Member(16, 8, "unsigned long", length=1)}),
-                "struct slub_percpu_sheaves": Structure(24, {"main": Member(8, 8, "void *"), "spare": Member(16, 8, "void *")}),
-                "struct slab_sheaf": Structure(
-                    32,
-                    {
-                        "barn_list": Member(0, 16, "struct list_head"),
-                        "size": Member(16, 4, "unsigned int"),
-                        "objects": Member(24, 0, "void *", length=0),
-                    },
-                ),
-                "struct node_barn": Structure(24, {"sheaves_full": Member(8, 16, "struct list_head")}),
-                "struct kmem_cache_node": Structure(16, {"barn": Member(8, 8, "struct node_barn *")}),
-            },
+            types=Declarations().declare(TYPES + USAGE_TYPE.format(1) + cache).types,
             enums={"enum pagetype": PAGE_TYPES} if has_types else {"enum pageflags": {"PG_slab": 9}},
-            symbols={
-                name: Symbol(name, IMAGE + 16 * number, 16)
-                for number, name in enumerate(
-                    (
-                        "slab_caches",
-                        "mem_section",
-                        "__highest_present_section_nr",
-                        "page_offset_base",
-                        "__per_cpu_offset",
-                        "nr_node_ids",
-                    )
-                )
-            },
+            symbols={name: Symbol(name, IMAGE + 16 * number, 16) for number, name in enumerate(names)},
             variables={"mem_section": ("struct mem_section **", None)},
             segments={
                 IMAGE: bytearray(256),
@@ -133,7 +94,8 @@ class Kernel:
         self.write(self.target.symbols["page_offset_base"].address, DIRECT_MAP)
         self.write(self.target.symbols["__per_cpu_offset"].address, PER_CPU, PER_CPU + 0x1000)
         if sheaves == "per_node":
-            self.target.types["struct kmem_cache_per_node_ptrs"] = Structure(8, {"barn": Member(0, 8, "struct node_barn *")})
+            pointers = "struct kmem_cache_per_node_ptrs { struct node_barn *barn; };"
+            self.target.types |= Declarations().declare(pointers).types
         self.write(self.target.symbols["nr_node_ids"].address, 1)
         links = [self.target.symbols["slab_caches"].address, *(self.cache(number) + 32 for number in range(len(NAMES)))]
         for number, link in enumerate(links):
@@ -141,7 +103,7 @@ class Kernel:
         for number, (name, size) in enumerate(zip(NAMES, SIZES, strict=True)):
             self.write(self.cache(number), 0x100 * (number + 1), size << 32 | size, size // 2, CACHES + 0x800 + 32 * number)
             self.write(self.cache(number) + 48, RANDOM)
-            self.bytes(CACHES + 0x800 + 32 * number, name.encode() + b"\0")
+            self.target.write(CACHES + 0x800 + 32 * number, name.encode() + b"\0")
 
     def present(self, subsections):
         """Give the only section these parts, a bit for each."""
@@ -167,12 +129,8 @@ class Kernel:
         for place, link in enumerate(links):
             self.write(link, links[(place + 1) % len(links)], links[place - 1])
 
-    def bytes(self, address, data):
-        start = max(start for start in self.target.segments if start <= address)
-        self.target.segments[start][address - start : address - start + len(data)] = data
-
     def write(self, address, *words):
-        self.bytes(address, struct.pack(f"<{len(words)}Q", *words))
+        self.target.write(address, struct.pack(f"<{len(words)}Q", *words))
 
     def chain(self, number, free):
         """Link free objects; return the first."""
@@ -227,9 +185,9 @@ def test_objects_in_quarantine_are_left_out():
     kernel = Kernel(has_shadow=True)
     objects = kernel.slab(0, 3, (1,))
     for index, byte in ((4, 0xFB), (9, 0xFA), (12, 0xFC)):
-        kernel.bytes(SHADOW + (objects[index] - DIRECT_MAP >> 3), bytes([byte]) + b"\xfb" * 31)
+        kernel.target.write(SHADOW + (objects[index] - DIRECT_MAP >> 3), bytes([byte]) + b"\xfb" * 31)
     # Of the last granule five bytes may be accessed.
-    kernel.bytes(SHADOW + (objects[2] - DIRECT_MAP >> 3), bytes(30) + b"\x05\xfc")
+    kernel.target.write(SHADOW + (objects[2] - DIRECT_MAP >> 3), bytes(30) + b"\x05\xfc")
     assert kernel.files() == without(objects, 1, 4, 9, 12)
     other = kernel.slab(0, 40)
     kernel.target.holes.append((SHADOW + 3 * 512, SHADOW + 4 * 512))
@@ -471,19 +429,11 @@ def make_arm64(memstart, page_size, sections, cache):
     :param sections: bytes of the map of a section's parts.
     """
     names = ("slab_caches", "mem_section", "__highest_present_section_nr", "memstart_addr")
-    usage = Structure(256, {"subsection_map": Member(16, sections, "unsigned long", length=sections // 8)})
-    section = Structure(
-        16, {"section_mem_map": Member(0, 8, "unsigned long"), "usage": Member(8, 8, "struct mem_section_usage *")}
-    )
     cache &= (1 << 64) - 1
     pages = sections * 8 * (2 << 20) // (page_size or 4096)
     target = MemoryTarget(
         machine="aarch64",
-        types={
-            "struct page": Structure(ELEMENT, {}),
-            "struct mem_section": section,
-            "struct mem_section_usage": usage,
-        },
+        types=Declarations().declare(TYPES + USAGE_TYPE.format(sections // 8)).types,
         symbols={
             "empty_zero_page": Symbol("empty_zero_page", IMAGE + 0x1000, page_size),
             **{name: Symbol(name, IMAGE + 16 * number, 16) for number, name in enumerate(names)},
@@ -492,19 +442,12 @@ def make_arm64(memstart, page_size, sections, cache):
         segments={
             IMAGE: bytearray(64),
             ROOT: bytearray(16),
-            SECTION: bytearray(16),
+            SECTION: bytearray(struct.pack("<QQ", PAGES | 3, USAGE)),
             USAGE: bytearray(64),
             PAGES: bytearray(pages * ELEMENT),
         },
     )
-
-    def write(address, value):
-        start = max(start for start in target.segments if start <= address)
-        struct.pack_into("<Q", target.segments[start], address - start, value & (1 << 64) - 1)
-
     for name, value in zip(names, (cache, ROOT, 0, memstart), strict=True):
-        write(target.symbols[name].address, value)
-    write(ROOT, SECTION)
-    write(SECTION, PAGES | 3)
-    write(SECTION + 8, USAGE)
+        target.write(target.symbols[name].address, struct.pack("<Q", value & (1 << 64) - 1))
+    target.write(ROOT, struct.pack("<Q", SECTION))
     return PageArray(target), cache
