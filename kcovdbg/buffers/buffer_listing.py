@@ -40,7 +40,7 @@ _COLUMNS: Final = (
     Column("index", NUMBER, value=lambda piece: piece.number),
     Column("records", NUMBER),
     Column("function", SYMBOL, elastic=16),
-    Column("where", PATH, value=lambda piece: piece.place or None, elastic=16, elide_start=True, priority=1),
+    Column("where", PATH, value=lambda piece: piece.place or None, elastic=16, priority=1),
     Column("note", TEXT, title="", elastic=12, priority=2),
 )
 

@@ -98,7 +98,7 @@ _GROUP_COLUMNS: Final = (
     Column("points", NUMBER),
     Column("records", NUMBER),
     Column("function", SYMBOL, elastic=16),
-    Column("where", PATH, value=lambda group: group.place or None, elastic=16, elide_start=True, priority=1),
+    Column("where", PATH, value=lambda group: group.place or None, elastic=16, priority=1),
     Column("runs", TEXT, value=lambda group: group.runs or None, hide_empty=True, priority=2),
 )
 

@@ -55,7 +55,7 @@ def _make_columns(by: str) -> tuple[Column, ...]:
         Column("points", NUMBER, value=lambda row: row.share.points, json_only=by == "pc", priority=2),
         Column("repeats", NUMBER, value=lambda row: row.share.repeats, priority=1),
         Column("function", SYMBOL, elastic=16, json_only=by == "file", text=_function_text),
-        Column("file", PATH, elastic=16, elide_start=True),
+        Column("file", PATH, elastic=16),
         Column("line", NUMBER, json_only=by != "pc", meaning="line in the file", null="not grouped by PC, or unknown"),
         Column("pc", WORD, value=lambda row: row.share.pc, title="HOTTEST PC" if by != "pc" else "PC", priority=3),
         frames_column(lambda row: row.location.frames),

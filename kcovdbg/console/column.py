@@ -165,11 +165,9 @@ class Column:
     """In a narrow terminal columns with the highest priority are dropped first, from ``DETAIL`` on before any column is
     shortened; ``KEEP`` is never dropped."""
     elastic: int | None = None
-    """The width down to which the text may be shortened in a narrow terminal; None: never."""
+    """The width down to which the text may be shortened in a narrow terminal, a path at its start; None: never."""
     wraps: bool = False
     """As the last column, wrap the text in a narrow terminal instead of shortening it."""
-    elide_start: bool = False
-    """Shorten at the start."""
     json_only: bool = False
     text_only: bool = False
     hide_empty: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
-from kcovdbg.console.column import ABSENT, DETAIL, KEEP, Column
+from kcovdbg.console.column import ABSENT, DETAIL, KEEP, PATH, Column
 from kcovdbg.console.renderable import Fields, Line, Table, wrap_line
 from kcovdbg.console.text import elide, elide_start, pad, text_width
 
@@ -199,7 +199,7 @@ def _finisher(column: Column, width: int, gap: str, *, may_elide: bool) -> Calla
     """Return the function that pads a cell to its width, with the gap to the next column."""
     right = column.kind.align_right
     if may_elide and column.elastic is not None and not (column.wraps and not gap):
-        shorten = elide_start if column.elide_start else elide
+        shorten = elide_start if column.kind is PATH else elide
         return lambda text: pad(shorten(text, width), width, right=right) + gap
 
     # Called for every cell of a million rows: pad ASCII text, which is the most, right here.

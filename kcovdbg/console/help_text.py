@@ -26,11 +26,11 @@ _FIRST: Final = ("tasks", "objects", "buffer", "top", "view", "points", "why", "
 """The commands that help lists first: what there is, what was covered, what is wrong, and how to collect."""
 
 _ARGUMENT_COLUMNS: Final = (
-    Column("names", LIST),
-    Column("value", value=lambda argument: argument.value.value),
-    Column("count", value=lambda argument: argument.count.value if argument.count is not None else None),
-    Column("choices", LIST),
-    Column("help"),
+    Column("names", LIST, meaning="the names of an option, or the name of an argument"),
+    Column("value", value=lambda argument: argument.value.value, meaning="kind of the value"),
+    Column("count", meaning="how many values it takes", null="the usual number"),
+    Column("choices", LIST, meaning="the values to choose from"),
+    Column("help", meaning="what it is for"),
 )
 _COMMAND_COLUMNS: Final = (
     Column("command", value=lambda command: command.name, meaning="name of the command"),
@@ -49,24 +49,9 @@ _COMMAND_COLUMNS: Final = (
         meaning="lines to type",
     ),
 )
-_ARGUMENT_MEANINGS: Final = {
-    "names": Meaning("the names of an option, or the name of an argument"),
-    "value": Meaning("kind of the value"),
-    "count": Meaning("how many values it takes", "the usual number"),
-    "choices": Meaning("the values to choose from"),
-    "help": Meaning("what it is for"),
-}
-
-
-COMMAND_ROW: Final = RowType(
-    _COMMAND_COLUMNS,
-    {
-        "needs": Meaning("what it cannot do without"),
-        **{f"arguments[].{key}": meaning for key, meaning in _ARGUMENT_MEANINGS.items()},
-    },
-)
+COMMAND_ROW: Final = RowType(_COMMAND_COLUMNS, {"needs": Meaning("what it cannot do without")})
 """The row of JSON about a command."""
-OPTION_ROW: Final = RowType(_ARGUMENT_COLUMNS, _ARGUMENT_MEANINGS, when="of `help output`")
+OPTION_ROW: Final = RowType(_ARGUMENT_COLUMNS, when="of `help output`")
 """The row of JSON about an option that commands share."""
 
 

@@ -141,25 +141,26 @@ _ERRORS_SCHEMA: Final = {"type": "array", "items": {"type": "string"}}
 
 def keys_of(row_type: RowType) -> tuple[JsonKey, ...]:
     """Return the keys of a row, in order."""
-    keys = _keys_of_columns(row_type, row_type.columns, "")
+    keys = _keys_of_columns(row_type.columns, row_type.meanings, "")
     return (*keys, JsonKey("errors", "errors", MEANINGS["errors"], _ERRORS_SCHEMA, ())) if row_type.errors else keys
 
 
-def _keys_of_columns(row_type: RowType, columns: Sequence[Column], prefix: str) -> tuple[JsonKey, ...]:
-    return tuple(_key_of_column(row_type, column, prefix + column.key) for column in columns if not column.text_only)
-
-
-def _key_of_column(row_type: RowType, column: Column, path: str) -> JsonKey:
-    own = Meaning(column.meaning, column.null, column.unit) if column.meaning else None
-    meaning = row_type.meanings.get(path) or own or MEANINGS.get(path) or MEANINGS[column.key]
-    if column.members is not None:
-        members = _keys_of_columns(row_type, column.members, f"{path}.")
-        # A member that is unknown is left out instead of being null.
-        known = tuple(member._replace(meaning=member.meaning._replace(null=None)) for member in members)
-        return JsonKey(column.key, path, meaning, {"type": "object"}, known)
-    if column.items is None:
-        return JsonKey(column.key, path, meaning, column.kind.schema, ())
-    return JsonKey(column.key, path, meaning, {"type": "array"}, _keys_of_columns(row_type, column.items, f"{path}[]."))
+def _keys_of_columns(columns: Sequence[Column], meanings: Mapping[str, Meaning], prefix: str) -> tuple[JsonKey, ...]:
+    keys: list[JsonKey] = []
+    for column in columns:
+        path, schema = prefix + column.key, column.kind.schema
+        own = Meaning(column.meaning, column.null, column.unit) if column.meaning else None
+        members: tuple[JsonKey, ...] = ()
+        if column.items is not None:
+            schema, members = {"type": "array"}, _keys_of_columns(column.items, meanings, f"{path}[].")
+        elif column.members is not None:
+            # A member that is unknown is left out instead of being null.
+            known = _keys_of_columns(column.members, meanings, f"{path}.")
+            schema, members = {"type": "object"}, tuple(key._replace(meaning=key.meaning._replace(null=None)) for key in known)
+        if not column.text_only:
+            meaning = meanings.get(path) or own or MEANINGS.get(path) or MEANINGS[column.key]
+            keys.append(JsonKey(column.key, path, meaning, schema, members))
+    return tuple(keys)
 
 
 def schema_of(name: str, row_types: Sequence[RowType], *, partial: bool = False) -> dict[str, object]:

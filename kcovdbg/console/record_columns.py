@@ -34,7 +34,7 @@ def where_column(text: Callable[[Any], str | None], *, priority: int = 0) -> Col
 
     :param text: from a row to them.
     """
-    return Column("where", PATH, text=text, text_only=True, elastic=16, elide_start=True, priority=priority)
+    return Column("where", PATH, text=text, text_only=True, elastic=16, priority=priority)
 
 
 def record_columns(buffer: Buffer) -> tuple[Column, ...]:

@@ -27,6 +27,17 @@ def _object_text(task: Task) -> str | None:
     return ADDRESS.text(remote) if remote else _kcov_text(task)
 
 
+_COUNT_COLUMNS: Final = (
+    Column(
+        "count",
+        NUMBER,
+        text=lambda row: count_text(row.count, row.capacity, row.full),
+        wide_text=lambda row: count_text(row.count, row.capacity, row.full, is_whole=True),
+        style=lambda row: "warning" if row.full else "number",
+    ),
+    Column("capacity", NUMBER),
+    Column("full", BOOL),
+)
 TASK_COLUMNS: Final = (
     Column("pid", PID, value=_of_task("pid")),
     Column("tgid", PID, value=_of_task("tgid"), priority=6),
@@ -46,15 +57,7 @@ TASK_COLUMNS: Final = (
     Column("role", text=role_text, elastic=12),
     Column("beneath"),
     Column("owns_remote", BOOL),
-    Column(
-        "count",
-        NUMBER,
-        text=lambda task: count_text(task.count, task.capacity, task.full),
-        wide_text=lambda task: count_text(task.count, task.capacity, task.full, is_whole=True),
-        style=lambda task: "warning" if task.full else "number",
-    ),
-    Column("capacity", NUMBER),
-    Column("full", BOOL),
+    *_COUNT_COLUMNS,
 )
 """Of a task."""
 
@@ -146,15 +149,7 @@ OBJECT_COLUMNS: Final = (
     Column("remote", BOOL, value=_of_object("remote"), priority=DETAIL, hide_empty=True),
     Column("remote_size", NUMBER, value=_of_object("remote_size"), priority=5, hide_empty=True),
     Column("sequence", NUMBER, value=_of_object("sequence"), priority=6),
-    Column(
-        "count",
-        NUMBER,
-        text=lambda kcov: count_text(kcov.count, kcov.capacity, kcov.full),
-        wide_text=lambda kcov: count_text(kcov.count, kcov.capacity, kcov.full, is_whole=True),
-        style=lambda kcov: "warning" if kcov.full else "number",
-    ),
-    Column("capacity", NUMBER),
-    Column("full", BOOL),
+    *_COUNT_COLUMNS,
     Column("edge_area", ADDRESS, priority=7, hide_empty=True),
     Column("edge_count", NUMBER, title="EDGES", priority=2, hide_empty=True),
     Column("references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=20, wraps=True),

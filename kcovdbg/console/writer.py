@@ -54,13 +54,16 @@ class ColumnChoice:
 
         :raises UsageError: when it lacks one of them.
         """
-        return self._limit(self._choose(answer))
-
-    def _limit(self, answer: Renderable) -> Renderable:
-        if self.most_rows is None:
-            return answer
         data = find_data(answer)
-        if not isinstance(data, Table):
+        if data is None:
+            return answer
+        if self.fields:
+            data = self._select(data)
+            answer = replace(answer, data=data) if isinstance(answer, Lines) else data
+        elif self.columns or self.is_wide or self.is_vertical:
+            remarks = (*data.remarks, *answer.remarks) if isinstance(answer, Lines) else data.remarks
+            answer = data = self._arrange(replace(data, remarks=remarks))
+        if self.most_rows is None or not isinstance(data, Table):
             return answer
         rows = _Limited(data.rows, self.most_rows)
         data = replace(data, rows=rows, remarks=chain(data.remarks, rows.remarks()))
@@ -71,20 +74,6 @@ class ColumnChoice:
         lines = replace(drawn, most=most) if isinstance(drawn, Drawing) else _Limited(drawn, most, "lines")
         return replace(answer, lines=lines, data=data, remarks=chain(answer.remarks, lines.remarks()))
 
-    def _choose(self, answer: Renderable) -> Renderable:
-        if self.fields:
-            if isinstance(answer, (Table, Fields)):
-                return self._select(answer)
-            if isinstance(answer, Lines) and answer.data is not None:
-                return replace(answer, data=self._select(answer.data))
-            return answer
-        if self.columns or self.is_wide or self.is_vertical:
-            data = answer.data if isinstance(answer, Lines) else answer
-            if isinstance(data, (Table, Fields)):
-                remarks = (*data.remarks, *answer.remarks) if isinstance(answer, Lines) else data.remarks
-                return self._arrange(replace(data, remarks=remarks))
-        return answer
-
     def _arrange(self, data: Table | Fields) -> Table | Fields:
         if self.columns:
             by_name = {column.heading.lower(): column for column in data.columns}
@@ -94,13 +83,11 @@ class ColumnChoice:
                 replace(column, json_only=False, hide_empty=False, is_chosen=True, priority=KEEP)
                 for column in _pick(by_name, [name.lower() for name in self.columns], "column", self.origin)
             ]
-            data = (
-                replace(data, columns=chosen)
-                if isinstance(data, Fields)
-                else replace(data, columns=chosen, show=None, piped_width=None)
-            )
+            data = replace(data, columns=chosen)
         if isinstance(data, Fields):
             return data
+        if self.columns:
+            data = replace(data, show=None, piped_width=None)
         return replace(data, is_wide=self.is_wide, is_vertical=self.is_vertical)
 
     def _select(self, data: Table | Fields) -> Table | Fields:

@@ -91,7 +91,7 @@ _PIECE_COLUMNS: Final = (
     Column("index", NUMBER),
     Column("records", NUMBER),
     Column("function", SYMBOL, elastic=16),
-    Column("where", PATH, value=lambda piece: piece.where or None, elastic=16, elide_start=True, priority=1),
+    Column("where", PATH, value=lambda piece: piece.where or None, elastic=16, priority=1),
     Column("stack", SYMBOL, value=lambda piece: piece.stack or None, elastic=12),
 )
 

@@ -132,7 +132,7 @@ def test_narrow_terminal():
 
 
 def test_paths_lose_their_start():
-    table = Table((Column("path", PATH, elastic=5, elide_start=True),), [{"path": "fs/ext4/inode.c"}])
+    table = Table((Column("path", PATH, elastic=5),), [{"path": "fs/ext4/inode.c"}])
     assert show(table, width=8) == "PATH\n…inode.c\n"
 
 
