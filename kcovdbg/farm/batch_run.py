@@ -1,41 +1,199 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The run of jobs on this machine or a Dask cluster: their options, the debug info and the directory that they share."""
+"""Jobs of ``batch`` and ``syzkaller``: a file with commands each, run on this machine or a Dask cluster, and their outcomes.
+
+Each file has a process of its own, so that a damaged one does not affect the others.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
+import hashlib
+import json
 import os
+import subprocess
+import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kcovdbg.child_process import find_install_command
+from kcovdbg import __version__
+from kcovdbg.child_process import find_install_command, python_command
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.context import Context
+from kcovdbg.console.output_files import open_text
 from kcovdbg.console.terminal import write_remarks
+from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
-from kcovdbg.farm.batch_job import BatchJob, DebugInfo, Outcome, find_outcome, run_job
+from kcovdbg.errors import CapabilityError, KcovdbgError, LimitError, UsageError
+from kcovdbg.input_file import parse_json, read_input
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.debug_files import list_debug_files
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-# As many as the kernel follows.
-_MAX_LINKS: Final = 40
-TIMEOUT: Final = 600.0
-"""The default time limit of a job, in seconds."""
+WORKER: Final = "kcovdbg.farm.batch_worker"
+CRASHED: Final = "{crashed}"
+"""Stands for the crashed task's thread id, in commands whose text goes to files."""
+COVERED: Final = "{covered}"
+"""The same, for a command that needs the task's buffer."""
+SHOW_REPORT: Final = "sym -"
+"""The command on a kernel's report, which is its standard input."""
+_MAX_ERROR: Final = 400
+"""Limit for the length of an error message."""
+
+DebugInfo: TypeAlias = tuple[tuple[str | None, str], ...]
+"""Files with debug info: the build ID of a kernel, None of a module; and the path."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """A file and the commands to run on it."""
+
+    path: str
+    """Absolute, so that it means the same on every machine that sees the file."""
+    lines: tuple[str, ...]
+    output: str
+    """The user's directory, never in or above the file's."""
+    symbols: DebugInfo
+    timeout: float
+    files: tuple[str, ...] = ()
+    """The file of each command's text, in the order of the commands; without them, rows go to the data set."""
+
+    @property
+    def key(self) -> str:
+        """The name of the job's files, which depends on the path alone."""
+        return hashlib.sha256(self.path.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+
+    @property
+    def run_file(self) -> Path:
+        """The file with the outcome. Readers of data sets ignore names that begin with an underscore."""
+        return Path(self.output, "_runs", f"{self.key}.json")
+
+    def identity(self) -> dict[str, object]:
+        """Return what an outcome depends on: the state of the file, the commands, the debug info and this program."""
+        state = None
+        with contextlib.suppress(OSError):
+            found = Path(self.path).stat()
+            state = [found.st_size, found.st_mtime_ns]
+        symbols = sorted(build_id or Path(path).name for build_id, path in self.symbols)
+        kept = {"path": self.path, "lines": [*self.lines], "files": [*self.files], "symbols": symbols}
+        return {"kcovdbg": __version__, "state": state, **kept}
+
+
+@dataclass(frozen=True, slots=True)
+class LineOutcome:
+    """The outcome of one command."""
+
+    line: str
+    status: int
+    """Its exit status."""
+    rows: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of one file."""
+
+    path: str
+    seconds: float = 0.0
+    error: str | None = None
+    """Why no command, or not all of them, could be run."""
+    build_id: str | None = None
+    damage: tuple[str, ...] = ()
+    """Defects of the dump, which was answered as far as it goes."""
+    lines: tuple[LineOutcome, ...] = ()
+    crash: CrashSummary | None = None
+    """The kernel's crash, for a job with files."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a command has no answer; violations found by check are an answer, and so is what a damaged dump still has."""
+        return self.error is not None or any(line.error is not None for line in self.lines)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has in the data set."""
+        return sum(line.rows for line in self.lines)
+
+    @property
+    def problem(self) -> str | None:
+        """Defects of the file and errors of commands, without its path; None where there are none."""
+        lines = (f"{line.line}: {line.error}" for line in self.lines if line.error is not None)
+        found = (*self.damage, *([self.error] if self.error is not None else lines))
+        return "; ".join(text.removeprefix(f"{self.path} ") for text in found) or None
+
+
+def find_outcome(job: BatchJob) -> Outcome | None:
+    """Return the outcome of an earlier run with the same file and commands; None where there is none, or an answer is gone."""
+    try:
+        kept = parse_json(read_input(job.run_file, owned=True))
+        outcome = _decode(kept["outcome"])
+        if kept["identity"] != job.identity() or outcome.path != job.path:
+            return None
+    except (OSError, LimitError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return outcome if outcome.failed or all(Path(name).is_file() for name in job.files) else None
+
+
+def run_job(job: BatchJob) -> Outcome:
+    """Run a job in a process of its own and keep its outcome; errors that the file causes are part of that."""
+    identity = job.identity()
+    start = time.monotonic()
+    error = None
+    try:
+        done = subprocess.run(
+            python_command(WORKER),
+            cwd="/",
+            input=json.dumps(dataclasses.asdict(job)).encode(),
+            capture_output=True,
+            timeout=job.timeout,
+            # C-c goes to the parent, which ends this process.
+            start_new_session=True,
+        )
+        output = done.stdout
+        if done.returncode < 0:
+            error = f"ended by signal {-done.returncode}"
+        elif done.returncode > 0:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            error = said[-1][:_MAX_ERROR] if said else f"ended with status {done.returncode}"
+    except subprocess.TimeoutExpired as expired:
+        output, error = expired.stdout or b"", f"timed out after {job.timeout:g} s"
+    outcome = Outcome(job.path)
+    # A dump can make its reader do anything at all.
+    with contextlib.suppress(LookupError, ValueError, TypeError, AttributeError):
+        # The last complete line has all that was done.
+        outcome = _decode(parse_json(output.split(b"\n")[-2]))
+    if error is None and len(outcome.lines) != len(job.lines):
+        error = "ended early"
+    outcome = dataclasses.replace(outcome, path=job.path, seconds=time.monotonic() - start, error=error)
+    job.run_file.parent.mkdir(parents=True, exist_ok=True)
+    # The file gets its name when it is complete.
+    with open_text(str(job.run_file)) as stream:
+        json.dump({"identity": identity, "outcome": dataclasses.asdict(outcome)}, stream)
+    return outcome
+
+
+def _decode(kept: Mapping[str, Any]) -> Outcome:
+    lines = tuple(LineOutcome(**line) for line in kept["lines"])
+    if not all(isinstance(line.line, str) and isinstance(line.status, int) and isinstance(line.rows, int) for line in lines):
+        raise TypeError("values of other types")
+    crash = None if kept["crash"] is None else CrashSummary(**kept["crash"])
+    return Outcome(**{**kept, "damage": tuple(map(str, kept["damage"])), "lines": lines, "crash": crash})
+
 
 RUN_OPTIONS: Final = (
     Argument("-s, --symbols PATH…", Value.FILE, "a vmlinux, or a directory of them; default: those kcovdbg was started with"),
     Argument("-j, --jobs N", Value.NUMBER, "run N files at a time; default: the number of CPUs"),
     Argument("--scheduler ADDR", Value.TEXT, "use a Dask scheduler: tcp://host:8786"),
-    Argument("--timeout SECONDS", Value.SECONDS, "time limit per file; default 600"),
+    Argument("--timeout SECONDS", Value.SECONDS, "time limit per file; default 600", default=600.0),
     Argument("--retry", Value.FLAG, "rerun files that failed earlier"),
     Argument("--again", Value.FLAG, "rerun all files"),
 )
@@ -49,10 +207,11 @@ def run_batch(context: Context, jobs: Sequence[BatchJob], args: Namespace) -> tu
     :raises CapabilityError: when Dask is not installed, or there is no scheduler.
     """
     kept = {} if args.again else {job: found for job in jobs if (found := find_outcome(job)) is not None}
-    done = {job: found for job, found in kept.items() if not (args.retry and found.failed)}
-    left = [job for job in jobs if job not in done]
-    outcomes = {**done, **(_run_jobs(context, left, args) if left else {})}
-    return [outcomes[job] for job in jobs], len(done)
+    outcomes = {job: found for job, found in kept.items() if not (args.retry and found.failed)}
+    earlier = len(outcomes)
+    if left := [job for job in jobs if job not in outcomes]:
+        outcomes |= _run_jobs(context, left, args)
+    return [outcomes[job] for job in jobs], earlier
 
 
 def _run_jobs(context: Context, jobs: Sequence[BatchJob], args: Namespace) -> dict[BatchJob, Outcome]:
@@ -174,17 +333,14 @@ def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Pat
 def _pass(path: Path) -> tuple[set[Path], set[Path]]:
     """Return the directories on the way to a path, which is among them, and those in which the way follows a link."""
     passed: set[Path] = set()
-    links: list[Path] = []
-    place = Path("/")
-    left = [*reversed(path.parts)]
-    while left:
-        step = left.pop()
-        following = place.parent if step == ".." else place / step
-        if len(links) < _MAX_LINKS and following.is_symlink():
-            links.append(place)
-            # An absolute target begins with the root, from where the way goes on.
-            left += reversed(following.readlink().parts)
-        else:
-            place = following
-            passed.add(place)
-    return passed, {*links}
+    links: set[Path] = set()
+    # As many links as the kernel follows.
+    for _ in range(40):
+        way = (*reversed(path.parents), path)
+        passed |= {*way}
+        link = next((step for step in way if step.is_symlink()), None)
+        if link is None:
+            break
+        links.add(link.parent)
+        path = Path(os.path.abspath(link.parent / link.readlink() / path.relative_to(link)))  # noqa: PTH100 - one link at a time
+    return passed, links

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs a batch's commands on one file: ``python -m kcovdbg.farm.batch_worker``, with the job on standard input.
+"""Runs a job's commands on one file: ``python -m kcovdbg.farm.batch_worker``, with the job on standard input.
 
-Writes the outcome so far as a line of JSON, again after each command when its rows are in the data set. Types of Parquet's
-columns come from those of JSON, not from the values: the files of many dumps form one data set only if a column without values
-has its type as well.
+Writes the outcome so far as a line of JSON, again after each command when its rows are in the data set, or its text in a file.
+Types of Parquet's columns come from those of JSON, not from the values: the files of many dumps form one data set only if a
+column without values has its type as well.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import import_module
 from itertools import islice
@@ -23,17 +24,22 @@ from kcovdbg.console.column import Column
 from kcovdbg.console.command_line import parse_line, quote
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
+from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import Fields, Table, find_data
-from kcovdbg.console.runner import answer, explain, find_command, make_context
+from kcovdbg.console.runner import answer, explain, find_command, make_context, run_line
+from kcovdbg.console.text import escape
 from kcovdbg.console.writer import Format, encode_rows
+from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task, has_buffer, summarize_crash
 from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.farm.batch_job import BatchJob, LineOutcome, Outcome
+from kcovdbg.farm.batch_run import COVERED, CRASHED, SHOW_REPORT, BatchJob, LineOutcome, Outcome
+from kcovdbg.model.kcov import name_task
 from kcovdbg.output_file import open_output
 from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.protocol import Target
 
+_COMMANDS: Final = "kcovdbg.commands"
 _LARGEST: Final = (1 << 63) - 1
 _ROWS: Final = 65536
 """How many rows are written at once."""
@@ -114,13 +120,18 @@ def _fit(arrow: Any, value: Any, kind: Any, path: str) -> tuple[Any, list[str]]:
     return value if is_text else json.dumps(value), []
 
 
-def make_workspace(job: BatchJob, target: Target | None) -> Workspace:
-    """Return the environment of a job's commands."""
-    kernel = Kernel(is_named=False) if target is None else Kernel(lambda: target)
-    return Workspace(import_module(job.table).COMMANDS, kernel)
+def _open(job: BatchJob) -> tuple[Target | None, Outcome]:
+    """Open a job's file, or an image for it; return the target, and what is known of the file before any command."""
+    if job.files and job.lines[0] == SHOW_REPORT:
+        target = open_target(TargetOptions(symbols=[path for _, path in job.symbols], image=True))
+        return target, Outcome(job.path, build_id=target.build_id)
+    # A command on a trace names it.
+    if any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump:
+        return _open_trace(job)
+    return _open_dump(job)
 
 
-def open_dump(job: BatchJob) -> tuple[Target, Outcome]:
+def _open_dump(job: BatchJob) -> tuple[Target, Outcome]:
     """Open a dump with the debug info of its build alone; return it, and what is known of it before any command."""
     unpacked = dumpfile.unpack_dump(job.path)
     # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
@@ -150,49 +161,71 @@ def _open_trace(job: BatchJob) -> tuple[Target | None, Outcome]:
 
 def _run_commands(job: BatchJob) -> Iterator[Outcome]:
     """Run the commands one by one; yield the outcome so far."""
-    import_arrow()
-    # A command on a trace names it.
-    is_trace = any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump
-    target, outcome = _open_trace(job) if is_trace else open_dump(job)
+    if not job.files:
+        import_arrow()
+    target, outcome = _open(job)
     # Known even if the process dies of the first command.
     yield outcome
-    workspace = make_workspace(job, target)
-    for line in job.lines:
-        outcome = replace(outcome, lines=(*outcome.lines, _run_command(workspace, job, line, outcome)))
+    kernel = Kernel(is_named=False) if target is None else Kernel(lambda: target)
+    workspace = Workspace(import_module(_COMMANDS).COMMANDS, kernel)
+    crashed = CrashedTask(None)
+    if job.files and job.lines[0] != SHOW_REPORT:
+        context = make_context(workspace, *find_command(workspace, ["last"]), workspace.terminal(), Format.TEXT)
+        crashed = find_crashed_task(context.target, context.reader)
+        outcome = replace(outcome, crash=summarize_crash(context, crashed))
+    for index, line in enumerate(job.lines):
+        try:
+            if job.files:
+                done = LineOutcome(line, _write_text(workspace, outcome, line, job.files[index], crashed), 0)
+            else:
+                done = LineOutcome(line, *_write_rows(workspace, outcome, line, Path(job.output), f"{job.key}-{index}"))
+        except Exception as error:  # noqa: BLE001 - continue with the other commands
+            problem = explain(error)
+            done = LineOutcome(line, problem.status, 0, str(problem))
+        outcome = replace(outcome, lines=(*outcome.lines, done))
         yield outcome
 
 
-def _run_command(workspace: Workspace, job: BatchJob, line: str, opened: Outcome) -> LineOutcome:
-    """Run a command and put its rows into the data set."""
-    try:
-        words = [word.text for word in parse_line(line.replace("{}", quote(f"file:{job.path}"))).words]
-        command, args = find_command(workspace, words)
-        context = make_context(workspace, command, args, workspace.terminal(), Format.JSON)
-        path = Path(job.output, f"command={command.name}", f"{job.key}-{job.lines.index(line)}.parquet")
-        damage = "; ".join(opened.damage) or None
-        constants = {"dump": job.path, "dump_build_id": opened.build_id, "dump_damage": damage, "command_line": line}
-        rows = write_parquet(path, filter(None, map(find_data, answer(context, args))), constants)
-    except Exception as error:  # noqa: BLE001 - continue with the other commands
-        return failure(line, error)
-    return LineOutcome(line, context.status, rows)
+def _write_rows(workspace: Workspace, opened: Outcome, line: str, output: Path, name: str) -> tuple[int, int]:
+    """Run a command and put its rows into the data set; return its status, and how many they are."""
+    words = [word.text for word in parse_line(line.replace("{}", quote(f"file:{opened.path}"))).words]
+    command, args = find_command(workspace, words)
+    context = make_context(workspace, command, args, workspace.terminal(), Format.JSON)
+    damage = "; ".join(opened.damage) or None
+    constants = {"dump": opened.path, "dump_build_id": opened.build_id, "dump_damage": damage, "command_line": line}
+    tables = (data for part in answer(context, args) if (data := find_data(part)) is not None)
+    rows = write_parquet(output / f"command={command.name}" / f"{name}.parquet", tables, constants)
+    return context.status, rows
 
 
-def failure(line: str, error: Exception) -> LineOutcome:
-    """Return the outcome of a command that failed."""
-    problem = explain(error)
-    return LineOutcome(line, problem.status, 0, str(problem))
+def _write_text(workspace: Workspace, opened: Outcome, line: str, path: str, crashed: CrashedTask) -> int:
+    """Run a command with its text in a file, after which the file says what is wrong with the dump; return its status."""
+    task, missing, status = crashed.task, None, 0
+    if task is None and (CRASHED in line or COVERED in line):
+        missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
+    elif task is not None and COVERED in line and not has_buffer(task):
+        missing = f"{name_task(task.fields)} had no coverage"
+    else:
+        tid = "" if task is None else str(task.fields.pid)
+        with contextlib.ExitStack() as stack:
+            if line == SHOW_REPORT:
+                sys.stdin = io.TextIOWrapper(stack.enter_context(dumpfile.open_file(opened.path)))
+            status = run_line(workspace, f"{line.replace(CRASHED, tid).replace(COVERED, tid)} > {quote(path)}")
+    notes = (*filter(None, [missing]), *(f"note: {note}" for note in opened.damage))
+    with open_text(path, append=missing is None) as stream:
+        stream.writelines(f"{escape(note)}\n" for note in notes)
+    return status
 
 
-def main(run: Callable[[BatchJob], Iterator[Outcome]]) -> int:
+def main() -> int:
     """Run the job on standard input.
 
-    :param run: runs its commands one by one, and yields the outcome so far.
     :return: the exit status: 2 if no command could be run, with the reason as the last line of standard error.
     """
     # Lists in place of tuples.
     job = BatchJob(**json.load(sys.stdin))
     try:
-        for outcome in run(job):
+        for outcome in _run_commands(job):
             sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
             sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - any error means that this file failed
@@ -204,4 +237,4 @@ def main(run: Callable[[BatchJob], Iterator[Outcome]]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(_run_commands))
+    sys.exit(main())

@@ -14,14 +14,24 @@ from typing import Any, Final, NamedTuple
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, SECONDS, SYMBOL, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.command_line import quote
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.text import escape
 from kcovdbg.crash.crash_summary import CrashSummary
-from kcovdbg.farm.batch_job import Outcome
-from kcovdbg.farm.batch_run import RUN_OPTIONS, TIMEOUT, find_debug_info, make_output, run_batch
-from kcovdbg.farm.crash_answers import REPORT, SLICE, make_job
+from kcovdbg.farm.batch_run import (
+    COVERED,
+    CRASHED,
+    RUN_OPTIONS,
+    SHOW_REPORT,
+    BatchJob,
+    DebugInfo,
+    Outcome,
+    find_debug_info,
+    make_output,
+    run_batch,
+)
 from kcovdbg.farm.manager_workdir import (
     Crash,
     Dump,
@@ -33,7 +43,15 @@ from kcovdbg.farm.manager_workdir import (
     summarize_report,
 )
 
+_SLICE: Final = "kcov.slice.zst"
+_REPORT: Final = "report.txt"
 _PROGRAM: Final = "program.txt"
+_ANSWERS: Final = (
+    ("last --all", "last.txt"),
+    (f"why {CRASHED}", "why.txt"),
+    ("check", "check.txt"),
+    (f"trace {COVERED}", "trace.txt"),
+)
 
 
 class _Row(NamedTuple):
@@ -63,7 +81,7 @@ def _violations(row: _Row) -> bool | None:
 def _slice(row: _Row) -> Path | None:
     if row.answers is None or not any(line.line.startswith("slice ") and line.error is None for line in row.outcome.lines):
         return None
-    return row.answers / SLICE
+    return row.answers / _SLICE
 
 
 _COLUMNS: Final = (
@@ -111,6 +129,17 @@ def _find_output(manager: Manager, name: str | None) -> Path:
     return base / "kcovdbg" / "syzkaller" / f"{manager.workdir.name}-{digest[:8]}"
 
 
+def _make_job(source: Path, answers: Path, output: Path, symbols: DebugInfo, timeout: float, *, is_dump: bool) -> BatchJob:
+    """Return the job that answers about a dump or a report.
+
+    :param answers: the directory of its answers, made if it does not exist.
+    """
+    answers.mkdir(parents=True, exist_ok=True)
+    of_dump = (*_ANSWERS, (f"slice -o {quote(str(answers / _SLICE))}", "slice.txt"))
+    lines, names = zip(*of_dump if is_dump else ((SHOW_REPORT, _REPORT),), strict=True)
+    return BatchJob(str(source), lines, str(output), symbols, timeout, tuple(str(answers / name) for name in names))
+
+
 def _write_text(path: Path, text: str) -> Path:
     """Write hostile text of several lines, each escaped."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +174,7 @@ def _make_row(crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
         log = None if crash.log is None else read_log(crash.log)
         summary = CrashSummary() if report is None else summarize_report(report)
         if outcome is not None and not outcome.failed:
-            located = summarize_report(read_log(answers / REPORT).decode())
+            located = summarize_report(read_log(answers / _REPORT).decode())
             if located.function == summary.function and located.file is not None:
                 summary = replace(summary, file=located.file, line=located.line)
     except OSError as error:
@@ -171,12 +200,12 @@ def _run(context: Context, args: Namespace) -> Table:
     found = [(crash, dump, output / "crashes" / crash.path.name / dump.path.name) for crash in crashes for dump in crash.dumps]
     others = [(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
     symbols = find_debug_info(context, args, [*map(str, manager.images)])
-    shared = (output, symbols, args.timeout or TIMEOUT)
-    jobs = [make_job(dump.path, answers, *shared, is_dump=True) for _, dump, answers in found]
+    shared = (output, symbols, args.timeout)
+    jobs = [_make_job(dump.path, answers, *shared, is_dump=True) for _, dump, answers in found]
     # A report does not say which kernel it is of.
     if len({build_id for build_id, _ in symbols if build_id is not None}) == 1:
         reports = ((crash.report, answers) for crash, answers in others)
-        jobs += [make_job(report, answers, *shared, is_dump=False) for report, answers in reports if report is not None]
+        jobs += [_make_job(report, answers, *shared, is_dump=False) for report, answers in reports if report is not None]
     outcomes, earlier = run_batch(context, jobs, args)
     of_path = {outcome.path: outcome for outcome in outcomes}
     rows = [_make_dump_row(*one, of_path[str(one[1].path)]) for one in found]

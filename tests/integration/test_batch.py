@@ -19,7 +19,7 @@ import duckdb
 import pytest
 import zstandard
 
-from kcovdbg.farm.batch_job import BatchJob, find_outcome, run_job
+from kcovdbg.farm.batch_run import BatchJob, find_outcome, run_job
 from kcovdbg.target.opener import find_demo
 from tests.integration.conftest import Demo
 from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
@@ -209,7 +209,7 @@ def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
     job = BatchJob(str(DEMO / "demo.slice.zst"), ("tasks",), str(tmp_path / "out"), ((None, str(vmlinux)),), 60)
     code = (
         "from kcovdbg.farm import batch_worker; from kcovdbg.target import dump_file; "
-        "batch_worker.main(batch_worker._run_commands); print(len(dump_file._KEPT))"
+        "batch_worker.main(); print(len(dump_file._KEPT))"
     )
     done = run_worker(job, code)
     assert done.stdout.splitlines()[-1] == "1", done.stdout
@@ -220,8 +220,8 @@ def test_a_dump_is_known_before_its_first_command(tmp_path: Path, vmlinux: Path)
         str(DEMO / "demo.slice.zst"), ("last",), str(tmp_path), ((None, str(vmlinux)),), 60, files=(str(tmp_path / "last"),)
     )
     code = (
-        "import os; from kcovdbg.farm import batch_worker, crash_answers; "
-        "crash_answers.summarize_crash = lambda *_: os._exit(7); batch_worker.main(crash_answers._answer)"
+        "import os; from kcovdbg.farm import batch_worker; "
+        "batch_worker.summarize_crash = lambda *_: os._exit(7); batch_worker.main()"
     )
     done = run_worker(job, code)
     assert done.returncode == 7, done.stderr

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcovdbg.farm.batch_job import BatchJob, LineOutcome, Outcome
+from kcovdbg.farm.batch_run import BatchJob, LineOutcome, Outcome
 from kcovdbg.target.opener import find_demo
 from tests.integration.test_batch import run, unpack
 from tests.lab.kcovdbg_run import ROOT

@@ -16,7 +16,7 @@ from kcovdbg.collect.background_jobs import Jobs
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
 from kcovdbg.errors import CapabilityError
-from kcovdbg.farm.batch_job import WORKER
+from kcovdbg.farm.batch_run import WORKER
 from kcovdbg.farm.batch_worker import import_arrow
 from tests.unit.test_imports import MODULES
 
