@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
@@ -18,9 +17,9 @@ from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Flush, Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, CapabilityError, GoneError, KcovdbgError, UsageError
-from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, MonitorSource, PlaybackSource
+from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, MonitorSource, PlaybackSource, follow
 from kcovdbg.monitor.page import recording_page
-from kcovdbg.monitor.samples import SAMPLE_COLUMNS, Sample, open_recording, read_samples
+from kcovdbg.monitor.samples import SAMPLE_COLUMNS, open_recording, read_samples
 from kcovdbg.monitor.summary import (
     SUMMARY_ROWS,
     advice_lines,
@@ -81,17 +80,22 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
         names = None if args.no_records else context.kernel.names
         machine = None if target.live else target.watchpoints
         source = LiveSource(target, context.layout, names, args.interval, args.cpu / 100, record, machine)
+        source.advance()
         if _has_screen(context):
             # An error of the first look is better read without a screen.
-            source.advance()
             if source.activity.sample is None:
                 raise KcovdbgError(f"monitor: {source.problem}")
             _show(context, source)
         else:
-            for sample in _take_samples(context, source, args.seconds):
-                if not is_text:
-                    yield Table(SAMPLE_COLUMNS, (sample,))
-                    yield Flush()
+            last = None
+            try:
+                for activity in follow(source, args.seconds):
+                    if not is_text and activity.sample not in (None, last):
+                        yield Table(SAMPLE_COLUMNS, (activity.sample,))
+                        yield Flush()
+                    last = activity.sample
+            except KeyboardInterrupt:
+                context.status = 0 if source.is_recording else INTERRUPTED
     if record is not None and is_text:
         text = f"{source.activity.looks} looks in {seconds_text(source.activity.seconds)} recorded: {args.record}"
         yield Lines(((("", text),),), remarks=filter(None, (source.problem,)))
@@ -113,25 +117,6 @@ def _show(context: Context, source: MonitorSource) -> None:
         return ""
 
     show_monitor(source, view)
-
-
-def _take_samples(context: Context, source: LiveSource, seconds: float | None) -> Iterator[Sample]:
-    """Yield samples until C-c, the end of the machine, or the end of the time."""
-    end = None if seconds is None else time.monotonic() + seconds
-    last = None
-    try:
-        while True:
-            source.advance()
-            sample = source.activity.sample
-            if sample is not None and sample is not last:
-                yield sample
-            last = sample
-            pause = source.pause
-            if pause is None or (end is not None and time.monotonic() + pause > end):
-                return
-            source.wait(pause)
-    except KeyboardInterrupt:
-        context.status = 0 if source.is_recording else INTERRUPTED
 
 
 def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:

@@ -416,3 +416,15 @@ class PlaybackSource:
 
 MonitorSource: TypeAlias = LiveSource | PlaybackSource
 """A source of a monitor's looks."""
+
+
+def follow(source: MonitorSource, seconds: float | None = None) -> Iterator[Activity]:
+    """Yield the activity after each look, from the latest one on, until the source ends or the time is over."""
+    end = None if seconds is None else time.monotonic() + seconds
+    while True:
+        yield source.activity
+        pause = source.pause
+        if pause is None or (end is not None and time.monotonic() + pause > end):
+            return
+        source.wait(pause)
+        source.advance()

@@ -19,7 +19,7 @@ from prompt_toolkit.output import Output
 
 from kcovdbg.console.screen_application import ScreenApplication, ScreenKey, style_line
 from kcovdbg.console.terminal import find_terminal, is_dumb
-from kcovdbg.monitor.monitor_source import MonitorSource, PlaybackSource
+from kcovdbg.monitor.monitor_source import MonitorSource, PlaybackSource, follow
 from kcovdbg.monitor.screen_state import MonitorState
 
 _SEEK: Final = 5.0
@@ -76,9 +76,9 @@ class MonitorScreen(ScreenApplication):
     def _body(self) -> StyleAndTextTuples:
         found: StyleAndTextTuples = []
         size = self.application.output.get_size()
-        for line in self.state.lines(size.columns, size.rows):
+        for line, style in self.state.lines(size.columns, size.rows):
             found += [("", "\n")] if found else []
-            found += style_line(line.fragments, f"class:{line.style}" if line.style else "")
+            found += style_line(line, f"class:{style}" if style else "")
         return found
 
     def _footer(self, width: int) -> StyleAndTextTuples:
@@ -185,20 +185,15 @@ def show_monitor(source: MonitorSource, view: Callable[[str], str | None]) -> No
 
 def _print_looks(state: MonitorState) -> None:
     """Print what has changed in a look now and then, and in the last one, as text, until C-c or the end of the source."""
-    source = state.source
     due = time.monotonic()
     before: list[str] = []
     with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            if source.pause is None or time.monotonic() >= due:
+        for _ in follow(state.source):
+            if state.source.pause is None or time.monotonic() >= due:
                 due = time.monotonic() + _PRINT_WAIT
+                state.refresh()
                 terminal = find_terminal()
-                size = shutil.get_terminal_size()
-                shown = [terminal.painter.paint(line.fragments).rstrip() for line in state.lines(size.columns, size.lines)]
+                shown = [terminal.painter.paint(line).rstrip() for line, _ in state.lines(*shutil.get_terminal_size())]
                 terminal.stdout.write("".join(f"{line}\n" for line in shown if line and line not in before) + "\n")
-                before = shown
                 terminal.stdout.flush()
-            if source.pause is None:
-                return
-            source.wait(source.pause)
-            state.advance()
+                before = shown

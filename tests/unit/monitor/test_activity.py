@@ -5,7 +5,7 @@ import pytest
 
 from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.samples import ObjectSample, RecordShare
-from kcovdbg.monitor.screen_lists import OBJECTS, TASKS, totals_line
+from kcovdbg.monitor.screen_state import OBJECTS, TASKS, totals_line
 from kcovdbg.monitor.summary import exclusion, summarize, syzkaller_size
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 

@@ -99,7 +99,6 @@ def test_what_makes_no_sense_is_refused(kernel, words):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(command, "time", clock)
     monkeypatch.setattr(monitor_source, "time", clock)
 
 

@@ -15,8 +15,7 @@ from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.monitor_source import PlaybackSource, make_task_samples
 from kcovdbg.monitor.samples import RecordShare, open_recording, read_samples
 from kcovdbg.monitor.screen import KEYS, PLAYBACK_KEYS, MonitorScreen
-from kcovdbg.monitor.screen_lists import EVENTS, bar_text
-from kcovdbg.monitor.screen_state import MonitorState
+from kcovdbg.monitor.screen_state import EVENTS, MonitorState, bar_text
 from kcovdbg.monitor.summary import handles_text, short_number
 from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock
