@@ -140,7 +140,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
     if not isinstance(target, DrgnTarget):
         raise CapabilityError("slice: cannot read this target with drgn", hint="kcovdbg -c DUMP -e 'slice -o FILE'")
     from kcovdbg.target.drgn.page_recorder import record
-    from kcovdbg.target.slice_file import write_file, write_stream
+    from kcovdbg.target.slice_file import write_slice, write_stream
 
     # Each look reads types once; the slice must hold what a fresh look reads.
     proof = context.kernel.point_proof
@@ -153,7 +153,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         size = write_stream(stream, recording.content(), STDOUT)
         stream.flush()
     else:
-        size = write_file(args.output, recording.content(), check=partial(refuse_input, args.output, context.inputs))
+        size = write_slice(args.output, recording.content(), check=partial(refuse_input, args.output, context.inputs))
     remarks = list(dict.fromkeys(reading.remarks))
     if not recording.is_consistent:
         remarks.append("the kernel was running: the slice is inconsistent, and is marked so")

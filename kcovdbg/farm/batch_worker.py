@@ -135,7 +135,7 @@ def _open_dump(job: BatchJob) -> tuple[Target, Outcome]:
     """Open a dump with the debug info of its build alone; return it, and what is known of it before any command."""
     unpacked = dumpfile.unpack_dump(job.path)
     # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
-    wanted = dumpfile.read_vmcoreinfo(unpacked.path).get("BUILD-ID")
+    wanted = dumpfile.read_dump_vmcoreinfo(unpacked.path).get("BUILD-ID")
     paths = [path for build_id, path in job.symbols if build_id is None or wanted is None or build_id == wanted]
     if job.symbols and not paths:
         raise KcovdbgError("; ".join((*unpacked.damage, f"no debug info given for build-id {wanted}")))

@@ -11,7 +11,7 @@ from kcovdbg.abi.generations import KCOV, MODE, Era
 from kcovdbg.abi.record import Codec, Encoding, RecordKind, make_encoding
 from kcovdbg.series.declaration import BufferFacts, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_symbol
+from kcovdbg.target.struct_layout import find_kernel_symbol
 
 WORDS_32: Final = "32-bit-words"
 """The buffer holds 32-bit words, the lower halves of PCs."""
@@ -37,7 +37,7 @@ PC_32: Final[Codec] = _LowHalves("pc-32", "lower halves of addresses", word_size
 def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
     """Add the upper half of the text's addresses. The posting does not subtract the KASLR offset."""
     del facts
-    text = find_symbol(target, "_stext")
+    text = find_kernel_symbol(target, "_stext")
     upper = text.address >> 32 << 32 if text is not None else _UPPER_HALF if target.word_size == 8 else 0
     return make_encoding(encoding.codec, encoding.word_size, encoding.big_endian, base=upper - target.kaslr_offset), ()
 

@@ -62,6 +62,65 @@ class TranslationRegisters(NamedTuple):
         """The bits of an address that are translated; those above are all set."""
         return 64 - (self.tcr >> 16 & 0x3F)
 
+    def translate(self, read: ReadMemory, address: int) -> int | None:
+        """Return the physical address of a kernel's virtual one, None when it is not mapped."""
+        page_bits = self.granule_bits
+        bits = self.address_bits
+        if self.tcr & _TBI and address & _IS_KERNEL:
+            address |= _TOP_BYTE
+        if page_bits is None or bits <= page_bits or (address & WORD_MASK) >> bits != WORD_MASK >> bits:
+            return None
+        index_bits = page_bits - 3
+        levels = -(-(bits - page_bits) // index_bits)
+        table = self.ttbr1 & _TABLE_ADDRESS
+        rest = address & (1 << bits) - 1
+        for shift in range(page_bits + index_bits * (levels - 1), page_bits - 1, -index_bits):
+            try:
+                entry = int.from_bytes(read(table + 8 * (rest >> shift), 8), "little")
+            except ReadError:
+                return None
+            if not entry & _VALID:
+                return None
+            table = _output_address(entry, page_bits, self.tcr)
+            rest &= (1 << shift) - 1
+            # A page has the bit that a table has, a block has not.
+            if not entry & _TABLE:
+                return None if shift == page_bits else table & -(1 << shift) | rest
+        return table | rest
+
+    def find_kernel(self, where: str, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage) -> bytes:
+        """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the table of a CPU.
+
+        :param where: what messages call the machine.
+        :param physical: reads physical memory.
+        :param symbols: addresses in the vmlinux of :data:`SYMBOLS` and of VMCOREINFO.
+        :param check: compares the image, before variables of the kernel are read.
+        :raises MismatchError: when it is another kernel.
+        :raises NotBootedError: when it is too early in its boot.
+        :raises TargetError: when the kernel cannot be described.
+        """
+        failure: MismatchError | None = None
+        for table in _TABLES:
+            image = _find_image(self, physical, symbols, table)
+            if image is None:
+                continue
+            try:
+                check(image.offset, make_virtual_reader(image.translate, physical))
+            except MismatchError as error:
+                failure = failure or error
+                continue
+            except ReadError as error:
+                raise NotBootedError(
+                    f"could not read the kernel's memory: {error}", hint="let the kernel finish booting, then try again"
+                ) from None
+            virtual = make_virtual_reader(partial(self._replace(ttbr1=image.root).translate, physical), physical)
+            return read_vmcoreinfo(virtual, symbols, image.offset)
+        detail = f": {failure}" if failure is not None else f": {_TABLES[0]} is not where the CPU has its page table"
+        raise MismatchError(
+            f"the vmlinux does not match the kernel at {where}{detail}",
+            hint="give the vmlinux of the same build; or let the kernel finish booting, then try again",
+        )
+
 
 def read_registers(read: Callable[[str], int | None]) -> TranslationRegisters | None:
     """Return the registers of a CPU, None when they are unknown or it translates nothing yet.
@@ -74,33 +133,6 @@ def read_registers(read: Callable[[str], int | None]) -> TranslationRegisters | 
         if ttbr1 and tcr:
             return TranslationRegisters(ttbr1, tcr)
     return None
-
-
-def translate(read: ReadMemory, registers: TranslationRegisters, address: int) -> int | None:
-    """Return the physical address of a kernel's virtual one, None when it is not mapped."""
-    page_bits = registers.granule_bits
-    bits = registers.address_bits
-    if registers.tcr & _TBI and address & _IS_KERNEL:
-        address |= _TOP_BYTE
-    if page_bits is None or bits <= page_bits or (address & WORD_MASK) >> bits != WORD_MASK >> bits:
-        return None
-    index_bits = page_bits - 3
-    levels = -(-(bits - page_bits) // index_bits)
-    table = registers.ttbr1 & _TABLE_ADDRESS
-    rest = address & (1 << bits) - 1
-    for shift in range(page_bits + index_bits * (levels - 1), page_bits - 1, -index_bits):
-        try:
-            entry = int.from_bytes(read(table + 8 * (rest >> shift), 8), "little")
-        except ReadError:
-            return None
-        if not entry & _VALID:
-            return None
-        table = _output_address(entry, page_bits, registers.tcr)
-        rest &= (1 << shift) - 1
-        # A page has the bit that a table has, a block has not.
-        if not entry & _TABLE:
-            return None if shift == page_bits else table & -(1 << shift) | rest
-    return table | rest
 
 
 def _output_address(entry: int, page_bits: int, tcr: int) -> int:
@@ -144,44 +176,3 @@ def _find_image(registers: TranslationRegisters, physical: ReadMemory, symbols: 
     if not shift or offset % PAGE_SIZE or offset >> 63 or _TABLES[0] not in symbols:
         return None
     return _Image(displacement, offset, symbols[_TABLES[0]] + displacement + base - start)
-
-
-def find_kernel(
-    where: str,
-    registers: TranslationRegisters,
-    physical: ReadMemory,
-    symbols: Mapping[str, int],
-    check: CheckImage,
-) -> bytes:
-    """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the table of a CPU.
-
-    :param where: what messages call the machine.
-    :param physical: reads physical memory.
-    :param symbols: addresses in the vmlinux of :data:`SYMBOLS` and of VMCOREINFO.
-    :param check: compares the image, before variables of the kernel are read.
-    :raises MismatchError: when it is another kernel.
-    :raises NotBootedError: when it is too early in its boot.
-    :raises TargetError: when the kernel cannot be described.
-    """
-    failure: MismatchError | None = None
-    for table in _TABLES:
-        image = _find_image(registers, physical, symbols, table)
-        if image is None:
-            continue
-        try:
-            check(image.offset, make_virtual_reader(image.translate, physical))
-        except MismatchError as error:
-            failure = failure or error
-            continue
-        except ReadError as error:
-            raise NotBootedError(
-                f"could not read the kernel's memory: {error}", hint="let the kernel finish booting, then try again"
-            ) from None
-        kernel = registers._replace(ttbr1=image.root)
-        virtual = make_virtual_reader(partial(translate, physical, kernel), physical)
-        return read_vmcoreinfo(virtual, symbols, image.offset)
-    detail = f": {failure}" if failure is not None else f": {_TABLES[0]} is not where the CPU has its page table"
-    raise MismatchError(
-        f"the vmlinux does not match the kernel at {where}{detail}",
-        hint="give the vmlinux of the same build; or let the kernel finish booting, then try again",
-    )

@@ -89,7 +89,7 @@ class SocketAddress(NamedTuple):
     port: int
 
 
-def parse_address(text: str) -> SocketAddress:
+def parse_socket_address(text: str) -> SocketAddress:
     """Parse an address as drgn does: host:port, :port on this machine, otherwise the path of a unix socket.
 
     A path with a colon starts with ``/`` or ``.``; QEMU's prefixes ``unix:`` and ``tcp:`` are accepted.

@@ -482,7 +482,7 @@ def parse_dump_notes(path: Path) -> Iterator[Note]:
     return iter([*parse_notes(notes, "<")] or [*parse_notes(notes, ">")])
 
 
-def read_vmcoreinfo(path: Path) -> dict[str, str]:
+def read_dump_vmcoreinfo(path: Path) -> dict[str, str]:
     """Return the lines ``KEY=value`` of an unpacked dump's VMCOREINFO; empty when it has none.
 
     :raises TargetError: when the dump is damaged.

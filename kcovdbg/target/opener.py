@@ -193,9 +193,9 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
             )
         arguments.append(str(path.absolute()))
     elif options.gdb_remote is not None:
-        from kcovdbg.target.connection import parse_address
+        from kcovdbg.target.connection import parse_socket_address
 
-        address = parse_address(options.gdb_remote)
+        address = parse_socket_address(options.gdb_remote)
         # GDB takes what begins with | for a command to run.
         host = f"[{address.host}]" if ":" in address.host else address.host
         place = f"tcp:{host}:{address.port}" if address.path is None else str(Path(address.path).absolute())
@@ -247,9 +247,9 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
 
     running = running_build_id()
     if options.image or running is None or running not in images.values():
-        return programs.open_image(options.symbols)
+        return programs.open_image_target(options.symbols)
     try:
         return programs.open_kernel(options.symbols)
     except TargetError as error:
         # It is the running kernel's vmlinux, which names traces without its memory.
-        return programs.open_image(options.symbols, [f"the running kernel is not read: {error}"])
+        return programs.open_image_target(options.symbols, [f"the running kernel is not read: {error}"])

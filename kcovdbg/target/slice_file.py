@@ -127,7 +127,7 @@ def _split(mapping: PageRun, pages: Mapping[int, bytes]) -> list[PageRun]:
     )
 
 
-def write_file(path: str | os.PathLike[str], content: Iterable[bytes], *, check: Callable[[], None] = accept) -> int:
+def write_slice(path: str | os.PathLike[str], content: Iterable[bytes], *, check: Callable[[], None] = accept) -> int:
     """Write a file completely or not at all, for its owner alone.
 
     :param path: compressed with zstd if it ends in ``.zst``.

@@ -33,7 +33,7 @@ def find_member(target: Target, type_name: str, paths: Iterable[str]) -> Member 
     return None
 
 
-def find_symbol(target: Target, name: str) -> Symbol | None:
+def find_kernel_symbol(target: Target, name: str) -> Symbol | None:
     """Return a symbol of the kernel, None when it has none with this name."""
     try:
         return target.symbol(name)

@@ -15,6 +15,7 @@ import contextlib
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
@@ -25,6 +26,8 @@ from kcovdbg.target.pointer import UPPER_HALF_START
 
 ReadMemory = Callable[[int, int], bytes]
 """Called with an address and a size in bytes; raises ReadError."""
+CheckImage = Callable[[int, ReadMemory], None]
+"""Compare a vmlinux with the kernel in memory, by the KASLR offset; raises MismatchError."""
 
 _NOTES: Final = (".notes", ".note.gnu.build-id")
 X86_ALIGNMENT: Final = 2 << 20
@@ -171,6 +174,46 @@ class CpuRegisters(NamedTuple):
     cr3: int
     cr4: int
 
+    def translate(self, read: ReadMemory, address: int) -> int | None:
+        """Return the physical address of a virtual one by the page tables of the CPU, None when it is not mapped."""
+        table = self.cr3 & _ADDRESS
+        for level in range(5 if self.cr4 & _CR4_LA57 else 4, 0, -1):
+            shift = 12 + 9 * (level - 1)
+            try:
+                entry = int.from_bytes(read(table + 8 * (address >> shift & 0x1FF), 8), "little")
+            except ReadError:
+                return None
+            if not entry & _PRESENT:
+                return None
+            table = entry & _ADDRESS
+            if level == 1 or (level <= 3 and entry & _LARGE):
+                span = (1 << shift) - 1
+                return table & ~span | address & span
+        return None
+
+    def find_kernel(self, where: str, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage) -> bytes:
+        """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the interrupt descriptor table.
+
+        :param where: what messages call the machine.
+        :param physical: reads physical memory.
+        :param symbols: addresses of :data:`SYMBOLS` in the vmlinux.
+        :param check: compares the image, before variables of the kernel are read.
+        :raises NotBootedError: when it is too early in its boot.
+        :raises MismatchError: when it is another kernel.
+        :raises TargetError: when the kernel cannot be described.
+        """
+        try:
+            return _find_by_tables(where, self, physical, symbols, check)
+        except TargetError:
+            if not self.cr3 & _PTI_SWITCH:
+                raise
+            # The CPU may have been stopped in user space, with the page table that lacks most of the kernel. Tried second:
+            # without page-table isolation, this page is not a page table.
+            with contextlib.suppress(TargetError):
+                cpu = self._replace(cr3=self.cr3 & ~_PTI_SWITCH)
+                return _find_by_tables(where, cpu, physical, symbols, check)
+            raise
+
 
 def find_qemu_cpus(notes: Iterable[Note]) -> Iterator[CpuRegisters]:
     """Yield the CPUs among the notes of an x86 guest's dump, in their order."""
@@ -198,24 +241,6 @@ def parse_registers(text: str) -> CpuRegisters | None:
     return CpuRegisters(int(idt[1], 16), int(cr3[1], 16), int(cr4[1], 16))
 
 
-def translate(read: ReadMemory, cpu: CpuRegisters, address: int) -> int | None:
-    """Return the physical address of a virtual one by the page tables of an x86-64 CPU, None when it is not mapped."""
-    table = cpu.cr3 & _ADDRESS
-    for level in range(5 if cpu.cr4 & _CR4_LA57 else 4, 0, -1):
-        shift = 12 + 9 * (level - 1)
-        try:
-            entry = _WORD.unpack(read(table + 8 * (address >> shift & 0x1FF), 8))[0]
-        except (ReadError, struct.error):
-            return None
-        if not entry & _PRESENT:
-            return None
-        if level == 1 or (level <= 3 and entry & _LARGE):
-            span = (1 << shift) - 1
-            return int(entry & _ADDRESS & ~span | address & span)
-        table = entry & _ADDRESS
-    return None
-
-
 def make_virtual_reader(find: Callable[[int], int | None], physical: ReadMemory) -> ReadMemory:
     """Return a reader of virtual memory, within one mapping at a time.
 
@@ -231,39 +256,10 @@ def make_virtual_reader(find: Callable[[int], int | None], physical: ReadMemory)
     return read
 
 
-CheckImage = Callable[[int, ReadMemory], None]
-"""Compare a vmlinux with the kernel in memory, by the KASLR offset; raises MismatchError."""
-
-
-def find_kernel(where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage) -> bytes:
-    """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the interrupt descriptor table.
-
-    :param where: what messages call the machine.
-    :param physical: reads physical memory.
-    :param symbols: addresses of :data:`SYMBOLS` in the vmlinux.
-    :param check: compares the image, before variables of the kernel are read.
-    :raises NotBootedError: when it is too early in its boot.
-    :raises MismatchError: when it is another kernel.
-    :raises TargetError: when the kernel cannot be described.
-    """
-    try:
-        return _find_by_tables(where, cpu, physical, symbols, check)
-    except TargetError:
-        if not cpu.cr3 & _PTI_SWITCH:
-            raise
-        # The CPU may have been stopped in user space, with the page table that lacks most of the kernel. Tried second: without
-        # page-table isolation, this page is not a page table.
-        try:
-            return _find_by_tables(where, cpu._replace(cr3=cpu.cr3 & ~_PTI_SWITCH), physical, symbols, check)
-        except TargetError:
-            pass
-        raise
-
-
 def _find_by_tables(
     where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage
 ) -> bytes:
-    virtual = make_virtual_reader(lambda address: translate(physical, cpu, address), physical)
+    virtual = make_virtual_reader(partial(cpu.translate, physical), physical)
     try:
         gate = virtual(cpu.idt, _GATE_SIZE)
     except ReadError:
@@ -293,16 +289,14 @@ def _find_by_tables(
         ) from None
     except ReadError as error:
         raise NotBootedError(f"could not read the kernel's memory: {error}", hint=_READ_HINT) from None
-    if "vmcoreinfo_data" in symbols or "init_top_pgt" not in symbols:
-        return read_vmcoreinfo(virtual, symbols, offset)
-    table = symbols["init_top_pgt"] + offset
-    position = translate(physical, cpu, table)
-    base = None if position is None else position - (table - _IMAGE_START)
-    five = bool(cpu.cr4 & _CR4_LA57)
-    made = None if base is None else _make_vmcoreinfo(virtual, symbols, offset, base, has_five_levels=five)
-    if made is None:
-        raise TargetError("the kernel has no VMCOREINFO", hint=_NEEDS)
-    return made
+    made = None
+    if "vmcoreinfo_data" not in symbols and "init_top_pgt" in symbols:
+        table = symbols["init_top_pgt"] + offset
+        position = cpu.translate(physical, table)
+        if position is not None:
+            base, five = position - (table - _IMAGE_START), bool(cpu.cr4 & _CR4_LA57)
+            made = _make_vmcoreinfo(virtual, symbols, offset, base, has_five_levels=five)
+    return made or read_vmcoreinfo(virtual, symbols, offset)
 
 
 def _search_release(virtual: ReadMemory, handler: int) -> str | None:

@@ -23,7 +23,7 @@ from kcovdbg.series import table
 from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_symbol, read_partly
+from kcovdbg.target.struct_layout import find_kernel_symbol, read_partly
 from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
 
@@ -93,7 +93,7 @@ def _guess(target: Target, layout: Layout, facts: BufferFacts, encoding: Encodin
 
 def _text_range(target: Target) -> tuple[int, int] | None:
     """Return the first address of kernel code and the last one, modules included, minus the KASLR offset."""
-    symbol = find_symbol(target, "_stext")
+    symbol = find_kernel_symbol(target, "_stext")
     if symbol is None:
         return None
     start = symbol.address - target.kaslr_offset

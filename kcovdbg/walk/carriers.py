@@ -15,7 +15,7 @@ from kcovdbg.model.remote import Carrier, CarrierKind
 from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import Remarks, check_pointer, follow_chain, is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Member, Target
-from kcovdbg.target.struct_layout import find_member, find_symbol
+from kcovdbg.target.struct_layout import find_kernel_symbol, find_member
 from kcovdbg.walk.files import FileWalk, OpenFile
 
 # A queue is bounded by its socket's buffer; a list longer than that is damage.
@@ -58,7 +58,7 @@ class CarrierWalk:
     def _open_files(self, operations: Iterable[str]) -> Iterator[tuple[str, OpenFile]]:
         known: dict[int, str] = {}
         for name in operations:
-            symbol = find_symbol(self._target, name)
+            symbol = find_kernel_symbol(self._target, name)
             # Without one it is not built in, and no such module is loaded.
             if symbol is not None:
                 known[symbol.address] = name

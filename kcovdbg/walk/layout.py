@@ -19,7 +19,7 @@ from kcovdbg.series import table
 from kcovdbg.series.declaration import Series, Variant
 from kcovdbg.series.table import Traits
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import BlockLayout, find_member, find_symbol
+from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, find_member
 
 _ALWAYS: Final = ""
 
@@ -374,7 +374,7 @@ def _area_list_count(target: Target) -> int:
         _, length = target.variable_type("kcov_remote_areas")
     except MissingSymbolError:
         # Without a type the symbol's size says whether it is one list head or two.
-        symbol = find_symbol(target, "kcov_remote_areas")
+        symbol = find_kernel_symbol(target, "kcov_remote_areas")
         return 0 if symbol is None else symbol.size // (2 * target.word_size)
     return length or 1
 

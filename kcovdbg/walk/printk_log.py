@@ -17,7 +17,7 @@ from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.log_record import KernelLog, LogRecord
 from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Symbol, Target
-from kcovdbg.target.struct_layout import BlockLayout, find_symbol, read_partly
+from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, read_partly
 
 # Limits of a plausible ring: 32 MiB of text is the most that CONFIG_LOG_BUF_SHIFT allows.
 _MOST_TEXT_BITS: Final = 25
@@ -38,13 +38,13 @@ def read_kernel_log(target: Target, newest: int | None = None) -> KernelLog:
     :param newest: read only so many of the newest records, where records can be read by number; None for all.
     """
     try:
-        symbol = find_symbol(target, "prb")
+        symbol = find_kernel_symbol(target, "prb")
         if symbol is not None:
             ring = read_pointer(target, symbol.address)
             check_pointer(target, ring, "prb")
             return _read_ring(target, ring, newest)
         # Without CONFIG_PRINTK there is no log.
-        symbol = find_symbol(target, "log_buf")
+        symbol = find_kernel_symbol(target, "log_buf")
         return KernelLog() if symbol is None else _read_records(target, symbol)
     except KcovdbgError as error:
         return KernelLog(remarks=(f"the kernel's log is unreadable: {error}",))

@@ -21,7 +21,7 @@ from kcovdbg.model.task import Task, TaskFields, TaskSyscall
 from kcovdbg.series.declaration import READ_PARTS
 from kcovdbg.target.pointer import read_word, strip_tag
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_member, find_symbol
+from kcovdbg.target.struct_layout import find_kernel_symbol, find_member
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.saved import is_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas
@@ -233,7 +233,7 @@ class StateReader:
             yield entry._replace(pid=pid, comm=comm, errors=errors)
 
     def _read_text(self) -> Mapping[str, object]:
-        ends = [find_symbol(self.target, name) for name in ("_stext", "_etext")]
+        ends = [find_kernel_symbol(self.target, name) for name in ("_stext", "_etext")]
         return {"text": tuple(None if symbol is None else symbol.address for symbol in ends)}
 
     def _read_vmalloc(self) -> Mapping[str, object]:

@@ -19,7 +19,7 @@ from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.task import Syscall, TaskFields, TaskSyscall
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import BlockLayout, find_symbol
+from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 
 _PT_REGS: Final = "struct pt_regs"
 # TOP_OF_KERNEL_STACK_PADDING of arch/x86/include/asm/thread_info.h: none, or with CONFIG_X86_FRED two words.
@@ -162,7 +162,7 @@ class SyscallWalk:
             return mapped
         # The size of the first task's stack: INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h; older kernels name the
         # symbols for the task. They come second, because looking them up loads the symbol table, which takes 18 MiB.
-        name = "task" if find_symbol(self._target, "__start_init_stack") is None else "stack"
+        name = "task" if find_kernel_symbol(self._target, "__start_init_stack") is None else "stack"
         return self._target.symbol(f"__end_init_{name}").address - self._target.symbol(f"__start_init_{name}").address
 
     def _find_mapped_size(self, task: int, stack: int) -> int | None:

@@ -18,7 +18,7 @@ from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges
 from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import table_path
-from kcovdbg.target.drgn.lines import frames_at, open_image
+from kcovdbg.target.drgn.lines import frames_at, open_image_program
 from tests.bench.measure import Result, at_most, best, best_of_each, bounded, faster
 from tests.lab.kernel import Kernel
 
@@ -77,7 +77,7 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
         look_up_again()
         with ElfFile(image) as elf:
             ranges = text_ranges(elf)
-        program = open_image(image, min(part.start for part in ranges), max(part.end for part in ranges))
+        program = open_image_program(image, min(part.start for part in ranges), max(part.end for part in ranges))
         others: dict[str, tuple[Callable[[], Any], int]] = {
             "addr2line -afi": (partial(_run, ["addr2line", "-afi", "-e", str(image)], addresses, scratch), 20),
             "drgn source_location": (lambda: [program.source_location(address) for address in addresses], 50),

@@ -55,9 +55,9 @@ def test_tables_have_what_debug_info_says(tmp_path, compiler, variant):
         return
     assert max(map(len, mine)) == 3
     pytest.importorskip("drgn")
-    from kcovdbg.target.drgn.lines import frames_at, open_image
+    from kcovdbg.target.drgn.lines import frames_at, open_image_program
 
-    program = open_image(image, pcs[0] - 0x1000, pcs[-1] + 0x1000)
+    program = open_image_program(image, pcs[0] - 0x1000, pcs[-1] + 0x1000)
     # For some files of clang drgn has the whole path.
     theirs = [
         [frame._replace(file=frame.file.removeprefix(f"{tmp_path}/")) for frame in frames_at(program, pc - 1)] for pc in pcs

@@ -24,7 +24,7 @@ import pytest
 
 from kcovdbg.abi.mode import IN_CTXSW
 from kcovdbg.elf.header import EM_X86_64
-from kcovdbg.target.connection import parse_address
+from kcovdbg.target.connection import parse_socket_address
 from kcovdbg.target.rsp import RspClient
 from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.watchpoints import MemorySpan, StubWatchpoints
@@ -177,7 +177,7 @@ def test_first_write(guest: Guest) -> None:
     span = MemorySpan(int(told(guest)["memory"], 16), 4)
     firsts: list[tuple[int, int]] = []
     for _ in range(300):
-        client = RspClient(parse_address(guest.sockets.gdb_remote)).attach()
+        client = RspClient(parse_socket_address(guest.sockets.gdb_remote)).attach()
         try:
             watchpoints = StubWatchpoints(client, "", lambda: None, StubRegisters(EM_X86_64), lambda _: ())
             values = [client.read(*span)]

@@ -18,7 +18,7 @@ from kcovdbg.symbols.compiled_reader import read_comp_dir
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table_file
-from kcovdbg.target.drgn.lines import frames_at, open_image
+from kcovdbg.target.drgn.lines import frames_at, open_image_program
 from tests.lab.conftest import find_built
 from tests.lab.kcovdbg_run import ask
 from tests.support.programs import ask_llvm, output_of
@@ -128,7 +128,7 @@ def test_table_equals_llvm_symbolizer(image, table):
 def test_table_equals_drgn(image, table):
     pcs = list(table.pcs()) if ALL else plain_pcs(table)
     ranges = table.text_ranges()
-    program = open_image(image, min(text.start for text in ranges), max(text.end for text in ranges))
+    program = open_image_program(image, min(text.start for text in ranges), max(text.end for text in ranges))
     theirs = [frames_at(program, pc - 1) for pc in pcs]
     counts, examples = compare(table, pcs, theirs)
     print(f"drgn: {len(pcs)} points, differences {dict(counts)}")

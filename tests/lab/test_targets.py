@@ -27,7 +27,7 @@ from kcovdbg.target.dump_file import unpack_dump
 from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.rsp import RspClient
-from kcovdbg.target.slice_file import write_file
+from kcovdbg.target.slice_file import write_slice
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.tasks import TaskWalk, find_current_tasks
 from tests.lab.conftest import Booter, DumpMaker
@@ -107,7 +107,7 @@ def test_slices_answer_as_the_dump_did(standing_dump: DumpMaker, tmp_path: Path,
     dump = standing_dump(dump_format)
     source = open_dump(dump.path, dump.kernel)
     recording, _ = record(source, work)
-    assert write_file(tmp_path / "a.slice", recording.content()) < dump.path.stat().st_size
+    assert write_slice(tmp_path / "a.slice", recording.content()) < dump.path.stat().st_size
     piece = open_dump(tmp_path / "a.slice", dump.kernel)
     assert look(piece) == look(source)
     assert stacks(piece) == stacks(source)
@@ -162,7 +162,7 @@ def test_slices_of_running_guests(standing_guest: Guest, tmp_path: Path) -> None
     assert seen == [False]
     assert standing_guest.qmp.running()
     assert recording.is_consistent
-    write_file(tmp_path / "a.slice", recording.content())
+    write_slice(tmp_path / "a.slice", recording.content())
     target.close()
     piece = open_dump(tmp_path / "a.slice", standing_guest.kernel)
     assert not any("inconsistent" in note for note in piece.notes)
@@ -278,7 +278,7 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
             assert sum("interrupt descriptor table" in note for note in dump.notes) == 1
     # All running tasks can be unwound, and a slice is a dump with VMCOREINFO.
     assert_unwound(dump)
-    write_file(tmp_path / "a.slice", record(dump, work)[0].content())
+    write_slice(tmp_path / "a.slice", record(dump, work)[0].content())
     assert look(open_dump(tmp_path / "a.slice", kernel)) == expected
     (tmp_path / "vmlinux").symlink_to(kernel.vmlinux)
     found = open_target(TargetOptions(core=str(tmp_path / "elf")))
@@ -392,7 +392,7 @@ def test_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path, monkeyp
     target = open_target(TargetOptions(core=str(dump.path), symbols=[str(image)]))
     assert any(str(cached) in note for note in target.notes)
     recording, _ = record(target, work)
-    write_file(tmp_path / "a.slice", recording.content())
+    write_slice(tmp_path / "a.slice", recording.content())
     piece = open_target(TargetOptions(core=str(tmp_path / "a.slice"), symbols=[str(debug_file)]))
     assert find_current_tasks(piece) == find_current_tasks(whole)
     assert stacks(piece) == stacks(whole)

@@ -14,8 +14,7 @@ from kcovdbg.abi.address import page_align
 from kcovdbg.elf.file import ElfFile, link_section, open_image
 from kcovdbg.elf.header import SHF_ALLOC, SHT_NOBITS
 from kcovdbg.model.location import LoadedModule, is_code_section
-from kcovdbg.target.drgn.lines import DrgnLines, add_module
-from kcovdbg.target.drgn.lines import open_image as open_program
+from kcovdbg.target.drgn.lines import DrgnLines, add_module, open_image_program
 from kcovdbg.target.drgn.program_memory import platform_of
 from kcovdbg.target.drgn.program_types import ProgramTypes
 from kcovdbg.target.stub_kernel import find_release, read_banner
@@ -84,7 +83,7 @@ class ImageTarget(ProgramTypes):
             ]
             start = min((section.address for section in loaded), default=0)
             end = max((section.address + section.size for section in loaded), default=0)
-            prog = open_program(path, start, end, platform_of(elf.header))
+            prog = open_image_program(path, start, end, platform_of(elf.header))
         super().__init__(prog)
         self._modules = tuple(_lay_out_modules(modules, page_align(end) + _GAP))
         for module in self._modules:

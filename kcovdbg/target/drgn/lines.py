@@ -42,7 +42,9 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
     return tuple(frames)
 
 
-def open_image(path: str | os.PathLike[str], start: int, end: int, platform: drgn.Platform | None = None) -> drgn.Program:
+def open_image_program(
+    path: str | os.PathLike[str], start: int, end: int, platform: drgn.Platform | None = None
+) -> drgn.Program:
     """Open the debug info of a linked image, with addresses as in the image.
 
     :param start: the first address of its code.

@@ -17,7 +17,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64, NT_PRSTATUS, VMCOREINFO, make_note
 from kcovdbg.errors import GoneError, LimitError, TargetError
 from kcovdbg.target import arm64_kernel, stub_kernel
-from kcovdbg.target.connection import parse_address
+from kcovdbg.target.connection import parse_socket_address
 from kcovdbg.target.debug_files import DebugFile, find_kernel_file, of_build, unpack_symbols
 from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line
 from kcovdbg.target.drgn.program_memory import (
@@ -28,7 +28,7 @@ from kcovdbg.target.drgn.program_memory import (
     open_empty_program,
     physical_memory,
     platform_of,
-    read_vmcoreinfo,
+    vmcoreinfo_of,
 )
 from kcovdbg.target.drgn.programs import VMCOREINFO_HINT, VMLINUX_HINT, find_image, load_symbols, make_target
 from kcovdbg.target.drgn.target import DrgnTarget
@@ -50,7 +50,7 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
     :raises TargetError: when it cannot be opened.
     """
     files, notes = unpack_symbols(symbols)
-    qmp = Qmp(parse_address(address))
+    qmp = Qmp(parse_socket_address(address))
     try:
         with collect_warnings() as warnings:
             prog = drgn.Program()
@@ -77,7 +77,7 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
                     "memory is read through QEMU's monitor, which is a thousand times slower: run kcovdbg as root or as QEMU's "
                     "user, on the same machine, with a unix socket, to read it directly"
                 )
-            files = of_build(files, read_vmcoreinfo(prog).get("BUILD-ID"))
+            files = of_build(files, vmcoreinfo_of(prog).get("BUILD-ID"))
             notes += load_symbols(prog, files)
         return make_target(
             prog,
@@ -140,7 +140,7 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
     :raises TargetError: when it cannot be opened.
     """
     files, notes = unpack_symbols(symbols)
-    client = RspClient(parse_address(address))
+    client = RspClient(parse_socket_address(address))
     atexit.register(client.close)
     try:
         _require_kernel_file(files)

@@ -205,7 +205,7 @@ def _refuse(address: int, size: int) -> bytes:
     raise ReadError("not a kernel address", address)
 
 
-def read_vmcoreinfo(prog: drgn.Program) -> dict[str, str]:
+def vmcoreinfo_of(prog: drgn.Program) -> dict[str, str]:
     """Return the lines ``KEY=value`` of the kernel's VMCOREINFO; empty when it has none."""
     try:
         return parse_vmcoreinfo(prog["VMCOREINFO"].string_())

@@ -7,6 +7,7 @@ import contextlib
 import errno
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -43,7 +44,7 @@ from kcovdbg.target.drgn.program_memory import (
     open_empty_program,
     physical_memory,
     platform_of,
-    read_vmcoreinfo,
+    vmcoreinfo_of,
 )
 from kcovdbg.target.dump_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 
@@ -93,7 +94,7 @@ def open_core(
 
 def _open_unpacked(path: str, symbols: Sequence[str], name: str | None, unpacked: dumpfile.UnpackedFile) -> DrgnTarget:
     files, notes = unpack_symbols(symbols)
-    files = of_build(files, dumpfile.read_vmcoreinfo(unpacked.path).get("BUILD-ID"))
+    files = of_build(files, dumpfile.read_dump_vmcoreinfo(unpacked.path).get("BUILD-ID"))
     notes = [] if name is not None else [*unpacked.notes, *notes]
     with collect_warnings() as warnings:
         found = _find_dumped_kernel(path, unpacked.path, files)
@@ -146,7 +147,7 @@ def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
             ) from None
         except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions)
             raise TargetError(f"could not open /proc/kcore: {first_line(error)}") from None
-        files = of_build(files, read_vmcoreinfo(prog).get("BUILD-ID"))
+        files = of_build(files, vmcoreinfo_of(prog).get("BUILD-ID"))
         notes += load_symbols(prog, files)
     return make_target(prog, "the running kernel", True, [*notes, *warnings.notes], files, _LiveConnection())
 
@@ -161,7 +162,7 @@ class _LiveConnection(Connection):
         return MachineState.RUNNING
 
 
-def open_image(symbols: Sequence[str], notes: Sequence[str] = ()) -> ImageTarget:
+def open_image_target(symbols: Sequence[str], notes: Sequence[str] = ()) -> ImageTarget:
     """Open a kernel image and modules without memory.
 
     :param symbols: their paths; one of them is an image.
@@ -192,13 +193,7 @@ def find_image(where: str, cpu: CpuRegisters | TranslationRegisters, physical: R
 
     with ElfFile(kernel.path, kernel.name) as image:
         symbols = image.symbols.addresses_of((*stub_kernel.SYMBOLS, *arm64_kernel.SYMBOLS))
-
-        def check(offset: int, read: ReadMemory) -> None:
-            stub_kernel.check_image(image, offset, read)
-
-        if isinstance(cpu, stub_kernel.CpuRegisters):
-            return stub_kernel.find_kernel(where, cpu, physical, symbols, check)
-        return arm64_kernel.find_kernel(where, cpu, physical, symbols, check)
+        return cpu.find_kernel(where, physical, symbols, partial(stub_kernel.check_image, image))
 
 
 class _DumpedKernel(NamedTuple):
@@ -372,7 +367,7 @@ def load_symbols(prog: drgn.Program, files: Sequence[DebugFile], *, directory: P
     :raises TargetError: when there is none for the kernel.
     """
     notes: list[str] = []
-    info = read_vmcoreinfo(prog)
+    info = vmcoreinfo_of(prog)
     release = info.get("OSRELEASE", "unknown")
     wanted = info.get("BUILD-ID")
     kernel = find_kernel_file(files)

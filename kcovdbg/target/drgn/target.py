@@ -18,7 +18,7 @@ from kcovdbg.elf.header import NT_PRSTATUS, parse_notes
 from kcovdbg.errors import GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.connection import Connection
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, walking
-from kcovdbg.target.drgn.program_memory import UPPER_HALF, exclude_per_cpu_data, read_vmcoreinfo
+from kcovdbg.target.drgn.program_memory import UPPER_HALF, exclude_per_cpu_data, vmcoreinfo_of
 from kcovdbg.target.drgn.program_types import ProgramTypes
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.pointer import UPPER_HALF_START, find_pointer_tag
@@ -237,4 +237,4 @@ def _find_build_id(prog: drgn.Program) -> str | None:
         build_id = None
     if build_id is not None:
         return bytes(build_id).hex()
-    return read_vmcoreinfo(prog).get("BUILD-ID")
+    return vmcoreinfo_of(prog).get("BUILD-ID")

@@ -141,7 +141,7 @@ def check(offset: int, read: object) -> None:
 @pytest.mark.parametrize("table", [SWAPPER, TRAMP])
 def test_the_kernel_is_found(geometry: Geometry, offset: int, table: int) -> None:
     machine = make_machine(geometry, offset)
-    found = arm64_kernel.find_kernel("stub", registers_of(machine, table), machine.read, SYMBOLS, check)
+    found = registers_of(machine, table).find_kernel("stub", machine.read, SYMBOLS, check)
     assert found == TEXT
 
 
@@ -156,7 +156,7 @@ def test_pages_and_blocks(geometry: Geometry) -> None:
     registers = registers_of(machine)
 
     def translate(address: int) -> int | None:
-        return arm64_kernel.translate(machine.read, registers, address)
+        return registers.translate(machine.read, address)
 
     assert translate(low + (5 << geometry.granule) + 0x123) == high_memory + (0x4000 << 16) + 0x123
     assert translate((1 << 64) - 0x1001) == high_memory + 8 * block - 0x1001
@@ -175,7 +175,7 @@ def test_52_bits_on_a_cpu_for_48() -> None:
     machine.write(PHYSICAL + POINTERS, struct.pack("<QQ", data, len(TEXT)))
     machine.map(data, 0x7123_0000)
     machine.write(0x7123_0FF0, TEXT)
-    found = arm64_kernel.find_kernel("stub", cpu, machine.read, SYMBOLS, check)
+    found = cpu.find_kernel("stub", machine.read, SYMBOLS, check)
     assert found == TEXT
 
 
@@ -183,23 +183,23 @@ def test_another_kernel() -> None:
     machine = make_machine(GEOMETRIES[0])
     machine.write(PHYSICAL + BANNER, b"Something else entirely")
     with pytest.raises(MismatchError):
-        arm64_kernel.find_kernel("stub", registers_of(machine), machine.read, SYMBOLS, check)
+        registers_of(machine).find_kernel("stub", machine.read, SYMBOLS, check)
     # Of another layout: where the vmlinux has kimage_voffset there is nothing.
     with pytest.raises(MismatchError):
-        arm64_kernel.find_kernel("stub", registers_of(machine, low=0x10_0000), machine.read, SYMBOLS, check)
+        registers_of(machine, low=0x10_0000).find_kernel("stub", machine.read, SYMBOLS, check)
 
 
 def test_a_kernel_that_boots() -> None:
     machine = make_machine(GEOMETRIES[0])
     machine.write(PHYSICAL + POINTERS, struct.pack("<QQ", 0, 0))
     with pytest.raises(NotBootedError):
-        arm64_kernel.find_kernel("stub", registers_of(machine), machine.read, SYMBOLS, check)
+        registers_of(machine).find_kernel("stub", machine.read, SYMBOLS, check)
 
     def fail(offset: int, read: object) -> None:
         raise ReadError("no", 0)
 
     with pytest.raises(NotBootedError):
-        arm64_kernel.find_kernel("stub", registers_of(machine), machine.read, SYMBOLS, fail)
+        registers_of(machine).find_kernel("stub", machine.read, SYMBOLS, fail)
 
 
 def test_registers_by_name() -> None:
@@ -216,7 +216,7 @@ def test_an_invalid_granule() -> None:
     machine = make_machine(GEOMETRIES[0])
     registers = TranslationRegisters(PHYSICAL + SWAPPER, 0x10 << 16)
     with pytest.raises(TargetError):
-        arm64_kernel.find_kernel("stub", registers, machine.read, SYMBOLS, check)
+        registers.find_kernel("stub", machine.read, SYMBOLS, check)
 
 
 @pytest.mark.parametrize("ignores_top_byte", [False, True])
@@ -228,9 +228,9 @@ def test_tags_of_pointers(ignores_top_byte: bool) -> None:
     registers = registers_of(machine)
     registers = registers._replace(tcr=registers.tcr | int(ignores_top_byte) << 38)
     if ignores_top_byte:
-        assert arm64_kernel.find_kernel("stub", registers, machine.read, SYMBOLS, check) == TEXT
+        assert registers.find_kernel("stub", machine.read, SYMBOLS, check) == TEXT
         # Addresses of user space have no tag here.
-        assert arm64_kernel.translate(machine.read, registers, 0xFF << 56) is None
+        assert registers.translate(machine.read, 0xFF << 56) is None
     else:
         with pytest.raises(NotBootedError):
-            arm64_kernel.find_kernel("stub", registers, machine.read, SYMBOLS, check)
+            registers.find_kernel("stub", machine.read, SYMBOLS, check)

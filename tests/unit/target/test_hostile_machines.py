@@ -13,7 +13,7 @@ import pytest
 from kcovdbg.child_process import python_command
 from kcovdbg.errors import KcovdbgError, LimitError, TargetError
 from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, VARIABLE
-from kcovdbg.target.connection import parse_address
+from kcovdbg.target.connection import parse_socket_address
 from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient
@@ -44,7 +44,7 @@ def serving(path, talk):
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     try:
-        yield parse_address(str(path))
+        yield parse_socket_address(str(path))
     finally:
         listener.close()
         thread.join(PATIENCE)
@@ -156,7 +156,7 @@ def stub(tmp_path):
 
     def start(answers, **options):
         server = Stub(tmp_path / f"stub{len(made)}", answers=answers, **options)
-        client = RspClient(parse_address(str(tmp_path / f"stub{len(made)}")), timeout=2).attach()
+        client = RspClient(parse_socket_address(str(tmp_path / f"stub{len(made)}")), timeout=2).attach()
         made.append((server, client))
         return client
 

@@ -18,9 +18,9 @@ from kcovdbg.output_file import open_output, write_files
 from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.table_cache import cache_folder, find_usable_cache, lock_path, table_path
 from kcovdbg.target import debug_files
-from kcovdbg.target.connection import parse_address, read_record, write_record
+from kcovdbg.target.connection import parse_socket_address, read_record, write_record
 from kcovdbg.target.debug_files import find_debug_file
-from kcovdbg.target.slice_file import write_file
+from kcovdbg.target.slice_file import write_slice
 from kcovdbg.user_folder import find_stranger, find_temporary_folder, find_user_folder
 from tests.unit.records.test_collect_files import make
 
@@ -96,7 +96,7 @@ def writes(path):
     yield plain
     yield lambda: plain(append=True)
     yield lambda: write_files(path, {".json": b"new", "": b"new"})
-    yield lambda: write_file(path, [b"new"])
+    yield lambda: write_slice(path, [b"new"])
     yield lambda: write_trace(path, make(), make_header(make()))
 
 
@@ -318,7 +318,7 @@ RECORD = '{"pid": 1, "started": "1", "command": "planted", "stopped_at": "now"}'
 
 @pytest.mark.parametrize("kind", ["file", "link", "pipe", "deep", "huge"])
 def test_planted_stop_records_are_not_believed(shared, kind):
-    address = parse_address(f"unix:{shared}/qmp")
+    address = parse_socket_address(f"unix:{shared}/qmp")
     write_record(address)
     (path,) = shared.iterdir()
     assert read_record(address).pid == os.getpid()

@@ -93,7 +93,7 @@ def files(tmp_path):
 )
 def test_files_are_told_apart(files, name, kind):
     assert dumpfile.identify(files / name).value == kind
-    slices.write_file(files / f"{name}.zst", [(files / name).read_bytes()])
+    slices.write_slice(files / f"{name}.zst", [(files / name).read_bytes()])
     assert dumpfile.identify(files / f"{name}.zst").value == kind
 
 
@@ -109,7 +109,7 @@ def test_text_in_front_of_a_dump_is_skipped(files, name, text, packed):
     given = files / "given"
     given.write_bytes(text + (files / name).read_bytes())
     if packed:
-        slices.write_file(given.with_suffix(".zst"), [given.read_bytes()])
+        slices.write_slice(given.with_suffix(".zst"), [given.read_bytes()])
         given = given.with_suffix(".zst")
     assert dumpfile.identify(given) is dumpfile.identify(files / name)
     dump = dumpfile.unpack_dump(given)
@@ -364,7 +364,7 @@ def test_truncated_flattened_dump(files, tmp_path):
 
 
 def test_truncated_compressed_files(tmp_path):
-    slices.write_file(tmp_path / "a.zst", [os.urandom(100_000)])
+    slices.write_slice(tmp_path / "a.zst", [os.urandom(100_000)])
     data = (tmp_path / "a.zst").read_bytes()
     for size in (10, 18, 1000, len(data) - 1):
         (tmp_path / "cut.zst").write_bytes(data[:size])
@@ -379,7 +379,7 @@ def test_truncated_compressed_files(tmp_path):
 def test_truncated_compressed_dumps(tmp_path):
     pages = {0x1000 * number: os.urandom(4096) for number in range(64)}
     core = b"".join(slices.build_slice(62, NOTES, pages, None, ()))
-    slices.write_file(tmp_path / "core.zst", [core])
+    slices.write_slice(tmp_path / "core.zst", [core])
     data = (tmp_path / "core.zst").read_bytes()
     (tmp_path / "cut.zst").write_bytes(data[:-5000])
     dump = dumpfile.unpack_dump(tmp_path / "cut.zst")
@@ -434,7 +434,7 @@ def test_images_without_a_dump(files, monkeypatch):
     Path("two.debug").write_bytes(Path("two").read_bytes())
     tried = []
     monkeypatch.setattr("kcovdbg.target.drgn.programs.open_kernel", tried.append)
-    monkeypatch.setattr("kcovdbg.target.drgn.programs.open_image", lambda names, _notes=(): images.append([*names]))
+    monkeypatch.setattr("kcovdbg.target.drgn.programs.open_image_target", lambda names, _notes=(): images.append([*names]))
     # Another kernel's is a target of its own, named in either way, as is the running kernel's where the user says so.
     images: list[list[str]] = []
     open_target(TargetOptions(files=["two", "two.debug"]))

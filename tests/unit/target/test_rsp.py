@@ -12,7 +12,7 @@ import pytest
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.target import rsp
-from kcovdbg.target.connection import describe_record, parse_address, read_record, remove_record
+from kcovdbg.target.connection import describe_record, parse_socket_address, read_record, remove_record
 from kcovdbg.target.rsp import RspClient
 from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, StubWatchpoints
@@ -127,7 +127,7 @@ def stub(tmp_path):
 
     def start(**options):
         made = Stub(tmp_path / f"stub{len(running)}", **options)
-        client = RspClient(parse_address(str(tmp_path / f"stub{len(running)}")), timeout=2).attach()
+        client = RspClient(parse_socket_address(str(tmp_path / f"stub{len(running)}")), timeout=2).attach()
         running.append((made, client))
         return made, client
 
@@ -243,9 +243,9 @@ def test_output_of_a_monitor_is_joined(stub, answers, output):
 
 def test_a_busy_stub_says_so_and_isnt_left_stopped(tmp_path):
     made = Stub(tmp_path / "busy")
-    first = RspClient(parse_address(str(tmp_path / "busy")), timeout=2).attach()
+    first = RspClient(parse_socket_address(str(tmp_path / "busy")), timeout=2).attach()
     with pytest.raises(TargetError, match=r"busy\b.*0\.2 s") as caught:
-        RspClient(parse_address(str(tmp_path / "busy")), timeout=0.2).attach()
+        RspClient(parse_socket_address(str(tmp_path / "busy")), timeout=0.2).attach()
     assert "one client at a time" in caught.value.hint
     first.close()
     # The stub accepts the second connection only now; its leftovers must not keep the machine stopped.
@@ -260,7 +260,7 @@ def test_a_busy_stub_says_so_and_isnt_left_stopped(tmp_path):
 
 def test_what_attaching_stops_is_recorded_before(tmp_path, monkeypatch):
     made = Stub(tmp_path / "stub")
-    address = parse_address(str(tmp_path / "stub"))
+    address = parse_socket_address(str(tmp_path / "stub"))
     seen = []
 
     def interrupt(*arguments):
@@ -281,12 +281,12 @@ def test_what_attaching_stops_is_recorded_before(tmp_path, monkeypatch):
 
 def test_nothing_listens(tmp_path):
     with pytest.raises(TargetError, match=r"none\b.*no such") as caught:
-        RspClient(parse_address(str(tmp_path / "none"))).attach()
+        RspClient(parse_socket_address(str(tmp_path / "none"))).attach()
     assert "-gdb" in caught.value.hint
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(TargetError, match="connection refused"):
-            RspClient(parse_address(f"127.0.0.1:{unused.getsockname()[1]}")).attach()
+            RspClient(parse_socket_address(f"127.0.0.1:{unused.getsockname()[1]}")).attach()
 
 
 def test_a_stub_that_goes_away(stub):
@@ -315,7 +315,7 @@ def test_a_stub_that_goes_away(stub):
     ],
 )
 def test_addresses(text, path, host, port):
-    assert parse_address(text)[1:] == (path, host, port)
+    assert parse_socket_address(text)[1:] == (path, host, port)
 
 
 @pytest.mark.parametrize("machine", [EM_X86_64, EM_AARCH64])

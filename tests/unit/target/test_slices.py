@@ -87,17 +87,17 @@ def test_written_whole_or_not_at_all(tmp_path):
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        slices.write_file(path, content())
+        slices.write_slice(path, content())
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.slice"]
-    assert slices.write_file(path, [b"new", b"er"]) == 5
+    assert slices.write_slice(path, [b"new", b"er"]) == 5
     assert path.read_bytes() == b"newer"
 
 
 def test_compressed_by_its_name(tmp_path):
     path = tmp_path / "a.slice.zst"
     data = build({0x5000: page(5)})
-    assert slices.write_file(path, [data]) < len(data)
+    assert slices.write_slice(path, [data]) < len(data)
     unpacked = dumpfile.unpack(path)
     assert unpacked.path.read_bytes() == data
     assert dumpfile.identify(path) is dumpfile.FileKind.CORE
@@ -106,7 +106,7 @@ def test_compressed_by_its_name(tmp_path):
 
 def test_unwritable(tmp_path):
     with pytest.raises(TargetError, match=r"a\.slice.*: No such file or directory"):
-        slices.write_file(tmp_path / "none" / "a.slice", [b""])
+        slices.write_slice(tmp_path / "none" / "a.slice", [b""])
 
 
 def test_s390x_slices_are_big_endian(open_slice):

@@ -10,7 +10,7 @@ import pytest
 from kcovdbg.target.connection import (
     _start_time,
     describe_record,
-    parse_address,
+    parse_socket_address,
     read_record,
     remove_record,
     restore_record,
@@ -21,7 +21,7 @@ from kcovdbg.target.connection import (
 @pytest.fixture(params=["unix", "tcp"])
 def address(request, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return parse_address(f"unix:{tmp_path}/qmp" if request.param == "unix" else "127.0.0.1:4444")
+    return parse_socket_address(f"unix:{tmp_path}/qmp" if request.param == "unix" else "127.0.0.1:4444")
 
 
 def test_the_record_of_this_run(address, tmp_path):
@@ -52,7 +52,7 @@ def test_the_record_of_a_run_that_has_ended(address):
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": "x", "started": 1, "command": 2, "stopped_at": 3}', "\0\xff"])
 def test_damaged_records(tmp_path, content):
-    address = parse_address(f"{tmp_path}/qmp")
+    address = parse_socket_address(f"{tmp_path}/qmp")
     write_record(address)
     (file,) = tmp_path.iterdir()
     file.write_text(content)
@@ -60,8 +60,8 @@ def test_damaged_records(tmp_path, content):
 
 
 def test_no_place_for_a_record_and_no_following_of_links(tmp_path):
-    write_record(parse_address(f"{tmp_path}/none/qmp"))
-    address = parse_address(f"{tmp_path}/qmp")
+    write_record(parse_socket_address(f"{tmp_path}/none/qmp"))
+    address = parse_socket_address(f"{tmp_path}/qmp")
     write_record(address)
     (file,) = tmp_path.iterdir()
     other = tmp_path / "other"

@@ -9,7 +9,7 @@ from kcovdbg.elf.header import make_note, parse_notes, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target import stub_kernel
 from kcovdbg.target.drgn import machines
-from kcovdbg.target.stub_kernel import MismatchError, read_lowcore_vmcoreinfo
+from kcovdbg.target.stub_kernel import CpuRegisters, MismatchError, read_lowcore_vmcoreinfo
 
 REGISTERS = (
     "\r\nCPU#0\r\nRAX=0000000000000000\r\nGDT=     fffffe7ae4708000 0000007f\r\nIDT=     fffffe0000000000 00000fff\r\n"
@@ -94,7 +94,7 @@ def make_machine(handler=LINK + OFFSET, text=b"OSRELEASE=6.12.0\nKERNELOFFSET=30
 
 
 def find(cpu, read, symbols, check=lambda offset, read: None):
-    return stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(*cpu), read, symbols, check)
+    return CpuRegisters(*cpu).find_kernel("stub", read, symbols, check)
 
 
 def test_registers_of_the_monitor():
@@ -209,13 +209,10 @@ def test_registers_before_the_kernel():
 
 def test_page_tables_that_lead_nowhere():
     machine, _, idt = make_machine()
-    cpu = stub_kernel.CpuRegisters(idt, machine.root, 0)
-    assert stub_kernel.translate(machine.read, cpu, 0xFFFF_9000_0000_0000) is None
-    assert stub_kernel.translate(machine.read, stub_kernel.CpuRegisters(idt, 0x7000_0000, 0), idt) is None
+    assert CpuRegisters(idt, machine.root, 0).translate(machine.read, 0xFFFF_9000_0000_0000) is None
+    assert CpuRegisters(idt, 0x7000_0000, 0).translate(machine.read, idt) is None
     # Five levels are asked for, four are there.
-    assert (
-        stub_kernel.translate(machine.read, stub_kernel.CpuRegisters(idt, machine.root, 1 << 12), 0xFF11_0000_0000_0000) is None
-    )
+    assert CpuRegisters(idt, machine.root, 1 << 12).translate(machine.read, 0xFF11_0000_0000_0000) is None
 
 
 def test_pages_are_read_once():
