@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import struct
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import zstandard
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import make_note
+from tests.support.programs import output_of
 
 HERE = Path(__file__).parent
 ROWS = tuple(sorted(path.stem for path in (HERE / "rows").glob("*.h")))
@@ -93,15 +96,10 @@ class Imitation:
         return [line for line in self.truth if line["state"] == state]
 
 
-def can_build(machine: Machine) -> bool:
-    """Return whether the compiler and the runner of its programs are installed."""
-    return all(shutil.which(tool) for tool in (machine.compiler, *machine.run[:1]))
-
-
 def find_kept(row: str, machine: Machine) -> Imitation:
     """Return an imitation that was made before; its files are compressed."""
     name = f"{row}-{machine.name}"
-    truth = decompress((KEPT / f"{name}.truth.zst").read_bytes()).decode()
+    truth = zstandard.ZstdDecompressor().decompressobj().decompress((KEPT / f"{name}.truth.zst").read_bytes())
     return Imitation(KEPT / f"{name}.zst", KEPT / f"{name}.core.zst", [json.loads(line) for line in truth.splitlines()])
 
 
@@ -111,38 +109,23 @@ def source_digest(row: str) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 
-def decompress(data: bytes) -> bytes:
-    """Unpack what zstd packed."""
-    return subprocess.run(["zstd", "-dcq"], input=data, stdout=subprocess.PIPE, check=True).stdout
+def make_imitation(row: str, machine: Machine, directory: Path, *flags: str) -> Imitation:
+    """Compile the imitation of a generation, run it, and put its dump beside it.
 
-
-def compile_row(row: str, machine: Machine, directory: Path, flags: tuple[str, ...] = ()) -> Path:
-    """Compile the imitation of a generation."""
-    program = directory / f"{row}-{machine.name}"
-    command = [machine.compiler, "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-no-pie"]
-    command += ["-Wl,--build-id", "-Wl,--defsym=_stext=__executable_start", f'-DROW="rows/{row}.h"', *machine.flags]
-    # Paths in the debug info are relative, so that whoever builds it makes the same program.
-    command += flags
-    subprocess.run([*command, f"-ffile-prefix-map={HERE}=.", "-o", program, "imitation.c"], cwd=HERE, check=True)
-    return program
-
-
-def make_imitation(
-    row: str, machine: Machine, directory: Path, shift: int | None = None, flags: tuple[str, ...] = ()
-) -> Imitation:
-    """Compile an imitation, run it, and put its dump beside it.
-
-    :param shift: where it isn't the machine's usual one.
     :param flags: more of them for the compiler.
     """
-    program = compile_row(row, machine, directory, flags)
-    shift = machine.shift if shift is None else shift
+    program = directory / f"{row}-{machine.name}"
+    command = [machine.compiler, "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-no-pie"]
+    command += ["-Wl,--build-id", "-Wl,--defsym=_stext=__executable_start", f'-DROW="rows/{row}.h"', *machine.flags, *flags]
+    # Paths in the debug info are relative, so that whoever builds it makes the same program.
+    output_of(*command, f"-ffile-prefix-map={HERE}=.", "-o", program, "imitation.c", cwd=HERE)
     dump = program.with_suffix(".dump")
-    command = [*machine.run, str(program), str(dump), hex(shift), machine.name]
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}).stdout
-    truth = parse_truth(said)
+    said = output_of(*machine.run, program, dump, hex(machine.shift), machine.name)
+    truth = [json.loads(line[len(_PREFIX) :]) for line in said.splitlines() if line.startswith(_PREFIX)]
     core = program.with_suffix(".core")
-    build_id = read_build_id(program)
+    with ElfFile(program) as image:
+        build_id = image.build_id
+    assert build_id is not None
     truth[0] |= {"build_id": build_id, "sources": source_digest(row)}
     info = {
         "OSRELEASE": truth[0]["release"],
@@ -150,26 +133,11 @@ def make_imitation(
         "PAGESIZE": "4096",
         # Nobody has page tables here; drgn wants to hear of some.
         "SYMBOL(swapper_pg_dir)": "1000",
-        "KERNELOFFSET": f"{shift:x}",
+        "KERNELOFFSET": f"{machine.shift:x}",
     }
     core.write_bytes(make_core(machine, read_pieces(dump.read_bytes()), info))
     dump.unlink()
     return Imitation(program, core, truth)
-
-
-def parse_truth(text: str) -> list[dict[str, Any]]:
-    """Parse lines TRUTH {json}."""
-    return [json.loads(line[len(_PREFIX) :]) for line in text.splitlines() if line.startswith(_PREFIX)]
-
-
-def read_build_id(program: Path) -> str:
-    """Return a program's build-id in hexadecimal."""
-    from kcovdbg.elf.file import ElfFile
-
-    with ElfFile(program) as image:
-        found = image.build_id
-    assert found is not None
-    return found
 
 
 def read_pieces(dump: bytes) -> list[tuple[int, bytes]]:
@@ -187,8 +155,7 @@ def make_core(machine: Machine, pieces: list[tuple[int, bytes]], vmcoreinfo: dic
     """Return an ELF core that holds these pieces of virtual memory."""
     order, word = ">" if machine.big_endian else "<", "Q" if machine.word == 8 else "I"
     text = "".join(f"{key}={value}\n" for key, value in vmcoreinfo.items()).encode()
-    name = b"VMCOREINFO\0"
-    note = struct.pack(order + "III", len(name), len(text), 0) + _pad(name, 4) + _pad(text, 4)
+    note = make_note("VMCOREINFO", 0, text, order)
     header_size, entry_size = (64, 56) if machine.word == 8 else (52, 32)
     parts = [(_PT_NOTE, 0, note, 4), *((_PT_LOAD, address, data, 4096) for address, data in pieces)]
     ident = b"\x7fELF" + bytes((2 if machine.word == 8 else 1, 2 if machine.big_endian else 1, 1)) + bytes(9)
@@ -209,7 +176,3 @@ def make_core(machine: Machine, pieces: list[tuple[int, bytes]], vmcoreinfo: dic
             table += struct.pack(order + "IIIIIIII", kind, start, address, 0, len(data), len(data), 6, align)
         body += data
     return header + table + body
-
-
-def _pad(data: bytes, align: int) -> bytes:
-    return data + bytes(-len(data) % align)
