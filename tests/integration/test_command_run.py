@@ -5,11 +5,11 @@ import errno
 import os
 import platform
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,8 @@ def run():
 
     def run(*argv, errors=None, find_holder=None, **options):
         fake.errors = errors or {}
-        request = Request(argv, size=1024, path="/fake", device=fake.device, enable_request=FIOCLEX, **options)
         try:
-            return collect_command(request, find_holder)
+            return fake.collect_command(Request(argv, size=1024, **options), find_holder)
         finally:
             assert fake.open_count == 0
 
@@ -228,19 +227,17 @@ def test_system_calls(run):
 
 WITHOUT_CALLS = """
 import ctypes, struct, sys
-from kcovdbg.collect.command_run import Request, collect_command
-from tests.support.fake_kcov import FIOCLEX, FakeKcov
+from kcovdbg.collect.command_run import Request
+from tests.support.fake_kcov import FakeKcov
 # process_vm_readv() and process_vm_writev() as without CONFIG_CROSS_MEMORY_ATTACH: load the number, compare, answer.
 rules = [(0x20, 0, 0, 0), (0x15, 1, 0, 310), (0x15, 0, 1, 311), (6, 0, 0, 0x50026), (6, 0, 0, 0x7FFF0000)]
 program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
 libc = ctypes.CDLL(None, use_errno=True)
 assert not libc.prctl(38, 1, 0, 0, 0)
 assert not libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(rules), ctypes.addressof(program))), 0, 0)
-fake = FakeKcov()
 assert libc.process_vm_readv(1, None, 0, None, 0, 0) == -1 and ctypes.get_errno() == 38
-request = Request(("sh", "-c", "cat /etc/hostname | cat; true"), size=1024, path="/fake", device=fake.device,
-                  enable_request=FIOCLEX, syscalls=True, stdout=2)
-collected = collect_command(request)
+request = Request(("sh", "-c", "cat /etc/hostname | cat; true"), size=1024, syscalls=True, stdout=2)
+collected = FakeKcov().collect_command(request)
 problems = {task.problem for task in collected.tasks}
 print(len(collected.tasks), problems, "/etc/hostname" in {call.text for call in collected.calls})
 """
@@ -290,8 +287,6 @@ def test_no_handler_runs_in_the_command(run):
 
 
 def test_in_another_thread_than_the_first(run):
-    import threading
-
     results = []
     thread = threading.Thread(target=lambda: results.append(run("sh", "-c", "exit 6").status))
     thread.start()
@@ -301,18 +296,11 @@ def test_in_another_thread_than_the_first(run):
 
 OWNER = """
 import sys
-from kcovdbg.collect.command_run import Request, collect_command
-from tests.support.fake_kcov import FIOCLEX, FakeKcov
+from kcovdbg.collect.command_run import Request
+from tests.support.fake_kcov import FakeKcov
 
-fake = FakeKcov()
-request = Request(tuple(sys.argv[1:]), size=1024, path="/fake", device=fake.device, enable_request=FIOCLEX)
-print("status", collect_command(request).status, flush=True)
+print("status", FakeKcov().collect_command(Request(tuple(sys.argv[1:]), size=1024)).status, flush=True)
 """
-
-
-def start_owner(*command):
-    python = [sys.executable, "-c", OWNER, *command]
-    return subprocess.Popen(python, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=restore_signals)
 
 
 def is_sleep(pid):
@@ -321,10 +309,9 @@ def is_sleep(pid):
 
 @pytest.fixture
 def sleeper():
-    if shutil.which("sleep") is None:
-        pytest.skip("needs sleep")
     # The sleep in the background outlives the shell, unless it is killed.
-    with start_owner("sh", "-c", "sleep 100 & sleep 101; exit 0") as owner:
+    command = [sys.executable, "-c", OWNER, "sh", "-c", "sleep 100 & sleep 101; exit 0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=restore_signals) as owner:
         command = wait_for(lambda: children_of(owner.pid))[0]
         # Forked isn't enough: until its exec a child of the shell's takes signals as the shell does.
         pids = wait_for(lambda: len(found := [command, *filter(is_sleep, children_of(command))]) == 3 and found)

@@ -3,8 +3,10 @@
 
 import errno
 import os
+from dataclasses import replace
 
 from kcovdbg._native import ffi, lib
+from kcovdbg.collect.command_run import collect_command
 
 # FIOCLEX of <asm-generic/ioctls.h>: a request that every file takes, for tasks that ptrace makes call ioctl().
 FIOCLEX = 0x5451
@@ -32,6 +34,10 @@ class FakeKcov:
             setattr(self.device, name, self._keep[-1])
         self._native_map = lib.kcovdbg_kernel().map
         self.open_count = 0
+
+    def collect_command(self, request, find_holder=None):
+        """Follow a command as the collector does, with this device."""
+        return collect_command(replace(request, path="/fake", device=self.device, enable_request=FIOCLEX), find_holder)
 
     def _fails(self, what):
         ffi.errno = self.errors.get(what, 0)
