@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 
-from tests.fuzz.workers import run_cases
+from tests.fuzz.run import run_cases
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
         from tests.native.driver import run_all
 
         return 0 if run_all(args.native, args.seed, args.workers, say) else 1
-    clean = not args.cases or run_cases(args.cases, args.seed, args.workers, args.seconds, say).is_clean
+    clean = not args.cases or run_cases(args.cases, args.seed, args.workers, args.seconds, say)
     if args.files:
         from tests.fuzz.files import run_files
 

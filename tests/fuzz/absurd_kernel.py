@@ -12,6 +12,7 @@ import resource
 import struct
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kcovdbg.abi.handle import find_bucket
@@ -20,7 +21,7 @@ from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _START = 0xFFFF_B000_0000_0000
 _TASK, _REMOTE, _AREA = 16384, 64, 4096
@@ -63,76 +64,65 @@ def _patch(template: bytes, places: dict[int, int], width: int = 8) -> bytes:
     return bytes(data)
 
 
-def claim_tasks(kernel: Kernel, number: int, end: int | None = None) -> Endless:
-    """An endless list of processes; with a number, it loops back to an element or to its head."""
-    target = kernel.target
-    size = target.type_size("struct task_struct")
-    template = target.read(kernel.tasks[40], size)
-    member = {
-        path: target.member("struct task_struct", path).offset for path in ("pid", "tgid", "tasks.next", "tasks.prev", "signal")
-    }
-    init = target.symbol("init_task").address
-    node = member["tasks.next"]
+def _follow(index: int, number: int) -> int:
+    """Return the element after one: where there is a number of elements, the last one leads back into the middle."""
+    return index + 1 if index + 1 != number else number // 2
+
+
+def _offsets(kernel: Kernel, structure: str, *paths: str) -> Iterator[int]:
+    return (kernel.target.member(structure, path).offset for path in paths)
+
+
+def _claim_tasks(kernel: Kernel, number: int, head: int, link: str, *own: str, end: int | None = None) -> Endless:
+    """An endless list of tasks from a head on.
+
+    :param link: the list's member.
+    :param own: members with a number of the task's own.
+    :param end: what the last one leads to, of a list with an end.
+    """
+    structure = "struct task_struct"
+    template = kernel.target.read(kernel.tasks[40], kernel.target.type_size(structure))
+    node, back, signal, *numbered = _offsets(kernel, structure, f"{link}.next", f"{link}.prev", "signal", *own)
 
     def make(index: int) -> bytes:
-        following = index + 1 if index + 1 != number else number // 2
-        before = init + node if index == 0 else _START + (index - 1) * _TASK + node
-        onwards = end if end is not None and index + 1 == number else _START + following * _TASK + node
-        links = {node: onwards, member["tasks.prev"]: before, member["signal"]: 0}
-        return _patch(
-            _patch(template, links), {member["pid"]: 1000 + index % 4_000_000, member["tgid"]: 1000 + index % 4_000_000}, 4
-        )
+        onwards = end if end is not None and index + 1 == number else _START + _follow(index, number) * _TASK + node
+        links = {node: onwards, back: head if index == 0 else _START + (index - 1) * _TASK + node}
+        if link == "tasks":
+            links[signal] = 0
+        return _patch(_patch(template, links), dict.fromkeys(numbered, 1000 + index % 4000000), 4)
 
-    kernel.write_word(init + node, _START + node)
+    kernel.write_word(head, _START + node)
     return Endless(kernel, _TASK, make)
 
 
-def claim_whole_tasks(kernel: Kernel, number: int) -> Endless:
-    """A correct list of many processes."""
-    init = kernel.target.symbol("init_task").address
-    return claim_tasks(kernel, number, init + kernel.target.member("struct task_struct", "tasks.next").offset)
+def claim_tasks(kernel: Kernel, number: int, *, ends: bool = False) -> Endless:
+    """An endless list of processes, one that leads back into itself, or a correct one of that many."""
+    (node,) = _offsets(kernel, "struct task_struct", "tasks.next")
+    head = kernel.target.symbol("init_task").address + node
+    return _claim_tasks(kernel, number, head, "tasks", "pid", "tgid", end=head if ends else None)
 
 
 def claim_threads(kernel: Kernel, number: int) -> Endless:
     """A process with an endless list of threads."""
-    target = kernel.target
-    size = target.type_size("struct task_struct")
-    template = target.read(kernel.tasks[40], size)
-    member = {
-        path: target.member("struct task_struct", path).offset for path in ("pid", "thread_node.next", "thread_node.prev")
-    }
-    node = member["thread_node.next"]
-    leader = kernel.tasks[40] + node
-
-    def make(index: int) -> bytes:
-        following = index + 1 if index + 1 != number else number // 2
-        before = leader if index == 0 else _START + (index - 1) * _TASK + node
-        links = {node: _START + following * _TASK + node, member["thread_node.prev"]: before}
-        return _patch(_patch(template, links), {member["pid"]: 1000 + index}, 4)
-
-    kernel.write_word(leader, _START + node)
-    return Endless(kernel, _TASK, make)
+    (node,) = _offsets(kernel, "struct task_struct", "thread_node.next")
+    return _claim_tasks(kernel, number, kernel.tasks[40] + node, "thread_node", "pid")
 
 
 def claim_handles(kernel: Kernel, number: int, *, chains: int = 1, objects: bool = False) -> Endless:
     """One endless chain of handles, or all of them; each handle may have an object of its own."""
     target = kernel.target
     size = target.type_size("struct kcov_remote")
-    member = {
-        path: target.member("struct kcov_remote", path).offset for path in ("handle", "kcov", "hnode.next", "hnode.pprev")
-    }
+    handle, kcov, node, back = _offsets(kernel, "struct kcov_remote", "handle", "kcov", "hnode.next", "hnode.pprev")
     head = target.symbol("kcov_remote_map").address
-    node = member["hnode.next"]
-    handles = [handle for handle in range(1 << 56 | 1, (1 << 56) + 4000) if find_bucket(handle, 4, 8) == 0]
+    handles = [number for number in range(1 << 56 | 1, (1 << 56) + 4000) if find_bucket(number, 4, 8) == 0]
 
     def make(index: int) -> bytes:
-        following = index + 1 if index + 1 != number else number // 2
         chain, place = divmod(index, _CHAIN)
         places = {
-            member["handle"]: handles[index % len(handles)],
-            member["kcov"]: _START + index * _REMOTE if objects else kernel.objects["shared"],
-            node: _START + following * _REMOTE + node,
-            member["hnode.pprev"]: _START + (index - 1) * _REMOTE + node if place else head + chain * target.word_size,
+            handle: handles[index % len(handles)],
+            kcov: _START + index * _REMOTE if objects else kernel.objects["shared"],
+            node: _START + _follow(index, number) * _REMOTE + node,
+            back: _START + (index - 1) * _REMOTE + node if place else head + chain * target.word_size,
         }
         return _patch(bytes(size), places)
 
@@ -141,25 +131,13 @@ def claim_handles(kernel: Kernel, number: int, *, chains: int = 1, objects: bool
     return Endless(kernel, _REMOTE, make)
 
 
-def claim_map(kernel: Kernel, number: int) -> Endless:
-    """All chains are endless."""
-    return claim_handles(kernel, number, chains=16)
-
-
-def claim_objects(kernel: Kernel, number: int) -> Endless:
-    """All chains are endless, and each handle has an object of its own."""
-    return claim_handles(kernel, number, chains=16, objects=True)
-
-
 def claim_areas(kernel: Kernel, number: int) -> Endless:
     """An endless list of free areas."""
-    target = kernel.target
-    head = target.symbol("kcov_remote_areas").address
+    head = kernel.target.symbol("kcov_remote_areas").address
 
     def make(index: int) -> bytes:
-        following = index + 1 if index + 1 != number else number // 2
         before = head if index == 0 else _START + (index - 1) * _AREA
-        return struct.pack("<QQI", _START + following * _AREA, before, 512)
+        return struct.pack("<QQI", _START + _follow(index, number) * _AREA, before, 512)
 
     kernel.write_word(head, _START)
     return Endless(kernel, _AREA, make)
@@ -180,14 +158,14 @@ def claim_buffer(kernel: Kernel, number: int) -> Endless:
     return Endless(kernel, _AREA, make)
 
 
-CLAIMS: dict[str, tuple[Callable[[Kernel, int], Endless], int, tuple[str, ...]]] = {
+CLAIMS: dict[str, tuple[Callable[..., Endless], int, tuple[str, ...]]] = {
     "endless-tasks": (claim_tasks, 0, ("tasks", "tasks -a --json", "saved", "check --json", "why 40")),
     "looped-tasks": (claim_tasks, 100_000, ("tasks", "check")),
-    "many-tasks": (claim_whole_tasks, 20_000, ("tasks", "check")),
+    "many-tasks": (partial(claim_tasks, ends=True), 20_000, ("tasks", "check")),
     "endless-threads": (claim_threads, 0, ("tasks", "check")),
     "endless-chain": (claim_handles, 0, ("remote", "objects", "check")),
-    "endless-map": (claim_map, 0, ("remote", "objects", "check")),
-    "endless-objects": (claim_objects, 0, ("remote", "objects --json", "check")),
+    "endless-map": (partial(claim_handles, chains=16), 0, ("remote", "objects", "check")),
+    "endless-objects": (partial(claim_handles, chains=16, objects=True), 0, ("remote", "objects --json", "check")),
     "looped-chain": (claim_handles, 50_000, ("remote", "objects", "check")),
     "endless-areas": (claim_areas, 0, ("areas", "check")),
     "huge-buffer": (claim_buffer, 1 << 31, ("buffer 40 -n 10", "objects", "check")),

@@ -63,10 +63,19 @@ class DamagedMemory:
 
     def page(self, page: int) -> bytes | None:
         """Return a page as it is now, None where there is none."""
-        try:
-            return self._page(page)
-        except drgn.FaultError:
+        if page in self.removed:
             return None
+        changed = self.changed.get(page)
+        return self.healthy_page(page) if changed is None else bytes(changed)
+
+    def healthy_page(self, page: int) -> bytes | None:
+        """Return a page as it was before any damage, None where there is none."""
+        if page not in self._known:
+            try:
+                self._known[page] = self._read_page(page)
+            except drgn.FaultError:
+                self._known[page] = None
+        return self._known[page]
 
     @property
     def pages(self) -> list[int]:
@@ -83,17 +92,7 @@ class DamagedMemory:
         return b"".join(parts)[address - start : address - start + count]
 
     def _page(self, page: int) -> bytes:
-        if page in self.removed:
-            raise drgn.FaultError("taken away", page)
-        changed = self.changed.get(page)
-        if changed is not None:
-            return bytes(changed)
-        if page not in self._known:
-            try:
-                self._known[page] = self._read_page(page)
-            except drgn.FaultError:
-                self._known[page] = None
-        data = self._known[page]
+        data = self.page(page)
         if data is None:
             raise drgn.FaultError("not there", page)
         return data
@@ -148,10 +147,6 @@ class DamagedTarget(DrgnTarget):
     def write_word(self, address: int, value: int) -> None:
         """Change a word."""
         self.write(address, struct.pack("<Q", value & (1 << 64) - 1))
-
-    def write_int(self, address: int, value: int) -> None:
-        """Change an ``unsigned int``."""
-        self.write(address, struct.pack("<I", value & (1 << 32) - 1))
 
     def put(self, address: int, type_name: str, path: str, value: int) -> None:
         """Change a member."""

@@ -20,7 +20,6 @@ import tempfile
 import time
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -51,8 +50,9 @@ from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.drgn import programs
 from kcovdbg.target.opener import find_demo
 from tests.fuzz.damage_kinds import EXTREME, HOSTILE
-from tests.fuzz.run import RAW, Figures
+from tests.fuzz.run import Figures
 from tests.support.compiled_image import VARIANTS, compile_image
+from tests.support.run_limits import RAW
 from tests.support.state import make_layout, make_target
 from tests.support.table_writer import TableWriter
 
@@ -84,23 +84,6 @@ _ODD_VALUES: tuple[object, ...] = (
     *(text.decode("utf-8", "surrogateescape").encode("utf-16", "surrogatepass").decode("latin-1") for text in HOSTILE),
 )  # fmt: skip
 """Values of a side file's keys."""
-
-
-@dataclass
-class FileFigures(Figures):
-    """The results of cases of damaged files."""
-
-    answered: int = 0
-    largest: int = 0
-    """Kibibytes that a case took at most."""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.cases} cases of damaged files: {len(self.crashes)} crashes, {len(self.hangs)} hangs, "
-            f"{len(self.raw)} raw control bytes\n  {self.answered} answered, {self.refused} refused with a reason; "
-            f"slowest {self.slowest:.1f} s, at most {self.largest >> 10} MiB\n"
-            f"  files: {', '.join(f'{name} {number}' for name, number in sorted(self.kinds.items()))}"
-        )
 
 
 def damage(data: bytes, random: Random) -> bytes:
@@ -551,7 +534,7 @@ def run_files(cases: int, seed: int, seconds: float, say: Callable[[str], None],
     :param kinds: of files; all when it is empty.
     :return: whether nothing went wrong.
     """
-    figures, started = FileFigures(), time.monotonic()
+    figures, started = Figures(), time.monotonic()
     # Loaded before the first fork.
     assert programs is not None
     with tempfile.TemporaryDirectory(prefix="kcovdbg-fuzz-") as directory:

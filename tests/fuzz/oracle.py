@@ -50,34 +50,17 @@ class Oracle:
     """
 
     def __init__(self, target: DamagedTarget, ask: Callable[[str], list[Row]]) -> None:
-        self.target = target
         self.cpus = target.cpus()
-        self._damaged: frozenset[int] = frozenset()
-        self.reader = Reader(
-            ask_gdb(target.vmlinux), parse_vmcoreinfo(target.notes_of_dump), target.memory.page, lambda: self._damaged
-        )
+        facts, memory = ask_gdb(target.vmlinux), target.memory
+        vmcoreinfo = parse_vmcoreinfo(target.notes_of_dump)
+        self.reader = Reader(facts, vmcoreinfo, memory.page, memory.healthy_page, lambda: memory.damaged)
         self.healthy = {name: ask(name) for name in ("tasks -a", "objects", "remote", "areas", "saved")}
         self._tasks = {int(row["task"], 16): row for row in self.healthy["tasks -a"]}
         self._objects = {int(row["kcov"], 16): row for row in self.healthy["objects"]}
-        self._touched: dict[tuple[str, int], bool] = {}
-        self._prime()
-        self.reader.freeze()
-
-    def _prime(self) -> None:
-        """Read everything that a case examines, and make sure that the healthy answers are true."""
+        # The healthy answers are true.
         self.take_tasks(self.healthy["tasks -a"])
-        problems = [problem for name, rows in self.healthy.items() for problem in self.judge(name, rows, ())]
-        for address in self._tasks:
-            self._task_bytes(address)
-        for address in self._objects:
-            self._object_bytes(address)
-        if problems:
+        if problems := [problem for name, rows in self.healthy.items() for problem in self.judge(name, rows, ())]:
             raise AssertionError("\n".join(problems))
-
-    def begin(self) -> None:
-        """Record a case's damage."""
-        self._damaged = self.target.memory.damaged
-        self._touched.clear()
 
     def judge(self, name: str, rows: Sequence[Row], remarks: Sequence[str]) -> list[str]:
         """Check the rows of one command.
@@ -120,27 +103,18 @@ class Oracle:
                 yield from self._judge_task(address, row)
 
     def _is_task_touched(self, address: int) -> bool:
-        key = "task", address
-        if key not in self._touched:
-            self._touched[key] = any(self.reader.is_touched(*span) for span in self._task_bytes(address))
-        return self._touched[key]
-
-    def _task_bytes(self, address: int) -> Iterable[tuple[int, int]]:
-        """Check everything in a task's row."""
+        """Return whether anything is damaged that a task's row shows."""
+        row, task = self._tasks[address], self.reader.decode("task_struct", address)
+        areas = [task.kcov_area, int(row["kcov_area"] or "0", 16)]
         spans = [self.reader.span("task_struct", address)]
-        row = self._tasks[address]
-        task = self.reader.decode("task_struct", address)
-        pointers = [int(row["kcov"], 16)] if row["kcov"] else []
-        pointers += [task.kcov or 0, task.saved_kcov or 0]
-        areas = [task.kcov_area or 0, int(row["kcov_area"] or "0", 16)]
-        for pointer in dict.fromkeys(pointers):
+        for pointer in (int(row["kcov"] or "0", 16), task.kcov, task.saved_kcov):
             if pointer:
                 spans.append(self.reader.span("kcov", pointer))
-                areas.append(self.reader.decode("kcov", pointer).area or 0)
-        spans += [(area, 8) for area in dict.fromkeys(areas) if area]
-        for span in spans:
-            self.reader.read(*span)
-        return spans
+                areas.append(self.reader.decode("kcov", pointer).area)
+        return self._is_touched(spans, areas)
+
+    def _is_touched(self, spans: Iterable[tuple[int, int]], areas: Iterable[int | None]) -> bool:
+        return any(self.reader.is_touched(*span) for span in (*spans, *((area, 8) for area in areas if area)))
 
     def _judge_task(self, address: int, row: Row) -> Iterable[str]:
         task = self.reader.decode("task_struct", address)
@@ -215,20 +189,11 @@ class Oracle:
 
     # Objects.
 
-    def _object_bytes(self, address: int) -> Iterable[tuple[int, int]]:
-        """Check everything in an object's row except its references."""
-        spans = [self.reader.span("kcov", address)]
-        kcov = self.reader.decode("kcov", address)
-        row = self._objects[address]
-        for area in dict.fromkeys((kcov.area, int(row["area"] or "0", 16))):
-            if area:
-                spans.append((area, 8))
-        for task in dict.fromkeys((kcov.t, int(row["t"] or "0", 16))):
-            if task:
-                spans.append(self.reader.span("task_struct", task))
-        for span in spans:
-            self.reader.read(*span)
-        return spans
+    def _is_object_touched(self, address: int) -> bool:
+        """Return whether anything is damaged that an object's row shows, except its references."""
+        row, kcov = self._objects[address], self.reader.decode("kcov", address)
+        tasks = (self.reader.span("task_struct", task) for task in (kcov.t, int(row["t"] or "0", 16)) if task)
+        return self._is_touched((self.reader.span("kcov", address), *tasks), (kcov.area, int(row["area"] or "0", 16)))
 
     def _judge_objects(self, rows: Sequence[Row], remarks: Sequence[str]) -> Iterable[str]:
         shown = {int(row["kcov"], 16): row for row in rows}
@@ -236,7 +201,7 @@ class Oracle:
             yield "an object is shown twice"
         for address, row in shown.items():
             where = f"kcov {address:#x}"
-            if address in self._objects and not any(self.reader.is_touched(*span) for span in self._object_bytes(address)):
+            if address in self._objects and not self._is_object_touched(address):
                 before = self._objects[address]
                 plain = [key for key in row if key not in ("counted", "references", "errors", "pid", "comm")]
                 if any(row[key] != before[key] for key in plain):

@@ -6,6 +6,7 @@ It knows one kernel: x86-64, KCOV's generation E9a. kcovdbg's answers about dama
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 import subprocess
@@ -20,49 +21,28 @@ LINE = 64
 _MAX_STEPS = 5000
 _ADDRESS = 0x000F_FFFF_FFFF_F000
 
-# Structure -> field -> (expression behind the structure's address, how its bytes read).
-FIELDS: dict[str, dict[str, tuple[str, str]]] = {
+# Structure -> how its fields' bytes read -> fields; behind an equals sign, what GDB knows one by.
+_DECLARED = {
     "task_struct": {
-        "pid": ("pid", "i"),
-        "tgid": ("tgid", "i"),
-        "comm": ("comm", "16s"),
-        "cpu": ("thread_info.cpu", "I"),
-        "files": ("files", "Q"),
-        "signal": ("signal", "Q"),
-        "kcov_mode": ("kcov_mode", "I"),
-        "kcov_size": ("kcov_size", "I"),
-        "kcov_area": ("kcov_area", "Q"),
-        "kcov": ("kcov", "Q"),
-        "kcov_handle": ("kcov_handle", "Q"),
-        "kcov_sequence": ("kcov_sequence", "i"),
-        "kcov_softirq": ("kcov_softirq", "I"),
-        "saved_mode": ("kcov_saved_mode", "I"),
-        "saved_size": ("kcov_saved_size", "I"),
-        "saved_area": ("kcov_saved_area", "Q"),
-        "saved_kcov": ("kcov_saved_kcov", "Q"),
-        "saved_sequence": ("kcov_saved_sequence", "i"),
-        "tasks_next": ("tasks.next", "Q"),
-        "tasks_prev": ("tasks.prev", "Q"),
-        "thread_next": ("thread_node.next", "Q"),
-        "thread_prev": ("thread_node.prev", "Q"),
+        "i": "pid tgid kcov_sequence saved_sequence=kcov_saved_sequence",
+        "16s": "comm",
+        "I": "cpu=thread_info.cpu kcov_mode kcov_size kcov_softirq saved_mode=kcov_saved_mode saved_size=kcov_saved_size",
+        "Q": "files signal kcov_area kcov kcov_handle saved_area=kcov_saved_area saved_kcov=kcov_saved_kcov "
+        "tasks_next=tasks.next thread_next=thread_node.next thread_prev=thread_node.prev",
     },
-    "kcov": {
-        "refcount": ("refcount.refs.counter", "i"),
-        "mode": ("mode", "I"),
-        "size": ("size", "I"),
-        "area": ("area", "Q"),
-        "t": ("t", "Q"),
-        "remote": ("remote", "B"),
-        "remote_size": ("remote_size", "I"),
-        "sequence": ("sequence", "i"),
-    },
-    "kcov_remote": {"handle": ("handle", "Q"), "kcov": ("kcov", "Q"), "next": ("hnode.next", "Q")},
-    "kcov_remote_area": {"next": ("list.next", "Q"), "prev": ("list.prev", "Q"), "size": ("size", "I")},
-    "file": {"f_op": ("f_op", "Q"), "private_data": ("private_data", "Q")},
-    "files_struct": {"fdt": ("fdt", "Q")},
-    "fdtable": {"max_fds": ("max_fds", "I"), "fd": ("fd", "Q"), "open_fds": ("open_fds", "Q")},
-    "signal_struct": {"thread_next": ("thread_head.next", "Q")},
-    "rq": {"idle": ("idle", "Q"), "curr": ("curr", "Q")},
+    "kcov": {"i": "refcount=refcount.refs.counter sequence", "I": "mode size remote_size", "Q": "area t", "B": "remote"},
+    "kcov_remote": {"Q": "handle kcov next=hnode.next"},
+    "kcov_remote_area": {"Q": "next=list.next prev=list.prev", "I": "size"},
+    "file": {"Q": "f_op private_data"},
+    "files_struct": {"Q": "fdt"},
+    "fdtable": {"I": "max_fds", "Q": "fd open_fds"},
+    "signal_struct": {"Q": "thread_next=thread_head.next"},
+    "rq": {"Q": "idle curr"},
+}
+# Structure -> field -> (expression behind the structure's address, how its bytes read).
+FIELDS = {
+    name: {word.partition("=")[0]: (word.rpartition("=")[2], code) for code, words in kinds.items() for word in words.split()}
+    for name, kinds in _DECLARED.items()
 }
 SYMBOLS = ("init_task", "kcov_remote_map", "kcov_remote_areas", "kcov_fops", "__per_cpu_offset", "runqueues")
 
@@ -124,6 +104,7 @@ class Reader:
     """Virtual memory of the demo kernel.
 
     :param read_page: returns a physical page, None where there is none.
+    :param read_healthy_page: the same as it was before any damage.
     :param damaged: the lines of physical memory that aren't what they were.
     """
 
@@ -132,6 +113,7 @@ class Reader:
         facts: Facts,
         vmcoreinfo: Mapping[str, str],
         read_page: Callable[[int], bytes | None],
+        read_healthy_page: Callable[[int], bytes | None],
         damaged: Callable[[], frozenset[int]],
     ) -> None:
         self._read_page = read_page
@@ -149,25 +131,27 @@ class Reader:
             1 << 64
         ) - 1
         self.records = {name: Record(facts.offsets[name], fields) for name, fields in FIELDS.items()}
-        # What was read in the healthy state, and the lines that it came from.
-        self._healthy: dict[tuple[int, int], tuple[bytes | None, frozenset[int]]] = {}
-        self._decoded: dict[tuple[str, int], Decoded] = {}
-        self._primes = True
 
-    def freeze(self) -> None:
-        """Stop caching reads: damage leads to any number of addresses."""
-        self._primes = False
+        # Damage leads to any number of addresses.
+        @functools.lru_cache(1 << 14)
+        def read_healthy(address: int, size: int) -> tuple[bytes | None, frozenset[int]]:
+            used: set[int] = set()
+            return self._read(address, size, used, read_healthy_page), frozenset(used)
 
-    def translate(self, address: int, used: set[int]) -> int | None:
+        self._read_healthy = read_healthy
+        self._decode_healthy = functools.lru_cache(1 << 14)(self._decode)
+
+    def translate(self, address: int, used: set[int], read_page: Callable[[int], bytes | None] | None = None) -> int | None:
         """Return the physical address, None where none is mapped.
 
         :param used: takes the lines of the tables.
+        :param read_page: reads a physical page, by default as it is now.
         """
         if address >> 47 != (1 << 17) - 1:
             return None
         table = self._root
         for level in (39, 30, 21, 12):
-            page = self._read_page(table)
+            page = (read_page or self._read_page)(table)
             at = (address >> level & 511) * 8
             used.add((table + at) // LINE)
             if page is None:
@@ -184,31 +168,22 @@ class Reader:
 
     def read(self, address: int, size: int) -> bytes | None:
         """Read memory as it is now, None where any of it can't be read."""
-        known = self._healthy.get((address, size))
-        if known is not None:
-            if known[1].isdisjoint(self._damaged()):
-                return known[0]
-            return self._read(address, size, set())
-        used: set[int] = set()
-        data = self._read(address, size, used)
-        if self._primes:
-            self._healthy[address, size] = data, frozenset(used)
-        return data
+        data, lines = self._read_healthy(address, size)
+        return data if lines.isdisjoint(self._damaged()) else self._read(address, size, set(), self._read_page)
 
     def is_touched(self, address: int, size: int) -> bool:
-        """Return whether bytes differ from the healthy state; bytes that were not read then count as different."""
-        known = self._healthy.get((address, size))
-        return known is None or (not known[1].isdisjoint(self._damaged()) and self._read(address, size, set()) != known[0])
+        """Return whether bytes differ from the healthy state."""
+        return self.read(address, size) != self._read_healthy(address, size)[0]
 
-    def _read(self, address: int, size: int, used: set[int]) -> bytes | None:
+    def _read(self, address: int, size: int, used: set[int], read_page: Callable[[int], bytes | None]) -> bytes | None:
         data = b""
         while size:
-            here = self.translate(address, used)
+            here = self.translate(address, used, read_page)
             if here is None:
                 return None
             length = min(size, PAGE - here % PAGE)
             used.update(range(here // LINE, (here + length - 1) // LINE + 1))
-            page = self._read_page(here & -PAGE)
+            page = read_page(here & -PAGE)
             if page is None:
                 return None
             piece = page[here % PAGE :][:length]
@@ -227,17 +202,12 @@ class Reader:
 
     def decode(self, kind: str, address: int) -> Decoded:
         """Decode a structure, member by member where it can't be read whole."""
-        record = self.records[kind]
-        place = address + record.start, record.size
-        known = self._healthy.get(place)
-        if known is not None and known[1].isdisjoint(self._damaged()):
-            decoded = self._decoded.get((kind, address))
-            if decoded is None:
-                decoded = self._decoded[kind, address] = self._decode(record, address)
-            return decoded
-        return self._decode(record, address)
+        data, lines = self._read_healthy(*self.span(kind, address))
+        is_healthy = data is not None and lines.isdisjoint(self._damaged())
+        return self._decode_healthy(kind, address) if is_healthy else self._decode(kind, address)
 
-    def _decode(self, record: Record, address: int) -> Decoded:
+    def _decode(self, kind: str, address: int) -> Decoded:
+        record = self.records[kind]
         block = self.read(address + record.start, record.size)
         if block is not None:
             return Decoded((name, code.unpack_from(block, offset - record.start)[0]) for name, offset, code in record.fields)

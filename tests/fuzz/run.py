@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
-import signal
+import multiprocessing
+import resource
 import time
 import traceback
 from collections import Counter
@@ -28,18 +28,17 @@ from kcovdbg.walk.state import StateReader, read_state
 from tests.fuzz.damage_kinds import Places, do_damage
 from tests.fuzz.damaged_target import open_damaged
 from tests.fuzz.oracle import Oracle
+from tests.support.run_limits import RAW, TooSlowError, time_limit
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kcovdbg.console.command import Command
     from kcovdbg.walk.layout import Layout
 
 SECONDS = 20
 """Of a processor, that one case may take; of the clock fifteen times as much, since the machine may do much else."""
-# What a terminal obeys: C0 but for the newline, DEL, C1, and controls of direction.
-RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # The state commands, and the walk whose remarks say what is missing of each.
 _PARTS = Part.TASKS | Part.ALL_TASKS | Part.SAVED | Part.REMOTE | Part.AREAS | Part.OBJECTS
 STATE = {
@@ -51,6 +50,8 @@ STATE = {
 }
 TEXTS = ("info", "tasks -a", "tasks", "objects", "remote", "areas", "saved", "tasks -a --csv", "objects --csv", "remote --csv")
 _RECORDS = 32
+# Of address space of a process, and the cases that it runs at once.
+_MEMORY, _CHUNK = 4 << 30, 50
 
 
 @dataclass
@@ -58,25 +59,28 @@ class Figures:
     """The results of some cases."""
 
     cases: int = 0
-    commands: int = 0
-    rows: int = 0
-    """That were compared with the damaged bytes."""
     crashes: list[str] = field(default_factory=list)
     hangs: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)
+    """Control bytes that a terminal obeys."""
     wrong: list[str] = field(default_factory=list)
+    """Answers that differ from memory."""
+    commands: int = 0
+    rows: int = 0
+    """That were compared with the damaged bytes."""
     changed: int = 0
     """Cases in which some answer differs from the healthy one."""
     violated: int = 0
+    """Commands of `check` with violations."""
+    answered: int = 0
     refused: int = 0
-    slowest: float = 0.0
-    seconds: float = 0.0
+    """With a reason."""
     processor: float = 0.0
+    """Seconds."""
+    slowest: float = 0.0
+    largest: int = 0
+    """Kibibytes that a case took at most."""
     kinds: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def is_clean(self) -> bool:
-        return not self.problems
 
     @property
     def problems(self) -> list[str]:
@@ -85,26 +89,15 @@ class Figures:
     def add(self, other: Figures) -> None:
         """Add the results of other cases."""
         for name, value in vars(other).items():
-            if name == "slowest":
-                self.slowest = max(self.slowest, value)
-            elif name == "kinds":
-                self.kinds.update(value)
-            else:
-                setattr(self, name, getattr(self, name) + value)
+            mine = getattr(self, name)
+            setattr(self, name, max(mine, value) if name in ("slowest", "largest") else mine + value)
 
     def __str__(self) -> str:
-        each = 1000 * self.processor / max(self.cases, 1)
-        return (
-            f"{self.cases} cases: {len(self.crashes)} crashes, {len(self.hangs)} hangs, {len(self.raw)} raw control bytes, "
-            f"{len(self.wrong)} wrong values\n"
-            f"  {self.commands} commands, {self.rows} rows compared with memory; answers changed in {self.changed} cases, "
-            f"check found violations in {self.violated}, {self.refused} commands were refused with a reason\n"
-            f"  {each:.1f} ms of a processor a case, slowest case {self.slowest:.2f} s"
-        )
-
-
-class TooSlowError(BaseException):
-    """A case exceeded its time limit: no command catches this."""
+        numbers = {
+            name: len(value) if isinstance(value, list) else value for name, value in vars(self).items() if name != "kinds"
+        }
+        kinds = ", ".join(f"{name} {number}" for name, number in sorted(self.kinds.items()))
+        return ", ".join(f"{value:g} {name}" for name, value in numbers.items()) + f"\n  damaged: {kinds}"
 
 
 class Fuzzer:
@@ -124,7 +117,7 @@ class Fuzzer:
         case = Case(self, Figures(), "healthy", Random(0))
         for line in (*STATE, *TEXTS, "check -a", *case.questions()):
             case.command(line)
-        assert case.figures.is_clean, case.figures.problems
+        assert not case.figures.problems, case.figures.problems
         self.places.pages = sorted(self.target.memory.pages)
         self.oracle = Oracle(self.target, case.rows) if is_judged else None
         if self.oracle is not None:
@@ -156,18 +149,16 @@ class Fuzzer:
         started, processor = time.monotonic(), time.process_time()
         case = Case(self, figures, f"seed {seed} ({damage})", random)
         try:
-            with time_limit(SECONDS):
+            with time_limit(15 * SECONDS, SECONDS):
                 case.run()
         except TooSlowError:
             figures.hangs.append(f"seed {seed} ({damage})")
         finally:
             self.target.heal()
-        took = time.monotonic() - started
         figures.cases += 1
         figures.changed += case.is_changed
-        figures.seconds += took
         figures.processor += time.process_time() - processor
-        figures.slowest = max(figures.slowest, took)
+        figures.slowest = max(figures.slowest, time.monotonic() - started)
         figures.kinds.update(damage.split(", "))
 
 
@@ -228,7 +219,6 @@ class Case:
         fuzzer, figures = self._fuzzer, self.figures
         oracle = fuzzer.oracle
         if oracle is not None:
-            oracle.begin()
             oracle.take_tasks([])
         with self._shared() as reader:
             for line, sources in STATE.items():
@@ -313,20 +303,42 @@ class Case:
         return line.removesuffix(" --json") in STATE
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise when something takes too long."""
+_fuzzer: Fuzzer | None = None
 
-    def stop(_signal: int, _frame: Any) -> None:
-        raise TooSlowError
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGALRM, signal.SIGPROF)}
-    signal.setitimer(signal.ITIMER_REAL, 15 * seconds)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _open() -> None:
+    global _fuzzer
+    # Absurd sizes must not be allocated.
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    _fuzzer = Fuzzer(is_judged=True)
+
+
+def _run(seeds: range) -> Figures:
+    assert _fuzzer is not None
+    figures = _fuzzer.run(seeds)
+    figures.largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return figures
+
+
+def run_cases(cases: int, seed: int, workers: int, seconds: float, say: Callable[[str], None]) -> bool:
+    """Run cases in processes, each with a Program of its own; print failures as they are found, and figures at the end.
+
+    :param seed: of the first case; each next one has the next number.
+    :param seconds: after which no more is done, of however many cases.
+    :return: whether nothing went wrong.
+    """
+    figures, started, end = Figures(), time.monotonic(), seed + cases
+    chunks = [range(first, min(first + _CHUNK, end)) for first in range(seed, end, _CHUNK)]
+    with multiprocessing.get_context("spawn").Pool(workers, _open) as pool:
+        for part in pool.imap(_run, chunks):
+            for problem in part.problems:
+                say(problem)
+            figures.add(part)
+            if time.monotonic() - started > seconds:
+                say(f"stopped after {seconds:.0f} s, before seed {seed + figures.cases}")
+                pool.terminate()
+                break
+            if figures.cases % 2500 == 0:
+                say(f"{figures.cases} cases after {time.monotonic() - started:.0f} s, {len(figures.problems)} problems")
+    say(f"{figures}\n  {time.monotonic() - started:.0f} s on {workers} workers")
+    return not figures.problems
