@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Command line of the lab: python -m tests.lab build | boot | dump | stop | demo | generations | list | path."""
+"""Command line of the lab: python -m tests.lab build | boot | dump | stop | storm | demo | generations | list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tests.lab import cache, dump, guest, kernel
+from tests.lab import dump, guest, kernel
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.initramfs import make_userland
 from tests.lab.recipe import GENERATIONS, RECIPES
@@ -51,7 +51,6 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--cpus", type=int, default=1)
         added.add_argument("--memory", type=int, default=128, metavar="MIB")
         added.add_argument("--append", default="", metavar="TEXT", help="added to the kernel's command line")
-        added.add_argument("--share", action="append", default=[], metavar="TAG=DIRECTORY", help="9p, read-only")
 
     added = verb("build", _build, "build a kernel, unless it is in the cache")
     with_recipe(added)
@@ -95,10 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("-j", "--jobs", type=int, help="parallel jobs (default: one per CPU)")
     added.add_argument("-o", "--output", type=Path, metavar="DIRECTORY", help="write them to this directory instead")
 
-    verb("list", _list, "list recipes, kernels in the cache, and running guests")
-
-    added = verb("path", _path, "print the directory of a recipe's kernel")
-    with_recipe(added)
+    verb("list", _list, "list recipes with their kernels, and running guests")
     return parser
 
 
@@ -117,13 +113,7 @@ def _build(options: argparse.Namespace) -> None:
 
 def _guest(options: argparse.Namespace, *, detached: bool = False) -> guest.Guest:
     built = kernel.build(RECIPES[options.recipe])
-    shares = []
-    for share in options.share:
-        tag, separator, directory = share.partition("=")
-        if not separator or not Path(directory).is_dir():
-            raise LabError(f"--share takes TAG=DIRECTORY, not {share}")
-        shares.append((tag, str(Path(directory).resolve())))
-    machine = guest.Machine(memory_mib=options.memory, cpus=options.cpus, append=options.append, shares=tuple(shares))
+    machine = guest.Machine(memory_mib=options.memory, cpus=options.cpus, append=options.append)
     return guest.Guest(built, make_userland(built), machine, detached=detached)
 
 
@@ -195,8 +185,7 @@ def _storm(options: argparse.Namespace) -> int:
 
     built = kernel.build(RECIPES[options.recipe])
     look = storm.storm_from_inside if options.where == "inside" else storm.storm_from_outside
-    wanted = storm.Storm(options.seconds, options.cpus, options.processes, options.interval)
-    found = look(built, make_userland(built), wanted)
+    found = look(built, make_userland(built), options.seconds, options.cpus, options.processes, options.interval)
     print(storm.describe(found))
     return 0 if storm.is_clean(found) else 1
 
@@ -220,21 +209,8 @@ def _list(_options: argparse.Namespace) -> None:
     for name, wanted in RECIPES.items():
         built = kernel.find(wanted)
         print(f"recipe {name}: {wanted.package}, {built.directory if built else 'not built'}")
-    for path in sorted(cache.root().glob("*/recipe.json")):
-        facts = json.loads(path.read_text())
-        size = sum(file.lstat().st_size for file in path.parent.rglob("*")) >> 20
-        print(f"kernel {path.parent}: {facts['release']}, {facts['package']} {facts['package_version']}, {size} MiB")
     for running in guest.detached_guests():
         print(f"guest {running.sockets.directory}: pid {running.pid}, gdb {running.sockets.gdb_remote}")
-
-
-def _path(options: argparse.Namespace) -> int:
-    built = kernel.find(RECIPES[options.recipe])
-    if built is None:
-        print(f"lab: {options.recipe} is not built; python -m tests.lab build", file=sys.stderr)
-        return 1
-    print(built.directory)
-    return 0
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 # Traffic goes on filling the buffers of the owners whose handles it carries, and those of the tasks that make it; a section in
 # flight holds a reference more.
-_MOVED_BY_TRAFFIC = frozenset({"kc-usb", "kc-remote", "kc-remote2"})
+MOVED_BY_TRAFFIC = frozenset({"kc-usb", "kc-remote", "kc-remote2"})
 
 # What a guest is told whose device is that of the first posting of kcov_dataflow.
 EARLY_DEVICE = "dataflow-v1"
@@ -42,7 +42,7 @@ def parse_outputs(text: str, names: Iterable[str]) -> dict[str, list[dict[str, A
 
 
 def lines_of(truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The lines about the standing states, by state."""
+    """The lines about the workload's states, by state, each as printed last."""
     return {line["state"]: line for line in truth["lines"] if "state" in line and "missing" not in line}
 
 
@@ -64,7 +64,7 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
     moving = frozenset[str]()
     if section:
         states = {name: line for name, line in states.items() if not name.startswith("kc-traffic")}
-        moving = _MOVED_BY_TRAFFIC
+        moving = MOVED_BY_TRAFFIC
     every = answers
     answers = {**every, **{name: [row for row in every[name] if row.get("device") is None] for name in ("objects", "remote")}}
     objects = match_objects(states, answers["objects"])

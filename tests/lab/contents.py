@@ -4,11 +4,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.lab.comparison import EARLY_DEVICE, areas_of, lines_of, match_objects, told_of
+from tests.lab.comparison import (
+    EARLY_DEVICE,
+    MOVED_BY_TRAFFIC,
+    areas_of,
+    find_disagreements,
+    lines_of,
+    match_objects,
+    told_of,
+)
 from tests.lab.kcovdbg_run import ask
 
 # The uppermost four bits of a record of KCOV_TRACE_PC_EXT.
@@ -16,17 +24,26 @@ _KINDS = {0xF: "pc", 0x0: "entry", 0x1: "exit"}
 
 
 def find_wrong_contents(
-    target: Sequence[str | Path], truth: Mapping[str, Any], answers: Mapping[str, Sequence[Mapping[str, Any]]]
+    target: Sequence[str | Path],
+    truth: Mapping[str, Any],
+    answers: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    every_name: bool = False,
 ) -> list[str]:
     """Read each buffer whose records the guest printed, by its object and by its task where it collects; return what is wrong.
 
     :param target: the options that name it and its debug info.
     :param answers: what `objects` and `tasks` answered of the same target.
+    :param every_name: read it by its descriptor and by its area as well.
     """
     states = lines_of(truth)
     if truth.get("section"):
-        states = {name: line for name, line in states.items() if not name.startswith("kc-traffic")}
-    asked = list(_names(states, answers))
+        states = {
+            name: line
+            for name, line in states.items()
+            if not name.startswith("kc-traffic") and line.get("object") not in MOVED_BY_TRAFFIC
+        }
+    asked = list(_names(states, answers, every_name=every_name))
     found = [] if asked else ["no state's records were printed"]
     shown = ask(target, *(f"buffer {name} --raw" for _, name, _ in asked))
     for (state, name, key), rows in zip(asked, shown, strict=True):
@@ -158,20 +175,24 @@ def plain_function(symbol: str) -> str:
 
 
 def _names(
-    states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Sequence[Mapping[str, Any]]]
+    states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Sequence[Mapping[str, Any]]], *, every_name: bool
 ) -> Iterator[tuple[str, str, str]]:
     """Yield state, a buffer's name, and where in the state's line its records are."""
     objects = match_objects(states, answers["objects"])
     tasks = {row["pid"]: row for row in answers["tasks"]}
-    moved = {"kc-usb", "kc-remote", "kc-remote2"}
     for state, line in states.items():
         row = objects.get(line.get("object") or "")
-        if row is None or not line.get("records") or line["object"] in moved:
+        if row is None or line.get("records") is None or line.get("bogus"):
             continue
         yield state, f"kcov:{row['kcov']}", "records"
         task = tasks.get(line["tid"])
-        if task is not None and task["role"] == "local" and task["kcov"] == row["kcov"]:
+        is_local = task is not None and (task["role"], task["kcov"]) == ("local", row["kcov"])
+        if is_local or (every_name and task is not None and row["kcov"] in (task["kcov"], task["kcov_remote"])):
             yield state, str(line["tid"]), "records"
+        if every_name:
+            yield from ((state, f"fd:{line['tgid']}/{fd}", "records") for fd in line["fds"][:1])
+            if row["area"] not in (None, "0x0"):
+                yield state, f"area:{row['area']}", "records"
         if line.get("edges"):
             # No two objects are of one size: what else of this size was made for mapping is the edges' buffer.
             page = states["kernel"]["page_size"]
@@ -180,23 +201,31 @@ def _names(
             yield state, f"area:{(made - {row['area']}).pop()}", "edges"
 
 
+def words_of(rows: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Return the words of records as the kernel laid them out."""
+    words: list[int] = []
+    for row in rows:
+        if "arg1" in row:
+            words += [int(row[key], 16) for key in ("type", "arg1", "arg2")]
+        words.append(int(row["pc"], 16))
+    return words
+
+
 def _disagreements(
     what: str, line: Mapping[str, Any], expected: Sequence[str], rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    shown: list[int] = []
-    for row in rows:
-        if "arg1" in row:
-            shown += [int(row[key], 16) for key in ("type", "arg1", "arg2")]
-        shown.append(int(row["pc"], 16))
-    wanted = [int(word, 16) for word in expected]
+    shown, wanted = words_of(rows), [int(word, 16) for word in expected]
     if shown != wanted:
         at = next((index for index, pair in enumerate(zip(shown, wanted, strict=False)) if pair[0] != pair[1]), "the end")
         yield f"{what}: {len(shown)} words, the guest printed {len(wanted)}; they differ at {at}"
-    if line.get("extended"):
-        for word, row in zip(wanted, rows, strict=False):
-            if row["kind"] != _KINDS[word >> 60]:
-                yield f"{what}: record {row['index']} ({word:#x}) is said to be {row['kind']}"
-                return
-        kinds = {row["kind"] for row in rows}
-        if kinds != set(_KINDS.values()):
-            yield f"{what}: its records are of kinds {sorted(kinds)} only"
+    for index, row in enumerate(rows):
+        # Those of edges follow.
+        told: dict[str, Any] = {} if line.get("edges") else {"index": index}
+        if "arg1" in row:
+            kind = int(row["type"], 16)
+            told |= {"kind": "cmp", "size": 1 << (kind >> 1 & 3), "const": bool(kind & 1)}
+        if line.get("extended") and index < len(wanted):
+            told["kind"] = _KINDS[wanted[index] >> 60]
+        yield from find_disagreements(f"{what}: record {index}", row, told)
+    if line.get("extended") and {row["kind"] for row in rows} != set(_KINDS.values()):
+        yield f"{what}: there are not records of all kinds"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import stat
+from pathlib import PurePath, PurePosixPath
 from typing import BinaryIO
 
 
@@ -13,11 +14,19 @@ class CpioWriter:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._inode = 0
+        self._directories = {PurePosixPath(), PurePosixPath("/")}
 
-    def directory(self, name: str) -> None:
-        self._entry(name, stat.S_IFDIR | 0o755)
+    def directory(self, name: str | PurePath) -> None:
+        """Write a directory and those that it is in, each once."""
+        path = PurePosixPath(name)
+        if path not in self._directories:
+            self.directory(path.parent)
+            self._directories.add(path)
+            self._entry(str(path), stat.S_IFDIR | 0o755)
 
-    def file(self, name: str, content: bytes, mode: int = 0o644, mtime: int = 0) -> None:
+    def file(self, name: str, content: bytes, mode: int = 0o755, mtime: int = 0) -> None:
+        """Write a file, and the directories that it is in."""
+        self.directory(PurePosixPath(name).parent)
         self._entry(name, stat.S_IFREG | mode, content, mtime=mtime)
 
     def character_device(self, name: str, major: int, minor: int) -> None:

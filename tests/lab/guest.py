@@ -27,7 +27,7 @@ from tests.lab.errors import LabError
 from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import symbol_options
 from tests.lab.kernel import Kernel
-from tests.lab.process import DieWithOwner, is_alive
+from tests.lab.process import DieWithOwner
 from tests.lab.qmp import Qmp
 from tests.lab.recipe import Architecture
 from tests.lab.rsp import Rsp
@@ -136,7 +136,6 @@ class Guest:
         self._qmp: Qmp | None = None
         self.sockets = Sockets.of(Path(), 0)
         self.truth = Truth()
-        self.started_at = 0.0
         self._scripts = 0
 
     @classmethod
@@ -150,15 +149,12 @@ class Guest:
         machine = state["machine"]
         machine["shares"] = tuple(tuple(share) for share in machine["shares"])
         machine["options"] = tuple(machine["options"])
-        # A guest that says nothing about its owner has one, for all we know.
-        owner = state.get("owner", "unknown")
-        if owner is not None:
-            raise LabError(f"the guest in {directory} belongs to process {owner}")
+        if state["owner"] is not None:
+            raise LabError(f"the guest in {directory} belongs to process {state['owner']}")
         guest = cls(kernel, userland, Machine(**machine), detached=True)
         guest._pid = state["pid"]
         guest.sockets = Sockets.of(directory, state["gdb_port"])
         guest.truth = Truth(guest.sockets.truth_log)
-        guest.started_at = state["started_at"]
         return guest
 
     def __enter__(self) -> Self:
@@ -174,7 +170,7 @@ class Guest:
         return self._pid
 
     def alive(self) -> bool:
-        return self._process.poll() is None if self._process is not None else is_alive(self._pid)
+        return self._process.poll() is None if self._process is not None else _is_qemu_of(self._pid, self.sockets.directory)
 
     def start(self) -> None:
         requirements.ensure(requirements.for_boot(self.kernel.recipe.platform))
@@ -336,7 +332,6 @@ class Guest:
             os.mkfifo(self.sockets.truth_input, 0o600)
             self.sockets.truth_log.touch(0o600)
             self.truth = Truth(self.sockets.truth_log)
-            self.started_at = time.time()
             log = (directory / "qemu.log").open("wb")
             with log:
                 self._process = subprocess.Popen(
@@ -361,19 +356,11 @@ class Guest:
         return {
             "pid": self._pid,
             "owner": None if self._detached else os.getpid(),
-            "directory": str(self.sockets.directory),
             "kernel": str(self.kernel.directory),
             "userland": str(self.userland.directory),
             "machine": dataclasses.asdict(self.machine),
-            "qmp": str(self.sockets.debugger_qmp),
-            "lab_qmp": str(self.sockets.qmp),
-            "monitor": str(self.sockets.monitor),
-            "gdb": self.sockets.gdb_remote,
             "gdb_port": self.sockets.gdb_port,
-            "truth_input": str(self.sockets.truth_input),
-            "truth_log": str(self.sockets.truth_log),
-            "console_log": str(self.sockets.console_log),
-            "started_at": self.started_at,
+            **{name: str(way) for name, way in self.sockets._asdict().items() if name != "gdb_port"},
         }
 
     def _command(self, gdb_fd: int) -> list[str]:
@@ -423,12 +410,12 @@ class Guest:
 
 
 def detached_guests() -> list[Guest]:
-    """The guests that run by themselves, oldest first; they may be anybody's who uses this account."""
+    """The guests that run by themselves; they may be anybody's who uses this account."""
     found = []
     for path in _run_root().glob("guest-*/guest.json"):
         with contextlib.suppress(LabError, OSError, ValueError, KeyError):
             found.append(Guest.attach(path.parent))
-    return sorted((guest for guest in found if guest.alive()), key=lambda guest: guest.started_at)
+    return [guest for guest in found if guest.alive()]
 
 
 def remove_left_over() -> None:

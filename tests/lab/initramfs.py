@@ -68,15 +68,13 @@ def make_userland(kernel: Kernel, workload: Path = WORKLOAD, modules: Path = MOD
 
 
 def write_initramfs(stream: BinaryIO, init: bytes, files: Mapping[str, bytes]) -> None:
-    """Return an archive with a program as /init, and files."""
+    """Write an archive with a program as /init, and files."""
     writer = CpioWriter(stream)
     for name in ("dev", "proc", "sys", "tmp", "mnt"):
         writer.directory(name)
     # For init's standard streams: devtmpfs isn't mounted yet when the kernel opens them.
     writer.character_device("dev/console", 5, 1)
-    writer.file("init", init, 0o755)
-    for name in sorted({str(Path(path).parent) for path in files} - {"."}):
-        writer.directory(name)
+    writer.file("init", init)
     for name, content in files.items():
         writer.file(name, content)
     writer.close()

@@ -42,13 +42,12 @@ def pack(
         # The kernel unpacks several archives in a row, each aligned to four bytes.
         stream.write(bytes(-stream.tell() % 4))
         writer = CpioWriter(stream)
-        folders = {folder for name in files for folder in name.parents} | {Path("/", name) for name in ("dev", "proc", "sys")}
-        for folder in sorted(folders):
-            writer.directory(f"{PACKED}{folder}")
-        for name, source in sorted(files.items()):
+        for name in ("dev", "proc", "sys"):
+            writer.directory(PACKED / name)
+        for path, source in sorted(files.items()):
             status = source.stat()
             # Python compares the times of its caches and their sources.
-            writer.file(f"{PACKED}{name}", _content(source), status.st_mode & 0o777, int(status.st_mtime))
+            writer.file(f"{PACKED}{path}", _content(source), status.st_mode & 0o777, int(status.st_mtime))
         writer.close()
 
 

@@ -10,16 +10,16 @@ import dataclasses
 import json
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.lab import requirements
-from tests.lab.cpio import CpioWriter
+from tests.lab.comparison import lines_of
 from tests.lab.dump import truth_about
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest, Machine
-from tests.lab.initramfs import Userland
+from tests.lab.initramfs import Userland, write_initramfs
 from tests.lab.kcovdbg_initramfs import foreign_libraries, libraries
 from tests.lab.kcovdbg_run import symbol_options
 from tests.lab.kernel import Kernel
@@ -36,7 +36,6 @@ class KdumpCrash:
     """A guest that crashed and was dumped."""
 
     dumps: dict[str, Path]
-    seconds: dict[str, float]
     truth: dict[str, Any]
     console: str
     """Everything that both kernels printed."""
@@ -47,9 +46,8 @@ class KdumpCrash:
         """Return kcovdbg's options that name a dump, the first one unless it is named, and its debug info."""
         return ["-c", str(self.dumps[name or next(iter(self.dumps))]), *self.symbols]
 
-    def states(self) -> dict[str, dict[str, Any]]:
-        """The workload's states by name."""
-        return {line["state"]: line for line in self.truth["lines"] if line.get("state") and "missing" not in line}
+    def states(self) -> dict[str, Mapping[str, Any]]:
+        return lines_of(self.truth)
 
 
 def crash_and_dump(
@@ -92,15 +90,13 @@ def crash_and_dump(
                 raise LabError(f"no dump within {timeout} s\n{guest.console()[-4000:]}")
             time.sleep(0.1)
         console = guest.console()
-    seconds = {}
     for name in formats:
         status = directory / f"{name}.status"
         said = json.loads(status.read_text()) if status.exists() else None
         if said is None or said["status"]:
             raise LabError(f"no dump {name}: {said}\n{console[-4000:]}")
-        seconds[name] = said["ms"] / 1000
     dumps = {name: directory / name for name in formats}
-    return KdumpCrash(dumps, seconds, truth, console, userland, symbol_options(kernel, userland))
+    return KdumpCrash(dumps, truth, console, userland, symbol_options(kernel, userland))
 
 
 def _pack(path: Path, userland: Userland, root: Path | None) -> None:
@@ -115,12 +111,4 @@ def _pack(path: Path, userland: Userland, root: Path | None) -> None:
         found = foreign_libraries(root, Path(program))
     files = {"makedumpfile": Path(program)} | {str(name).lstrip("/"): library for name, library in found.items()}
     with path.open("wb") as stream:
-        writer = CpioWriter(stream)
-        folders = {str(folder) for name in files for folder in Path(name).parents if str(folder) != "."}
-        for folder in sorted(folders | {"dev", "proc", "sys", "tmp", "mnt"}):
-            writer.directory(folder)
-        writer.character_device("dev/console", 5, 1)
-        writer.file("init", userland.init.read_bytes(), 0o755)
-        for name, source in files.items():
-            writer.file(name, source.read_bytes(), 0o755)
-        writer.close()
+        write_initramfs(stream, userland.init.read_bytes(), {name: source.read_bytes() for name, source in files.items()})

@@ -4,48 +4,27 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
 import random
 import re
-import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.kernels.asker import Asker
+from tests.support.run_limits import RAW, TooSlowError, time_limit
 
+# Each follows a check.
 LINES = (
-    "check --json",
-    "tasks -a --json",
-    "check --json",
-    "objects --json",
-    "check --json",
-    "remote --json",
-    "check --json",
-    "areas --json",
-    "check -a",
-    "percpu --json",
-    "check --json",
-    "why {tid}",
-    "check --json",
-    "why {kcov}",
-    "check --json",
-    "buffer {tid} --raw --json -n 50",
-    "check --json",
-    "buffer kcov:{kcov} --raw --json -n 50",
+    *("tasks -a --json", "objects --json", "remote --json", "areas --json", "check -a", "percpu --json", "why {tid}"),
+    *("why {kcov}", "buffer {tid} --raw --json -n 50", "buffer kcov:{kcov} --raw --json -n 50"),
 )
-RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-class HangError(BaseException):
-    """A command exceeded its time limit. No handler of errors may take it for one."""
 
 
 @dataclass
@@ -53,8 +32,6 @@ class Seen:
     """The results of all commands."""
 
     seconds: float = 0.0
-    opened: float = 0.0
-    """Seconds until the target was open."""
     reads: int = 0
     commands: int = 0
     checks: int = 0
@@ -92,13 +69,12 @@ class Looker:
     """Runs commands over a live target."""
 
     def __init__(self, options: TargetOptions, patience: float) -> None:
-        started = time.monotonic()
         target = open_target(options)
         assert isinstance(target, DrgnTarget)
         self.target = target
         self.asker = Asker(target)
         self.patience = patience
-        self.seen = Seen(opened=time.monotonic() - started)
+        self.seen = Seen()
         self._tids: list[int] = [1]
         self._kcovs: list[str] = ["0xffffffffffffff00"]
         read = self.target._read
@@ -113,7 +89,7 @@ class Looker:
         """Run commands for some seconds, one per interval."""
         chance = random.Random(seed)
         started = time.monotonic()
-        for line in itertools.cycle(LINES):
+        for line in itertools.cycle(line for other in LINES for line in ("check --json", other)):
             if time.monotonic() - started >= seconds:
                 break
             begun = time.monotonic()
@@ -130,9 +106,9 @@ class Looker:
         seen.checks += name == "check"
         started = time.monotonic()
         try:
-            with _limit(self.patience):
+            with time_limit(self.patience):
                 out, err = self.asker.ask(line)
-        except HangError:
+        except TooSlowError:
             seen.hangs.append(line)
             return
         finally:
@@ -173,39 +149,23 @@ def _plain(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+|\d+", "N", text)
 
 
-@contextlib.contextmanager
-def _limit(seconds: float) -> Iterator[None]:
-    def stop(_signal: int, _frame: Any) -> None:
-        raise HangError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab.observer", description=__doc__)
     parser.add_argument("--qemu", help="a guest's QMP socket; by default the kernel that this runs on")
     parser.add_argument("-s", "--symbols", action="append", default=[])
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--interval", type=float, default=0, help="seconds from one command to the next, at least")
     parser.add_argument("--patience", type=float, default=60, help="seconds that one command may take")
-    parser.add_argument("--ready", help="a file to create once the target is open")
+    parser.add_argument("--ready", type=Path, help="a file to create once the target is open")
     args = parser.parse_args()
     looker = Looker(TargetOptions(qemu=args.qemu, kernel=args.qemu is None, symbols=args.symbols), args.patience)
     # Symbols are loaded once, which is not part of the measured time.
     for line in ("tasks", "check --json"):
         looker.look_once(line)
-    looker.seen = Seen(opened=looker.seen.opened)
+    looker.seen = Seen()
     if args.ready:
-        with open(args.ready, "w") as file:  # noqa: PTH123
-            file.write("open\n")
-    seen = looker.look(args.seconds, args.interval)
-    print(json.dumps(vars(seen)))
+        args.ready.touch()
+    print(json.dumps(vars(looker.look(args.seconds, args.interval))))
     return 0
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 # Loaded before any fork: between fork and exec only the call itself is safe.
@@ -27,12 +26,3 @@ class DieWithOwner:
         # The owner may have ended before prctl() was called.
         if os.getppid() != self._owner:
             os._exit(127)
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process exists and is not a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

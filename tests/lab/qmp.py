@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import collections
 import json
 import socket
 from pathlib import Path
@@ -27,8 +26,8 @@ class Qmp:
         try:
             self._socket.connect(str(path))
             self._stream = self._socket.makefile("rb")
-            self.greeting: dict[str, Any] = self._receive()["QMP"]
-            self.events: collections.deque[dict[str, Any]] = collections.deque()
+            # The greeting.
+            self._receive()
             self.execute("qmp_capabilities")
         except BaseException:
             self._socket.close()
@@ -45,7 +44,7 @@ class Qmp:
         self._socket.close()
 
     def execute(self, command: str, **arguments: Any) -> Any:
-        """Run a command and return its answer; events that arrive before the answer are kept."""
+        """Run a command and return its answer; events that arrive before the answer are passed over."""
         message = {"execute": command, "arguments": {name.replace("_", "-"): v for name, v in arguments.items()}}
         self._socket.sendall(json.dumps(message).encode() + b"\n")
         while True:
@@ -54,7 +53,6 @@ class Qmp:
                 return answer["return"]
             if "error" in answer:
                 raise QmpError(f"{command}: {answer['error'].get('desc', answer['error'])}")
-            self.events.append(answer)
 
     def running(self) -> bool:
         """Return whether the guest's CPUs run."""

@@ -10,11 +10,12 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.lab import cache
+from tests.lab.comparison import lines_of
 from tests.lab.dump import FORMATS, convert, truth_about, write_dump
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest, Machine
@@ -62,9 +63,8 @@ class Dump:
         section: dict[str, Any] | None = self.truth["section"]
         return section
 
-    def states(self) -> dict[str, dict[str, Any]]:
-        """The workload's states by name, each as printed last."""
-        return {line["state"]: line for line in self.lines if line.get("state") and "missing" not in line}
+    def states(self) -> dict[str, Mapping[str, Any]]:
+        return lines_of(self.truth)
 
 
 def machine_for(situation: str) -> Machine:

@@ -14,7 +14,7 @@ SECONDS = 12
 
 @pytest.mark.parametrize("look", [storm.storm_from_outside, storm.storm_from_inside], ids=["outside", "inside"])
 def test_storm(kernel: Kernel, userland: Userland, look: storm.Look) -> None:
-    found = look(kernel, userland, storm.Storm(SECONDS))
+    found = look(kernel, userland, SECONDS)
     print(storm.describe(found))
     assert storm.is_clean(found), storm.describe(found)
     assert found["checks"]
