@@ -152,61 +152,47 @@ class ViewScreen(ScreenApplication):
 
 
 KEYS: Final = (
-    ScreenKey(("down", "j", "enter"), "j ↓", "one record down", lambda screen: screen.state.move(1)),
-    ScreenKey(("up", "k"), "k ↑", "one record up", lambda screen: screen.state.move(-1)),
-    ScreenKey(("pagedown", "c-f", " "), "PgDn C-f Space", "one screen down", lambda screen: screen.state.page(1)),
-    ScreenKey(("pageup", "c-b"), "PgUp C-b", "one screen up", lambda screen: screen.state.page(-1)),
-    ScreenKey(("c-d",), "C-d", "half a screen down", lambda screen: screen.state.page(0.5)),
-    ScreenKey(("c-u",), "C-u", "half a screen up", lambda screen: screen.state.page(-0.5)),
-    ScreenKey(("home", "g"), "g Home", "the first record", lambda screen: screen.state.go_to(0)),
-    ScreenKey(("end", "G"), "G End", "the last record", lambda screen: screen.state.go_to(len(screen.state.rows) - 1)),
+    ScreenKey("down j enter", "j ↓", "one record down", lambda screen: screen.state.move(1)),
+    ScreenKey("up k", "k ↑", "one record up", lambda screen: screen.state.move(-1)),
+    ScreenKey("pagedown c-f space", "PgDn C-f Space", "one screen down", lambda screen: screen.state.page(1)),
+    ScreenKey("pageup c-b", "PgUp C-b", "one screen up", lambda screen: screen.state.page(-1)),
+    ScreenKey("c-d", "C-d", "half a screen down", lambda screen: screen.state.page(0.5)),
+    ScreenKey("c-u", "C-u", "half a screen up", lambda screen: screen.state.page(-0.5)),
+    ScreenKey("home g", "g Home", "the first record", lambda screen: screen.state.go_to(0)),
+    ScreenKey("end G", "G End", "the last record", lambda screen: screen.state.go_to(len(screen.state.rows) - 1)),
+    ScreenKey(":", ":", "go to a record by its index, or to 50%", lambda screen: screen.ask(":", screen.state.go_to_record)),
+    ScreenKey("] tab", "] Tab", "the next difference", lambda screen: screen.state.next_difference(), "diff"),
+    ScreenKey("[ s-tab", "[ S-Tab", "the previous difference", lambda screen: screen.state.next_difference(backwards=True)),
     ScreenKey(
-        (":",),
-        ":",
-        "go to a record by its index, or to 50%",
-        lambda screen: screen.ask(":", screen.state.go_to_record),
-    ),
-    ScreenKey(("]", "tab"), "] Tab", "the next difference", lambda screen: screen.state.next_difference(), "diff"),
-    ScreenKey(
-        ("[", "s-tab"),
-        "[ S-Tab",
-        "the previous difference",
-        lambda screen: screen.state.next_difference(backwards=True),
-    ),
-    ScreenKey(
-        ("/",),
+        "/",
         "/",
         "search functions, files and addresses for a regular expression",
         lambda screen: screen.ask("/", screen.state.search),
         "search",
     ),
-    ScreenKey(("n",), "n", "the next match", lambda screen: screen.state.search_on(), "next"),
-    ScreenKey(("N",), "N", "the previous match", lambda screen: screen.state.search_on(backwards=True)),
+    ScreenKey("n", "n", "the next match", lambda screen: screen.state.search_on(), "next"),
+    ScreenKey("N", "N", "the previous match", lambda screen: screen.state.search_on(backwards=True)),
     ScreenKey(
-        ("&",),
+        "&",
         "&",
         "show only matches of a regular expression; an empty one shows all",
         lambda screen: screen.ask("&", screen.state.set_filter),
         "filter",
     ),
     ScreenKey(
-        ("f",),
-        "f",
-        "fold equal records of two traces, or runs of one function",
-        lambda screen: screen.state.toggle_fold(),
-        "fold",
+        "f", "f", "fold equal records of two traces, or runs of one function", lambda screen: screen.state.toggle_fold(), "fold"
     ),
-    ScreenKey(("s",), "s", "show the source of the current record", lambda screen: screen.state.toggle_source(), "source"),
+    ScreenKey("s", "s", "show the source of the current record", lambda screen: screen.state.toggle_source(), "source"),
     ScreenKey(
-        ("d",), "d", "show all frames and operands of the current record", lambda screen: screen.state.toggle_detail(), "frames"
+        "d", "d", "show all frames and operands of the current record", lambda screen: screen.state.toggle_detail(), "frames"
     ),
-    ScreenKey(("i",), "i", "show all notes", lambda screen: screen.pop_up(screen.notes)),
-    ScreenKey(("c-l",), "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()),
+    ScreenKey("i", "i", "show all notes", lambda screen: screen.pop_up(screen.notes)),
+    ScreenKey("c-l", "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()),
     ScreenKey(
-        ("c-z",), "C-z", "return to the shell, whose fg continues", lambda screen: screen.application.suspend_to_background()
+        "c-z", "C-z", "return to the shell, whose fg continues", lambda screen: screen.application.suspend_to_background()
     ),
-    ScreenKey(("?", "f1"), "? F1", "show this help", lambda screen: screen.pop_up(screen.help_lines), "help"),
-    ScreenKey(("q", "escape", "c-c", "c-q"), "q Esc", "leave", lambda screen: screen.application.exit(), "leave"),
+    ScreenKey("? f1", "? F1", "show this help", lambda screen: screen.pop_up(screen.help_lines), "help"),
+    ScreenKey("q escape c-c c-q", "q Esc", "leave", lambda screen: screen.application.exit(), "leave"),
 )
 
 

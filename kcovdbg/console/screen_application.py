@@ -62,8 +62,8 @@ def style_line(line: Line, extra: str = "") -> StyleAndTextTuples:
 class ScreenKey(NamedTuple):
     """The keys of one action."""
 
-    keys: tuple[str, ...]
-    """As prompt_toolkit names them."""
+    keys: str
+    """As prompt_toolkit names them, separated by blanks."""
     label: str
     """The keys' names in help."""
     help: str
@@ -174,7 +174,7 @@ class ScreenApplication:
     def _make_bindings(self, asking: Condition) -> KeyBindings:
         bindings = KeyBindings()
         for key in self.keys:
-            for name in key.keys:
+            for name in key.keys.split():
                 bindings.add(name, filter=~asking, eager=name == "escape")(self._bind(key.action))
         bindings.add(Keys.Any, filter=~asking)(self._bind(lambda screen: screen.say(f"{self._help_key} lists the keys")))
         for name in ("escape", "c-c", "c-g"):

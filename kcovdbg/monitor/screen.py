@@ -111,50 +111,46 @@ class MonitorScreen(ScreenApplication):
 _MOVING: Final = "↑ ↓ PgUp PgDn g G"
 # Keys of htop do the same.
 KEYS: Final[tuple[ScreenKey, ...]] = (
-    ScreenKey(("f1", "?", "h"), "F1 ?", "show this help", lambda screen: screen.pop_up(screen.help_lines), "Help"),
+    ScreenKey("f1 ? h", "F1 ?", "show this help", lambda screen: screen.pop_up(screen.help_lines), "Help"),
     ScreenKey(
-        ("f4", "/", "\\"),
+        "f4 / \\",
         "F4 / \\",
         "show only rows with a text; Esc shows all again",
         lambda screen: screen.ask("Filter: ", screen.state.set_filter, is_live=True, text=screen.state.filter),
         "Filter",
     ),
     ScreenKey(
-        ("f6", ">", "."),
-        "F6 > <",
-        "sort by the next column or the one before",
-        lambda screen: screen.state.turn_sort(1),
-        "Sort",
+        "f6 > .", "F6 > <", "sort by the next column or the one before", lambda screen: screen.state.turn_sort(1), "Sort"
     ),
-    ScreenKey(("<", ","), "<", "", lambda screen: screen.state.turn_sort(-1)),
-    ScreenKey(("I",), "I", "invert the order", lambda screen: screen.state.invert()),
-    ScreenKey(("tab",), "Tab S-Tab", "the next list or the one before", lambda screen: screen.state.turn_list(1), "List"),
-    ScreenKey(("s-tab",), "S-Tab", "", lambda screen: screen.state.turn_list(-1)),
+    ScreenKey("< ,", "<", "", lambda screen: screen.state.turn_sort(-1)),
+    ScreenKey("I", "I", "invert the order", lambda screen: screen.state.invert()),
+    ScreenKey("tab", "Tab S-Tab", "the next list or the one before", lambda screen: screen.state.turn_list(1), "List"),
+    ScreenKey("s-tab", "S-Tab", "", lambda screen: screen.state.turn_list(-1)),
     ScreenKey(
-        (" ", "z", "Z"),
+        "space z Z",
         "Space z",
         "freeze the screen, or pause the playback; go on",
         lambda screen: screen.state.toggle_freeze(),
         "Freeze",
     ),
-    ScreenKey(("enter",), "Enter", "view the buffer of this row; q comes back", lambda screen: screen.view(), "View"),
-    ScreenKey(("up", "k"), _MOVING, "move", lambda screen: screen.state.move(-1)),
-    ScreenKey(("down", "j"), _MOVING, "", lambda screen: screen.state.move(1)),
-    ScreenKey(("pageup", "c-b"), _MOVING, "", lambda screen: screen.state.page(-1)),
-    ScreenKey(("pagedown", "c-f"), _MOVING, "", lambda screen: screen.state.page(1)),
-    ScreenKey(("home", "g"), _MOVING, "", lambda screen: screen.state.go_to(0)),
-    ScreenKey(("end", "G"), _MOVING, "", lambda screen: screen.state.go_to(len(screen.state.rows) - 1)),
-    ScreenKey(("escape",), "Esc", "", lambda screen: screen.state.set_filter("")),
-    ScreenKey(("c-l",), "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()),
-    ScreenKey(("c-z",), "C-z", "return to the shell, whose fg continues", lambda screen: screen.suspend()),
-    ScreenKey(("q", "f10", "c-c", "c-q"), "q F10", "leave", lambda screen: screen.application.exit(), "Quit"),
+    ScreenKey("enter", "Enter", "view the buffer of this row; q comes back", lambda screen: screen.view(), "View"),
+    ScreenKey("up k", _MOVING, "move", lambda screen: screen.state.move(-1)),
+    ScreenKey("down j", _MOVING, "", lambda screen: screen.state.move(1)),
+    ScreenKey("pageup c-b", _MOVING, "", lambda screen: screen.state.page(-1)),
+    ScreenKey("pagedown c-f", _MOVING, "", lambda screen: screen.state.page(1)),
+    ScreenKey("home g", _MOVING, "", lambda screen: screen.state.go_to(0)),
+    ScreenKey("end G", _MOVING, "", lambda screen: screen.state.go_to(len(screen.state.rows) - 1)),
+    ScreenKey("escape", "Esc", "", lambda screen: screen.state.set_filter("")),
+    ScreenKey("c-l", "C-l", "redraw the screen", lambda screen: screen.application.renderer.clear()),
+    ScreenKey("c-z", "C-z", "return to the shell, whose fg continues", lambda screen: screen.suspend()),
+    ScreenKey("q f10 c-c c-q", "q F10", "leave", lambda screen: screen.application.exit(), "Quit"),
 )
 
 
 def _play_key(
     key: str, label: str, text: str, change: Callable[[PlaybackSource], object], footer: str = "", *, pauses: bool = False
 ) -> ScreenKey:
-    return ScreenKey((key,), label, f"playback: {text}", lambda screen: screen.state.play(change, pauses=pauses), footer)
+    return ScreenKey(key, label, f"playback: {text}", lambda screen: screen.state.play(change, pauses=pauses), footer)
 
 
 PLAYBACK_KEYS: Final[tuple[ScreenKey, ...]] = (
