@@ -225,8 +225,7 @@ def _values(command: Command, argument: Argument, prefix: str, commands: Command
     elif argument.value in (Value.COLUMNS, Value.KEYS):
         yield from _columns(command, prefix, in_text=argument.value is Value.COLUMNS)
     else:
-        for source in _SOURCES.get(argument.value, ()):
-            yield from find_matching(getattr(index, source), prefix)
+        yield from find_matching(index.words.get(argument.value, ()), prefix)
 
 
 def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candidate]:
@@ -240,28 +239,13 @@ def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candid
                 yield Candidate(f"{before}{comma}{name}", column.meaning)
 
 
-# The members of the index.
-_SOURCES: Final[Mapping[Value, Sequence[str]]] = {
-    Value.TID: ("tids",),
-    Value.TASK: ("tids", "comms"),
-    Value.ADDRESS: ("objects",),
-    Value.OBJECT: ("objects", "collecting", "comms"),
-    Value.REGISTERED: ("handles", "collecting", "comms"),
-    Value.HANDLE: ("handles",),
-    Value.SUBJECT: ("collecting", "handles", "objects", "tids"),
-    Value.MODE: ("modes",),
-    Value.BUFFER_NAME: ("kept",),
-}
-
-
 def _buffers(prefix: str, index: Index) -> Iterator[Candidate]:
     name, colon, rest = prefix.partition(":")
     if not colon:
-        yield from find_matching((*index.collecting, *index.kept, *_BUFFER_PREFIXES), prefix)
+        words = (index.words.get(value, ()) for value in (Value.BUFFER, Value.BUFFER_NAME))
+        yield from find_matching((*chain.from_iterable(words), *_BUFFER_PREFIXES), prefix)
         return
-    found = _files(rest) if name == "file" else ()
-    if name in ("kcov", "fd"):
-        found = find_matching(index.objects if name == "kcov" else index.descriptors, rest)
+    found = _files(rest) if name == "file" else find_matching(index.words.get(f"{name}:", ()), rest)
     yield from (Candidate(f"{name}:{entry.text}", entry.meta) for entry in found)
 
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.mode import PREFIX
+from kcovdbg.console.argument import Value
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.text import escape
 from kcovdbg.elf.symbol_table import demangle
@@ -87,55 +88,52 @@ class CodeIndex:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Words that complete values, by the type of value, at one moment; of equal words the first one counts."""
+    """Words that complete values at one moment; of equal words the first one counts."""
 
-    tids: Sequence[Candidate] = ()
-    """Thread ids of all tasks, those with KCOV state first."""
-    comms: Sequence[Candidate] = ()
-    collecting: Sequence[Candidate] = ()
-    """Thread ids of tasks with a buffer."""
-    objects: Sequence[Candidate] = ()
-    handles: Sequence[Candidate] = ()
-    descriptors: Sequence[Candidate] = ()
-    modes: Sequence[Candidate] = ()
-    kept: Sequence[Candidate] = ()
-    """``@name``."""
+    words: Mapping[str, Sequence[Candidate]] = field(default_factory=dict)
+    """By :class:`~kcovdbg.console.argument.Value`; those that follow a prefix in a buffer's name by the prefix."""
     code: CodeIndex = CodeIndex()  # noqa: RUF009
 
 
-def index_state(state: State, modes: Iterable[str], objects: Iterable[Kcov] = ()) -> Index:
-    """Return the index of a kernel, without kept buffers.
+def index_state(state: State, modes: Iterable[str], objects: Iterable[Kcov] = ()) -> dict[str, Sequence[Candidate]]:
+    """Return the words of a kernel, without kept buffers.
 
     :param state: with TASKS and REMOTE.
     :param objects: as far as they are known.
     """
     known = [kcov for kcov in objects if kcov.address]
-    comms = Counter(fields.comm for fields in state.task_fields if fields.comm)
-    return Index(
-        tids=(
-            *(Candidate(str(task.fields.pid), _task_meta(task)) for task in state.tasks),
-            *(Candidate(str(fields.pid), escape(fields.comm or "")) for fields in state.task_fields),
-        ),
-        # A name that is not printable cannot be typed; such a task has a thread id.
-        comms=[Candidate(comm, f"{number} with this name") for comm, number in comms.items() if escape(comm) == comm],
-        collecting=[Candidate(str(task.fields.pid), _task_meta(task)) for task in state.tasks if task.count is not None],
-        objects=(
-            *(Candidate(f"{kcov.address:#x}", _object_meta(kcov)) for kcov in known),
-            *(Candidate(f"{task.fields.kcov:#x}", _task_meta(task)) for task in state.tasks if task.fields.kcov),
-        ),
-        handles=[
-            Candidate(str(decode_handle(entry.handle)), f"{entry.pid or ''} {escape(entry.comm or '')}".strip())
-            for entry in state.handles
-            if entry.handle is not None
-        ],
-        descriptors=[
+    counter = Counter(fields.comm for fields in state.task_fields if fields.comm)
+    # A name that is not printable cannot be typed; such a task has a thread id.
+    comms = [Candidate(comm, f"{number} with this name") for comm, number in counter.items() if escape(comm) == comm]
+    # Those with KCOV state first.
+    tids = [Candidate(str(task.fields.pid), _task_meta(task)) for task in state.tasks]
+    tids += [Candidate(str(fields.pid), escape(fields.comm or "")) for fields in state.task_fields]
+    collecting = [Candidate(str(task.fields.pid), _task_meta(task)) for task in state.tasks if task.count is not None]
+    addresses = [Candidate(f"{kcov.address:#x}", _object_meta(kcov)) for kcov in known]
+    addresses += [Candidate(f"{task.fields.kcov:#x}", _task_meta(task)) for task in state.tasks if task.fields.kcov]
+    handles = [
+        Candidate(str(decode_handle(entry.handle)), f"{entry.pid or ''} {escape(entry.comm or '')}".strip())
+        for entry in state.handles
+        if entry.handle is not None
+    ]
+    return {
+        Value.TID: tids,
+        Value.TASK: (*tids, *comms),
+        Value.ADDRESS: addresses,
+        Value.OBJECT: (*addresses, *collecting, *comms),
+        Value.REGISTERED: (*handles, *collecting, *comms),
+        Value.HANDLE: handles,
+        Value.SUBJECT: (*collecting, *handles, *addresses, *tids),
+        Value.MODE: [Candidate(mode.upper().removeprefix(PREFIX).lower().replace("_", "-"), escape(mode)) for mode in modes],
+        Value.BUFFER: collecting,
+        "kcov:": addresses,
+        "fd:": [
             Candidate(f"{reference.pid}/{reference.fd}", f"{kcov.mode or '?'}  kcov {kcov.address:#x}")
             for kcov in known
             for reference in kcov.references
             if reference.kind == "fd" and reference.fd is not None
         ],
-        modes=[Candidate(mode.upper().removeprefix(PREFIX).lower().replace("_", "-"), escape(mode)) for mode in modes],
-    )
+    }
 
 
 def _task_meta(task: Task) -> str:
@@ -173,9 +171,10 @@ class Harvest:
 
         Unreadable state is not offered; commands report why it is unreadable. An interrupt leaves the index as it was.
         """
-        kept = self._workspace.kept
-        names = [Candidate(name, escape(f"kept from {buffer.source}")) for name, buffer in kept.items()]
-        self.index = replace(self.index, kept=names)
+        kept = self._workspace.kept.items()
+        names: dict[str, Sequence[Candidate]] = {}
+        names[Value.BUFFER_NAME] = [Candidate(name, escape(f"kept from {buffer.source}")) for name, buffer in kept]
+        self.index = replace(self.index, words={**self.index.words, **names})
         kernel, latest = self._workspace.kernel, self._workspace.latest
         if kernel.target.memory_problem is not None:
             return
@@ -189,7 +188,7 @@ class Harvest:
                 self._reader = StateReader(kernel.target, kernel.layout)
             state = self._reader.read(Part.TASKS | Part.REMOTE)
             found = index_state(state, kernel.layout.modes, self._find_objects(self._reader, state))
-            self.index = replace(found, kept=names, code=self.index.code)
+            self.index = replace(self.index, words={**found, **names})
         self._seen = latest
         if stale:
             self._not_before = self._clock() + (self._clock() - started) / _SHARE

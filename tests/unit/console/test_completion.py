@@ -175,10 +175,10 @@ def test_hostile_names_are_never_inserted(kernel):
 
 def test_menus_are_short_and_in_order():
     numbers = [Candidate(str(number)) for number in range(20000)]
-    assert texts("tasks ", Index(tids=numbers)) == [str(number) for number in range(LIMIT)]
-    assert texts("tasks 1999", Index(tids=numbers))[:3] == ["1999", "19990", "19991"]
+    assert texts("tasks ", Index({"task": numbers})) == [str(number) for number in range(LIMIT)]
+    assert texts("tasks 1999", Index({"task": numbers}))[:3] == ["1999", "19990", "19991"]
     names = [*map(Candidate, ("do_sys_openat2", "openat2_x", "close")), Candidate("openat2_x", "second")]
-    assert complete("tasks openat2", Index(tids=names)) == [Candidate("openat2_x"), Candidate("do_sys_openat2")]
+    assert complete("tasks openat2", Index({"task": names})) == [Candidate("openat2_x"), Candidate("do_sys_openat2")]
 
 
 @pytest.mark.parametrize(
