@@ -26,11 +26,11 @@ from kcovdbg.console.column import (
 )
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.kernel_code import RemoteSites
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.writer import Format
 from kcovdbg.model.remote import RemoteHandle, RemoteSite
 from kcovdbg.model.state import Part
+from kcovdbg.symbols.remote_calls import RemoteSites
 
 
 class _Row(NamedTuple):

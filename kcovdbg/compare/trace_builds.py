@@ -18,7 +18,7 @@ from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, BuildMa
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.table_progress import build_table
-from kcovdbg.console.trace_kernel import ModuleFile, TraceModules, find_build_ids, find_module_files, read_headers
+from kcovdbg.console.trace_kernel import TraceModules, find_build_ids, read_headers, sort_images
 from kcovdbg.console.trace_paths import FILE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
@@ -94,8 +94,7 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
     """
     own = _make_own(context)
     sources = context.workspace.other_sources
-    module_files = find_module_files(context.workspace.other_vmlinux)
-    images = [name for name in context.workspace.other_vmlinux if name not in module_files]
+    images, module_files = sort_images(context.workspace.other_vmlinux)
     named = [
         _open_named(context, name, sources[number] if number < len(sources) else None) for number, name in enumerate(images)
     ]
@@ -127,7 +126,7 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
         if build.build_id not in by_id:
             words = [word for its, side in zip(builds, sides, strict=True) if its.build_id == build.build_id for word in side]
             headers = [header for word in words for header in read_headers(context.workspace, word) if header is not None]
-            by_id[build.build_id] = _add_modules(replace(build, remarks=remarks), headers, module_files.values())
+            by_id[build.build_id] = _add_modules(replace(build, remarks=remarks), headers, module_files)
     return [by_id[build.build_id] for build in builds]
 
 
@@ -154,7 +153,7 @@ def _complete_builds(
     return builds, assumptions
 
 
-def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Iterable[ModuleFile]) -> TraceBuild:
+def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Mapping[str, str]) -> TraceBuild:
     """Return a build with the modules that its traces have records in.
 
     :param headers: of its traces.

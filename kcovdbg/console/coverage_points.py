@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
@@ -13,7 +12,6 @@ from kcovdbg.elf.file import open_image
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FunctionPoints, PointRows
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.coverage_points import PointKind, find_loaded_points, find_points_between
 from kcovdbg.symbols.location_table import LocationTable
@@ -23,7 +21,6 @@ _PATIENCE: Final = 180.0
 # Then a user wants to see something.
 _MOMENTS: Final = 2.0
 _KINDS: Final = (PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT)
-_TEXT: Final = ".text"
 
 
 def find_point_table(context: Context) -> LocationTable:
@@ -131,28 +128,3 @@ def find_module_points(context: Context, function: str) -> ModulePoints | None:
     locations = symbolizer.locate_all([at - offset for at, _ in found])
     rows = zip(found, locations, strict=True)
     return ModulePoints(module, tuple(OwnPoint(at - offset, kind, location.frames) for (at, kind), location in rows))
-
-
-class FunctionTable(NamedTuple):
-    """The functions in the image's ``.text`` that have points."""
-
-    functions: list[FunctionPoints]
-    """Ascending."""
-    points: PointRows
-    """The points among the rows of the table."""
-
-
-def find_function_points(context: Context, kinds: Iterable[PointKind], call_length: int) -> FunctionTable:
-    """Return the functions in the image's ``.text`` that have points, as syzkaller lists them.
-
-    :param kinds: of points.
-    :param call_length: bytes of a call of a callback.
-    :raises CapabilityError: when the points are unknown.
-    """
-    table = find_point_table(context)
-    text = next((text for text in table.text_ranges() if text.name == _TEXT), None)
-    if text is None:
-        raise CapabilityError(f"the kernel image has no {_TEXT} section")
-    functions = (symbol for symbol in table.functions() if symbol.size and text.start <= symbol.address < text.end)
-    points = PointRows(table.columns, kinds)
-    return FunctionTable(list(points.group(functions, text.start, text.end, call_length)), points)

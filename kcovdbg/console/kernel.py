@@ -18,13 +18,13 @@ from kcovdbg.model.location import Frame, Location
 from kcovdbg.walk.layout import Layout, detect_layout
 
 if TYPE_CHECKING:
-    from kcovdbg.console.kernel_code import RemoteSites
     from kcovdbg.model.location import LoadedModule
     from kcovdbg.model.state import PointProof
     from kcovdbg.records.pc_convention import PointSet
     from kcovdbg.records.pc_list import TraceKernel
     from kcovdbg.records.pc_names import LocationCache
     from kcovdbg.symbols.location_table import LocationTable
+    from kcovdbg.symbols.remote_calls import RemoteSites
     from kcovdbg.symbols.source_tree import SourceTree
     from kcovdbg.symbols.symbolizer import Symbolizer
     from kcovdbg.target.protocol import SourceLines, Target
@@ -210,7 +210,7 @@ class Kernel:
 
         :raises CapabilityError: when the kernel's image has no code that can be searched.
         """
-        from kcovdbg.console.kernel_code import find_remote_sites
+        from kcovdbg.symbols.remote_calls import find_remote_sites
 
         return find_remote_sites(self.target, self.lines, self.code)
 
@@ -229,8 +229,7 @@ class Kernel:
 
     def find_point_sets(self) -> Sequence[PointSet] | None:
         """Return the PCs that the kernel and its modules can record, None where there is no table of them yet."""
-        from kcovdbg.console.kernel_code import find_module_sets
-        from kcovdbg.records.pc_convention import table_points
+        from kcovdbg.records.pc_convention import find_module_sets, table_points
 
         table = self.names.table
         image = None if table is None else table_points(table)

@@ -9,20 +9,19 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.abi.address import page_align, page_align_down
 from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.kernel_code import find_module_sets
 from kcovdbg.console.trace_paths import FILE, confine
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Frame, LoadedModule, ModuleMap
-from kcovdbg.records.pc_convention import PointSet
+from kcovdbg.records.pc_convention import PointSet, find_module_sets
 from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
 from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable
@@ -33,50 +32,40 @@ from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.protocol import SourceLines, Target
 
 
-class ModuleFile(NamedTuple):
-    """A module's file with debug info."""
-
-    build_id: str
-    path: str
-    """Of the file without compression."""
-
-
 class TraceModules(SourceLines):
     """The modules of one build: where the first of its traces with records in each has it, which all are read for.
 
     :param headers: of the traces.
-    :param files: of modules.
+    :param files: of modules with debug info, by build ID.
     :raises TargetError: when one of these cannot be used.
     """
 
-    def __init__(self, headers: Iterable[TraceHeader], files: Iterable[ModuleFile]) -> None:
+    def __init__(self, headers: Iterable[TraceHeader], files: Mapping[str, str]) -> None:
         self.loaded = _choose_modules(module for header in headers for module in header.recorded_modules)
         """With addresses as KCOV records them."""
         self._map = ModuleMap(self.loaded)
         self.problem: str | None = None
         """Why modules have no source lines, None where they may have."""
-        self._find_frames: Fallback = _no_frames
-        self._paths = {file.build_id: file.path for file in files}
-        if any(module.build_id in self._paths for module in self.loaded):
+        self._find_frames: Fallback = lambda _address: ()
+        self._files = files
+        if any(module.build_id in files for module in self.loaded):
             try:
                 from kcovdbg.target.drgn.lines import ModuleLines
             except ImportError:
                 self.problem = "records in modules have no source lines: these need drgn"
             else:
-                self._find_frames = ModuleLines(self.loaded, self._paths).frames_at
+                self._find_frames = ModuleLines(self.loaded, files).frames_at
 
     def find_points(self) -> Mapping[int, PointKind]:
         """Return the coverage points of the modules whose files are known, as KCOV records them."""
-        points: dict[int, PointKind] = {}
-        for module in self.loaded:
-            path = self._paths.get(module.build_id or "")
-            if path is not None:
-                points.update(points_of_loaded(module, path))
-        return points
+        known = [module for module in self.loaded if module.build_id in self._files]
+        return {
+            pc: kind for module in known for pc, kind in points_of_loaded(module, self._files[module.build_id or ""]).items()
+        }
 
     def find_sets(self) -> Sequence[PointSet]:
         """Return the same, by module."""
-        return tuple(find_module_sets(self.loaded, self._paths))
+        return tuple(find_module_sets(self.loaded, self._files))
 
     def loaded_modules(self) -> tuple[LoadedModule, ...]:
         """Return where the code of the modules is."""
@@ -108,10 +97,6 @@ class TraceModules(SourceLines):
         return self._find_frames(address)
 
 
-def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
-    return ()
-
-
 def _choose_modules(modules: Iterable[LoadedModule]) -> tuple[LoadedModule, ...]:
     """Return each module once, behind all others where another boot had another module there."""
     found: dict[tuple[str, str | None], LoadedModule] = {}
@@ -126,18 +111,18 @@ def _choose_modules(modules: Iterable[LoadedModule]) -> tuple[LoadedModule, ...]
     return tuple(found.values())
 
 
-def find_module_files(names: Iterable[str]) -> Mapping[str, ModuleFile]:
-    """Return those files that are modules, by the names that they were given by."""
-    found: dict[str, ModuleFile] = {}
+def sort_images(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """Return those files that are no modules, and the paths of modules without compression, by build ID."""
+    images: list[str] = []
+    modules: dict[str, str] = {}
     for name in names:
         path = str(unpack(name).path)
-        try:
-            with ElfFile(path, name) as elf:
-                if elf.is_relocatable and elf.build_id is not None:
-                    found[name] = ModuleFile(elf.build_id, path)
-        except NotElfError:
-            continue
-    return found
+        with contextlib.suppress(NotElfError), ElfFile(path, name) as elf:
+            if elf.is_relocatable and elf.build_id is not None:
+                modules[elf.build_id] = path
+                continue
+        images.append(name)
+    return images, modules
 
 
 _BUILD_ID: Final = re.compile(r"[0-9a-f]+")
@@ -181,7 +166,7 @@ def _open_table_target(
 ) -> TableTarget:
     if table is None:
         raise TargetError(f"nothing is known of the build with build-id {build_id}: -s VMLINUX names it")
-    modules = TraceModules(headers, ())
+    modules = TraceModules(headers, {})
     return TableTarget(
         table,
         f"the cached table of build-id {build_id}",

@@ -25,7 +25,7 @@ from kcovdbg.console.buffer_sources import find_buffer, require_names, require_p
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.coverage_points import FunctionTable, find_function_points, find_point_table
+from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Renderable, Table, Text
 from kcovdbg.console.terminal import write_remarks
@@ -44,7 +44,7 @@ from kcovdbg.export.point_formats import (
 )
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FileCoverage, FunctionPoints, ModulePoint, count_functions, find_touched
+from kcovdbg.records.coverage import FileCoverage, FunctionPoints, ModulePoint, PointRows, count_functions, find_touched
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
@@ -101,9 +101,22 @@ class ExportSource:
         return find_call_length(self.context)
 
     @cached_property
-    def functions(self) -> FunctionTable:
-        """The functions of the image with their points, in order."""
-        return find_function_points(self.context, self.kinds, self.call_length)
+    def points(self) -> PointRows:
+        """The points that can be in the trace, among the rows of the table."""
+        return PointRows(find_point_table(self.context).columns, self.kinds)
+
+    @cached_property
+    def functions(self) -> list[FunctionPoints]:
+        """The functions in the image's ``.text`` that have points, ascending, as syzkaller lists them.
+
+        :raises CapabilityError: when the points are unknown.
+        """
+        table = find_point_table(self.context)
+        text = next((text for text in table.text_ranges() if text.name == ".text"), None)
+        if text is None:
+            raise CapabilityError("the kernel image has no .text section")
+        functions = (symbol for symbol in table.functions() if symbol.size and text.start <= symbol.address < text.end)
+        return list(self.points.group(functions, text.start, text.end, self.call_length))
 
     @cached_property
     def modules(self) -> dict[int, ModulePoint]:
@@ -112,7 +125,7 @@ class ExportSource:
 
     def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointColumns]:
         """Yield the points of functions that pass the filter, some at a time, then those that were recorded in modules."""
-        table, points = find_point_table(self.context).columns, self.functions.points
+        table, points = find_point_table(self.context).columns, self.points
         length, groups = self.call_length, iter(functions)
         while some := list(islice(groups, _LOOKED_UP)):
             pcs, chains = array("Q"), array("Q")
@@ -136,8 +149,8 @@ class ExportSource:
 
     def unlisted(self) -> tuple[str, ...]:
         """Return how many of the recorded PCs are no points."""
-        recorded = self.functions.points.only(self.seen(self.counts))
-        listed = sum(recorded.count(1, group.first, group.end) for group in self.functions.functions)
+        recorded = self.points.only(self.seen(self.counts))
+        listed = sum(recorded.count(1, group.first, group.end) for group in self.functions)
         rest = len(self.counts) - listed - len(self.modules)
         return (f"{rest} of {len(self.counts)} PCs are no coverage points of .text, as after tail calls",) if rest else ()
 
@@ -160,18 +173,18 @@ def _rawcover(source: ExportSource) -> _Export:
 
 
 def _jsonl(source: ExportSource) -> _Export:
-    return jsonl_lines(source.points_of(source.functions.functions)), source.unlisted()
+    return jsonl_lines(source.points_of(source.functions)), source.unlisted()
 
 
 def _rawcoverfiles(source: ExportSource) -> _Export:
     length = source.call_length
-    touched = find_touched(source.functions.functions, (pc - length & WORD_MASK for pc in source.all_counts))
+    touched = find_touched(source.functions, (pc - length & WORD_MASK for pc in source.all_counts))
     modules = {point.call: point for point in source.modules.values()}
     return rawcoverfiles_lines(source.points_of(touched), modules), source.unlisted()
 
 
 def _funccover(source: ExportSource) -> _Export:
-    found = count_functions(*source.functions, source.seen(source.all_counts))
+    found = count_functions(source.functions, source.points, source.seen(source.all_counts))
     wanted = [row for row in found if source.filter.wants_frame(Frame(row.function, row.file, None, None))]
     return funccover_lines(wanted), source.unlisted()
 

@@ -8,22 +8,24 @@ point in one of these ways is read so, each word on its own. What is a point in 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from itertools import filterfalse
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.model.location import KIND_BITS, KIND_MASK
+from kcovdbg.errors import TargetError
+from kcovdbg.model.location import KIND_BITS, KIND_MASK, LoadedModule
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import make_numbering
-from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
 
 
@@ -116,6 +118,20 @@ class PointSet:
     def __iter__(self) -> Iterator[int]:
         """Iterate over the points."""
         return map(self.base.__add__, self.offset)
+
+
+def find_module_sets(modules: Iterable[LoadedModule], paths: Mapping[str, str]) -> Iterator[PointSet]:
+    """Iterate over the coverage points of modules whose files are at hand.
+
+    :param modules: with addresses as KCOV records them.
+    :param paths: of their files, by build ID.
+    """
+    for module in modules:
+        path = paths.get(module.build_id or "")
+        if path is not None and module.sections:
+            # Points of a file that cannot be read are unknown.
+            with contextlib.suppress(TargetError):
+                yield list_points(points_of_loaded(module, path), module.span, module.name)
 
 
 def table_points(table: LocationTable) -> PointSet | None:

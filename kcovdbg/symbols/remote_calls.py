@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Calls of ``kcov_remote_start()`` and of wrappers that are not inlined, in the kernel's image and in loaded modules."""
+"""The places that announce remote handles: calls of ``kcov_remote_start()`` and of wrappers that are not inlined."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.handle import START
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.symbol_table import demangle
+from kcovdbg.model.remote import RemoteSite
 from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.compiled_reader import find_branches, open_code
-from kcovdbg.target.protocol import Target
+from kcovdbg.target.protocol import SourceLines, Target
 from kcovdbg.target.struct_layout import read_partly
 
 _KINDS: Final = BranchKind.CALL | BranchKind.JUMP
@@ -93,3 +95,47 @@ class RemoteCalls:
         """Return the name of the function of the image that an address of the running kernel is in."""
         symbol = self._elf.symbols.find_at(address - self._offset)
         return None if symbol is None else symbol.name
+
+
+class RemoteSites(NamedTuple):
+    """The sites of a kernel."""
+
+    sites: tuple[RemoteSite, ...]
+    """By file and line."""
+    remarks: tuple[str, ...]
+    """Lines on code that could not be searched."""
+
+
+def find_remote_sites(target: Target, lines: SourceLines | None, code: str | None) -> RemoteSites:
+    """Return the sites of a kernel's image and of its loaded modules.
+
+    :param code: path of its stripped image, None where that of ``lines`` has the code.
+    :raises CapabilityError: when the kernel's image has no code that can be searched.
+    """
+    calls = RemoteCalls(None if lines is None else lines.image, target.build_id, target.kaslr_offset, code=code)
+    found = [_locate(lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image]
+    remarks: list[str] = []
+    for name, start, end in () if lines is None else lines.code_ranges():
+        in_module, missing = calls.of_module(start, end, target)
+        found += [_locate(lines, call, target.symbol_name(call.back - 1), name) for call in in_module]
+        if missing:
+            pages = "1 page" if missing == 1 else f"{missing} pages"
+            remarks.append(f"module {name}: {pages} of its code could not be read, and not searched")
+    sites = [site for site in found if not site.function.startswith(START)]
+    return RemoteSites(tuple(sorted(sites, key=lambda site: (site.file or "", site.line or 0, site.address))), tuple(remarks))
+
+
+def _locate(lines: SourceLines | None, call: RemoteCall, symbol: str | None, module: str | None) -> RemoteSite:
+    """Return the site of a call: the innermost function that is no wrapper."""
+    frames = () if lines is None else tuple(lines.frames_at(call.back - 1))
+    wrapper = call.name
+    errors: tuple[str, ...] = ()
+    for frame in frames:
+        if not (frame.function or "").startswith(START):
+            if frame.line is None:
+                errors = ("the line of its call is unknown",)
+            return RemoteSite(
+                call.back, demangle(frame.function or symbol or "?"), symbol, wrapper, frame.file, frame.line, module, errors
+            )
+        wrapper = frame.function or wrapper
+    return RemoteSite(call.back, symbol or "?", symbol, wrapper, None, None, module, ("the debug info has no line for it",))

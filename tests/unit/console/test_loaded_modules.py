@@ -162,6 +162,6 @@ def test_modules_of_two_boots_do_not_overlap(tmp_path):
     """One module where another boot had another one: each has a place of its own, and both traces are read for these."""
     stranger = OTHER._replace(sections=((".text", OLD + 0x1000),))
     paths = [write(tmp_path / "a.kcov", [1, OLD + 5]), write(tmp_path / "b.kcov", [1, OLD + 0x1005], modules=[stranger])]
-    modules = TraceModules(map(read_header, paths), ())
+    modules = TraceModules(map(read_header, paths), {})
     traces = [read_trace(path, TraceKernel(find_modules=lambda: modules.loaded)) for path in paths]
     assert [modules.name_at(trace.words[0] - 1) for trace in traces] == ["keep", "other"]
