@@ -12,24 +12,11 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
 from kcovdbg.console.buffer_arguments import check_code
-from kcovdbg.console.buffer_sources import (
-    FD,
-    find_buffer,
-    read_both_views,
-    recorded_syscall_remarks,
-    syscall_remarks,
-)
+from kcovdbg.console.buffer_sources import FD, find_buffer, read_both_views, recorded_syscall_remarks, syscall_remarks
 from kcovdbg.console.context import Context
 from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, pair, panel_width
 from kcovdbg.console.renderable import Fragment, Line
-from kcovdbg.console.wording import (
-    COARSE,
-    UNREADABLE,
-    buffer_title,
-    place_text,
-    record_text,
-    short_comparison_text,
-)
+from kcovdbg.console.wording import COARSE, UNREADABLE, buffer_title, place_text, record_text, short_comparison_text
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LocatedRecord, Location

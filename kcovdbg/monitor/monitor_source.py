@@ -21,14 +21,7 @@ from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Task, TaskFields
 from kcovdbg.monitor.activity import Activity, BufferKey, buffer_key, compare_looks
-from kcovdbg.monitor.samples import (
-    OBJECT_SAMPLE_COLUMNS,
-    TASK_SAMPLE_COLUMNS,
-    ObjectSample,
-    RecordShare,
-    Sample,
-    TaskSample,
-)
+from kcovdbg.monitor.samples import OBJECT_SAMPLE_COLUMNS, TASK_SAMPLE_COLUMNS, ObjectSample, RecordShare, Sample, TaskSample
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target

@@ -28,14 +28,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.records.pc_counts import distinct_words
 from kcovdbg.records.pc_file import PcFile
-from kcovdbg.records.pc_list import (
-    ReadingOptions,
-    TraceKernel,
-    interpret,
-    make_buffer,
-    read_pc_list,
-    restored_remark,
-)
+from kcovdbg.records.pc_list import ReadingOptions, TraceKernel, interpret, make_buffer, read_pc_list, restored_remark
 from kcovdbg.records.pc_names import is_pattern
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint

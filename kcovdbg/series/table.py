@@ -11,14 +11,7 @@ from kcovdbg.abi.generations import ERAS, Era
 from kcovdbg.abi.mode import MODES, Mode
 from kcovdbg.abi.record import CMP, PC, Codec
 from kcovdbg.model.remote import USER_ALLOCATORS
-from kcovdbg.series import (
-    draft_2016,
-    kcov_dataflow,
-    kcov_paused,
-    trace_pc_ext,
-    unique_enable,
-    unique_maps,
-)
+from kcovdbg.series import draft_2016, kcov_dataflow, kcov_paused, trace_pc_ext, unique_enable, unique_maps
 from kcovdbg.series.declaration import Device, ModeFlag, SecondBuffer, Series, Variant
 from kcovdbg.target.protocol import Target
 

@@ -14,19 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, align, page_align
-from kcovdbg.elf.header import (
-    EHDR,
-    EM_S390,
-    ET_CORE,
-    IDENT_SIZE,
-    MAGIC,
-    PHDR,
-    PN_XNUM,
-    PT_LOAD,
-    PT_NOTE,
-    SHDR,
-    Segment,
-)
+from kcovdbg.elf.header import EHDR, EM_S390, ET_CORE, IDENT_SIZE, MAGIC, PHDR, PN_XNUM, PT_LOAD, PT_NOTE, SHDR, Segment
 from kcovdbg.errors import TargetError
 from kcovdbg.output_file import PRIVATE, accept, open_output
 

@@ -17,15 +17,7 @@ from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Device
-from kcovdbg.target.pointer import (
-    Links,
-    Remarks,
-    check_pointer,
-    finish,
-    follow_list,
-    read_links,
-    read_word,
-)
+from kcovdbg.target.pointer import Links, Remarks, check_pointer, finish, follow_list, read_links, read_word
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.remote import read_hash

@@ -46,16 +46,7 @@ from kcovdbg.model.task import Role, Task, TaskFiles, find_task
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_symbol
-from kcovdbg.why.missing_coverage import (
-    NEEDS,
-    Answer,
-    AnswerValue,
-    Reason,
-    Values,
-    explain_handle,
-    explain_kcov,
-    explain_task,
-)
+from kcovdbg.why.missing_coverage import NEEDS, Answer, AnswerValue, Reason, Values, explain_handle, explain_kcov, explain_task
 
 
 def explain_device_task(state: State, task: int) -> Iterator[Answer]:

@@ -8,15 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.lab.comparison import (
-    EARLY_DEVICE,
-    MOVED_BY_TRAFFIC,
-    areas_of,
-    find_disagreements,
-    lines_of,
-    match_objects,
-    told_of,
-)
+from tests.lab.comparison import EARLY_DEVICE, MOVED_BY_TRAFFIC, areas_of, find_disagreements, lines_of, match_objects, told_of
 from tests.lab.kcovdbg_run import ask
 
 # The uppermost four bits of a record of KCOV_TRACE_PC_EXT.

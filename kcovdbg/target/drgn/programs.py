@@ -15,16 +15,7 @@ import drgn
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import (
-    EM_AARCH64,
-    EM_RISCV,
-    EM_S390,
-    EM_X86_64,
-    PT_LOAD,
-    VMCOREINFO,
-    find_vmcoreinfo,
-    parse_vmcoreinfo,
-)
+from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, PT_LOAD, VMCOREINFO, find_vmcoreinfo, parse_vmcoreinfo
 from kcovdbg.errors import TargetError
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.connection import Connection, MachineState

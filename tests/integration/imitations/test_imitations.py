@@ -7,16 +7,7 @@ import pytest
 
 from kcovdbg.target.drgn import programs
 from kcovdbg.walk.layout import detect_layout
-from tests.integration.imitations.build import (
-    CROSS,
-    KEPT,
-    MACHINES,
-    ROWS,
-    Imitation,
-    find_kept,
-    make_imitation,
-    source_digest,
-)
+from tests.integration.imitations.build import CROSS, KEPT, MACHINES, ROWS, Imitation, find_kept, make_imitation, source_digest
 from tests.integration.imitations.comparison import find_differences
 from tests.support.kernels.asker import Asker
 

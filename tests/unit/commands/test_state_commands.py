@@ -18,16 +18,7 @@ from kcovdbg.errors import GoneError, KcovdbgError, TargetError, UsageError
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.task import Role
 from kcovdbg.target.connection import MachineState
-from tests.support.state import (
-    KCOV,
-    REMOTE_KCOV,
-    Streams,
-    StubReader,
-    make_kcov,
-    make_target,
-    make_task,
-    make_workspace,
-)
+from tests.support.state import KCOV, REMOTE_KCOV, Streams, StubReader, make_kcov, make_target, make_task, make_workspace
 
 KEYS = {
     "info": "target release machine build_id kaslr_offset generation variants features live state report panic log errors",
