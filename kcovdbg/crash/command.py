@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordKind
@@ -30,7 +29,7 @@ from kcovdbg.model.location import LocatedRecord
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import Role, Task, find_task
-from kcovdbg.records.function_trace import FunctionRun, find_runs
+from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.located_records import locate_records
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.walk.buffers import read_buffer
@@ -39,10 +38,6 @@ _LINES: Final = 30
 _LOG_LINES: Final = 10
 # Runs of one function are found in so many records before the end.
 _RECORDS: Final = 1 << 16
-
-
-_Remark: TypeAlias = "tuple[str, str]"
-"""A note on a task's last steps: its style and its text."""
 
 
 class _BufferPart(NamedTuple):
@@ -61,7 +56,8 @@ class _LastSteps(NamedTuple):
     """Whether another task or CPU reported that it hangs or stalls, and crashed the kernel."""
     stack: Sequence[StackFrame]
     parts: Sequence[_BufferPart]
-    remarks: Sequence[_Remark]
+    remarks: Sequence[tuple[str, str]]
+    """Styles and texts."""
 
     @property
     def label(self) -> str:
@@ -76,23 +72,13 @@ class _Step(NamedTuple):
     row: LocatedRecord
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """One line: records of one function."""
-
-    index: int
-    records: int
-    function: str
-    where: str
-    stack: str
-
-
+# A line of text: records of one function.
 _PIECE_COLUMNS: Final = (
     Column("index", NUMBER),
     Column("records", NUMBER),
     Column("function", SYMBOL, elastic=16),
-    Column("where", PATH, value=lambda piece: piece.where or None, elastic=16, priority=1),
-    Column("stack", SYMBOL, value=lambda piece: piece.stack or None, elastic=12),
+    Column("where", PATH, elastic=16, priority=1),
+    Column("stack", SYMBOL, elastic=12),
 )
 
 
@@ -192,7 +178,7 @@ def _buffer_names(task: Task) -> list[str]:
     return names
 
 
-def _part_remarks(part: _BufferPart, label: str) -> Iterator[_Remark]:
+def _part_remarks(part: _BufferPart, label: str) -> Iterator[tuple[str, str]]:
     buffer = part.buffer
     yield from (("remark", f"{part.buffer.name}: {remark}") for remark in buffer.remarks if not remark.startswith("full"))
     if buffer.full and part.ending.end >= buffer.count:
@@ -209,36 +195,25 @@ def _steps(found: Sequence[_LastSteps], limit: int, names: LocationCache) -> Ite
                 yield _Step(last, part, row)
 
 
-def _stack_text(stack: Sequence[StackFrame], numbers: Sequence[int]) -> str:
-    return " ".join(f"#{number} {stack[number].function or '?'}" for number in numbers)
-
-
-def _span(run: FunctionRun) -> range:
-    return range(run.first, run.first + run.length)
-
-
-def _pieces(part: _BufferPart, last: _LastSteps, names: LocationCache, limit: int) -> list[_Piece]:
+def _pieces(part: _BufferPart, last: _LastSteps, names: LocationCache, limit: int) -> Iterator[dict[str, object]]:
     end = part.ending.end
-    start = max(0, end - _RECORDS)
 
     def group(pc: int) -> object:
         return names.symbol(pc) if pc and names[pc].frames else pc
 
-    pieces = []
-    runs = list(find_runs(part.pcs, group, start, end))
-    # However long ago, the last pass through each function of the stack is part of the path.
-    path = [run for run in runs[: max(0, len(runs) - limit)] if any(index in part.ending.meets for index in _span(run))]
-    for run in (*path, *runs[max(0, len(runs) - limit) :]):
-        pcs = [pc for pc in part.pcs[run.first : run.first + run.length] if pc]
-        numbers = [number for index in range(run.first, run.first + run.length) for number in part.ending.meets.get(index, ())]
-        function, where = NO_ADDRESS, ""
-        if pcs:
-            location = names[pcs[-1]]
-            function = f"{pcs[-1]:#x}"
-            if location.frames:
-                function, where = function_text(location), place_text(location.frames[0])
-        pieces.append(_Piece(run.first, run.length, function, where, _stack_text(last.stack, numbers)))
-    return pieces
+    runs = list(find_runs(part.pcs, group, max(0, end - _RECORDS), end))
+    for position, run in enumerate(runs):
+        indexes = range(run.first, run.first + run.length)
+        numbers = [number for index in indexes for number in part.ending.meets.get(index, ())]
+        # However long ago, the last pass through each function of the stack is part of the path.
+        if position < len(runs) - limit and not numbers:
+            continue
+        pc = next((part.pcs[index] for index in reversed(indexes) if part.pcs[index]), None)
+        function, where = NO_ADDRESS if pc is None else f"{pc:#x}", None
+        if pc is not None and names[pc].frames:
+            function, where = function_text(names[pc]), place_text(names[pc].frames[0]) or None
+        stack = " ".join(f"#{number} {last.stack[number].function or '?'}" for number in numbers) or None
+        yield {"index": run.first, "records": run.length, "function": function, "where": where, "stack": stack}
 
 
 def _comparison_lines(part: _BufferPart, names: LocationCache, limit: int) -> Iterator[Line]:
@@ -262,7 +237,7 @@ def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterato
             if part.buffer.encoding.record_words > 1:
                 yield from _comparison_lines(part, names, limit)
             elif ending.end:
-                yield from table_lines(Table(_PIECE_COLUMNS, _pieces(part, last, names, limit)), context.width)
+                yield from table_lines(Table(_PIECE_COLUMNS, [*_pieces(part, last, names, limit)]), context.width)
             if ending.fault is not None:
                 rest = part.buffer.count - ending.end
                 yield from wrap_line((("warning", escape(_crash_text(ending, rest, last.is_stuck))),), context.width)

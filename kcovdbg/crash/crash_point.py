@@ -9,13 +9,13 @@ for any caller, are not where it began.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from importlib.resources import files
-from typing import Final, NamedTuple, overload
+from typing import Final, NamedTuple
 
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.memory import StackFrame
@@ -98,15 +98,9 @@ _REMOTE_CHECK: Final = frozenset({"watchdog_hardlockup_check", "watchdog_timer_f
 _OWN_STALL: Final = frozenset({"sched_show_task", "print_other_cpu_stall"})
 
 
-@overload
-def plain(function: str) -> str: ...
-@overload
-def plain(function: None) -> None: ...
-def plain(function: str | None) -> str | None:
+def _plain(function: str | None) -> str:
     """Return a function's name without the suffix of a compiler's clone, such as ``.isra.0``; of Rust, demangled."""
-    if function is None:
-        return None
-    name = demangle(function)
+    name = demangle(function or "")
     return name.split(" (.", 1)[0] if "::" in name else name.split(".", 1)[0]
 
 
@@ -128,7 +122,7 @@ def find_origin(names: Sequence[str | None]) -> int | None:
     # Before the first exception or interrupt, whatever a reporter calls is part of the report.
     entry = next((index for index in range(at, len(roles)) if roles[index] is CrashRole.ENTRY), len(roles))
     reporting = set(roles[at:entry])
-    reporters = {plain(name) for name in names[at:entry]}
+    reporters = {_plain(name) for name in names[at:entry]}
     if not reporters >= _OWN_STALL and (CrashRole.REMOTE_REPORT in reporting or reporters >= _REMOTE_CHECK):
         return None
     passed = _ALWAYS
@@ -153,8 +147,8 @@ def find_origin(names: Sequence[str | None]) -> int | None:
     return None
 
 
-def _roles(names: Sequence[str | None]) -> list[CrashRole | None]:
-    return [None if name is None else role_of(plain(name)) for name in names]
+def _roles(names: Iterable[str | None]) -> list[CrashRole | None]:
+    return [role_of(_plain(name)) for name in names]
 
 
 def find_crash_point(
@@ -173,37 +167,31 @@ def find_crash_point(
     :param is_crashed: whether the kernel names the task as the one that crashed it.
     :param is_stuck: whether another task or CPU reported that it hangs or stalls: then it has not recorded any crash handling.
     """
-    known: dict[int, str | None] = {}
-    names: list[str | None] = []
-    for pc in pcs:
-        if pc not in known:
-            known[pc] = plain(symbol(pc)) if pc else None
-        names.append(known[pc])
+    known = {pc: _plain(symbol(pc)) if pc else "" for pc in set(pcs)}
+    names = [known[pc] for pc in pcs]
     fault = find_fault(stack)
-    if fault is None and is_crashed and CrashRole.CRASH in _roles(tuple(known.values())):
-        # The dump that kdump takes of an oops has the registers of the fault: crash_kexec() passes them on.
-        fault = find_origin([frame.function for frame in stack])
-    elif is_stuck:
+    # The dump that kdump takes of an oops has the registers of the fault: crash_kexec() passes them on.
+    if is_stuck or (fault is None and is_crashed and CrashRole.CRASH in _roles(known.values())):
         fault = find_origin([frame.function for frame in stack])
     end, name, covered = len(names), None, True
     if fault is not None:
         # Records of inlined functions carry the name of the function into which they were compiled.
         while fault < len(stack) - 1 and stack[fault].is_inline:
             fault += 1
-        name = plain(stack[fault].function)
+        name = _plain(stack[fault].function) or None
         end, covered = (end, name in names) if is_stuck else _cut(names, stack, fault)
     return CrashPoint(end, name, covered, _meet(names, stack, end))
 
 
-def _cut(names: Sequence[str | None], stack: Sequence[StackFrame], fault: int) -> tuple[int, bool]:
+def _cut(names: Sequence[str], stack: Sequence[StackFrame], fault: int) -> tuple[int, bool]:
     """Return the number of records before the crash, and whether the function in which it began has a record."""
-    handling = {plain(frame.function) for frame in stack[:fault]}
+    handling = {_plain(frame.function) for frame in stack[:fault]}
 
-    def is_handling(name: str | None) -> bool:
-        return name is not None and (name in handling or role_of(name) in _HANDLING)
+    def is_handling(name: str) -> bool:
+        return bool(name) and (name in handling or role_of(name) in _HANDLING)
 
     for number in range(fault, len(stack)):
-        wanted = plain(stack[number].function)
+        wanted = _plain(stack[number].function)
         indices = [index for index, name in enumerate(names) if name == wanted]
         if not indices:
             # Not instrumented: try its caller.
@@ -217,17 +205,10 @@ def _cut(names: Sequence[str | None], stack: Sequence[StackFrame], fault: int) -
     return len(names), False
 
 
-def _meet(names: Sequence[str | None], stack: Sequence[StackFrame], end: int) -> dict[int, tuple[int, ...]]:
+def _meet(names: Sequence[str], stack: Sequence[StackFrame], end: int) -> dict[int, tuple[int, ...]]:
     wanted: dict[str, list[int]] = {}
     for number, frame in enumerate(stack):
-        name = plain(frame.function)
-        if name is not None and not frame.is_inline:
-            wanted.setdefault(name, []).append(number)
-    found: dict[int, tuple[int, ...]] = {}
-    for index in range(end - 1, -1, -1):
-        if not wanted:
-            break
-        name = names[index]
-        if name is not None and name in wanted:
-            found[index] = tuple(wanted.pop(name))
-    return found
+        if frame.function and not frame.is_inline:
+            wanted.setdefault(_plain(frame.function), []).append(number)
+    last = {name: index for index, name in enumerate(names[:end]) if name in wanted}
+    return {index: tuple(wanted[name]) for name, index in last.items()}
