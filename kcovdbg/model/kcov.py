@@ -34,8 +34,8 @@ class KcovFields(NamedTuple):
 
     address: int
     refcount: int | None
-    lock: bytes
-    """The raw ``spinlock_t``; empty where its place is unknown."""
+    is_locked: bool
+    """Whether its ``lock`` is held, as far as known."""
     mode: int | None
     size: int | None
     """In words of the kernel."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Record
@@ -138,47 +139,30 @@ class LoadedModule(NamedTuple):
         return self._replace(sections=tuple((name, address + offset) for name, address in self.sections))
 
 
-class _Section(NamedTuple):
-    start: int
-    name: str
-    module: LoadedModule
-
-
 class ModuleMap:
     """Finds the modules that return addresses are in."""
 
     def __init__(self, modules: Iterable[LoadedModule]) -> None:
-        self._sections = sorted(
-            (_Section(address, name, module) for module in modules for name, address in module.sections),
-            key=lambda section: section.start,
-        )
+        sections = ((address, name, module) for module in modules for name, address in module.sections)
+        self._sections = sorted(sections, key=itemgetter(0))
 
     def find(self, pc: int) -> tuple[LoadedModule, str, int] | None:
         """Return the module, the section and the offset in it that a return address is at, None for one in no module."""
-        found = None
         # There are few: those that a trace has records in.
-        for section in self._sections:
-            if section.start >= pc:
-                break
-            found = section
-        if found is None or pc > found.start + found.module.size:
+        before = [section for section in self._sections if section[0] < pc]
+        if not before or pc > before[-1][0] + before[-1][2].size:
             return None
-        return found.module, found.name, pc - found.start
+        start, name, module = before[-1]
+        return module, name, pc - start
 
 
-class ModuleMoves(NamedTuple):
-    """Return addresses, translated for modules that are loaded elsewhere."""
-
-    moved: dict[int, int]
-    """Old -> new, of those that change."""
-    lacking: dict[int, str]
-    """Addresses in modules that are not loaded -> name of the module."""
-
-
-def move_pcs(pcs: Iterable[int], old: Sequence[LoadedModule], new: Sequence[LoadedModule]) -> ModuleMoves:
+def move_pcs(
+    pcs: Iterable[int], old: Sequence[LoadedModule], new: Sequence[LoadedModule]
+) -> tuple[dict[int, int], dict[int, str]]:
     """Return where return addresses in modules are when these are loaded elsewhere.
 
     :param pcs: distinct.
+    :return: old and new address of those that change; addresses in modules that are not loaded, with the module's name.
     """
     modules = ModuleMap(old)
     starts = {(module.key, name): address for module in new for name, address in module.sections}
@@ -194,4 +178,4 @@ def move_pcs(pcs: Iterable[int], old: Sequence[LoadedModule], new: Sequence[Load
             lacking[pc] = module.name
         elif start + offset != pc:
             moved[pc] = start + offset
-    return ModuleMoves(moved, lacking)
+    return moved, lacking

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kcovdbg.abi.address import align
 from kcovdbg.abi.generations import Generation
@@ -16,7 +16,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, name_kcov, name_task
-from kcovdbg.model.memory import ListLink, SpinLock, StackFrame, VmallocArea
+from kcovdbg.model.memory import ListLink, StackFrame, VmallocArea
 from kcovdbg.model.remote import Area, Carrier, RemoteHandle
 from kcovdbg.model.task import CpuState, SavedState, Session, Task, TaskFields, TaskSyscall
 
@@ -190,7 +190,6 @@ class KernelFacts:
     """Whether the kernel runs while it is read."""
     is_rt: bool
     """PREEMPT_RT."""
-    spin_lock: SpinLock
 
     def has(self, feature: str) -> bool:
         """Return whether this kernel has a feature."""
@@ -258,31 +257,70 @@ class WrongRecords:
     """Why mappings may be missing."""
 
 
-class _Field(Generic[_T]):
-    """One member of a State; reading it raises LookupError unless its part was asked for."""
+class _Members:
+    """What a State has of the parts that were asked for."""
 
-    def __init__(self, part: Part) -> None:
-        self.part = part
-        self._name = ""
+    task_fields: tuple[TaskFields, ...]
+    """Every task, as read."""
+    tasks: tuple[Task, ...]
+    """The tasks with KCOV state."""
+    all_tasks: tuple[Task, ...]
+    current: Mapping[int, int]
+    """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
+    saved: tuple[SavedState, ...]
+    """The sessions that are saved now."""
+    cpu_states: tuple[CpuState, ...]
+    """``kcov_percpu_data`` of each CPU, on kernels that keep state there."""
+    handles: tuple[RemoteHandle, ...]
+    buckets: int
+    """Of ``kcov_remote_map``."""
+    cached_areas: tuple[Area, ...]
+    areas: tuple[Area, ...]
+    files: tuple[KcovFile, ...]
+    vmalloc: Mapping[int, VmallocArea] | None
+    """All vmalloc areas by their start; None where they cannot be listed to the end."""
+    kcov_areas: tuple[VmallocArea, ...]
+    """The vmalloc areas that KCOV allocated, as far as they can be listed."""
+    objects: Mapping[int, Kcov]
+    """Every object by its address, those that cannot be read included."""
+    lists_vmas: bool
+    """Whether the target can list mappings."""
+    hash_links: tuple[ListLink, ...]
+    """Of ``kcov_remote_map``; empty where it is unreadable."""
+    area_links: tuple[ListLink, ...]
+    """Of ``kcov_remote_areas``; empty where it is unreadable."""
+    remote_lock_held: bool
+    """``kcov_remote_lock``, which protects the hash and the lists of areas."""
+    cpu_lock_owners: Mapping[int, int]
+    """For each CPU, the task that holds the lock of its ``kcov_percpu_data``, where the lock has an owner."""
+    dead: Mapping[int, bool | None]
+    """For each exiting task with an object, whether it is past ``exit_notify()``; None where unknown."""
+    serving_softirq: Mapping[int, bool | None]
+    """For each task in a softirq section, whether its CPU (on PREEMPT_RT, the task) serves a softirq; None where unknown."""
+    carriers: tuple[Carrier, ...]
+    buffers: tuple[BufferContents, ...]
+    """Of objects in their first session, and of sections; others may hold records of an earlier mode."""
+    wrong_records: tuple[WrongRecords, ...]
+    """The records that no callback can have written, by buffer: of enabled objects and of sections."""
+    proof_problem: str | None
+    """Why the code cannot say whether a record can have been written; None where it can."""
+    text: tuple[int | None, int | None]
+    """``_stext`` and ``_etext``, with the KASLR offset; None where the kernel lacks the symbol."""
+    devices: tuple[DeviceState, ...]
+    device_sessions: tuple[DeviceSession, ...]
+    series: Mapping[str, Any]
+    """For each posted series, by name, what its ``read`` hook returned."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
+    if not TYPE_CHECKING:
 
-    @overload
-    def __get__(self, state: None, owner: type) -> _Field[_T]: ...
-    @overload
-    def __get__(self, state: State, owner: type) -> _T: ...
-    def __get__(self, state: State | None, owner: type) -> _T | _Field[_T]:
-        if state is None:
-            return self
-        try:
-            return cast(_T, state.read[self._name])
-        except KeyError:
-            raise LookupError(f"State.{self._name} was not read: ask for {self.part}") from None
+        def __getattr__(self, name):
+            if name in self.read:
+                return self.read[name]
+            raise LookupError(f"State.{name} was not read: its part was not asked for")
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class State(_Members):
     """KCOV's state as one reader found it. Nothing in it changes; what was not asked for raises LookupError."""
 
     kernel: KernelFacts
@@ -294,57 +332,6 @@ class State:
     """The stacks that were asked for, by task; None for one that cannot be unwound."""
     syscalls: Mapping[int, TaskSyscall] = field(default_factory=dict, repr=False)
     """The system calls that were asked for, by task."""
-
-    task_fields = _Field[tuple[TaskFields, ...]](Part.TASKS)
-    """Every task, as read."""
-    tasks = _Field[tuple[Task, ...]](Part.TASKS)
-    """The tasks with KCOV state."""
-    all_tasks = _Field[tuple[Task, ...]](Part.ALL_TASKS)
-    current = _Field[Mapping[int, int]](Part.CURRENT)
-    """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
-    saved = _Field[tuple[SavedState, ...]](Part.SAVED)
-    """The sessions that are saved now."""
-    cpu_states = _Field[tuple[CpuState, ...]](Part.SAVED)
-    """``kcov_percpu_data`` of each CPU, on kernels that keep state there."""
-    handles = _Field[tuple[RemoteHandle, ...]](Part.REMOTE)
-    buckets = _Field[int](Part.REMOTE)
-    """Of ``kcov_remote_map``."""
-    cached_areas = _Field[tuple[Area, ...]](Part.CACHED_AREAS)
-    areas = _Field[tuple[Area, ...]](Part.AREAS)
-    files = _Field[tuple[KcovFile, ...]](Part.FILES)
-    vmalloc = _Field["Mapping[int, VmallocArea] | None"](Part.VMALLOC)
-    """All vmalloc areas by their start; None where they cannot be listed to the end."""
-    kcov_areas = _Field[tuple[VmallocArea, ...]](Part.VMALLOC)
-    """The vmalloc areas that KCOV allocated, as far as they can be listed."""
-    objects = _Field[Mapping[int, Kcov]](Part.OBJECTS)
-    """Every object by its address, those that cannot be read included."""
-    lists_vmas = _Field[bool](Part.OBJECTS)
-    """Whether the target can list mappings."""
-    hash_links = _Field[tuple[ListLink, ...]](Part.LINKS)
-    """Of ``kcov_remote_map``; empty where it is unreadable."""
-    area_links = _Field[tuple[ListLink, ...]](Part.LINKS)
-    """Of ``kcov_remote_areas``; empty where it is unreadable."""
-    remote_lock_held = _Field[bool](Part.LOCKS)
-    """``kcov_remote_lock``, which protects the hash and the lists of areas."""
-    cpu_lock_owners = _Field[Mapping[int, int]](Part.LOCKS)
-    """For each CPU, the task that holds the lock of its ``kcov_percpu_data``, where the lock has an owner."""
-    dead = _Field[Mapping[int, "bool | None"]](Part.TASK_FACTS)
-    """For each exiting task with an object, whether it is past ``exit_notify()``; None where unknown."""
-    serving_softirq = _Field[Mapping[int, "bool | None"]](Part.TASK_FACTS)
-    """For each task in a softirq section, whether its CPU (on PREEMPT_RT, the task) serves a softirq; None where unknown."""
-    carriers = _Field[tuple[Carrier, ...]](Part.CARRIERS)
-    buffers = _Field[tuple[BufferContents, ...]](Part.BUFFERS)
-    """Of objects in their first session, and of sections; others may hold records of an earlier mode."""
-    wrong_records = _Field[tuple[WrongRecords, ...]](Part.PROOF)
-    """The records that no callback can have written, by buffer: of enabled objects and of sections."""
-    proof_problem = _Field["str | None"](Part.PROOF)
-    """Why the code cannot say whether a record can have been written; None where it can."""
-    text = _Field["tuple[int | None, int | None]"](Part.TEXT)
-    """``_stext`` and ``_etext``, with the KASLR offset; None where the kernel lacks the symbol."""
-    devices = _Field[tuple[DeviceState, ...]](Part.DEVICES)
-    device_sessions = _Field[tuple[DeviceSession, ...]](Part.DEVICE_SESSIONS)
-    series = _Field[Mapping[str, Any]](Part.SERIES)
-    """For each posted series, by name, what its ``read`` hook returned."""
 
     def lacks(self, *sources: Source) -> tuple[str, ...]:
         """Return what could not be read of some sources.
@@ -421,7 +408,7 @@ class State:
     def is_locked(self, kcov: int) -> bool:
         """Return whether an object's ``lock`` is held."""
         fields = self.kcovs.get(kcov)
-        return fields is not None and self.kernel.spin_lock.is_held(fields.lock)
+        return fields is not None and fields.is_locked
 
     def refers_to(self, task: int, kcov: int) -> bool:
         """Return whether a task's own fields or saved ones refer to an object."""

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from kcovdbg.abi import mode as modes
 from kcovdbg.errors import KcovdbgError
@@ -256,7 +257,9 @@ has for itself, after unshare(CLONE_FILES), by the thread. The id is None where 
 """
 
 
-def _find_holders(tasks: Iterable[TaskFields], table_of: Callable[[TaskFields], int | None]) -> Holders:
+def find_holders(tasks: Iterable[TaskFields], member: Literal["files", "mm"]) -> Holders:
+    """Return who has each ``struct files_struct`` or ``struct mm_struct``, in the order of the tasks."""
+    table_of = attrgetter(member)
     processes: dict[int | None, list[TaskFields]] = {}
     for task in tasks:
         if table_of(task):
@@ -266,21 +269,9 @@ def _find_holders(tasks: Iterable[TaskFields], table_of: Callable[[TaskFields], 
         main = next((task for task in threads if task.pid == tgid), threads[0])
         named = {table_of(main): tgid}
         for task in (main, *threads):
-            table = table_of(task)
-            pid = named.setdefault(table, None if tgid is None else task.pid)
-            if table:
-                found.setdefault(table, {}).setdefault(pid, task)
+            pid = named.setdefault(table_of(task), None if tgid is None else task.pid)
+            found.setdefault(table_of(task), {}).setdefault(pid, task)
     return found
-
-
-def find_table_holders(tasks: Iterable[TaskFields]) -> Holders:
-    """Return who has each ``struct files_struct``, in the order of the tasks."""
-    return _find_holders(tasks, lambda task: task.files)
-
-
-def find_space_holders(tasks: Iterable[TaskFields]) -> Holders:
-    """Return who has each ``struct mm_struct``, in the order of the tasks."""
-    return _find_holders(tasks, lambda task: task.mm)
 
 
 class TaskFiles:
@@ -289,9 +280,9 @@ class TaskFiles:
     def __init__(self, tasks: Iterable[TaskFields], task: TaskFields) -> None:
         tasks = tuple(tasks)
         # A leader that has exited has none, but its threads still have what is named by it.
-        self.table_ids = {*find_table_holders(tasks).get(task.files or 0, (task.pid,))}
+        self.table_ids = {*find_holders(tasks, "files").get(task.files or 0, (task.pid,))}
         """The ids that name its file table."""
-        self.space_ids = {*find_space_holders(tasks).get(task.mm or 0, (task.pid,))}
+        self.space_ids = {*find_holders(tasks, "mm").get(task.mm or 0, (task.pid,))}
         """The ids that name its address space."""
 
     def has(self, reference: Reference) -> bool:

@@ -391,18 +391,18 @@ def _move_modules(buffer: Buffer, old: Sequence[LoadedModule], new: Sequence[Loa
     width, first = buffer.encoding.codec.record_words, buffer.encoding.codec.pc_word
     counts = Counter(record.pc_words(words, buffer.encoding))
     pcs = record.pcs_of_words(counts, buffer.encoding)
-    moves = move_pcs(set(pcs.values()), old, new or ())
+    new_pcs, lacking_pcs = move_pcs(set(pcs.values()), old, new or ())
     # Whatever else is in an address word is above the bits that tell modules apart.
-    moved = {word: word + moves.moved[pc] - pc for word, pc in pcs.items() if pc in moves.moved}
+    moved = {word: word + new_pcs[pc] - pc for word, pc in pcs.items() if pc in new_pcs}
     if moved:
         for index in range(first, len(words), width):
             words[index] = moved.get(words[index], words[index])
     remarks = []
     if moved:
         remarks.append(f"{sum(counts[word] for word in moved)} records in modules are moved to where this kernel has them")
-    lacking = sum(counts[word] for word, pc in pcs.items() if pc in moves.lacking)
+    lacking = sum(counts[word] for word, pc in pcs.items() if pc in lacking_pcs)
     if lacking:
-        names = ", ".join(sorted(set(moves.lacking.values())))
+        names = ", ".join(sorted(set(lacking_pcs.values())))
         reason = "not known to be loaded here" if new is None else "not loaded here, or of another build"
         remarks.append(f"{lacking} records are in modules {reason} ({names}): {NAMES_MAY_BE_WRONG}")
     return replace(buffer, words=words, remarks=(*buffer.remarks, *remarks))

@@ -173,7 +173,7 @@ class DeviceWalk:
         found = dict(zip(layout.names, layout.read(self._target, address), strict=True))
         size, area, task, handle = found["size"], found["area"], found["task"], found.get("handle")
         is_remote = None if handle is None else bool(handle)
-        return KcovFields(address, found["refcount"], b"", None, size, area, task, is_remote, None, None), handle
+        return KcovFields(address, found["refcount"], False, None, size, area, task, is_remote, None, None), handle
 
     def _object(self, address: int, references: list[Reference]) -> tuple[Kcov, int | None]:
         try:

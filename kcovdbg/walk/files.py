@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
-from kcovdbg.model.task import TaskFields, find_space_holders, find_table_holders
+from kcovdbg.model.task import TaskFields, find_holders
 from kcovdbg.target.pointer import Remarks, check_pointer, is_kernel_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
@@ -90,7 +90,7 @@ class FileWalk:
         self, tasks: Iterable[TaskFields]
     ) -> Iterator[tuple[Mapping[int | None, TaskFields], list[tuple[int, int]]]]:
         """Yield who has each file table, and its descriptors with their files."""
-        for table, holders in find_table_holders(tasks).items():
+        for table, holders in find_holders(tasks, "files").items():
             try:
                 yield holders, self._read_descriptors(table)
             except ReadError as error:
@@ -143,7 +143,7 @@ class FileWalk:
             self.remarks.note("this target cannot list mappings: objects that only a mapping refers to may be missing")
             return
         tasks = tuple(tasks)
-        for space, holders in find_space_holders(tasks).items():
+        for space, holders in find_holders(tasks, "mm").items():
             pid = next(iter(holders))
             try:
                 check_pointer(self._target, space, "struct mm_struct")

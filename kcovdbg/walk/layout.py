@@ -8,9 +8,9 @@ The detection order is that of kcov-abi.md 9: the first match wins in each group
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from kcovdbg.abi import mode
 from kcovdbg.abi.generations import AREA, KCOV, MODE, PERCPU, REMOTE, TASK, Feature, Generation
@@ -128,6 +128,8 @@ class Layout:
     """Changes by the posted series in this kernel."""
     stack_cpu: tuple[int, int] | None = None
     """For tasks without a member for their CPU: offsets of the stack, and of the CPU in the thread_info at its base."""
+    is_lock_held: Callable[[bytes], bool] = any
+    """Returns whether a lock, a ``spinlock_t``, is held."""
 
     def mode_name(self, word: int) -> str:
         """Return the name of the mode in a task's mode word, or a saved one, without flags."""
@@ -200,7 +202,36 @@ def detect_layout(target: Target) -> Layout:
         in_ctxsw=in_ctxsw,
         traits=traits,
         stack_cpu=_find_stack_cpu(target, task),
+        is_lock_held=_find_lock_test(target),
     )
+
+
+SPINLOCK: Final = "spinlock_t"
+# Of PREEMPT_RT, where a spinlock is a mutex with an owner: Linux kernel commit 0f383b6dc96e ("locking/spinlock: Provide RT
+# variant") (in v5.15), and the series outside of mainline before it.
+_OWNERS: Final = ("lock.owner", "lock.rtmutex.owner")
+
+
+def is_preempt_rt(target: Target) -> bool:
+    """Return whether this is a PREEMPT_RT kernel: its spinlocks have an owner."""
+    return find_member(target, SPINLOCK, _OWNERS) is not None
+
+
+def _find_lock_test(target: Target) -> Callable[[bytes], bool]:
+    order: Literal["little", "big"] = "big" if target.big_endian else "little"
+    owner, raw = find_member(target, SPINLOCK, _OWNERS), find_member(target, SPINLOCK, ("rlock.raw_lock", "rlock"))
+    if owner is not None:
+        # The lowest bit says that there are waiters.
+        return lambda lock: int.from_bytes(lock[owner.offset :][: owner.size], order) > 1
+    start, size = (0, 4) if raw is None else (raw.offset, min(raw.size, 4))
+    # Of arm; of riscv and others before they queue. A ticket lock is free when it serves the next ticket to be drawn.
+    has_tickets = find_member(target, SPINLOCK, ("rlock.raw_lock.tickets", "rlock.raw_lock.counter")) is not None
+
+    def is_held(lock: bytes) -> bool:
+        word = lock[start:][:size]
+        return any(word) and not (has_tickets and word[:2] == word[2:4])
+
+    return is_held
 
 
 def _combined_name(value: int, enumerators: Mapping[str, int]) -> str | None:

@@ -32,12 +32,11 @@ def decode_kcov(layout: Layout, address: int, block: bytes) -> KcovFields:
     found = _require_layout(layout)
     refcount, lock, mode, size, area, task, remote, remote_size, sequence, trace, trace_size = found.decode(block)
     member = found.members["lock"]
-    if member is None:
-        lock = b""
-    elif not isinstance(lock, bytes):
+    if member is not None and not isinstance(lock, bytes):
         lock = lock.to_bytes(member.size, "little", signed=member.signed)
+    is_locked = member is not None and layout.is_lock_held(lock)
     collects = None if remote is None else bool(remote)
-    return KcovFields(address, refcount, lock, mode, size, area, task, collects, remote_size, sequence, trace, trace_size)
+    return KcovFields(address, refcount, is_locked, mode, size, area, task, collects, remote_size, sequence, trace, trace_size)
 
 
 def read_kcov(target: Target, layout: Layout, address: int) -> KcovFields:

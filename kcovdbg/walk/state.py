@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from kcovdbg.abi.generations import PERCPU, REMOTE, TASK, Feature
 from kcovdbg.abi.record import CMP_WORDS
@@ -14,7 +14,7 @@ from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
-from kcovdbg.model.memory import SpinLock, StackFrame
+from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import Carrier, RemoteHandle
 from kcovdbg.model.state import BufferContents, KernelFacts, Part, PointProof, Reading, Source, State, WrongRecords
 from kcovdbg.model.task import Task, TaskFields, TaskSyscall
@@ -22,7 +22,7 @@ from kcovdbg.series.declaration import READ_PARTS
 from kcovdbg.target.pointer import read_word, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_kernel_symbol, find_member
-from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.layout import SPINLOCK, Layout, is_preempt_rt
 from kcovdbg.walk.saved import is_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas
 from kcovdbg.walk.structure_cache import StructureCache
@@ -31,28 +31,6 @@ from kcovdbg.walk.structure_cache import StructureCache
 if TYPE_CHECKING:
     from kcovdbg.walk.devices import DeviceWalk
     from kcovdbg.walk.syscalls import SyscallWalk
-
-_SPINLOCK: Final = "spinlock_t"
-# Of PREEMPT_RT, where a spinlock is a mutex with an owner: Linux kernel commit 0f383b6dc96e ("locking/spinlock: Provide RT
-# variant") (in v5.15), and the series outside of mainline before it.
-_OWNERS: Final = ("lock.owner", "lock.rtmutex.owner")
-_RAW: Final = ("rlock.raw_lock", "rlock")
-
-
-def is_preempt_rt(target: Target) -> bool:
-    """Return whether this is a PREEMPT_RT kernel: its spinlocks have an owner."""
-    return find_member(target, _SPINLOCK, _OWNERS) is not None
-
-
-def find_spin_lock(target: Target) -> SpinLock:
-    """Return the layout of a kernel's spinlocks."""
-    order: Literal["little", "big"] = "big" if target.big_endian else "little"
-    owner, raw = find_member(target, _SPINLOCK, _OWNERS), find_member(target, _SPINLOCK, _RAW)
-    if owner is not None:
-        return SpinLock(owner.offset, owner.size, order, has_owner=True, has_tickets=False)
-    start, size = (0, 4) if raw is None else (raw.offset, min(raw.size, 4))
-    tickets = find_member(target, _SPINLOCK, ("rlock.raw_lock.tickets", "rlock.raw_lock.counter"))
-    return SpinLock(start, size, order, has_owner=False, has_tickets=tickets is not None)
 
 
 def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
@@ -209,7 +187,6 @@ class StateReader:
             buffers=1 if traits.second_buffer is None else 2,
             live=target.live,
             is_rt=is_preempt_rt(target),
-            spin_lock=find_spin_lock(target),
         )
 
     def _has(self, feature: Feature) -> bool:
@@ -270,7 +247,7 @@ class StateReader:
         is_held = False
         with suppress(KcovdbgError):
             lock = self.target.symbol("kcov_remote_lock").address
-            is_held = self.facts.spin_lock.is_held(self.target.read(lock, self.target.type_size(_SPINLOCK)))
+            is_held = self.layout.is_lock_held(self.target.read(lock, self.target.type_size(SPINLOCK)))
         owners = {cpu: read_cpu_lock_owner(self.target, cpu) for cpu in self.facts.cpus} if self._has(Feature.SOFTIRQ) else {}
         return {
             "remote_lock_held": self._has(Feature.REMOTE) and is_held,

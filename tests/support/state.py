@@ -14,7 +14,6 @@ from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.terminal import THEME, Color, Painter, Terminal
 from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
-from kcovdbg.model.memory import SpinLock
 from kcovdbg.model.remote import Area, RemoteHandle
 from kcovdbg.model.state import KernelFacts, Part, Source, State
 from kcovdbg.model.task import Role, SavedState, Session, Syscall, Task, TaskFields, TaskSyscall
@@ -77,7 +76,7 @@ def make_task(pid=41, comm="syz-executor", *, mode="TRACE_PC", role=Role.LOCAL, 
 def make_kcov(address=KCOV, references=(), **values):
     fields = {
         "refcount": 2,
-        "lock": bytes(4),
+        "is_locked": False,
         "mode": 2,
         "size": 0x10000,
         "area": BUFFER,
@@ -145,7 +144,7 @@ class StubReader:
     said: tuple[str, ...] = ()
 
     def read(self, parts, *, stacks=(), syscalls=()):
-        members = {
+        read = {
             "task_fields": tuple(task.fields for task in self.all),
             "devices": (),
             "tasks": tuple(task for task in self.all if task.mode != "DISABLED"),
@@ -160,7 +159,6 @@ class StubReader:
             "lists_vmas": self.lists_vmas,
             "vmalloc": None,
         }
-        read = {name: value for name, value in members.items() if getattr(State, name).part in parts}
         calls = {fields.address: SYSCALLS.get(fields.pid, TaskSyscall(None)) for fields in syscalls}
         return State(make_facts(), read, {Source.TASKS: self.said}, dict.fromkeys(stacks), calls)
 
@@ -193,7 +191,6 @@ def make_facts(**values):
         "size_limit": (1 << 28) - 1,
         "live": False,
         "is_rt": False,
-        "spin_lock": SpinLock(0, 4, "little", has_owner=False, has_tickets=False),
     }
     return KernelFacts(**{**defaults, **values})
 

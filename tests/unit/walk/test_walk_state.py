@@ -150,7 +150,7 @@ def test_a_part_is_read_once(kernel):
 
 def test_what_was_not_asked_for_is_absent(kernel):
     state = reader_of(kernel).read(Part.TASKS)
-    with pytest.raises(LookupError, match="OBJECTS"):
+    with pytest.raises(LookupError, match="objects"):
         _ = state.objects
     with pytest.raises(LookupError):
         state.lacks(Source.FILES)
