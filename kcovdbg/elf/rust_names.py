@@ -19,13 +19,11 @@ _MAX_STEPS: Final = 1 << 14
 _MAX_DEPTH: Final = 128
 _MAX_NUMBER: Final = (1 << 64) - 2
 
-_LEGACY: Final = re.compile(r"_ZN((?:\d+[A-Za-z_$.][\w$.]*)+17h[0-9a-f]{16})E(\..*)?", re.ASCII | re.DOTALL)
+_LEGACY: Final = re.compile(r"_ZN(\d+[A-Za-z_$.][\w$.]*17h[0-9a-f]{16})E(\..*)?", re.ASCII | re.DOTALL)
 _V0: Final = re.compile(r"_R([A-Z][0-9A-Za-z_]*)(\..*)?", re.ASCII | re.DOTALL)
 _DECIMAL: Final = re.compile(r"0|[1-9]\d*", re.ASCII)
 _HEXADECIMAL: Final = re.compile(r"(0|[1-9a-f][0-9a-f]*)_")
-_DIGITS: Final = {
-    character: value for value, character in enumerate("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-}
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _BASIC_TYPES: Final = dict(
     zip(
         "abcdefhijlmnopstuvxyz",
@@ -70,33 +68,47 @@ def _split_legacy(text: str) -> str:
     return "::".join(parts)
 
 
+def _bounded(read: Callable[..., str]) -> Callable[..., str]:
+    """Refuse names with too many parts, or too much text."""
+
+    def bounded(parser: _Parser, *arguments: bool) -> str:
+        parser.steps += 1
+        parser.depth += 1
+        if parser.steps > _MAX_STEPS or parser.depth > _MAX_DEPTH:
+            raise ValueError("too complex")
+        text = read(parser, *arguments)
+        parser.depth -= 1
+        if len(text) > _MAX_TEXT:
+            raise ValueError("too long")
+        return text
+
+    return bounded
+
+
 class _Parser:
-    """The parser of one name, without its prefix and suffix. Methods raise for what is not a name."""
+    """The parser of one name, without its prefix and suffix. Methods return text, and raise for what is not a name."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._parts: list[str] = []
-        self._size = 0
-        self._steps = 0
-        self._depth = 0
+        self.steps = 0
+        self.depth = 0
         self._is_shown = True
+        # Whether the path that was read last ends with generic arguments.
+        self._is_generic = False
         # Of the binders ("for<'a>") that the current part is in.
         self._lifetimes = 0
 
     def parse(self) -> str:
-        self._path(in_type=False)
+        text = self._path()
         if self._at < len(self._text):
             # The crate that asked for the instance.
-            self._hidden(self._path, in_type=False)
+            self._skip_path()
         if self._at < len(self._text):
             raise ValueError("something follows")
-        return "".join(self._parts)
+        return text
 
     # Characters.
-
-    def _peek(self) -> str:
-        return self._text[self._at : self._at + 1]
 
     def _next(self) -> str:
         character = self._text[self._at]
@@ -104,7 +116,7 @@ class _Parser:
         return character
 
     def _skip(self, character: str) -> bool:
-        found = self._peek() == character
+        found = self._text.startswith(character, self._at)
         self._at += found
         return found
 
@@ -114,7 +126,7 @@ class _Parser:
             return 0
         value = 0
         while (character := self._next()) != "_":
-            value = 62 * value + _DIGITS[character]
+            value = 62 * value + _DIGITS.index(character)
         if value >= _MAX_NUMBER:
             raise ValueError("more than 64 bits")
         return value + 1
@@ -122,11 +134,7 @@ class _Parser:
     def _optional(self, tag: str) -> int:
         return self._base62() + 1 if self._skip(tag) else 0
 
-    def _identifier(self) -> tuple[int, str]:
-        """Return an identifier and what distinguishes it from others of the same name."""
-        return self._optional("s"), self._plain_identifier()
-
-    def _plain_identifier(self) -> str:
+    def _identifier(self) -> str:
         is_punycode = self._skip("u")
         digits = _DECIMAL.match(self._text, self._at)
         if digits is None:
@@ -146,230 +154,161 @@ class _Parser:
                 raise ValueError("not text")
         return name
 
-    # Text.
-
-    def _show(self, text: str) -> None:
-        if self._is_shown:
-            self._parts.append(text)
-            self._size += len(text)
-            if self._size > _MAX_TEXT:
-                raise ValueError("too long")
-
-    def _hidden(self, read: Callable[..., object], **arguments: bool) -> None:
-        before, self._is_shown = self._is_shown, False
-        read(**arguments)
-        self._is_shown = before
-
-    def _list(self, read: Callable[[], object], separator: str = ", ") -> int:
-        """Read until an E; return the number of items."""
-        count = 0
-        while not self._skip("E"):
-            if count:
-                self._show(separator)
-            read()
-            count += 1
-        return count
-
-    def _enter(self) -> None:
-        self._steps += 1
-        self._depth += 1
-        if self._steps > _MAX_STEPS or self._depth > _MAX_DEPTH:
-            raise ValueError("too complex")
-
-    def _reference(self, read: Callable[[], object]) -> None:
-        """Read an earlier part of the name again."""
-        start = self._at - 1
-        target = self._base62()
-        if target >= start:
-            raise ValueError("not an earlier part")
-        if self._is_shown:
-            back, self._at = self._at, target
-            read()
-            self._at = back
-
-    # The grammar.
-
-    def _path(self, *, in_type: bool, is_open: bool = False) -> bool:
-        """Read a path.
-
-        :param is_open: whether to leave out the ``>`` after generic arguments.
-        :return: whether it was left out.
-        """
-        self._enter()
-        left_open = False
-        kind = self._next()
-        if kind == "C":
-            self._show(self._identifier()[1])
-        elif kind in "MX":
-            self._optional("s")
-            self._hidden(self._path, in_type=in_type)
-            self._implementation(has_trait=kind == "X")
-        elif kind == "Y":
-            self._implementation(has_trait=True)
-        elif kind == "N":
-            self._nested(in_type=in_type)
-        elif kind == "I":
-            self._path(in_type=in_type)
-            self._show("<" if in_type else "::<")
-            self._list(self._generic)
-            left_open = is_open
-            if not is_open:
-                self._show(">")
-        elif kind == "B":
-
-            def again() -> None:
-                nonlocal left_open
-                left_open = self._path(in_type=in_type, is_open=is_open)
-
-            self._reference(again)
-        else:
-            raise ValueError("not a path")
-        self._depth -= 1
-        return left_open
-
-    def _implementation(self, *, has_trait: bool) -> None:
-        self._show("<")
-        self._type()
-        if has_trait:
-            self._show(" as ")
-            self._path(in_type=True)
-        self._show(">")
-
-    def _nested(self, *, in_type: bool) -> None:
-        space = self._next()
-        if not space.isalpha():
-            raise ValueError("not a namespace")
-        self._path(in_type=in_type)
-        number, name = self._identifier()
-        if space.isupper():
-            kind = {"C": "closure", "S": "shim"}.get(space, space)
-            self._show(f"::{{{kind}{':' if name else ''}{name}#{number}}}")
-        elif name:
-            self._show(f"::{name}")
-
-    def _generic(self) -> None:
-        if self._skip("L"):
-            self._lifetime(self._base62())
-        elif self._skip("K"):
-            self._constant()
-        else:
-            self._type()
-
-    def _lifetime(self, index: int) -> None:
-        if index > self._lifetimes:
-            raise ValueError("an unbound lifetime")
-        depth = self._lifetimes - index
-        self._show("'_" if not index else f"'{chr(ord('a') + depth)}" if depth < 26 else f"'z{depth - 25}")
-
-    def _binder(self) -> int:
-        """Read lifetimes that the following part is generic over; return how many there were before."""
-        before, count = self._lifetimes, self._optional("G")
-        if count > _MAX_SIZE:
-            raise ValueError("too many lifetimes")
-        if count:
-            self._show("for<")
-            for number in range(count):
-                self._lifetimes += 1
-                self._show(", " if number else "")
-                self._lifetime(1)
-            self._show("> ")
-        return before
-
-    def _type(self) -> None:
-        self._enter()
-        kind = self._next()
-        if kind in _BASIC_TYPES:
-            self._show(_BASIC_TYPES[kind])
-        elif kind in "AS":
-            self._show("[")
-            self._type()
-            if kind == "A":
-                self._show("; ")
-                self._constant()
-            self._show("]")
-        elif kind == "T":
-            self._show("(")
-            self._show(",)" if self._list(self._type) == 1 else ")")
-        elif kind in "RQ":
-            self._show("&")
-            if self._skip("L") and (lifetime := self._base62()):
-                self._lifetime(lifetime)
-                self._show(" ")
-            self._show("mut " if kind == "Q" else "")
-            self._type()
-        elif kind in "PO":
-            self._show("*const " if kind == "P" else "*mut ")
-            self._type()
-        elif kind == "F":
-            self._function()
-        elif kind == "D":
-            self._dynamic()
-        elif kind == "B":
-            self._reference(self._type)
-        else:
-            self._at -= 1
-            self._path(in_type=True)
-        self._depth -= 1
-
-    def _function(self) -> None:
-        lifetimes = self._binder()
-        self._show("unsafe " if self._skip("U") else "")
-        if self._skip("K"):
-            convention = "C" if self._skip("C") else self._plain_identifier().replace("_", "-")
-            self._show(f'extern "{convention}" ')
-        self._show("fn(")
-        self._list(self._type)
-        self._show(")")
-        if not self._skip("u"):
-            self._show(" -> ")
-            self._type()
-        self._lifetimes = lifetimes
-
-    def _dynamic(self) -> None:
-        self._show("dyn ")
-        lifetimes = self._binder()
-        self._list(self._trait, " + ")
-        self._lifetimes = lifetimes
-        if not self._skip("L"):
-            raise ValueError("no lifetime")
-        if lifetime := self._base62():
-            self._show(" + ")
-            self._lifetime(lifetime)
-
-    def _trait(self) -> None:
-        is_open = self._path(in_type=True, is_open=True)
-        while self._skip("p"):
-            self._show(", " if is_open else "<")
-            is_open = True
-            self._show(f"{self._plain_identifier()} = ")
-            self._type()
-        self._show(">" if is_open else "")
-
-    def _constant(self) -> None:
-        self._enter()
-        kind = self._next()
-        if kind == "B":
-            self._reference(self._constant)
-        elif kind == "p":
-            self._show("_")
-        elif kind in _INTEGERS:
-            self._show("-" if kind in _SIGNED and self._skip("n") else "")
-            digits = self._hexadecimal()
-            self._show(str(int(digits, 16)) if len(digits) <= 16 else f"0x{digits}")
-        elif kind == "b":
-            self._show({"0": "false", "1": "true"}[self._hexadecimal()])
-        elif kind == "c":
-            self._show(_quote(chr(int(self._hexadecimal(), 16))))
-        else:
-            raise ValueError("not a constant")
-        self._depth -= 1
-
     def _hexadecimal(self) -> str:
         found = _HEXADECIMAL.match(self._text, self._at)
         if found is None:
             raise ValueError("not a number")
         self._at = found.end()
         return found[1]
+
+    def _list(self, read: Callable[[], str]) -> list[str]:
+        """Read until an E."""
+        items = []
+        while not self._skip("E"):
+            items.append(read())
+        return items
+
+    def _reference(self, read: Callable[[], str]) -> str:
+        """Read an earlier part of the name again."""
+        start = self._at - 1
+        target = self._base62()
+        if target >= start:
+            raise ValueError("not an earlier part")
+        if not self._is_shown:
+            return ""
+        back, self._at = self._at, target
+        text = read()
+        self._at = back
+        return text
+
+    # The grammar.
+
+    @_bounded
+    def _path(self, in_type: bool = False) -> str:
+        kind = self._next()
+        if kind == "B":
+            return self._reference(lambda: self._path(in_type))
+        if kind == "C":
+            self._optional("s")
+            text = self._identifier()
+        elif kind in "MX":
+            self._optional("s")
+            self._skip_path()
+            text = f"<{self._type()} as {self._path(True)}>" if kind == "X" else f"<{self._type()}>"
+        elif kind == "Y":
+            text = f"<{self._type()} as {self._path(True)}>"
+        elif kind == "N":
+            text = self._nested(in_type)
+        elif kind == "I":
+            text = f"{self._path(in_type)}{'<' if in_type else '::<'}{', '.join(self._list(self._generic))}>"
+        else:
+            raise ValueError("not a path")
+        self._is_generic = kind == "I"
+        return text
+
+    def _skip_path(self) -> None:
+        before, self._is_shown = self._is_shown, False
+        self._path()
+        self._is_shown = before
+
+    def _nested(self, in_type: bool) -> str:
+        space = self._next()
+        if not space.isalpha():
+            raise ValueError("not a namespace")
+        outer = self._path(in_type)
+        number, name = self._optional("s"), self._identifier()
+        if space.isupper():
+            kind = {"C": "closure", "S": "shim"}.get(space, space)
+            return f"{outer}::{{{kind}{':' if name else ''}{name}#{number}}}"
+        return f"{outer}::{name}" if name else outer
+
+    def _generic(self) -> str:
+        if self._skip("L"):
+            return self._lifetime(self._base62())
+        return self._constant() if self._skip("K") else self._type()
+
+    def _lifetime(self, index: int) -> str:
+        if index > self._lifetimes:
+            raise ValueError("an unbound lifetime")
+        depth = self._lifetimes - index
+        return "'_" if not index else f"'{chr(ord('a') + depth)}" if depth < 26 else f"'z{depth - 25}"
+
+    def _binder(self) -> str:
+        """Read lifetimes that the following part is generic over."""
+        count = self._optional("G")
+        if count > _MAX_SIZE:
+            raise ValueError("too many lifetimes")
+        names = []
+        for _ in range(count):
+            self._lifetimes += 1
+            names.append(self._lifetime(1))
+        return f"for<{', '.join(names)}> " if names else ""
+
+    @_bounded
+    def _type(self) -> str:
+        kind = self._next()
+        if kind in _BASIC_TYPES:
+            return _BASIC_TYPES[kind]
+        if kind == "A":
+            return f"[{self._type()}; {self._constant()}]"
+        if kind == "S":
+            return f"[{self._type()}]"
+        if kind == "T":
+            items = self._list(self._type)
+            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        if kind in "RQ":
+            lifetime = self._base62() if self._skip("L") else 0
+            text = f"{self._lifetime(lifetime)} " if lifetime else ""
+            return f"&{text}{'mut ' if kind == 'Q' else ''}{self._type()}"
+        if kind in "PO":
+            return f"*{'const' if kind == 'P' else 'mut'} {self._type()}"
+        if kind in "FD":
+            before = self._lifetimes
+            text = self._function() if kind == "F" else f"dyn {self._binder()}{' + '.join(self._list(self._trait))}"
+            self._lifetimes = before
+            return text if kind == "F" else text + self._bound()
+        if kind == "B":
+            return self._reference(self._type)
+        self._at -= 1
+        return self._path(True)
+
+    def _function(self) -> str:
+        text = self._binder() + ("unsafe " if self._skip("U") else "")
+        if self._skip("K"):
+            text += f'extern "{"C" if self._skip("C") else self._identifier().replace("_", "-")}" '
+        text += f"fn({', '.join(self._list(self._type))})"
+        return text if self._skip("u") else f"{text} -> {self._type()}"
+
+    def _bound(self) -> str:
+        if not self._skip("L"):
+            raise ValueError("no lifetime")
+        lifetime = self._base62()
+        return f" + {self._lifetime(lifetime)}" if lifetime else ""
+
+    def _trait(self) -> str:
+        text = self._path(True)
+        start = f"{text[:-1]}, " if self._is_generic else f"{text}<"
+        types = []
+        while self._skip("p"):
+            types.append(f"{self._identifier()} = {self._type()}")
+        return f"{start}{', '.join(types)}>" if types else text
+
+    @_bounded
+    def _constant(self) -> str:
+        kind = self._next()
+        if kind == "B":
+            return self._reference(self._constant)
+        if kind == "p":
+            return "_"
+        if kind in _INTEGERS:
+            sign = "-" if kind in _SIGNED and self._skip("n") else ""
+            digits = self._hexadecimal()
+            return sign + (str(int(digits, 16)) if len(digits) <= 16 else f"0x{digits}")
+        if kind == "b":
+            return {"0": "false", "1": "true"}[self._hexadecimal()]
+        if kind == "c":
+            return _quote(chr(int(self._hexadecimal(), 16)))
+        raise ValueError("not a constant")
 
 
 def _quote(character: str) -> str:
