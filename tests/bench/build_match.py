@@ -25,7 +25,7 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import open_table
-from tests.bench.measure import Result, at_most, format_result
+from tests.bench.measure import Result, at_most, show
 
 _Side: TypeAlias = tuple[LocationTable, "array[int]"]
 """The table of a build and the PCs that were recorded in it."""
@@ -78,10 +78,8 @@ def main() -> int:
     parser.add_argument("image", nargs=2, metavar="VMLINUX")
     parser.add_argument("--rounds", type=int, default=3, help="each time is the best of so many")
     options = parser.parse_args()
-    result = run(options.image, options.rounds)
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
-    print(format_result(result))
-    return 0 if result.good else 1
+    return show([run(options.image, options.rounds)])
 
 
 if __name__ == "__main__":

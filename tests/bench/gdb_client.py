@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench.measure import Result, at_most, format_result
+from tests.bench.measure import at_most, show
 from tests.lab import kernel, recipe
 from tests.support.gdb_run import ROOT
 
@@ -113,13 +113,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     rounds = [(measure(ROOT, options), measure(options.base, options)) for _ in range(options.rounds)]
-    results: list[Result] = []
+    results = []
     for what, goal in _GOALS.items():
         mine, base = (min(one[side][what] for one in rounds) for side in (0, 1))
         unit = "packets" if what.startswith("packets") else "s"
         results.append(dataclasses.replace(at_most(what, mine, base, "0ebfcde", goal), unit=unit))
-        print(format_result(results[-1]), flush=True)
-    return 0 if all(result.good for result in results) else 1
+    return show(results)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -71,3 +71,12 @@ def format_result(result: Result) -> str:
     return (
         f"{result.what:<44} {mine:>14}   {result.other_name:<20} {other:>14} {result.ratio:>8.2f}   {result.goal:<18} {verdict}"
     )
+
+
+def show(results: Iterable[Result]) -> int:
+    """Print each result when it is there; return the exit status, 1 when one misses its goal."""
+    status = 0
+    for result in results:
+        print(format_result(result), flush=True)
+        status |= not result.good
+    return int(status)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from tests.bench.measure import Result, at_most, format_result
+from tests.bench.measure import at_most, show
 from tests.lab import kernel as kernels
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import ROOT
@@ -29,24 +29,15 @@ from tests.lab.situation import STANDING, dump_of
 
 SHARE: Final = 0.1
 """Of the time of a process, that a call may take."""
-CALLS: Final[Sequence[tuple[str, dict[str, Any], str]]] = (
-    ("info", {}, "info"),
-    ("tasks", {}, "tasks"),
-    ("objects", {}, "objects"),
-    ("remote", {}, "remote"),
-    ("areas", {}, "areas"),
-    ("saved", {}, "saved"),
-    ("buffer", {"what": "kc-full"}, "buffer kc-full"),
-    ("trace", {"what": "kc-full"}, "trace kc-full"),
-    ("top", {"what": "kc-full"}, "top kc-full"),
-    ("diff", {"what": ["kc-full", "kc-pc"]}, "diff kc-full kc-pc"),
-    ("source", {"what": "kc-full"}, "source kc-full"),
-    ("points", {"place": "vfs_read"}, "points vfs_read"),
-    ("sym", {"pcs": ["ffffffff81000000"]}, "sym ffffffff81000000"),
-    ("last", {}, "last"),
-    ("why", {"subject": "kc-full"}, "why kc-full"),
-    ("check", {}, "check"),
+CALLS: Final[Sequence[tuple[str, dict[str, Any]]]] = (
+    *((name, {}) for name in ("info", "tasks", "objects", "remote", "areas", "saved", "last", "check")),
+    *((name, {"what": "kc-full"}) for name in ("buffer", "trace", "top", "source")),
+    ("diff", {"what": ["kc-full", "kc-pc"]}),
+    ("points", {"place": "vfs_read"}),
+    ("sym", {"pcs": ["ffffffff81000000"]}),
+    ("why", {"subject": "kc-full"}),
 )
+"""Tools and what they are given; a command takes the same words."""
 
 
 def find_target(*, demo: bool) -> list[str]:
@@ -57,23 +48,24 @@ def find_target(*, demo: bool) -> list[str]:
     return ["-c", str(dump.path), "-s", str(kernel.vmlinux)]
 
 
-async def measure(target: Sequence[str], rounds: int) -> list[Result]:
+async def measure(target: Sequence[str], rounds: int) -> int:
     # An installed package has its modules compiled.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     program = ["-m", "kcovdbg", *target]
     server = StdioServerParameters(command=sys.executable, args=[*program, "mcp"], cwd=ROOT, env=environment)
-    results: list[Result] = []
+    status = 0
     async with Client(server) as client:
-        for name, given, line in CALLS:
+        for name, given in CALLS:
+            words = [word for value in given.values() for word in (value if isinstance(value, list) else [value])]
+            line = " ".join((name, *words))
             processes: list[float] = []
             calls: list[float] = []
             for _ in range(rounds + 1):
                 processes.append(run(program, line, environment))
                 calls.append(await call(client, name, given))
             # The first round warms up.
-            results.append(at_most(line, min(calls[1:]), min(processes[1:]), "process", SHARE))
-            print(format_result(results[-1]), flush=True)
-    return results
+            status |= show([at_most(line, min(calls[1:]), min(processes[1:]), "process", SHARE)])
+    return status
 
 
 def run(program: Sequence[str], line: str, environment: dict[str, str]) -> float:
@@ -97,8 +89,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--demo", action="store_true", help="measure on the demo instead of the lab's dump")
     options = parser.parse_args()
-    results = asyncio.run(measure(find_target(demo=options.demo), options.rounds))
-    return 0 if all(result.good for result in results) else 1
+    return asyncio.run(measure(find_target(demo=options.demo), options.rounds))
 
 
 if __name__ == "__main__":
