@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -13,6 +14,7 @@ from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import run_reporting
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.lab.kcovdbg_run import Rows, run_kcovdbg
+from tests.support.browser import Browser, find_browser
 from tests.support.state import Streams
 
 
@@ -29,6 +31,32 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo")
     run_kcovdbg("demo", folder, status=0)
     return Demo(folder / "vmlinux", folder / "vmcore", folder / "kcovlab_keep.ko")
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if find_browser() is None:
+        pytest.skip("no browser is installed: apt-get install chromium")
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Callable[..., Browser]]:
+    """Open a page; afterwards there must be no errors, and no request besides the page."""
+    browser.complaints.clear()
+    browser.requests.clear()
+
+    def opened(path: Path, **look: Any) -> Browser:
+        browser.look(**look)
+        browser.open(path)
+        return browser
+
+    yield opened
+    assert browser.complaints == []
+    assert {url.partition(":")[0] for url in browser.requests} <= {"file", "data"}
+    assert len([url for url in browser.requests if url.startswith("file")]) == 1
 
 
 class DemoWorkspace:

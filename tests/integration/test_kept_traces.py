@@ -12,13 +12,17 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from kcovdbg.frontends import cli
 from kcovdbg.records.trace_file import read_header
-from tests.integration.test_two_builds import ask
+from tests.integration.test_two_builds import ask, refuse
 
 pytest.importorskip("drgn")
 KEPT = Path(__file__).parent.parent / "golden" / "two_kernels"
 MODULE = {"kcovlab_keep_write", "kcovlab_keep_outer", "kcovlab_keep_middle", "kcovlab_keep_inner"}
+
+
+def options(files, *names):
+    """Name the files of builds."""
+    return [word for name in names for word in ("--other-vmlinux", files / name)]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,7 @@ def test_the_module_was_elsewhere(files):
 
 def test_two_boots_of_one_kernel(files):
     traces = [f"file:{files / f'default{boot}.kcov'}" for boot in range(2)]
-    named = ["--other-vmlinux", files / "default.table", "--other-vmlinux", files / "kcovlab_keep.ko"]
+    named = options(files, "default.table", "kcovlab_keep.ko")
     _, rows = ask(*named, "diff", *traces, "--json")
     assert not MODULE & {frame["function"] for row in rows for frame in row["frames"]}
     _, rows = ask(*named, "trace", traces[1], "--against", traces[0], "--json")
@@ -54,12 +58,12 @@ def test_two_boots_of_one_kernel(files):
 def test_a_module_without_its_file_is_compared_by_address(files):
     traces = [f"file:{files / f'default{boot}.kcov'}" for boot in range(2)]
     (place,) = read_header(files / "default0.kcov").recorded_modules
-    _, rows = ask("--other-vmlinux", files / "default.table", "diff", *traces, "--json")
+    _, rows = ask(*options(files, "default.table"), "diff", *traces, "--json")
     assert not [row for row in rows if place.span[0] < int(row["pc"], 0) <= place.span[1]]
 
 
 def test_what_the_patch_adds(files):
-    named = [word for name in ("default", "patched") for word in ("--other-vmlinux", files / f"{name}.table")]
+    named = options(files, "default.table", "patched.table")
     executed, never = json.loads((files / "lines.json").read_text())
     _, rows = ask(*named, "diff", f"file:{files / 'default0.kcov'}", f"file:{files / 'patched0.kcov'}", "--json")
     frames = [frame for row in rows for frame in row["frames"] if row["side"] == "right"]
@@ -84,34 +88,33 @@ def anonymous(files, tmp_path):
 
 
 def test_traces_that_do_not_name_their_build_are_of_the_builds_in_order(files, anonymous):
-    named = [word for name in ("default", "patched") for word in ("--other-vmlinux", files / f"{name}.table")]
-    _, expected = ask(*named, "diff", f"file:{files / 'default0.kcov'}", f"file:{files / 'patched0.kcov'}", "--json")
-    _, rows = ask(*named, "diff", f"file:{anonymous / 'default0.kcov'}", f"file:{anonymous / 'patched0.kcov'}", "--json")
-    assert rows == expected
-    # One of them names it.
-    _, rows = ask(*named, "diff", f"file:{files / 'default0.kcov'}", f"file:{anonymous / 'patched0.kcov'}", "--json")
-    assert rows == expected
+    named = options(files, "default.table", "patched.table")
+    # Both name it, none, and one of them.
+    answers = [
+        ask(*named, "diff", f"file:{left / 'default0.kcov'}", f"file:{right / 'patched0.kcov'}", "--json")[1]
+        for left, right in ((files, files), (anonymous, anonymous), (files, anonymous))
+    ]
+    assert answers == answers[:1] * 3
 
 
 def test_modules_of_traces_that_do_not_name_their_build(files, anonymous):
-    named = [word for name in ("default.table", "kcovlab_keep.ko") for word in ("--other-vmlinux", files / name)]
+    named = options(files, "default.table", "kcovlab_keep.ko")
     traces = [f"file:{anonymous / f'default{boot}.kcov'}" for boot in range(2)]
     _, rows = ask(*named, "trace", traces[1], "--against", traces[0], "--json")
     assert {row["function"]: row["side"] for row in rows if row["function"] in MODULE} == dict.fromkeys(MODULE, "both")
 
 
-def test_builds_of_which_nothing_is_known_are_not_compared(files, anonymous, capsys):
+def test_builds_of_which_nothing_is_known_are_not_compared(files):
     """Equal PCs of two builds mean nothing."""
     traces = [f"file:{files / name}" for name in ("default0.kcov", "patched0.kcov")]
     ids = [read_header(files / name).build_id for name in ("default0.kcov", "patched0.kcov")]
     for words, told in (
         (["diff", *traces], ids[0]),
         (["trace", traces[0], "--against", traces[1]], ids[1]),
-        (["--other-vmlinux", str(files / "default.table"), "view", "--text", *traces], ids[1]),
+        ([*options(files, "default.table"), "view", "--text", *traces], ids[1]),
     ):
-        assert cli.main(words) == 2
-        error, hint = capsys.readouterr().err.splitlines()
+        error, hint = refuse(*words).splitlines()
         assert told in error
         assert "--other-vmlinux" in hint
     # Of one build they are.
-    assert cli.main(["diff", traces[0], f"file:{files / 'default1.kcov'}"]) == 1
+    assert ask("diff", traces[0], f"file:{files / 'default1.kcov'}")[0] == 1

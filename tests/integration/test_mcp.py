@@ -93,13 +93,6 @@ def ask(box: ToolBox, question: Callable[[Any], Awaitable[T]], mode: str = "auto
     return asyncio.run(run())
 
 
-def server_words(*words: str, target: tuple[str, ...] = ("--demo",)) -> StdioServerParameters:
-    environment = {name: value for name, value in os.environ.items() if name.startswith(("XDG_", "PYTHON", "TMPDIR"))}
-    return StdioServerParameters(
-        command=sys.executable, args=["-m", "kcovdbg", *target, "mcp", *words], cwd=ROOT, env=environment
-    )
-
-
 async def all_rows(client: Any, name: str, given: dict[str, Any], limit: int = 700) -> list[dict[str, Any]]:
     """Page through an answer."""
     rows: list[dict[str, Any]] = []
@@ -213,8 +206,12 @@ def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
 
 
 def test_a_process_serves_a_client(tmp_path: Path) -> None:
+    words = ["-m", "kcovdbg", "--demo", "mcp", "-o", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if name.startswith(("XDG_", "PYTHON", "TMPDIR"))}
+    server = StdioServerParameters(command=sys.executable, args=words, cwd=ROOT, env=environment)
+
     async def run() -> None:
-        async with mcp.Client(server_words("-o", str(tmp_path))) as client:
+        async with mcp.Client(server) as client:
             assert client.server_info.name == "kcovdbg"
             calls = [client.call_tool(name, given) for name, given, _ in CALLS[:8]]
             answers = await asyncio.gather(*calls)
@@ -228,21 +225,12 @@ def test_a_process_serves_a_client(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-class Process:
+class Process(subprocess.Popen):
     """A server whose input the test writes."""
 
     def __init__(self, *words: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "kcovdbg", *words, "mcp"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert self.process.stdin
-        assert self.process.stdout
-        assert self.process.stderr
-        self.stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        pipe = subprocess.PIPE
+        super().__init__([sys.executable, "-m", "kcovdbg", *words, "mcp"], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe)
 
     def send(self, *messages: object) -> None:
         for message in messages:
@@ -256,13 +244,7 @@ class Process:
             reply: dict[str, Any] = json.loads(line)
             if reply.get("id") == number:
                 return reply
-        raise AssertionError(f"the server ended: {self.process.communicate()}")
-
-    def initialize(self) -> None:
-        client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-        self.send({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client})
-        assert self.receive(0)["result"]["serverInfo"]["name"] == "kcovdbg"
-        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        raise AssertionError(f"the server ended: {self.communicate()}")
 
     def call(self, number: int, name: str, given: object) -> dict[str, Any]:
         self.send(request(number, "tools/call", {"name": name, "arguments": given}))
@@ -277,11 +259,14 @@ def request(number: int, method: str, params: object) -> dict[str, object]:
 def served(*words: str) -> Iterator[Process]:
     process = Process(*words)
     try:
-        process.initialize()
+        client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        process.send(request(0, "initialize", client))
+        assert process.receive(0)["result"]["serverInfo"]["name"] == "kcovdbg"
+        process.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         yield process
     finally:
-        process.process.kill()
-        process.process.wait()
+        process.kill()
+        process.wait()
         for stream in (process.stdin, process.stdout, process.stderr):
             with suppress(BrokenPipeError):
                 stream.close()
@@ -340,7 +325,7 @@ def test_a_client_that_hangs_up_ends_the_server(target: str, closed: str) -> Non
             # A server that has written all replies finds out by the next one.
             with suppress(BrokenPipeError):
                 process.send(request(4, "ping", {}))
-        status = process.process.wait(timeout=60)
+        status = process.wait(timeout=60)
         said = process.stderr.read().decode()
         assert status == 0, said
         assert "Traceback" not in said
@@ -350,8 +335,8 @@ def test_a_client_that_hangs_up_ends_the_server(target: str, closed: str) -> Non
 def test_a_signal_ends_the_server(number: int) -> None:
     with served(*NO_TARGET) as process:
         process.call(1, "info", {})
-        process.process.send_signal(number)
-        assert process.process.wait(timeout=30) in (130, 128 + number)
+        process.send_signal(number)
+        assert process.wait(timeout=30) in (130, 128 + number)
         assert b"Traceback" not in process.stderr.read()
 
 

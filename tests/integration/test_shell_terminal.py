@@ -60,6 +60,10 @@ def test_completion_menu(shell):
     shell.wait(f"{PROMPT} tasks --mode trace-cmp")
     shell.type("\x15buffer kcov:")
     shell.wait("TRACE_PC  11  41 syz-executor")
+    # Parts of names, and programs.
+    shell.type("\x15remote | gre")
+    shell.type("\t")
+    shell.wait("grep")
 
 
 def test_tasks_and_buffers_of_a_dump_complete(tmp_path):
@@ -104,12 +108,6 @@ def test_commands_from_a_file_and_a_transcript(shell, tmp_path):
     assert all(part in written for part in ("release", '"bucket"'))
 
 
-def test_parts_of_names_and_programs_complete(shell):
-    shell.type("remote | gre")
-    shell.type("\t")
-    shell.wait("grep")
-
-
 def test_grey_suggestion(shell):
     shell.type("remote\r")
     shell.wait("usb:1")
@@ -145,33 +143,21 @@ def test_history_is_searched_and_lasts(tmp_path):
         screen.wait("Usage:")
 
 
-def test_interrupt_clears_the_line(shell):
+def test_interrupts(shell):
+    """Of a line, of a command, and of a watch."""
     shell.type("tasks --mo")
     shell.wait("--mode")
-    shell.type("\x03")
-    shell.wait(at_prompt)
-    shell.type("remote\r")
-    shell.wait("usb:1")
-
-
-def test_interrupt_stops_a_command(shell):
-    shell.type("slow\r")
-    shell.wait("working")
-    shell.type("\x03")
-    shell.wait(at_prompt)
+    for line, shown in (("", PROMPT), ("slow\r", "working"), ("watch 0.05 remote\r", "every 0.05 s: remote")):
+        shell.type(line)
+        shell.wait(shown)
+        shell.settle()
+        shell.type("\x03")
+        shell.wait(at_prompt)
     shell.type("remote\r")
     shell.wait("usb:1")
     shell.wait(at_prompt)
     shell.type("\x04")
     assert shell.end() == 0
-
-
-def test_interrupt_stops_a_watch(shell):
-    shell.type("watch 0.05 remote\r")
-    shell.wait("every 0.05 s: remote")
-    shell.settle()
-    shell.type("\x03")
-    shell.wait(at_prompt)
 
 
 def test_errors_point_at_their_place(shell):
@@ -184,9 +170,9 @@ def test_errors_point_at_their_place(shell):
     assert "Traceback" not in shell.text
 
 
-def test_pager_for_what_is_too_tall(shell):
-    if shutil.which("less") is None:
-        pytest.skip("no less here")
+@pytest.mark.skipif(shutil.which("less") is None, reason="no less here")
+def test_pager(shell):
+    """For what is too tall or too wide."""
     shell.type("tall\r")
     shell.wait("line 20")
     shell.wait(lambda screen: screen.lines[-1] == ":")
@@ -195,12 +181,7 @@ def test_pager_for_what_is_too_tall(shell):
     shell.wait("line 40")
     shell.type("q")
     shell.wait(at_prompt)
-
-
-def test_pager_for_what_is_too_wide(shell):
-    if shutil.which("less") is None:
-        pytest.skip("no less here")
-    shell.type("wide\r")
+    shell.type("\x0cwide\r")
     # Chopped lines, and not a screen full of folded ones; it stays, so that one can scroll to the right.
     shell.wait("(END)")
     assert sum(line.startswith("line ") for line in shell.lines) == 3
@@ -270,6 +251,11 @@ def test_shell_commands_and_questions(shell):
     shell.wait(lambda screen: "42" in screen.lines)
     shell.type("tasks?\r")
     shell.wait("Usage:")
+    shell.type("q")
+    # Pasted lines run one after the other.
+    shell.type("\x1b[200~! echo one$((1))\n! echo two$((2))\n\x1b[201~\r")
+    shell.wait("one1")
+    shell.wait("two2")
 
 
 def colors(raw):
@@ -301,12 +287,6 @@ def test_dumb_terminal(tmp_path):
         assert screen.end() == 0
 
 
-def test_pasted_lines_run_one_after_the_other(shell):
-    shell.type("\x1b[200~! echo one$((1))\n! echo two$((2))\n\x1b[201~\r")
-    shell.wait("one1")
-    shell.wait("two2")
-
-
 def test_answers_into_a_pipe_and_the_prompt_on_the_terminal(tmp_path):
     answers = tmp_path / "answers"
     command = f"{sys.executable} -m tests.support.shell_process -q | cat > {answers}"
@@ -331,10 +311,10 @@ def test_answers_into_a_pipe_and_the_prompt_on_the_terminal(tmp_path):
 @pytest.mark.parametrize("line", ["why 82", "check --explain T4", "why nobody"])
 def test_prose_wraps_between_words(line):
     """Answers, rules and hints, of the demo."""
-    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-e", line, rows=60, columns=64) as wrapped:
-        wrapped.end(60)
-    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-e", line, rows=60, columns=1000) as whole:
-        whole.end(60)
+    wrapped, whole = (Screen(sys.executable, "-m", "kcovdbg", "--demo", "-e", line, rows=60, columns=w) for w in (64, 1000))
+    for screen in (wrapped, whole):
+        with screen:
+            screen.end(60)
     assert max(map(len, wrapped.lines)) <= 64 < max(map(len, whole.lines))
     # A word broken by the terminal would count as two.
     assert wrapped.text.split() == whole.text.split()

@@ -2,6 +2,7 @@
 """Traces of two builds, before and after a patch whose effect is known: the programs print what they executed."""
 
 import contextlib
+import html
 import io
 import json
 import re
@@ -9,9 +10,11 @@ import re
 import pytest
 
 from kcovdbg.frontends import cli
+from tests.support.browser import CONTRAST
 from tests.support.two_builds import AFTER, BEFORE, build_program
 
 VALUES = (150, 42, 9)
+RENAMED = {"renamed loop", "renamed large"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,14 +35,25 @@ def after(tmp_path_factory, cache):
     return build_program(tmp_path_factory.mktemp("after") / "a", AFTER)
 
 
-def ask(*words):
-    """Run the program; return its exit status and what it printed."""
+def run(*words):
     out, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         status = cli.main([str(word) for word in words])
-    assert status in (0, 1), errors.getvalue()
-    text = out.getvalue()
+    return status, out.getvalue(), errors.getvalue()
+
+
+def ask(*words):
+    """Run the program; return its exit status and what it printed."""
+    status, text, errors = run(*words)
+    assert status in (0, 1), errors
     return status, json.loads(text) if "--json" in words else text
+
+
+def refuse(*words):
+    """Run the program, which must fail; return its errors."""
+    status, _, errors = run(*words)
+    assert status == 2
+    return errors
 
 
 def images(*programs):
@@ -58,9 +72,8 @@ def test_diff_finds_what_the_programs_say(before, after):
     assert status == 1
     # "high" is below a condition that the patch changes, "removed" and "added" are functions of one build. A function that was
     # renamed is one that is gone and one that is new.
-    renamed = {"renamed loop", "renamed large"}
-    assert tags(before, rows, "left") - renamed == executed_before - executed_after == {"high", "removed"}
-    assert tags(after, rows, "right") - renamed == executed_after - executed_before == {"new answer", "added"}
+    assert tags(before, rows, "left") - RENAMED == executed_before - executed_after == {"high", "removed"}
+    assert tags(after, rows, "right") - RENAMED == executed_after - executed_before == {"new answer", "added"}
     missing = {(row["side"], row["frames"][0]["function"]): row["missing"] for row in rows}
     assert missing["left", "removed"] == missing["right", "added"] == "function"
     # The line of "high" is in both builds: the patched program did not come to it.
@@ -112,9 +125,8 @@ def test_order_of_lines_without_sources(before, after):
     assert tags(before, rows, "left") >= {"removed"}
     assert tags(after, rows, "right") >= {"added"}
     assert not {row["frames"][-1]["function"] for row in rows} & {"moved"}
-    renamed = {"renamed loop", "renamed large"}
-    assert not (tags(before, rows, "left") - renamed) & executed_after
-    assert not (tags(after, rows, "right") - renamed) & executed_before
+    assert not (tags(before, rows, "left") - RENAMED) & executed_after
+    assert not (tags(after, rows, "right") - RENAMED) & executed_before
 
 
 def test_ordered_diff_shows_each_side_with_its_own_names(before, after):
@@ -168,9 +180,8 @@ def test_report_shows_what_ran_of_a_patch(before, after, tmp_path):
     found = {}
     for row in re.findall(r"<tr(?: class[^>]*)?><td.*?</tr>", changes, re.DOTALL):
         sign, words = re.search(r'<td class="mark">(.?)</td><td class="covered">(.*?)</td>', row).groups()
-        tag = re.search(r"hit\(&quot;(.*?)&quot;\)|hit\(&#34;(.*?)&#34;\)|hit\(\"(.*?)\"\)", row)
-        if tag:
-            found[sign, next(filter(None, tag.groups()))] = words
+        if tag := re.search(r'hit\("(.*?)"\)', html.unescape(row)):
+            found[sign, tag[1]] = words
     # Moved to another file, so removed from one and added to the other.
     assert found["\N{MINUS SIGN}", "moved loop"] == "covered before"
     assert found["+", "moved loop"] == "covered after"
@@ -187,6 +198,35 @@ def test_report_shows_what_ran_of_a_patch(before, after, tmp_path):
     assert "--other-source" in re.search(r'<section id="changes".*?</section>', page.read_text(), re.DOTALL)[0]
 
 
+# Each row with a tag of the program: sign, words, the tag.
+ROWS = """
+[...document.querySelectorAll('#changes tbody tr')]
+  .map((row) => [row.querySelector('.mark').textContent, row.querySelector('.covered').textContent,
+                 (/hit\\("(.*?)"\\)/.exec(row.querySelector('.code').textContent) || [])[1]])
+  .filter((row) => row[2])
+"""
+
+
+@pytest.mark.parametrize(("dark", "width"), [(False, 1300), (True, 390)])
+def test_changed_lines_in_a_browser(before, after, tmp_path, page, dark, width):
+    left, executed_before = before.run("screen", *VALUES)
+    right, executed_after = after.run("screen", *VALUES)
+    path = tmp_path / "page.html"
+    assert ask(*images(before, after), "report", left, right, "-o", path)[0] == 0
+    browser = page(path, width=width, height=844, dark=dark)
+    rows = browser.run(ROWS)
+    assert {"added", "removed", "high", "new answer"} <= {tag for _, _, tag in rows}
+    for sign, words, tag in rows:
+        if sign == "+":
+            assert words == ("covered after" if tag in executed_after else "never covered")
+        elif sign:
+            assert words == ("covered before" if tag in executed_before else "never covered")
+    assert browser.run(CONTRAST) == []
+    assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
+    # The lines are seen at once, not behind a click.
+    assert browser.run("document.querySelector('#changes tbody tr').checkVisibility()")
+
+
 def test_text_traces_take_builds_in_order(before, after, tmp_path):
     names = []
     for program in (before, after):
@@ -196,16 +236,13 @@ def test_text_traces_take_builds_in_order(before, after, tmp_path):
         words = [int.from_bytes(data[at : at + 8], "little") for at in range(8, len(data), 8)]
         names[-1].write_text("".join(f"{word:#x}\n" for word in words))
     _, rows = ask(*images(before, after), "diff", *(f"file:{name}" for name in names), "--json")
-    assert tags(after, rows, "right") - {"renamed loop", "renamed large"} == {"new answer", "added"}
+    assert tags(after, rows, "right") - RENAMED == {"new answer", "added"}
 
 
 def test_one_side_has_one_build(before, after):
     left, _ = before.run("mixed", 1)
     right, _ = after.run("mixed", 1)
-    errors = io.StringIO()
-    with contextlib.redirect_stderr(errors):
-        assert cli.main(["diff", left, right, "--", left]) == 2
-    assert "2 builds" in errors.getvalue()
+    assert "2 builds" in refuse("diff", left, right, "--", left)
 
 
 def test_unknown_builds_are_said(before, after, tmp_path, monkeypatch):
@@ -215,10 +252,7 @@ def test_unknown_builds_are_said(before, after, tmp_path, monkeypatch):
     _, text = ask("diff", left, left)
     assert before.build_id in text
     for words, unknown in (((), before), (images(before), after)):
-        errors = io.StringIO()
-        with contextlib.redirect_stderr(errors):
-            assert cli.main([*map(str, words), "diff", left, right]) == 2
-        assert unknown.build_id in errors.getvalue()
+        assert unknown.build_id in refuse(*words, "diff", left, right)
 
 
 @pytest.mark.parametrize("build_id", ["../../../etc/passwd", "", "zz", "/dev/stdin"])

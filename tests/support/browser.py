@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Chromium without a window, driven through the pipe of its remote debugging: no port, no further package."""
 
-import base64
 import contextlib
 import fcntl
 import json
@@ -14,6 +13,37 @@ import time
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 _PATIENCE = 60
 _KEYS = {"PageDown": 34, "PageUp": 33, "End": 35, "Home": 36, "ArrowDown": 40, "ArrowUp": 38, "Enter": 13, "Tab": 9}
+
+# Contrast of every text with its background: WCAG 2 wants a ratio of 4.5 for text of this size.
+CONTRAST = """
+(() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const parse = (color) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = (color) => color.slice(0, 3).map((part) => part / 255)
+    .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = parse(getComputedStyle(at).backgroundColor);
+      if (color[3] === 255) return color;
+    }
+    return parse(getComputedStyle(document.body).backgroundColor);
+  };
+  const bad = [];
+  for (const element of document.querySelectorAll("body *")) {
+    if (element.closest(".hidden, button:disabled, script, style, noscript")) continue;
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !element.checkVisibility()) continue;
+    const [one, two] = [light(parse(getComputedStyle(element).color)), light(behind(element))].sort((a, b) => b - a);
+    const ratio = (one + 0.05) / (two + 0.05);
+    if (ratio < 4.5) bad.push([element.className, element.textContent.slice(0, 20), ratio]);
+  }
+  return bad;
+})()
+"""
 
 
 def find_browser():
@@ -125,6 +155,10 @@ class Browser:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
+    def wait(self, condition):
+        """Wait until a condition holds in the page."""
+        self.run(f"new Promise((done) => {{ const look = () => ({condition} ? done() : setTimeout(look, 20)); look(); }})")
+
     def press(self, *keys):
         for key in keys:
             text = {} if len(key) > 1 else {"text": key}
@@ -134,11 +168,6 @@ class Browser:
             self.ask("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **text)
             self.ask("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
         self.settle()
-
-    def shoot(self, path, *, whole=False):
-        """Take a picture, of the screen or the whole page."""
-        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def close(self):
         with contextlib.suppress(AssertionError, OSError):

@@ -4,7 +4,6 @@
 import errno
 import os
 import resource
-from pathlib import Path
 
 import pytest
 
@@ -46,20 +45,6 @@ def test_a_link_is_followed(old, tmp_path):
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "dangling").is_symlink()
     assert old.read_bytes() == (tmp_path / "made").read_bytes() == b"new"
-
-
-@pytest.mark.parametrize("is_link", [False, True])
-@pytest.mark.parametrize("append", [False, True])
-def test_a_device_is_written_through(tmp_path, is_link, append):
-    path = Path("/dev/full")
-    if is_link:
-        (tmp_path / "link").symlink_to(path)
-        path = tmp_path / "link"
-    with pytest.raises(OSError, match=str(path)) as caught:
-        write(path, append=append)
-    assert caught.value.errno == errno.ENOSPC
-    assert Path("/dev/full").is_char_device()
-    assert not (tmp_path / "link").exists() or (tmp_path / "link").is_symlink()
 
 
 def test_own_descriptors_share_their_offset(tmp_path):

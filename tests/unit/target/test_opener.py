@@ -387,16 +387,6 @@ def test_truncated_compressed_dumps(tmp_path):
     assert "bytes are missing" in dump.notes[-1]
 
 
-def test_unpacked_files_go_with_the_process(files):
-    code = (
-        "import sys; from kcovdbg.target import dump_file; unpacked = dump_file.unpack(sys.argv[1]); "
-        "assert unpacked.path.read_bytes()[:8] == b'KDUMP   ' and unpacked.notes; print(unpacked.path)"
-    )
-    path = output_of(sys.executable, "-c", code, files / "flat").strip()
-    assert path
-    assert not Path(path).exists()
-
-
 def test_no_room_for_unpacking(files, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(files / "none"))
     with pytest.raises(TargetError, match=r"flat\b.*none\b"):
