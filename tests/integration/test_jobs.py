@@ -18,8 +18,7 @@ from kcovdbg.console.runner import run_line
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from tests.lab.kcovdbg_run import ROOT
-from tests.lab.process import is_alive
-from tests.support.child_process import children_of, wait_for
+from tests.support.child_process import children_of, is_alive, wait_for
 
 pytest.importorskip("kcovdbg._native")
 

@@ -22,6 +22,14 @@ def children_of(pid):
     return [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
 
 
+def is_alive(pid):
+    """Return whether a process exists and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def wait_for(condition, seconds=60):
     """Return what a function returns as soon as that is true."""
     deadline = time.monotonic() + seconds
