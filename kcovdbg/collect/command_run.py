@@ -76,8 +76,6 @@ class Request:
     """Path of the device's file; None for the mode's."""
     device: Any = None
     """``struct kcovdbg_device *`` to use instead of the kernel, for tests."""
-    enable_request: int | None = None
-    """Ioctl number to use instead of the mode's, for tests."""
 
     @property
     def device_path(self) -> str:
@@ -225,8 +223,6 @@ class _Run:
         command.envp = self._strings([f"{key}={value}" for key, value in os.environ.items()])
         mode = request.mode
         command.mode = make_native_mode(mode, request.size)[0]
-        if request.enable_request is not None:
-            command.mode.request = request.enable_request
         command.size = request.size
         command.word_size = kernel_word_size()
         command.syscalls = request.syscalls

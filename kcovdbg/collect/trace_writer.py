@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 from kcovdbg.abi import record
-from kcovdbg.elf.header import find_build_id, parse_notes
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule, ModuleMap, is_code_section
 from kcovdbg.output_file import PRIVATE, accept, is_replaceable, open_output, write_files
 from kcovdbg.records.trace_file import FORMAT, SUFFIX, TraceHeader
 from kcovdbg.series import table
+from kcovdbg.target.local_kernel import running_build_id
 
 
 def find_loaded_modules(folder: str | Path = "/sys/module") -> tuple[LoadedModule, ...] | None:
@@ -43,15 +43,7 @@ def _read_modules(folder: Path) -> Iterator[LoadedModule]:
                 for section in sorted((module / "sections").iterdir())
                 if is_code_section(section.name)
             )
-            yield LoadedModule(module.name, _read_build_id(module), size, sections)
-
-
-def _read_build_id(module: Path) -> str | None:
-    try:
-        notes = (module / "notes" / ".note.gnu.build-id").read_bytes()
-    except OSError:
-        return None
-    return find_build_id(parse_notes(notes, "="))
+            yield LoadedModule(module.name, running_build_id(module / "notes/.note.gnu.build-id"), size, sections)
 
 
 def make_header(

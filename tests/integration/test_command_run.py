@@ -18,9 +18,8 @@ from kcovdbg.collect.command_run import Request, TaskKind, collect_command
 from kcovdbg.collect.requests import find_mode
 from kcovdbg.errors import CollectError
 from tests.lab.kcovdbg_run import ROOT
-from tests.lab.process import is_alive
-from tests.support.child_process import children_of, restore_signals, wait_for
-from tests.support.fake_kcov import FIOCLEX, FakeKcov
+from tests.support.child_process import children_of, is_alive, restore_signals, wait_for
+from tests.support.fake_kcov import FakeKcov, accepted
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ def test_a_command_that_uses_kcov_itself(tmp_path, script, uses):
     path.write_bytes(bytes(4096))
     fake = FakeKcov()
     argv = (sys.executable, "-c", f"import mmap, os, threading; path = {str(path)!r}\n{script}")
-    collected = collect_command(Request(argv, size=1024, path=str(path), device=fake.device, enable_request=FIOCLEX))
+    collected = collect_command(Request(argv, accepted(find_mode("pc")), size=1024, path=str(path), device=fake.device))
     assert [task.uses_kcov for task in collected.tasks] == uses
     assert sum(str(path) in remark for remark in collected.remarks) == sum(uses)
 

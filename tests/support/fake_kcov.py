@@ -6,12 +6,18 @@ import os
 from dataclasses import replace
 
 from kcovdbg._native import ffi, lib
+from kcovdbg.abi.mode import Ioctl
 from kcovdbg.collect.command_run import collect_command
 
 # FIOCLEX of <asm-generic/ioctls.h>: a request that every file takes, for tasks that ptrace makes call ioctl().
-FIOCLEX = 0x5451
+FIOCLEX = Ioctl(0x51, letter="T")
 # On architectures with the generic <asm/ioctl.h>.
 INIT_TRACE, ENABLE, UNIQUE_ENABLE = 0x80086301, 0x6364, 0x40086367
+
+
+def accepted(mode):
+    """Return the mode with a request to enable it that every file accepts."""
+    return mode._replace(request=replace(mode.request, ioctl=FIOCLEX))
 
 
 class FakeKcov:
@@ -37,7 +43,8 @@ class FakeKcov:
 
     def collect_command(self, request, find_holder=None):
         """Follow a command as the collector does, with this device."""
-        return collect_command(replace(request, path="/fake", device=self.device, enable_request=FIOCLEX), find_holder)
+        mode = accepted(request.mode)
+        return collect_command(replace(request, mode=mode, path="/fake", device=self.device), find_holder)
 
     def _fails(self, what):
         ffi.errno = self.errors.get(what, 0)
