@@ -56,17 +56,20 @@ class Convention(str, Enum):
 
 
 class WordReading(NamedTuple):
-    """How some words of a file of PCs were read."""
+    """A way to read words of a file of PCs."""
 
     convention: Convention
     """Their meaning."""
-    records: int
     kaslr_offset: int = 0
-    """The KASLR offset that they included; where it is negative, it was subtracted twice."""
+    """The KASLR offset that they include; where it is negative, it was subtracted twice."""
+    correction: int = 0
+    """What to add to them."""
     module: str | None = None
-    """The module that they are in, of words that were moved."""
+    """The module that they are in, of words that are moved."""
     shift: int = 0
-    """How far these were too low, in bytes."""
+    """How far these are too low, in bytes."""
+    records: int = 0
+    """Of words that were read so."""
 
 
 class PointSet:
@@ -216,16 +219,6 @@ _SLACK: Final = 1 << 16
 _ODDS: Final = 100
 
 
-class _Way(NamedTuple):
-    """A way to read words."""
-
-    convention: Convention
-    kaslr_offset: int
-    correction: int
-    module: str | None = None
-    shift: int = 0
-
-
 def find_convention(
     words: array[int],
     points: Sequence[PointSet],
@@ -281,12 +274,12 @@ class _Search:
         """How often each distinct word occurs."""
         return self.numbering.counts(self.words)
 
-    def _way(self, convention: Convention, offset: int) -> _Way:
-        return _Way(convention, offset, convention.correction(self.call_length) - offset)
+    def _way(self, convention: Convention, offset: int) -> WordReading:
+        return WordReading(convention, offset, convention.correction(self.call_length) - offset)
 
     def run(self) -> PcReading:
         """Return the words as they are meant."""
-        chosen: list[tuple[_Way, array[int]]] = []
+        chosen: list[tuple[WordReading, array[int]]] = []
         rest, ways = self.everything, self.ways
         while len(rest) and len(chosen) < _MOST:
             found = self._choose(rest, ways, 1)
@@ -297,8 +290,8 @@ class _Search:
             way, left = found
             if not chosen and not len(left):
                 # The most frequent case, in which nothing has to be told apart.
-                reading = WordReading(way.convention, len(self.words), way.kaslr_offset)
-                return PcReading(_add(self.words, way.correction), (reading,), restored=self.restored)
+                words = _add(self.words, way.correction)
+                return PcReading(words, (way._replace(records=len(words)),), restored=self.restored)
             chosen.append((way, _without(rest, left)))
             rest = left
             if len(chosen) == 1 and len(rest) < _LEAST_BESIDE * len(self.distinct):
@@ -321,7 +314,7 @@ class _Search:
         """Return those of some distinct words that are no points when a number is added to them."""
         return find_missing(self.distinct, indexes, self.points, correction)
 
-    def _choose(self, rest: array[int], ways: Sequence[_Way], tries: int) -> tuple[_Way, array[int]] | None:
+    def _choose(self, rest: array[int], ways: Sequence[WordReading], tries: int) -> tuple[WordReading, array[int]] | None:
         """Return the way that makes most words points, and the words that it leaves; None where chance would do as well.
 
         :param rest: the words that are left.
@@ -329,7 +322,7 @@ class _Search:
         words = len(rest)
         sample = self._pick(rest[:: words // _SAMPLE + 1])
         everything = array("I", range(len(sample)))
-        best: tuple[int, _Way] | None = None
+        best: tuple[int, WordReading] | None = None
         for way in ways:
             hits = len(sample) - len(find_missing(sample, everything, self.points, way.correction))
             if hits and (best is None or hits > best[0]):
@@ -345,7 +338,7 @@ class _Search:
         is_likely = words == len(self.distinct) and tries == 1 and hits * 2 >= words
         return (best[1], left) if is_certain or is_likely else None
 
-    def _settle(self, chosen: list[tuple[_Way, array[int]]]) -> list[tuple[_Way, array[int]]]:
+    def _settle(self, chosen: list[tuple[WordReading, array[int]]]) -> list[tuple[WordReading, array[int]]]:
         """Read words that are points in several of the ways as points of basic blocks, which most are."""
         settled = list(chosen)
         for first in range(len(settled)):
@@ -358,10 +351,10 @@ class _Search:
                     settled[later] = other, array("I", sorted((*more, *moved)))
         return settled
 
-    def _is_block(self, index: int, way: _Way) -> bool:
+    def _is_block(self, index: int, way: WordReading) -> bool:
         return any(points.has_block(self.distinct[index] + way.correction) for points in self.points)
 
-    def _find_offsets(self, words: array[int]) -> list[_Way]:
+    def _find_offsets(self, words: array[int]) -> list[WordReading]:
         """Return ways with the KASLR offsets for which words vote."""
         if not self.finds_offsets:
             return []
@@ -381,7 +374,9 @@ class _Search:
             if offset and count * 10 >= len(voters) * 8
         ]
 
-    def _move_module(self, module: PointSet, main: _Way, rest: array[int], chosen: list[tuple[_Way, array[int]]]) -> array[int]:
+    def _move_module(
+        self, module: PointSet, main: WordReading, rest: array[int], chosen: list[tuple[WordReading, array[int]]]
+    ) -> array[int]:
         """Find out how far the words of a module are off, and move all of them; return what is left."""
         start, end = (address - main.correction for address in module.code)
         first, last = bisect_left(self.distinct, start - _SLACK), bisect_left(self.distinct, end + _SLACK)
@@ -414,28 +409,21 @@ class _Search:
                 return _without(rest, moved)
         return rest
 
-    def _finish(self, chosen: list[tuple[_Way, array[int]]], rest: array[int]) -> PcReading:
+    def _finish(self, chosen: list[tuple[WordReading, array[int]]], rest: array[int]) -> PcReading:
         chosen.sort(key=lambda one: -self._records(one[1]))
         chosen = chosen[:1] + [one for one in chosen[1:] if len(one[1])]
         main = chosen[0][0]
         unjudged, damaged = self._judge(rest, main)
-        ways = [(way.correction, indexes) for way, indexes in chosen]
-        ways.append((main.correction, unjudged))
-        words = self._correct([(correction, indexes) for correction, indexes in ways if len(indexes)])
-        readings = [
-            WordReading(way.convention, self._records(indexes), way.kaslr_offset, way.module, way.shift)
-            for way, indexes in chosen
-        ]
         return PcReading(
-            words,
-            tuple(readings),
+            self._correct([*chosen, (main, unjudged)]),
+            tuple(way._replace(records=self._records(indexes)) for way, indexes in chosen),
             self._find_records(damaged),
             self._records(unjudged),
             self.restored,
             self._share_in_reach(main, damaged),
         )
 
-    def _judge(self, rest: array[int], main: _Way) -> tuple[array[int], array[int]]:
+    def _judge(self, rest: array[int], main: WordReading) -> tuple[array[int], array[int]]:
         """Return which of the words that are no points are outside of code whose points are known, and which are damaged."""
         text = self.points[0].code
         known = [points.module for points in self.points]
@@ -451,7 +439,7 @@ class _Search:
                 damaged.append(index)
         return unjudged, damaged
 
-    def _share_in_reach(self, main: _Way, damaged: array[int]) -> float:
+    def _share_in_reach(self, main: WordReading, damaged: array[int]) -> float:
         start, end = self.points[0].code
         far = 0
         for index in damaged:
@@ -465,19 +453,17 @@ class _Search:
 
     def _find_records(self, indexes: array[int]) -> array[int]:
         """Return the indexes of the records of distinct words."""
-        if not len(indexes):
-            return array("Q")
         wanted = set(map(self.distinct.__getitem__, indexes))
         return array("Q", (at for at, word in enumerate(self.words) if word in wanted))
 
-    def _correct(self, ways: Sequence[tuple[int, array[int]]]) -> array[int]:
+    def _correct(self, ways: Sequence[tuple[WordReading, array[int]]]) -> array[int]:
         """Return the words, each with the correction for it; others as they are."""
-        if not any(correction for correction, _ in ways):
+        if not any(way.correction and len(indexes) for way, indexes in ways):
             return self.words
         corrected = array("Q", self.distinct)
-        for correction, indexes in ways:
+        for way, indexes in ways:
             for index in indexes:
-                corrected[index] = corrected[index] + correction & WORD_MASK
+                corrected[index] = corrected[index] + way.correction & WORD_MASK
         return array("Q", map(corrected.__getitem__, self.numbering.ids(self.words)))
 
 

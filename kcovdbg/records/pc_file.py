@@ -11,10 +11,10 @@ import re
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import repeat
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encoding
@@ -96,7 +96,9 @@ class NotATraceError(KcovdbgError):
         self.found = found
 
 
-AddressTest = Callable[[int], bool]
+AddressTest: TypeAlias = Callable[[int], bool]
+_Row: TypeAlias = tuple[int, bytes, Iterable[int | None]]
+"""Number and text of a line, and the numbers in it that may be addresses."""
 
 _HALF: Final = 1 << 63
 # How many of the highest addresses are error codes (include/linux/err.h).
@@ -265,36 +267,33 @@ def _refuse_other_texts(path: object, start: bytes) -> None:
             raise NotATraceError(path, found, hint="--format text reads its addresses nevertheless")
 
 
-class _Lines:
-    """Addresses in lines, and what is known of the lines without one."""
+def _read_rows(path: object, rows: Iterable[_Row], is_address: AddressTest) -> PcFile:
+    """Return the addresses in lines.
 
-    def __init__(self, is_address: AddressTest) -> None:
-        self.words = array("Q")
-        self.skipped = 0
-        self.first: tuple[int, str] | None = None
-        self.lines = 0
-        self._is_address = is_address
-
-    def add(self, number: int, line: bytes, values: Iterable[int | None]) -> None:
-        """Add the addresses among some values of a line."""
-        found = [value for value in values if value is not None and self._is_address(value)]
-        self.lines += 1
+    :param rows: number and text of each line, and the numbers in it.
+    :raises NotATraceError: when too few lines have an address.
+    """
+    words = array("Q")
+    lines = skipped = 0
+    first: tuple[int, str] | None = None
+    count = b""
+    for number, line, values in rows:
+        found = [value for value in values if value is not None and is_address(value)]
         if found:
-            self.words.extend(found)
+            words.extend(found)
         else:
-            self.skipped += 1
-            if self.first is None:
-                self.first = number, line.strip()[:_QUOTED].decode("utf-8", "replace")
-
-    def make_file(self, path: object, **more: Any) -> PcFile:
-        """Return the file.
-
-        :raises NotATraceError: when too few lines have an address.
-        """
-        if self.first is not None and self.lines - self.skipped < _LEAST * self.lines:
-            detail = "line {} has no address: '{}'".format(*self.first)
-            raise NotATraceError(path, "text", detail=detail, hint=_HEX_HINT)
-        return PcFile(self.words, skipped=self.skipped, first_skipped=self.first, **more)
+            skipped += 1
+            first = first or (number, line.strip()[:_QUOTED].decode("utf-8", "replace"))
+            count = count if lines else line.strip()
+        lines += 1
+    if count.isdigit() and int(count) == len(words):
+        # The number of lines that follow.
+        lines, skipped = lines - 1, skipped - 1
+        first = first if skipped else None
+    if first is not None and lines - skipped < _LEAST * lines:
+        detail = "line {} has no address: '{}'".format(*first)
+        raise NotATraceError(path, "text", detail=detail, hint=_HEX_HINT)
+    return PcFile(words, skipped=skipped, first_skipped=first)
 
 
 def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
@@ -321,25 +320,18 @@ def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address
         found = _read_hexadecimal(data)
         if found is not None:
             return found
-    lines = _Lines(is_address)
-    count_line: int | None = None
+    return _read_rows(path, _find_numbers(data, wanted), is_address)
+
+
+def _find_numbers(data: bytes, wanted: PcFormat | None) -> Iterator[_Row]:
     for number, line in enumerate(data.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is not None:
-            value = _parse(match[1], wanted)
-            if not lines.lines and line.strip().isdigit() and (value is None or not is_address(value)):
-                # The number of lines that follow, perhaps.
-                count_line = int(line)
-            lines.add(number, line, (value,))
+            yield number, line, (_parse(match[1], wanted),)
         elif not _COMMENT.match(line):
             place = _PLACE.match(line)
             tokens = _TOKEN.findall(line, 0 if place is None else place.end())
-            lines.add(number, line, (_parse(token, wanted) for token in tokens))
-    if count_line is not None and count_line == len(lines.words):
-        lines.skipped -= 1
-        lines.lines -= 1
-        lines.first = lines.first if lines.skipped else None
-    return lines.make_file(path)
+            yield number, line, [_parse(token, wanted) for token in tokens]
 
 
 def _read_hexadecimal(data: bytes) -> PcFile | None:
@@ -368,22 +360,21 @@ def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
     column = _find_column(data[:_START].lstrip())
     if column is None:
         raise NotATraceError(path, "text", detail="its first line names no column PC", hint=_HEX_HINT)
-    lines = _Lines(is_address)
-    rows = enumerate(data.splitlines(), 1)
-    lists_all_points = b"Inline" in next((line for _, line in rows if line.strip()), b"")
-    last: int | None = None
-    for number, line in rows:
-        if not line.strip():
-            continue
-        cells = line.split(b",", column + 1)
-        cell = cells[column].strip(b'" ') if column < len(cells) else b""
-        value = _parse(cell) if _LINE.fullmatch(cell) else None
-        if value is not None and value == last and lists_all_points:
-            # Another frame of the same point.
-            continue
-        last = value
-        lines.add(number, line, (value,))
-    return lines.make_file(path, lists_all_points=lists_all_points)
+    rows = ((number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip())
+    lists_all_points = b"Inline" in next(rows)[1]
+
+    def find_values() -> Iterator[_Row]:
+        last: int | None = None
+        for number, line in rows:
+            cells = line.split(b",", column + 1)
+            cell = cells[column].strip(b'" ') if column < len(cells) else b""
+            value = _parse(cell) if _LINE.fullmatch(cell) else None
+            # Otherwise it is another frame of the same point.
+            if value is None or value != last or not lists_all_points:
+                yield number, line, (value,)
+            last = value
+
+    return _read_rows(path, find_values(), is_address)._replace(lists_all_points=lists_all_points)
 
 
 def _read_json(path: object, data: bytes, is_address: AddressTest) -> PcFile:
@@ -417,16 +408,18 @@ def _read_offsets(path: object, data: bytes, _is_address: AddressTest) -> PcFile
     """Read modules with offsets; those of lines that are none are counted."""
     names: dict[str, int] = {}
     module_of = array("I")
-    lines = _Lines(lambda _: True)
-    for number, line in enumerate(data.splitlines(), 1):
-        if _COMMENT.match(line):
-            continue
-        match = _OFFSET.fullmatch(line)
-        lines.add(number, line, () if match is None else (int(match[2], 16),))
-        if match is not None:
-            module_of.append(names.setdefault(_file_name(match[1]), len(names)))
-    modules = tuple(ModuleBase(name, None) for name in names)
-    return lines.make_file(path, modules=modules, module_of=module_of)
+
+    def find_values() -> Iterator[_Row]:
+        for number, line in enumerate(data.splitlines(), 1):
+            match = _OFFSET.fullmatch(line)
+            if match is not None:
+                module_of.append(names.setdefault(_file_name(match[1]), len(names)))
+                yield number, line, (int(match[2], 16),)
+            elif not _COMMENT.match(line):
+                yield number, line, ()
+
+    found = _read_rows(path, find_values(), lambda _: True)
+    return found._replace(modules=tuple(ModuleBase(name, None) for name in names), module_of=module_of)
 
 
 def _drcov_modules(head: bytes) -> dict[int, ModuleBase]:
