@@ -17,7 +17,7 @@ from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, Column
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.record_columns import record_columns, record_errors
-from kcovdbg.console.renderable import Line, Lines, Renderable, Table
+from kcovdbg.console.renderable import Lines, Renderable, Table
 from kcovdbg.console.wording import NO_ADDRESS, buffer_title, span_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.function_trace import Fold, FunctionRun, find_runs, fold_runs, round_length
@@ -85,15 +85,10 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     yield Lines(lines, data=data)
     if edges is not None:
         yield Lines(((("header", buffer_title(edges)),),))
-        yield Lines(_edge_lines(context, edges, of_edges))
-
-
-def _edge_lines(context: Context, edges: Buffer, indices: Sequence[int]) -> Iterator[Line]:
-    remarks = list(edges.remarks)
-    if len(indices) < edges.count:
-        remarks.append(f"{edges.count - len(indices)} more edges")
-    rows = locate_records(edges, context.kernel.names, indices)
-    return table_lines(Table(record_columns(edges), rows, remarks=remarks, empty="no edges"), context.width)
+        more = edges.count - len(of_edges)
+        remarks = [*edges.remarks, *([f"{more} more edges"] if more else [])]
+        rows = locate_records(edges, names, of_edges)
+        yield Lines(table_lines(Table(record_columns(edges), rows, remarks=remarks, empty="no edges"), context.width))
 
 
 def _limit(indices: Sequence[int], limit: int | None, *, tail: bool) -> Sequence[int]:
@@ -152,7 +147,7 @@ class _FoldedRecords:
         while pc and pc not in self._known:
             size = FIRST_BATCH if not self._known else BATCH
             batch = set(self._sequence[self._named : self._named + size])
-            self._names.prefetch(filter(None, batch))
+            self._names.prefetch(batch)
             self._known |= batch
             self._named += size
         frames = self._names[pc].frames if pc else ()

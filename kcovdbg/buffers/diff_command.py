@@ -333,7 +333,7 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     filters = make_filters(args, *names_of)
     for side, (names, buffer, wanted) in enumerate(zip(names_of, buffers, filters, strict=True)):
         if not wanted.passes_all:
-            names.prefetch(pc for pc in set(sides[side]) if pc)
+            names.prefetch(sides[side])
             numbers[side] = find_indices(buffer, wanted)
             sides[side] = array("Q", map(sides[side].__getitem__, numbers[side]))
     alignment = align_records(*(comparison.number_records(side, pcs) for side, pcs in enumerate(sides)))
@@ -343,7 +343,7 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
 
     def changes() -> Iterator[_Row]:
         for side, records in chain.from_iterable(part.find_differing() for part in alignment.parts()):
-            names_of[side].prefetch(pc for pc in sides[side][records.start : records.stop] if pc)
+            names_of[side].prefetch(sides[side][records.start : records.stop])
             for index in records:
                 pc = sides[side][index]
                 yield _Row(
@@ -376,7 +376,7 @@ def _ordered_lines(
             yield (("remark", f"  {len(part.left)} equal records from {left} and {right} on"),)
         for side, records in part.find_differing():
             names, pcs = names_of[side], sides[side]
-            names.prefetch(pc for pc in pcs[records.start : records.stop] if pc)
+            names.prefetch(pcs[records.start : records.stop])
             for run in find_runs(pcs, partial(_run_name, names), records.start, records.stop):
                 where = place_text(names.frame(pcs[run.first]))
                 number, times = numbers[side][run.first], f"×{run.length}" if run.length > 1 else ""

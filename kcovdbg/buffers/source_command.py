@@ -16,6 +16,7 @@ from kcovdbg.console.buffer_sources import find_counts
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.renderable import Drawing, Fragment, Line, Lines, Table
 from kcovdbg.console.text import find_hunks, highlight
 from kcovdbg.records.coverage import LineCoverage
@@ -45,7 +46,7 @@ def _run(context: Context, args: Namespace) -> Lines:
         check_code([context.kernel.names], [args.place], are_files=is_file_name(args.place))
     counts, its_remarks, kinds = find_counts(context, args.what)
     wanted = None if args.place is None else partial(matches_function_or_file, args.place)
-    found = find_line_coverage(context, counts, kinds, wanted)
+    found = find_line_coverage(context.kernel.names, partial(find_point_table, context), counts, kinds, wanted)
     remarks += (*its_remarks, *found.remarks)
     tree = context.kernel.source
     rows = [_Row(line, tree.read(line.file).line(line.line)) for file in found.files for line in file.rows()]

@@ -155,7 +155,7 @@ def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wante
     names = build.names
     remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer), *buffer.remarks]
     pcs = pc_sequence(buffer)
-    names.prefetch(pc for pc in set(pcs) if pc)
+    names.prefetch(pcs)
     numbers: Sequence[int] = range(len(pcs))
     if not wanted.passes_all:
         numbers = find_indices(buffer, wanted)

@@ -36,17 +36,17 @@ class TracePane:
 
     :param buffer: the buffer.
     :param names: of recorded PCs.
-    :param wanted: leaves out the other records; None: all are shown.
+    :param not_function: patterns of functions whose records are left out.
     """
 
-    def __init__(self, buffer: Buffer, names: LocationCache, wanted: PcFilter | None = None) -> None:
+    def __init__(self, buffer: Buffer, names: LocationCache, not_function: Sequence[str] = ()) -> None:
         self.names = names
         self.title = buffer_title(buffer)
         self._digits = len(str(max(buffer.count - 1, 0)))
         self._numbers: Sequence[int] | None = None
-        if wanted is not None and not wanted.passes_all:
-            names.prefetch(pc for pc in set(pc_sequence(buffer)) if pc)
-            self._numbers = find_indices(buffer, wanted)
+        if not_function:
+            names.prefetch(pc_sequence(buffer))
+            self._numbers = find_indices(buffer, PcFilter(names, None, None, not_function))
             self.title += f", {len(self._numbers)} shown"
             buffer = select_records(buffer, self._numbers)
         self.buffer = buffer
@@ -218,10 +218,10 @@ class TraceView:
         if self.right is not None:
             return self.rows.fold_equal()
         pcs = pc_sequence(self.left.buffer)
-        self.left.names.prefetch(pc for pc in set(pcs) if pc)
-        groups: dict[int, object] = {}
-        for pc in set(pcs):
-            frames = self.left.names[pc].frames if pc else ()
+        self.left.names.prefetch(pcs)
+        groups: dict[int, object] = {0: 0}
+        for pc in {*pcs} - {0}:
+            frames = self.left.names[pc].frames
             groups[pc] = (frames[-1].function, frames[-1].file) if frames else pc
         return self.rows.fold_groups(map(groups.__getitem__, pcs))
 
@@ -266,7 +266,7 @@ def make_view(
     builds = find_builds(context, [[name] for name in whats])
     check_code([build.names for build in builds], not_function)
     buffers = [find_buffer(context, name, build.kernel) for name, build in zip(whats, builds, strict=True)]
-    panes = [_make_pane(buffer, build.names, not_function) for buffer, build in zip(buffers, builds, strict=True)]
+    panes = [TracePane(buffer, build.names, not_function) for buffer, build in zip(buffers, builds, strict=True)]
     same = len(buffers) == 2 and buffers[0].address == buffers[1].address is not None
     # A task may have both buffers.
     remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
@@ -284,10 +284,6 @@ def make_view(
     )
 
 
-def _make_pane(buffer: Buffer, names: LocationCache, not_function: Sequence[str]) -> TracePane:
-    return TracePane(buffer, names, PcFilter(names, None, None, not_function))
-
-
 def _make_both_views(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
     """Make a view of the user's and the kernel's side of a buffer."""
     try:
@@ -295,7 +291,7 @@ def _make_both_views(context: Context, what: str, not_function: Sequence[str]) -
     except KcovdbgError as error:
         # The kernel's side needs no process that maps the buffer.
         remarks = [f"kernel's view only: {error}", *context.kernel.name_remarks]
-        side = _make_pane(find_buffer(context, what), context.kernel.names, not_function)
+        side = TracePane(find_buffer(context, what), context.kernel.names, not_function)
         return TraceView(side, sources=[context.kernel.source], remarks=remarks)
 
 
@@ -304,8 +300,8 @@ def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -
     found = [f"FINDING: {finding}" for finding in compared.findings] or ["the user's view and the kernel's are equal"]
     names = context.kernel.names
     return TraceView(
-        _make_pane(compared.user, names, not_function),
-        _make_pane(compared.kernel, names, not_function),
+        TracePane(compared.user, names, not_function),
+        TracePane(compared.kernel, names, not_function),
         by_index=True,
         sources=[context.kernel.source],
         remarks=[*found, *context.kernel.name_remarks],

@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -55,30 +56,17 @@ class Call:
     """Records between, without those of nested calls."""
 
 
-class Event(NamedTuple):
-    """One record of a call tree."""
-
-    number: int
-    """Index of the record."""
-    kind: RecordKind
-    pc: int
-
-
-def find_events(buffer: Buffer) -> Iterator[Event]:
-    """Iterate over the readable records that have an address."""
-    encoding = buffer.encoding
+def find_events(buffer: Buffer) -> Iterator[tuple[int, RecordKind, int]]:
+    """Iterate over the readable records that have an address: their indexes, kinds and PCs."""
     missing = buffer.missing
-    decoded: dict[int, tuple[RecordKind, int | None]] = {}
-    for index, word in enumerate(record.pc_words(buffer.words, encoding)):
-        found = decoded.get(word)
-        if found is None:
-            found = decoded[word] = record.pc_of_word(word, encoding)
-        kind, pc = found
+    decode = cache(lambda word: record.pc_of_word(word, buffer.encoding))
+    for index, word in enumerate(record.pc_words(buffer.words, buffer.encoding)):
+        kind, pc = decode(word)
         if pc is not None and index not in missing:
-            yield Event(index, kind, pc)
+            yield index, kind, pc
 
 
-def build_calls(events: Iterable[Event]) -> list[Call]:
+def build_calls(events: Iterable[tuple[int, RecordKind, int]]) -> list[Call]:
     """Return the calls of a trace, in the order of their first records.
 
     Each exit closes the innermost open call. An exit without an open call belongs to a function that was running when the

@@ -6,9 +6,9 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final
 
-from kcovdbg.buffers.trace_view import TracePane, TraceView, make_view
+from kcovdbg.buffers.trace_view import TraceView, make_view
 from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
 from kcovdbg.console.column import NUMBER, SYMBOL, WORD, Column, RowType
@@ -18,7 +18,6 @@ from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError
-from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Mark
 
 # Without a terminal: enough for two functions with their places.
@@ -53,18 +52,6 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     return None
 
 
-class _Row(NamedTuple):
-    """A row of a view, with the indexes and PCs of its records."""
-
-    mark: str | None
-    rounds: int
-    left: int | None
-    right: int | None
-    left_pc: int | None
-    right_pc: int | None
-    location: Location | None
-
-
 _MARKS: Final = {Mark.EQUAL: "both", Mark.LEFT: "left", Mark.RIGHT: "right", Mark.CHANGED: "changed", Mark.NONE: None}
 _COLUMNS: Final = (
     Column("mark", meaning="which sides have the record: `both`, `left`, `right`, or `changed`", null="there is one side"),
@@ -73,21 +60,20 @@ _COLUMNS: Final = (
     Column("left_pc", WORD, meaning="its PC, as recorded", null="there is none"),
     Column("right", NUMBER, meaning="index of the record on the right", null="it is only on the left"),
     Column("right_pc", WORD, meaning="its PC, as recorded", null="there is none"),
-    Column("symbol", SYMBOL, value=lambda row: None if row.location is None else row.location.symbol),
-    frames_column(lambda row: () if row.location is None else row.location.frames),
+    Column("symbol", SYMBOL, value=lambda row: None if row["location"] is None else row["location"].symbol),
+    frames_column(lambda row: () if row["location"] is None else row["location"].frames),
 )
 
 
-def _make_row(view: TraceView, number: int) -> _Row:
+def _make_row(view: TraceView, number: int) -> dict[str, Any]:
+    """Return a row of a view, with the indexes and PCs of its records."""
     row = view.rows.row(number)
-    left, right = _number_and_pc(view.left, row.left), _number_and_pc(view.right, row.right)
-    return _Row(_MARKS[row.mark], row.rounds, left[0], right[0], left[1], right[1], view.location(row))
-
-
-def _number_and_pc(pane: TracePane | None, index: int | None) -> tuple[int | None, int | None]:
-    if pane is None or index is None:
-        return None, None
-    return pane.number(index), None if pane.is_missing(index) else pane.record(index).pc
+    found: dict[str, Any] = {"mark": _MARKS[row.mark], "rounds": row.rounds, "location": view.location(row)}
+    for side, pane, index in (("left", view.left, row.left), ("right", view.right, row.right)):
+        found |= {side: None, f"{side}_pc": None}
+        if pane is not None and index is not None:
+            found |= {side: pane.number(index), f"{side}_pc": None if pane.is_missing(index) else pane.record(index).pc}
+    return found
 
 
 def _text_lines(view: TraceView, width: int, most: int) -> Iterator[Line]:

@@ -148,7 +148,7 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
         distinct = record.pcs_of_words(set(words), buffer.encoding)
         pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
         names = context.kernel.names
-        names.prefetch(pc for pc in distinct.values() if pc)
+        names.prefetch(distinct.values())
         ending = find_crash_point(pcs, names.symbol, stack, is_crashed=is_crashed, is_stuck=is_stuck)
         part = _BufferPart(buffer, pcs, ending)
         parts.append(part)

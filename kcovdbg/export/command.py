@@ -3,22 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import platform
 from argparse import Namespace
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress, islice
 from typing import Final, NamedTuple, TypeAlias
 
-from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.abi.record import RecordKind
-from kcovdbg.buffers.trace_coverage import (
-    find_call_length,
-    find_code_ends,
-    find_line_coverage,
-    find_points_in_modules,
-    make_point_finder,
-)
+from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
+from kcovdbg.abi.record import CALL_LENGTHS, RecordKind
+from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import find_buffer, require_names, require_points
@@ -31,8 +27,9 @@ from kcovdbg.console.renderable import Renderable, Table, Text
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.elf.symbol_table import demangle
-from kcovdbg.errors import CapabilityError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.export.point_formats import (
+    ModulePoint,
     PointColumns,
     cobertura_lines,
     drcov_lines,
@@ -44,7 +41,7 @@ from kcovdbg.export.point_formats import (
 )
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FileCoverage, FunctionPoints, ModulePoint, PointRows, count_functions, find_touched
+from kcovdbg.records.coverage import FileCoverage, FunctionPoints, PointRows, count_functions, find_touched
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
@@ -95,10 +92,21 @@ class ExportSource:
         counts = self.all_counts
         return counts if self.filter.passes_all else counts.select(self.filter.select(self.names.columns(counts.pcs)))
 
-    @property
+    @cached_property
     def call_length(self) -> int:
-        """How many bytes before a PC its call begins."""
-        return find_call_length(self.context)
+        """How many bytes before a PC its call begins; without a kernel that of this machine.
+
+        :raises KcovdbgError: when it is unknown.
+        """
+        target = self.context.kernel.optional_target
+        machine = platform.machine() if target is None else target.machine
+        try:
+            return CALL_LENGTHS[machine]
+        except KeyError:
+            raise KcovdbgError(
+                f"the length of a call instruction on {machine} is unknown",
+                hint="export hex writes the PCs as the kernel recorded them",
+            ) from None
 
     @cached_property
     def points(self) -> PointRows:
@@ -121,7 +129,38 @@ class ExportSource:
     @cached_property
     def modules(self) -> dict[int, ModulePoint]:
         """The points that were recorded in modules and pass the filter, by PC."""
-        return find_points_in_modules(self.context, self.counts.pcs, self.call_length)
+        find_point = self.make_point_finder()
+        return {pc: place for pc in self.counts.pcs if (place := find_point(pc)).module is not None}
+
+    def make_point_finder(self, starts: Iterable[str] = ()) -> Callable[[int], ModulePoint]:
+        """Return a function from a recorded PC to its place in the kernel image or a module; without a kernel, it finds none.
+
+        :param starts: symbols that offsets within the image count from: the first that exists.
+        """
+        target, length = self.context.kernel.optional_target, self.call_length
+        kaslr_offset = 0 if target is None else target.kaslr_offset
+        find_module = None if target is None or target.lines is None else target.lines.code_at
+        image_start: int | None = None
+        for name in starts:
+            # Without any of them offsets are left out, which the command says.
+            with contextlib.suppress(KcovdbgError):
+                if target is not None:
+                    image_start = pc_of(target.symbol(name).address, kaslr_offset)
+                    break
+        text = _text_spans(self.context)
+
+        def find_point(pc: int) -> ModulePoint:
+            call = pc - length & WORD_MASK
+            is_in_image = any(start <= call < end for start, end in text)
+            found = None if is_in_image or find_module is None else find_module(address_of(call, kaslr_offset))
+            if found is not None:
+                name, start = found
+                return ModulePoint(call, name, address_of(call, kaslr_offset) - start & WORD_MASK)
+            if image_start is None or not (is_in_image or (not text and call >= image_start)):
+                return ModulePoint(call, None, None)
+            return ModulePoint(call, None, call - image_start & WORD_MASK)
+
+        return find_point
 
     def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointColumns]:
         """Yield the points of functions that pass the filter, some at a time, then those that were recorded in modules."""
@@ -195,7 +234,7 @@ def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, .
         problem = source.context.kernel.names_problem
         raise CapabilityError(f"{source.format} needs a kernel: {problem}", hint="export hex needs none")
     # Disassemblers load the image at _text; on arm64 _stext comes later.
-    points = list(map(make_point_finder(source.context, source.call_length, ("_text", "_stext")), source.counts))
+    points = list(map(source.make_point_finder(("_text", "_stext")), source.counts))
     lost = sum(point.offset is None for point in points)
     if points and lost == len(points):
         raise CapabilityError(
@@ -211,17 +250,32 @@ def _modoff(source: ExportSource) -> _Export:
     return modoff_lines(points), remarks
 
 
+def _text_spans(context: Context) -> Sequence[tuple[int, int]]:
+    """Return where the code of the image starts and ends, none where that is unknown."""
+    table = None if context.kernel.symbolizer is None else context.kernel.symbolizer.table
+    return () if table is None else tuple((text.start, text.end) for text in table.text_ranges())
+
+
+def find_code_ends(context: Context) -> dict[str | None, int]:
+    """Return where the code of the image, under None, and of each loaded module ends, without the KASLR offset."""
+    target = context.kernel.optional_target
+    ends: dict[str | None, int] = {None: max((end for _, end in _text_spans(context)), default=0)}
+    if target is not None and target.lines is not None:
+        for name, _, end in target.lines.code_ranges():
+            ends[name] = max(ends.get(name, 0), pc_of(end, target.kaslr_offset))
+    return ends
+
+
 def _drcov(source: ExportSource) -> _Export:
     points, remarks = _find_offsets(source)
-    end_of = find_code_ends(source.context).get
-    return drcov_lines(points, source.call_length, end_of), remarks
+    return drcov_lines(points, source.call_length, find_code_ends(source.context).get), remarks
 
 
 def _find_lines(source: ExportSource) -> tuple[list[FileCoverage], tuple[str, ...]]:
     """Return the lines with points by file, and what is missing of them."""
     tree = source.context.kernel.source
     wanted = None if source.filter.passes_all else source.filter.wants_frame
-    found = find_line_coverage(source.context, source.all_counts, source.kinds, wanted)
+    found = find_line_coverage(source.names, partial(find_point_table, source.context), source.all_counts, source.kinds, wanted)
     remarks = (
         *found.remarks,
         f"{found.covered} of {found.total} lines with points are covered, in {len(found.files)} files",

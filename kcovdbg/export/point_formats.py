@@ -17,9 +17,20 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.text import escape
 from kcovdbg.model.location import FrameColumns
-from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, ModulePoint
+from kcovdbg.records.coverage import FileCoverage, FunctionCoverage
 from kcovdbg.records.native_loops import flatten_chains
 from kcovdbg.symbols.table_rows import gather
+
+
+class ModulePoint(NamedTuple):
+    """A coverage point in the code of the image or of a module."""
+
+    call: int
+    """The address of the call that it returns from; the PC itself where the length of a call is unknown."""
+    module: str | None
+    """Name of the module that it is in; None for the kernel's image, and where nobody knows."""
+    offset: int | None
+    """Of the call, from the start of the code of the image or the module; None where that is unknown."""
 
 
 def module_file(module: str | None) -> str:

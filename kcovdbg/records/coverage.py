@@ -19,17 +19,6 @@ from kcovdbg.symbols.location_table import FunctionSymbol, TableColumns
 from kcovdbg.symbols.table_rows import gather
 
 
-class ModulePoint(NamedTuple):
-    """A coverage point in the code of the image or of a module."""
-
-    call: int
-    """The address of the call that it returns from; the PC itself where the length of a call is unknown."""
-    module: str | None
-    """Name of the module that it is in; None for the kernel's image, and where nobody knows."""
-    offset: int | None
-    """Of the call, from the start of the code of the image or the module; None where that is unknown."""
-
-
 class LineCoverage(NamedTuple):
     """Coverage of one line of source."""
 

@@ -254,12 +254,11 @@ class LocationCache:
         return [] if found is None else [found]
 
     def prefetch(self, pcs: Iterable[int]) -> None:
-        """Look up all PCs that are not cached, in one batch."""
-        known = self._known
+        """Look up all PCs that are not cached, in one batch; 0 stands for none."""
         # Lookups in debug info are fastest in ascending order.
-        wanted = sorted({pc for pc in pcs if pc not in known})
+        wanted = sorted({*pcs}.difference(self._known, (0,)))
         if wanted:
-            known.update(zip(wanted, self._locate(wanted), strict=True))
+            self._known.update(zip(wanted, self._locate(wanted), strict=True))
 
     def columns(self, pcs: array[int]) -> PcColumns:
         """Return where PCs are, as columns; nothing is cached.
@@ -281,8 +280,8 @@ class LocationCache:
         """Return the location of a PC."""
         found = self._known.get(pc)
         if found is None:
-            self.prefetch((pc,))
-            found = self._known[pc]
+            (found,) = self._locate((pc,))
+            self._known[pc] = found
         return found
 
     def frame(self, pc: int) -> Frame:

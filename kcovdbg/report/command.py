@@ -95,7 +95,7 @@ def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
     yield "</div>"
 
 
-def _source(context: Context, traces: Sequence[CountedTrace], comparison: BuildComparison | None) -> Iterator[str]:
+def _source(traces: Sequence[CountedTrace], comparison: BuildComparison | None) -> Iterator[str]:
     remarks: dict[str, None] = {}
     build = traces[-1].build
     tree = build.source
@@ -105,7 +105,7 @@ def _source(context: Context, traces: Sequence[CountedTrace], comparison: BuildC
         remarks["the source of the second build; records of the first one where it has the same point"] = None
     by_name: dict[str, list[FileCoverage | None]] = {}
     for number, (trace, recorded) in enumerate(zip(traces, counts, strict=True)):
-        found = find_line_coverage(context, recorded, trace.kinds, build=build)
+        found = find_line_coverage(build.names, build.find_table, recorded, trace.kinds)
         remarks.update(dict.fromkeys(found.remarks))
         for coverage in found.files:
             by_name.setdefault(coverage.file, [None] * len(traces))[number] = coverage
@@ -191,7 +191,7 @@ def _sections(context: Context, traces: Sequence[CountedTrace]) -> Iterator[Page
         yield PageSection("fill", "What fills the buffer", _charts(traces))
         if len(traces) == 1:
             yield PageSection("records", "Records", records_markup(traces, None))
-        yield PageSection("source", "Source", _source(context, traces, comparison))
+        yield PageSection("source", "Source", _source(traces, comparison))
     target = context.kernel.optional_target
     if target is not None and target.memory_problem is None:
         yield PageSection("state", "State", _state(context))

@@ -9,12 +9,11 @@ from itertools import chain, compress, count, islice
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
-from kcovdbg.abi.address import address_of
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild
 from kcovdbg.console.html import json_text, notes_markup, packed_numbers, packed_text, text
 from kcovdbg.console.text import escape, escape_all
-from kcovdbg.console.wording import APPROXIMATE, COARSE, UNREADABLE, buffer_title, inlined_text, place_text, record_text
+from kcovdbg.console.wording import APPROXIMATE, COARSE, UNREADABLE, buffer_title, place_text, record_text
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.alignment import AlignedPart, align_records
@@ -78,7 +77,14 @@ def _number_records(traces: Sequence[CountedTrace]) -> tuple[list[array[int]], I
         sequences = [pc_sequence(buffer)[: min(buffer.count, _MAX_RECORDS)] for buffer in buffers]
         numbering = make_numbering(sequences[0])
         distinct = numbering.number(*sequences)
-        return [numbering.ids(part) for part in sequences], plain_chunks(traces[0].build.names, buffers[0], distinct, _IN_CHUNK)
+        names, buffer = traces[0].build.names, buffers[0]
+        if len(distinct) > _IN_CHUNK:
+            chunks = plain_chunks(names, buffer, distinct, _IN_CHUNK)
+        else:
+            names.prefetch(distinct)
+            every = (record.decode_record(distinct, index, buffer.encoding) for index in range(len(distinct)))
+            chunks = word_chunks(make_point(names, buffer, one) for one in every)
+        return [numbering.ids(part) for part in sequences], chunks
     points: dict[Point, int] = {}
     numbered = []
     for buffer, counts, build in traces:
@@ -122,7 +128,7 @@ def plain_chunks(names: LocationCache, buffer: Buffer, words: array[int], size: 
     if words and not words[0]:
         # A word without an address is no PC, even if something is there.
         has_frames = bytes(1) + has_frames[1:]
-    names.prefetch(filter(None, compress(words, has_frames.translate(INVERTED))))
+    names.prefetch(compress(words, has_frames.translate(INVERTED)))
     numbering, naming = Numbering((0, len(frames.line))), Numbering((0, len(frames.strings)))
     for start in range(0, len(words), size):
         part, chains = (column[start : start + size] for column in (words, columns.chains))
@@ -184,7 +190,7 @@ class Point(NamedTuple):
 
 
 class PointChunk(NamedTuple):
-    """Consecutive points as columns. The page's script puts them into words as :meth:`points` does: a kernel has a million."""
+    """Consecutive points as columns, which the page's script puts into words as :func:`make_point`: a kernel has a million."""
 
     pcs: Sequence[int] = ()
     """Of the points without words, ascending."""
@@ -205,34 +211,6 @@ class PointChunk(NamedTuple):
     """Of each frame; 0 for an unknown one."""
     words: Mapping[int, Point] = {}
     """Points in words, by their index in the chunk."""
-
-    def __len__(self) -> int:
-        """Return the number of points."""
-        return len(self.pcs) + len(self.words)
-
-    def points(self) -> Iterator[Point]:
-        """Iterate over the points."""
-        frames = iter(self.frames)
-        tails = frozenset(self.tails)
-        located = enumerate(zip(self.pcs, self.lengths, strict=True))
-        for index in range(len(self)):
-            if index in self.words:
-                yield self.words[index]
-                continue
-            at, (pc, length) = next(located)
-            chain = [self._frame(number) for number in islice(frames, length)]
-            function = inlined_text(chain[0].function or UNKNOWN, chain[-1].function or UNKNOWN)
-            head = f"{pc:#x} at {address_of(pc, self.offset):#x}  " if self.offset else f"{pc:#x}  "
-            yield Point(
-                f"{function} {APPROXIMATE}" if at in tails else function,
-                place_text(chain[0]),
-                tuple(map(_frame_text, chain)),
-                head,
-            )
-
-    def _frame(self, number: int) -> Frame:
-        function, file = (self.strings[column[number]] or None for column in (self.functions, self.files))
-        return Frame(function, file, self.lines[number], None)
 
     def text(self) -> str:
         """Return the JSON that the page's script reads."""
@@ -296,8 +274,9 @@ def trace_markup(
     }
     chunks = iter(points)
     first = list(islice(chunks, 2))
+    # A single chunk has all points in words.
     if len(first) < 2:
-        content["points"] = [_shown(point) for chunk in first for point in chunk.points()]
+        content["points"] = [_shown(point) for chunk in first for point in chunk.words.values()]
     else:
         yield from chunk_lines("points", (chunk.text() for chunk in chain(first, chunks)))
         content |= {"chunk": _IN_CHUNK, "arrow": _ARROW, "approximate": APPROXIMATE, "unknown": UNKNOWN}

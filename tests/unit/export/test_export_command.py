@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.buffers.trace_coverage import find_code_ends
 from kcovdbg.console.runner import find_command, make_context, run_line, run_reporting
 from kcovdbg.errors import KcovdbgError, MissingSymbolError
-from kcovdbg.export.command import EXPORTERS
+from kcovdbg.export.command import EXPORTERS, find_code_ends
 from kcovdbg.records.pc_list import ReadingOptions
 from kcovdbg.records.trace_file import read_trace
 from kcovdbg.symbols.coverage_points import PointKind

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kcovdbg.console.text import escape
 from kcovdbg.export import point_formats
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.coverage import FileCoverage, FunctionCoverage, ModulePoint
+from kcovdbg.records.coverage import FileCoverage, FunctionCoverage
 from kcovdbg.records.pc_names import LocationCache
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
@@ -26,7 +26,9 @@ NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
 )
 FRAMES = st.builds(Frame, NAMES | st.none(), NAMES | st.none(), st.integers(1, 9999) | st.none(), st.none())
 ADDRESSES = st.integers(0, 2**64 - 1)
-PLACES = st.lists(st.builds(ModulePoint, ADDRESSES, NAMES | st.none(), st.integers(0, 2**40) | st.none()), max_size=8)
+PLACES = st.lists(
+    st.builds(point_formats.ModulePoint, ADDRESSES, NAMES | st.none(), st.integers(0, 2**40) | st.none()), max_size=8
+)
 
 
 class Point(NamedTuple):
@@ -68,7 +70,7 @@ def test_rawcoverfiles(points, places):
     points += [Point(call, 0, (Frame("fn", "a.c", 1, None),), None) for call in modules]
     rows = list(csv.DictReader(one_line_each(point_formats.rawcoverfiles_lines(in_columns(points), modules))))
     for row in rows:
-        place = modules.get(int(row["PC"], 16), ModulePoint(0, None, int(row["PC"], 16)))
+        place = modules.get(int(row["PC"], 16), point_formats.ModulePoint(0, None, int(row["PC"], 16)))
         assert bool(row["Module"]) == bool(place.module)
         assert row["Offset"] == ("" if place.offset is None else hex(place.offset))
     assert [int(row["PC"], 16) for row in rows] == sorted(point.call for point in points for _ in shown(point))

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.abi.record import CMP, PC, RecordKind
-from kcovdbg.buffers.tree_command import CallKind, Event, build_calls, find_events
+from kcovdbg.buffers.tree_command import CallKind, build_calls, find_events
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.alignment import Mark, ViewRows, align_by_index, align_records
@@ -115,7 +115,7 @@ def events(text):
     """Return records: capital letters enter, small ones leave, dots are points."""
     kinds = {".": RecordKind.PC}
     return [
-        Event(
+        (
             index,
             kinds.get(letter, RecordKind.ENTRY if letter.isupper() else RecordKind.EXIT),
             pc(ord(letter.upper()) - 64 if letter != "." else 0),
@@ -163,7 +163,7 @@ def test_events_of_a_buffer():
     low = (1 << 56) - 1
     words = [pc(1) & low, 0, 5 << 60, pc(2), pc(1) & low | 1 << 60]
     found = list(find_events(make_buffer(words, codec=PC_EXT, gaps=(Gap(3, 1),))))
-    assert found == [Event(0, RecordKind.ENTRY, pc(1)), Event(4, RecordKind.EXIT, pc(1))]
+    assert found == [(0, RecordKind.ENTRY, pc(1)), (4, RecordKind.EXIT, pc(1))]
 
 
 # Keeping.
