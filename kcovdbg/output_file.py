@@ -178,37 +178,28 @@ def _look_up(folder: int, name: str) -> _Destination:
     )
 
 
-def stat_output(path: str | os.PathLike[str]) -> os.stat_result | None:
-    """Return the status of an output that exists, None of one that does not.
+class FoundOutput(NamedTuple):
+    """An output, as it is found."""
+
+    status: os.stat_result | None
+    """None where there is no such file."""
+    folder: Path | None
+    """The directory that it is made in, without links; None for a descriptor of this process."""
+    is_replaceable: bool
+    """Whether it is a regular file or does not exist: then it is written beside and renamed."""
+
+
+def find_output(path: str | os.PathLike[str]) -> FoundOutput:
+    """Return what an output is.
 
     :raises OSError: when it cannot be looked up.
     """
     descriptor = find_descriptor(Path(path).expanduser())
     if descriptor is not None:
-        return os.fstat(descriptor)
-    with _find_destination(path) as destination:
-        is_link = destination.status is not None and stat.S_ISLNK(destination.status.st_mode)
-        return destination.path.stat() if is_link else destination.status
-
-
-def find_folder(path: str | os.PathLike[str]) -> Path:
-    """Return the directory that an output is made in, without links.
-
-    :raises OSError: when it cannot be looked up.
-    """
-    with _find_destination(path) as destination:
-        return destination.path.parent
-
-
-def is_replaceable(path: str | os.PathLike[str]) -> bool:
-    """Return whether an output is a regular file, or does not exist: then it is written beside and renamed.
-
-    :raises OSError: when it cannot be looked up.
-    """
-    if find_descriptor(Path(path).expanduser()) is not None:
-        return False
-    with _find_destination(path) as destination:
-        return destination.is_replaceable
+        return FoundOutput(os.fstat(descriptor), None, is_replaceable=False)
+    with _find_destination(path) as found:
+        is_link = found.status is not None and stat.S_ISLNK(found.status.st_mode)
+        return FoundOutput(found.path.stat() if is_link else found.status, found.path.parent, found.is_replaceable)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ from kcovdbg.console.writer import Format
 from kcovdbg.errors import CollectError, KcovdbgError, UsageError
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part
-from kcovdbg.output_file import is_replaceable
+from kcovdbg.output_file import find_output
 from kcovdbg.records.pc_counts import RunCounts
 from kcovdbg.records.trace_file import keep
 from kcovdbg.target.local_kernel import is_this_machine, running_build_id, running_kaslr_offset, running_release
@@ -228,7 +228,7 @@ def _check_parts(context: Context, args: Namespace, request: Request) -> None:
 
 
 def _check_number(args: Namespace, number: int) -> None:
-    if number > 1 and (args.output == STDOUT or not is_replaceable(args.output)):
+    if number > 1 and (args.output == STDOUT or not find_output(args.output).is_replaceable):
         raise CollectError(f"cannot write several traces to '{args.output}'", hint="-o takes the name of a file")
 
 

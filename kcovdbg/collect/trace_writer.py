@@ -17,7 +17,7 @@ from kcovdbg.abi import record
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule, ModuleMap, is_code_section
-from kcovdbg.output_file import PRIVATE, accept, is_replaceable, open_output, write_files
+from kcovdbg.output_file import PRIVATE, accept, find_output, open_output, write_files
 from kcovdbg.records.trace_file import FORMAT, SUFFIX, TraceHeader
 from kcovdbg.series import table
 from kcovdbg.target.local_kernel import running_build_id
@@ -122,7 +122,7 @@ def write_trace(path: Path | str, buffer: Buffer, header: TraceHeader, *, check:
         ]
     side = json.dumps(content, indent=1) + "\n"
     with _explained():
-        if not is_replaceable(path):
+        if not find_output(path).is_replaceable:
             with open_output(path, check=check) as stream:
                 stream.write(trace_bytes(buffer))
             return False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TextIO, TypeAlias
 
 from kcovdbg.console.command_line import CommandLine
 from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.output_file import find_descriptor, find_folder, open_output, stat_output
+from kcovdbg.output_file import find_output, open_output
 
 if TYPE_CHECKING:
     import subprocess
@@ -33,11 +33,6 @@ Inputs: TypeAlias = Callable[[], Iterable[str]]
 _SOURCE_SUFFIXES: Final = frozenset((".c", ".h", ".S", ".s", ".rs"))
 
 
-def no_inputs() -> Iterable[str]:
-    """Return no path."""
-    return ()
-
-
 class Destination(NamedTuple):
     """The file or pipeline for the output of a line."""
 
@@ -51,7 +46,7 @@ class Destination(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_destination(line: CommandLine, stdout: TextIO, inputs: Inputs = no_inputs) -> Iterator[Destination]:
+def open_destination(line: CommandLine, stdout: TextIO, inputs: Inputs = tuple) -> Iterator[Destination]:
     """Open the file or the pipeline that a line's output goes to.
 
     A file that is replaced gets its name when it is complete; after an error the old file is still there.
@@ -69,7 +64,7 @@ def open_destination(line: CommandLine, stdout: TextIO, inputs: Inputs = no_inpu
             yield Destination(stream)
 
 
-def check_output(path: str, inputs: Inputs = no_inputs) -> None:
+def check_output(path: str, inputs: Inputs = tuple) -> None:
     """Check that a file can be written and is not being read, before a command reads or runs anything.
 
     :param path: a file, or ``-`` for standard output.
@@ -78,14 +73,14 @@ def check_output(path: str, inputs: Inputs = no_inputs) -> None:
     if path == STDOUT:
         return
     try:
-        found = stat_output(path)
-        if found is None or stat.S_ISREG(found.st_mode):
-            _check_folder(path, find_folder(path))
-        elif stat.S_ISDIR(found.st_mode):
+        status, folder, _ = find_output(path)
+        if folder is not None and (status is None or stat.S_ISREG(status.st_mode)):
+            _check_folder(path, folder)
+        elif status is not None and stat.S_ISDIR(status.st_mode):
             raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.EISDIR)}", hint="give the name of a file in it")
     except FileNotFoundError:
-        folder = Path(path).expanduser().parent
-        raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.ENOENT)}", hint=f"mkdir -p {folder}") from None
+        hint = f"mkdir -p {Path(path).expanduser().parent}"
+        raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.ENOENT)}", hint=hint) from None
     except (OSError, ValueError) as error:
         # A null character in the path is a ValueError.
         raise KcovdbgError(f"could not write '{path}': {getattr(error, 'strerror', None) or error}") from None
@@ -93,8 +88,6 @@ def check_output(path: str, inputs: Inputs = no_inputs) -> None:
 
 
 def _check_folder(path: str, folder: Path) -> None:
-    if find_descriptor(Path(path).expanduser()) is not None:
-        return
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.EROFS)}", hint="choose another directory")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -109,7 +102,7 @@ def refuse_input(path: str, inputs: Inputs) -> None:
     :raises KcovdbgError: when it is.
     """
     try:
-        found = stat_output(path)
+        found = find_output(path).status
     except OSError:
         # Reported when it is opened.
         return
@@ -137,7 +130,7 @@ def _is_source_in(path: str, folder: str) -> bool:
 
 
 @contextlib.contextmanager
-def open_text(path: str, inputs: Inputs = no_inputs, *, append: bool = False) -> Iterator[TextIO]:
+def open_text(path: str, inputs: Inputs = tuple, *, append: bool = False) -> Iterator[TextIO]:
     """Open a file for text; see :func:`kcovdbg.output_file.open_output`.
 
     :param inputs: what must not be overwritten.

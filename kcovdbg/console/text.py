@@ -87,11 +87,7 @@ def elide(text: str, width: int) -> str:
 
 def elide_start(text: str, width: int) -> str:
     """Shorten text at its start, as suits a path."""
-    if text_width(text) <= width:
-        return text
-    if width <= 1:
-        return ELLIPSIS[:width]
-    return ELLIPSIS + _take(text[::-1], width - 1)[::-1]
+    return elide(text[::-1], width)[::-1]
 
 
 def _take(text: str, width: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.mode import is_tracing
 from kcovdbg.console.column import ADDRESS, ADDRESSES, BOOL, LIST, NUMBER, PATH, PID, SECONDS, SYMBOL, Column
-from kcovdbg.console.output_files import Inputs, no_inputs, open_text
+from kcovdbg.console.output_files import Inputs, open_text
 from kcovdbg.console.renderable import Fields
 from kcovdbg.console.state_columns import OBJECT_COLUMNS, TASK_COLUMNS
 from kcovdbg.console.writer import json_lines
@@ -192,7 +192,7 @@ def _decode(value: Any, column: Column) -> Any:
 
 
 @contextlib.contextmanager
-def open_recording(path: str, inputs: Inputs = no_inputs) -> Iterator[Callable[[Sample], None]]:
+def open_recording(path: str, inputs: Inputs = tuple) -> Iterator[Callable[[Sample], None]]:
     """Open a recording; yield what adds a sample to it.
 
     The file gets its name when the block ends. C-c and what ends the process in order end the block; what was recorded is kept.

@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from kcovdbg.output_file import find_descriptor, open_output, stat_output
+from kcovdbg.output_file import find_descriptor, find_output, open_output
 
 
 def write(path, data=b"new", **options):
@@ -97,7 +97,7 @@ def test_errors_name_the_path_as_it_was_given(tmp_path, monkeypatch):
         write(".")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match="loop") as caught:
-        stat_output("loop")
+        find_output("loop")
     assert caught.value.errno == errno.ELOOP
 
 
