@@ -27,11 +27,15 @@ def kernel():
     return Kernel(E9A)
 
 
+def harvest(kernel):
+    found = Harvest(Asker(kernel.target).workspace)
+    found.refresh()
+    return found.index
+
+
 @pytest.fixture
 def index(kernel):
-    harvest = Harvest(Asker(kernel.target).workspace)
-    harvest.refresh()
-    return harvest.index
+    return harvest(kernel)
 
 
 def complete(line, index=Index()):  # noqa: B008
@@ -95,14 +99,13 @@ def test_buffers_by_all_their_names(kernel):
 @pytest.fixture
 def code(tmp_path):
     writer = TableWriter("00" * 20, [TextRange(0x1000, 0x9000, ".text")])
-    for number, (name, file) in enumerate(
-        [
-            ("vfs_read", "fs/read_write.c"),
-            ("tcp_ack", "./net/ipv4/tcp.c"),
-            ("tcp_v6", "net/ipv6/tcp_ipv6.c"),
-            ("main", "init/main.c"),
-        ]
-    ):
+    files = {
+        "vfs_read": "fs/read_write.c",
+        "tcp_ack": "./net/ipv4/tcp.c",
+        "tcp_v6": "net/ipv6/tcp_ipv6.c",
+        "main": "init/main.c",
+    }
+    for number, (name, file) in enumerate(files.items()):
         address = 0x1000 + 0x100 * number
         writer.add_function(FunctionSymbol(name, address, 0x80))
         writer.add_frames(address + 8, PointKind.PC, [Frame(name, file, 1, None)])
@@ -165,12 +168,10 @@ def test_programs_in_a_pipe(tmp_path, monkeypatch):
 
 def test_hostile_names_are_never_inserted(kernel):
     kernel.put(kernel.tasks[44], "struct task_struct", comm=b"evil\x1b[2J".ljust(16, b"\0"))
-    harvest = Harvest(Asker(kernel.target).workspace)
-    harvest.refresh()
+    index = harvest(kernel)
     for line in ("tasks ", "tasks e", "buffer ", "objects "):
-        for entry in complete(line, harvest.index):
-            assert (entry.text + entry.meta).isprintable()
-    assert dict(complete("tasks 44", harvest.index))["44"].startswith("evil\\x1b[2J")
+        assert all((entry.text + entry.meta).isprintable() for entry in complete(line, index))
+    assert dict(complete("tasks 44", index))["44"].startswith("evil\\x1b[2J")
 
 
 def test_menus_are_short_and_in_order():
@@ -262,10 +263,8 @@ def test_what_a_command_found_completes_next(kernel, monkeypatch):
 
 def test_a_kernel_that_cannot_be_walked_leaves_commands(kernel):
     del kernel.target.symbols["init_task"]
-    harvest = Harvest(Asker(kernel.target).workspace)
-    harvest.refresh()
-    assert texts("tasks --mo", harvest.index) == ["--mode"]
-    assert texts("tasks 4", harvest.index) == []
+    index = harvest(kernel)
+    assert (texts("tasks --mo", index), texts("tasks 4", index)) == (["--mode"], [])
 
 
 def test_aliases_of_the_user(index):

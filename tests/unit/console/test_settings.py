@@ -91,8 +91,6 @@ def test_the_pager_goes_before_the_environment(tmp_path):
         ('[aliases]\na = "info"\nb = "nothing"\n', "'nothing'"),
         ('[aliases]\na = "tasks | head"\n', "'a'"),
         ("pager = [\n", "line 1"),
-        ("pager = less\n", "line 1"),
-        ('source-dirs = ["/a",\nkeys = "vi"\n', "line 1"),
     ],
 )
 def test_a_wrong_setting_is_told_and_not_used(write, capsys, text, named):
