@@ -24,7 +24,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.series.table import device_modes
 from kcovdbg.symbols.arch import ARCHITECTURES
-from kcovdbg.symbols.coverage_points import find_points, find_points_between
+from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
 from kcovdbg.symbols.table_cache import CACHE_HINT, find_usable_cache
 from kcovdbg.target.local_kernel import is_this_machine, read_config, running_build_id, running_release
 
@@ -120,7 +120,8 @@ def find_calls(image: str | os.PathLike[str]) -> tuple[int, int] | None:
                 return None
             largest = max(texts, key=lambda text: text.size)
             size = min(largest.size, _SAMPLE)
-            found = len(find_points_between(elf, largest.address, largest.address + size).pc)
+            points = find_text_points(elf.read(largest.address, size), largest.address, elf)
+            found = sum(kind is PointKind.PC for _, kind in points)
             if found:
                 return found, size
             return len(find_points(elf).pc), sum(text.size for text in texts)

@@ -13,14 +13,13 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
-from kcovdbg.symbols.coverage_points import PointKind, find_loaded_points, find_points_between
+from kcovdbg.symbols.coverage_points import PointKind, find_text_points
 from kcovdbg.symbols.location_table import LocationTable
 
 # Building a table takes some seconds, but minutes with drgn alone.
 _PATIENCE: Final = 180.0
 # Then a user wants to see something.
 _MOMENTS: Final = 2.0
-_KINDS: Final = (PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT)
 
 
 def find_point_table(context: Context) -> LocationTable:
@@ -78,9 +77,7 @@ def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
         with open_image(image, context.kernel.code) as elf:
             for symbol in elf.symbols.find_containing(function):
                 if symbol.is_function and symbol.size and function in (symbol.name, strip_clone_suffix(symbol.name)):
-                    points = find_points_between(elf, symbol.address, symbol.address + symbol.size)
-                    kinds = zip((points.pc, points.cmp, points.entry, points.exit), _KINDS, strict=True)
-                    rows += [(pc, kind) for pcs, kind in kinds for pc in pcs]
+                    rows += find_text_points(elf.read(symbol.address, symbol.size), symbol.address, elf)
     except TargetError:
         return ()
     rows.sort()
@@ -124,7 +121,7 @@ def find_module_points(context: Context, function: str) -> ModulePoints | None:
             text = target.read(symbol.address, symbol.size)
         except ReadError as error:
             raise CapabilityError(f"the code of {function}() in module {module} is unreadable: {error}") from None
-        found = find_loaded_points(text, symbol.address, elf, offset)
+        found = find_text_points(text, symbol.address, elf, offset)
     locations = symbolizer.locate_all([at - offset for at, _ in found])
     rows = zip(found, locations, strict=True)
     return ModulePoints(module, tuple(OwnPoint(at - offset, kind, location.frames) for (at, kind), location in rows))

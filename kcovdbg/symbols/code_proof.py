@@ -70,34 +70,76 @@ class _Pages(dict[int, bytes]):
         return code if len(code) == _BEFORE else None
 
 
-class _TailCalls:
-    """The functions of an image that may return to their caller by way of a callback, found out one by one.
+class _Image:
+    """The code of a kernel's image, and its functions that may return to their caller by way of a callback.
 
     :param elf: the image.
-    :param callbacks: addresses of the callbacks.
     """
 
-    def __init__(self, elf: ElfFile, callbacks: Collection[int]) -> None:
-        self._elf = elf
-        self._callbacks = callbacks
-        self._known: dict[int, bool] = {}
+    def __init__(self, elf: ElfFile) -> None:
+        self.elf = elf
+        self._machine = elf.header.machine
+        self._texts = sorted((section.address, elf.map_section(section)) for section in elf.text_sections())
+        self._starts = [start for start, _ in self._texts]
+        placed = [section for section in elf.sections if section.address and section.size]
+        self.low = min((section.address for section in placed if section.address >= self._starts[0]), default=0)
+        self.high = max((section.address + section.size for section in placed), default=0)
+        # How far from it modules can be.
+        self.reach = _REACH if self._machine in (EM_X86_64, EM_AARCH64, EM_RISCV) else 1 << 64
+        self._may_follow: dict[int, bool] = {}
 
-    def _function(self, address: int) -> ElfSymbol | None:
-        """Return the symbol of the function that starts at an address, None where none does."""
-        symbol = self._elf.symbols.find_at(address)
-        return symbol if symbol is not None and symbol.address == address and symbol.size else None
+    def _text_at(self, address: int) -> tuple[int, bytes | memoryview] | None:
+        index = bisect_right(self._starts, address) - 1
+        return self._texts[index] if index >= 0 and address - self._starts[index] < len(self._texts[index][1]) else None
+
+    def has_code(self, address: int) -> bool:
+        """Return whether an address as linked is in code."""
+        return self._text_at(address) is not None
+
+    def code_before(self, pc: int) -> bytes | None:
+        """Return the bytes before an address, None where they are not code; zeros before the start of a section."""
+        found = self._text_at(pc - 1)
+        if found is None:
+            return None
+        start, text = found
+        return bytes(text[max(pc - _BEFORE - start, 0) : pc - start]).rjust(_BEFORE, b"\0")
+
+    def calls(self, codes: Mapping[int, bytes]) -> Mapping[int, list[int]]:
+        """Return the targets of the calls that end at addresses: bytes of other instructions may look like one.
+
+        :param codes: the bytes before each address.
+        """
+        pcs = list(codes)
+        # One after the other, at an address from which none of them leads to _ANYWHERE.
+        found = find_branches([(_FAR, b"".join(codes.values()))], self._machine, _CALLS)
+        calls: dict[int, list[int]] = {pc: [] for pc in pcs}
+        for back, target in zip(*found, strict=True):
+            index, rest = divmod(back - _FAR, _BEFORE)
+            if not rest:
+                pc = pcs[index - 1]
+                calls[pc].append(target if target == _ANYWHERE else target - back + pc & _ADDRESSES)
+        return calls
 
     @cached_property
-    def exist(self) -> bool:
-        """Whether any function of the image has a jump to a callback."""
-        texts = [(section.address, self._elf.map_section(section)) for section in self._elf.text_sections()]
-        return bool(find_branches(texts, self._elf.header.machine, BranchKind.JUMP, self._callbacks).back)
+    def callbacks(self) -> Mapping[int, PointKind]:
+        """The callbacks' addresses, each with the kind of point that calls it."""
+        return find_callbacks(self.elf.symbols)
+
+    def name_of(self, address: int) -> str:
+        """Return an address as a symbol and an offset."""
+        symbol = self.elf.symbols.find_at(address)
+        return f"{address:#x}" if symbol is None else f"{symbol.name}+{address - symbol.address:#x}"
+
+    @cached_property
+    def has_tail_calls(self) -> bool:
+        """Whether any function has a jump to a callback."""
+        return bool(find_branches(self._texts, self._machine, BranchKind.JUMP, self.callbacks.keys()).back)
 
     def may_follow(self, target: int) -> bool:
         """Return whether a call of an address may return by way of a callback."""
-        found = self._known.get(target)
+        found = self._may_follow.get(target)
         if found is None:
-            found = self._known[target] = self._search(target)
+            found = self._may_follow[target] = self._search(target)
         return found
 
     def _search(self, start: int) -> bool:
@@ -107,106 +149,28 @@ class _TailCalls:
             function = self._function(todo.pop())
             if function is None or function.name.startswith(THUNKS):
                 # It may lead anywhere.
-                if self.exist:
+                if self.has_tail_calls:
                     return True
                 continue
             for target in self._jumps_of(function):
-                if target in self._callbacks or self._known.get(target):
+                if target in self.callbacks or self._may_follow.get(target):
                     return True
                 if target not in seen and (target is _ANYWHERE or self._function(target) is not None):
                     seen.add(target)
                     todo.append(target)
-        self._known.update(dict.fromkeys(seen, False))
+        self._may_follow.update(dict.fromkeys(seen, False))
         return False
+
+    def _function(self, address: int) -> ElfSymbol | None:
+        """Return the symbol of the function that starts at an address, None where none does."""
+        symbol = self.elf.symbols.find_at(address)
+        return symbol if symbol is not None and symbol.address == address and symbol.size else None
 
     def _jumps_of(self, function: ElfSymbol) -> Iterator[int]:
         """Yield the targets of a function's jumps out of it."""
         start = function.address
-        jumps = find_branches([(start, self._elf.read(start, function.size))], self._elf.header.machine, _JUMPS)
+        jumps = find_branches([(start, self.elf.read(start, function.size))], self._machine, _JUMPS)
         yield from (target for target in jumps.target if not start < target < start + function.size)
-
-
-# Every callback that gcc and clang have.
-_CALLBACKS: Final = tuple(
-    f"__sanitizer_cov_trace_{name}"
-    for name in (
-        *("pc", "pc_entry", "pc_exit", "pc_guard", "pc_indir", "switch"),
-        *(f"{kind}{size}" for kind in ("cmp", "const_cmp") for size in (1, 2, 4, 8)),
-    )
-)
-
-
-class _Image:
-    """The code of a kernel's image.
-
-    :param elf: the image.
-    """
-
-    def __init__(self, elf: ElfFile) -> None:
-        self.elf = elf
-        texts = sorted((section.address, section.address + section.size) for section in elf.text_sections())
-        self._starts = [start for start, _ in texts]
-        self._ends = [end for _, end in texts]
-        placed = [section for section in elf.sections if section.address and section.size]
-        self.low = min((section.address for section in placed if section.address >= self._starts[0]), default=0)
-        self.high = max((section.address + section.size for section in placed), default=0)
-        self.pages = _Pages(self._read)
-        # How far from it modules can be.
-        self.reach = _REACH if elf.header.machine in (EM_X86_64, EM_AARCH64, EM_RISCV) else 1 << 64
-
-    def _read(self, page: int, size: int) -> bytes:
-        return b"".join(self._parts(page, page + size))
-
-    def _parts(self, at: int, end: int) -> Iterator[bytes]:
-        while at < end:
-            index = bisect_right(self._starts, at) - 1
-            if index >= 0 and at < self._ends[index]:
-                stop = min(end, self._ends[index])
-                yield self.elf.read(at, stop - at)
-            else:
-                stop = min(end, self._starts[index + 1]) if index + 1 < len(self._starts) else end
-                yield bytes(stop - at)
-            at = stop
-
-    def calls(self, codes: Mapping[int, bytes]) -> Mapping[int, list[int]]:
-        """Return the targets of the calls that end at addresses: bytes of other instructions may look like one.
-
-        :param codes: the bytes before each address.
-        """
-        pcs = list(codes)
-        # One after the other, at an address from which none of them leads to _ANYWHERE.
-        found = find_branches([(_FAR, b"".join(codes.values()))], self.elf.header.machine, _CALLS)
-        calls: dict[int, list[int]] = {pc: [] for pc in pcs}
-        for back, target in zip(*found, strict=True):
-            index, rest = divmod(back - _FAR, _BEFORE)
-            if not rest:
-                pc = pcs[index - 1]
-                calls[pc].append(target if target == _ANYWHERE else target - back + pc & _ADDRESSES)
-        return calls
-
-    def has_code(self, address: int) -> bool:
-        """Return whether an address as linked is in code."""
-        index = bisect_right(self._starts, address) - 1
-        return index >= 0 and address < self._ends[index]
-
-    @cached_property
-    def callbacks(self) -> Mapping[int, PointKind]:
-        """The callbacks' addresses, each with the kind of point that calls it."""
-        if self.elf.header.machine == EM_AARCH64:
-            # Veneers share names.
-            return find_callbacks(self.elf.symbols)
-        found = (self.elf.symbols.find(name) for name in _CALLBACKS)
-        return find_callbacks(symbol for symbol in found if symbol is not None)
-
-    @cached_property
-    def tail_calls(self) -> _TailCalls:
-        """Its functions that may return by way of a callback."""
-        return _TailCalls(self.elf, self.callbacks.keys())
-
-    def name_of(self, address: int) -> str:
-        """Return an address as a symbol and an offset."""
-        symbol = self.elf.symbols.find_at(address)
-        return f"{address:#x}" if symbol is None else f"{symbol.name}+{address - symbol.address:#x}"
 
 
 class CodeProof:
@@ -261,7 +225,7 @@ class CodeProof:
         wrong: dict[int, str] = {}
         unjudged: set[int] = set()
         comparisons: set[int] = set()
-        codes = {pc: code for pc in pcs if image.has_code(pc - 1) and (code := image.pages.before(pc)) is not None}
+        codes = {pc: code for pc in pcs if (code := image.code_before(pc)) is not None}
         calls = image.calls(codes)
         for pc in pcs:
             code, targets = codes.get(pc), calls.get(pc, [])
@@ -304,7 +268,7 @@ class CodeProof:
         problem = "no call ends there"
         for target in targets:
             if target == _ANYWHERE:
-                if image.tail_calls.exist:
+                if image.has_tail_calls:
                     return None
                 problem = "the call before it leads to no callback"
                 continue
@@ -317,7 +281,7 @@ class CodeProof:
                 if not image.low <= target < image.high and not image.has_code(pc - 1):
                     # Another function of the module, whose end is unknown.
                     return None
-            elif image.tail_calls.may_follow(target):
+            elif image.may_follow(target):
                 return None
             else:
                 problem = f"the call before it is one of {image.name_of(target)}"

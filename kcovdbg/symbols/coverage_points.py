@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
 from kcovdbg.elf.file import ElfFile, read_relocations
-from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
+from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.symbols.arch import ARCHITECTURES, THUNKS, BranchKind
 from kcovdbg.symbols.compiled_reader import BranchColumns, find_branches
@@ -141,10 +141,10 @@ class Functions:
         return {whole.get(start, start) for start in found}
 
 
-def find_callbacks(symbols: Iterable[ElfSymbol]) -> dict[int, PointKind]:
+def find_callbacks(symbols: SymbolTable) -> dict[int, PointKind]:
     """Return the callbacks' addresses, each with the kind of point that calls it."""
     found: dict[int, PointKind] = {}
-    for symbol in symbols:
+    for symbol in symbols.find_containing(_PREFIX):
         kind = kind_of_callback(symbol.name)
         if kind is not None and symbol.section != 0:
             found[symbol.address] = kind
@@ -222,15 +222,17 @@ class _TailCalls:
         return ends[0] if len(ends) == 1 else None
 
 
-def find_loaded_points(text: bytes, address: int, elf: ElfFile, offset: int) -> list[tuple[int, PointKind]]:
-    """Return the points of a module's code in memory: return addresses of calls of callbacks, ascending, and their kinds.
+def find_text_points(text: bytes, address: int, elf: ElfFile, offset: int = 0) -> list[tuple[int, PointKind]]:
+    """Return the points of a part of the kernel's or a module's code, without those of tail calls: PCs, ascending, with kinds.
 
     :param text: the code.
-    :param address: of its start in the running kernel.
+    :param address: of its start.
     :param elf: the kernel's image, which has the callbacks.
-    :param offset: the KASLR offset.
+    :param offset: the KASLR offset that is in the address.
     """
-    kinds = {symbol + offset: kind for symbol, kind in find_callbacks(elf.symbols.find_containing(_PREFIX)).items()}
+    kinds = {symbol + offset: kind for symbol, kind in find_callbacks(elf.symbols).items()}
+    if not kinds or elf.header.machine not in ARCHITECTURES or elf.is_relocatable:
+        return []
     calls = find_branches([(address, text)], elf.header.machine, BranchKind.CALL, kinds)
     return [(at, kinds[to]) for at, to in zip(*calls, strict=True)]
 
@@ -248,9 +250,9 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     if machine not in ARCHITECTURES or elf.is_relocatable:
         return _points_of((), machine, {})
     symbols = elf.symbols if symbols is None else symbols
-    named = list(symbols.find_containing(_PREFIX, *THUNKS))
-    callbacks = find_callbacks(named)
-    thunks = {symbol.address for symbol in named if symbol.name.startswith(THUNKS)}
+    callbacks = find_callbacks(symbols)
+    named = [symbol for symbol in symbols.find_containing(*THUNKS) if symbol.name.startswith(THUNKS)]
+    thunks = {symbol.address for symbol in named}
     # Ascending, so that what is found in them is.
     sections = sorted(elf.text_sections(), key=lambda section: section.address)
     texts = [(section.address, elf.map_section(section)) for section in sections]
@@ -287,19 +289,6 @@ def _points_of(texts: Sequence[tuple[int, bytes | memoryview]], machine: int, ca
 
     entry, leave = calls(PointKind.ENTRY), calls(PointKind.EXIT)
     return Points(calls(PointKind.PC), calls(PointKind.CMP), array("Q"), entry, leave, {})
-
-
-def find_points_between(elf: ElfFile, start: int, end: int) -> Points:
-    """Return the points of a part of a linked image, without those of tail calls.
-
-    :param start: the first address, as in the image.
-    :param end: the address after the last one.
-    :raises ElfError: when the file is damaged.
-    """
-    if elf.header.machine not in ARCHITECTURES or elf.is_relocatable:
-        return _points_of((), elf.header.machine, {})
-    callbacks = find_callbacks(elf.symbols.find_containing(_PREFIX))
-    return _points_of([(start, elf.read(start, end - start))], elf.header.machine, callbacks)
 
 
 def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:

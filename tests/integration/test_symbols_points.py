@@ -5,7 +5,6 @@ import platform
 import re
 import shutil
 import struct
-from array import array
 from random import Random
 
 import pytest
@@ -17,7 +16,7 @@ from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.compiled_reader import DwarfReader, find_branches, read_comp_dir
-from kcovdbg.symbols.coverage_points import find_points, find_points_between
+from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
 from tests.support.programs import list_functions, output_of, split_image
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
@@ -175,10 +174,10 @@ def test_points_of_one_function(built):
     with ElfFile(built / "a") as elf:
         function = next(symbol for symbol in elf.symbols if symbol.name == "branchy")
         everything = find_points(elf)
-        found = find_points_between(elf, function.address, function.address + function.size)
+        found = find_text_points(elf.read(function.address, function.size), function.address, elf)
     inside = range(function.address, function.address + function.size + 1)
-    assert found.pc == array("Q", [pc for pc in everything.pc if pc in inside])
-    assert found.cmp == everything.cmp
+    points = [(pc, PointKind.PC) for pc in everything.pc if pc in inside]
+    assert found == sorted([*points, *((pc, PointKind.CMP) for pc in everything.cmp)])
 
 
 @needs_gcc
