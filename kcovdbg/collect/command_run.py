@@ -43,6 +43,7 @@ _SETTLE_MS: Final = 500
 _PATIENCE: Final = 3.0
 _MAX_TRIES: Final = 16
 _NAMED_TRIES: Final = 2
+# Words of the area for one remote section.
 _REMOTE_SIZE: Final = 1 << 16
 
 
@@ -68,8 +69,6 @@ class Request:
     """Remote handles of subsystems to collect."""
     common_handle: int | None = None
     """Common handle for the command's tasks to carry; 0 for any free one."""
-    remote_size: int = _REMOTE_SIZE
-    """Words of the area for one remote section."""
     stdout: int | None = None
     """Descriptor for the command's standard output; None for our own."""
     path: str | None = None
@@ -229,7 +228,7 @@ class _Run:
         command.stdout_fd = -1 if request.stdout is None else request.stdout
         if request.has_remote:
             command.remote_mode = find_remote_mode(mode).request.argument
-            command.remote_area_size = min(request.remote_size, request.size)
+            command.remote_area_size = min(_REMOTE_SIZE, request.size)
             command.handle_count = len(request.handles)
             command.handles = listed
             command.common_handle = request.common_handle or 0

@@ -251,105 +251,91 @@ _CALL_NAMES: Final = {
 }
 
 
-def name_errno(number: int) -> str:
-    """Return the name of an errno: ``EBUSY``, or ``ENOTSUPP`` for 524."""
-    return "ENOTSUPP" if number == ENOTSUPP else errno.errorcode.get(number, str(number))
-
-
-class Explanation(NamedTuple):
-    """Meaning of an errno; both texts may hold ``{path}``, ``{size}`` and ``{mode}``."""
-
-    message: str
-    hint: str
-
-
 _BUILD: Final = "KCOV needs CONFIG_KCOV=y, and CONFIG_KCOV_INSTRUMENT_ALL=y to cover the whole kernel"
 _SMALLER: Final = "ask for a smaller buffer with --buffer-size; each task has one"
 _SMALLEST: Final = "ask for a larger buffer with --buffer-size"
 _COMPARISONS: Final = "comparisons need CONFIG_KCOV_ENABLE_COMPARISONS=y"
 _NO_DEVICE: Final = "{path} not found: this kernel was built without KCOV"
 
-_EXPLANATIONS: Final[dict[tuple[int, int], Explanation]] = {
-    (Step.OPEN, errno.EACCES): Explanation("{path}: permission denied", "only root can open it: sudo kcovdbg collect …"),
-    (Step.OPEN, errno.EPERM): Explanation(
+# The message and the hint for an errno of a call.
+_EXPLANATIONS: Final[dict[tuple[int, int], tuple[str, str]]] = {
+    (Step.OPEN, errno.EACCES): ("{path}: permission denied", "only root can open it: sudo kcovdbg collect …"),
+    (Step.OPEN, errno.EPERM): (
         "{path}: not permitted, even for root: the kernel is locked down",
         "see /sys/kernel/security/lockdown; boot without Secure Boot, or with lockdown=none",
     ),
-    (Step.OPEN, errno.ENOMEM): Explanation("{path}: the kernel has no memory for another object", "free some memory"),
-    (Step.OPEN, errno.EMFILE): Explanation("too many open files in this process", "raise the limit: ulimit -n 65536"),
-    (Step.OPEN, errno.ENFILE): Explanation("too many open files in the system", "see the limit: sysctl fs.file-max"),
-    (Step.INIT, errno.EBUSY): Explanation(
+    (Step.OPEN, errno.ENOMEM): ("{path}: the kernel has no memory for another object", "free some memory"),
+    (Step.OPEN, errno.EMFILE): ("too many open files in this process", "raise the limit: ulimit -n 65536"),
+    (Step.OPEN, errno.ENFILE): ("too many open files in the system", "see the limit: sysctl fs.file-max"),
+    (Step.INIT, errno.EBUSY): (
         "KCOV_INIT_TRACE: EBUSY: this descriptor has a buffer already",
         "a buffer cannot be resized; open {path} again for another one",
     ),
-    (Step.INIT, errno.EINVAL): Explanation(
-        "buffer size {size}: out of range", "2 to 268435455 words (INT_MAX / 8) on a 64-bit kernel"
-    ),
-    (Step.INIT, errno.ENOMEM): Explanation("the kernel has no memory for a buffer of {size} words", _SMALLER),
-    (Step.INIT, errno.ENOTTY): Explanation(
+    (Step.INIT, errno.EINVAL): ("buffer size {size}: out of range", "2 to 268435455 words (INT_MAX / 8) on a 64-bit kernel"),
+    (Step.INIT, errno.ENOMEM): ("the kernel has no memory for a buffer of {size} words", _SMALLER),
+    (Step.INIT, errno.ENOTTY): (
         "KCOV_INIT_TRACE: ENOTTY: unknown to {path}",
         "the request number holds the kernel's word size: is this a 32-bit program on a 64-bit kernel, or another file?",
     ),
-    (Step.MAP, errno.EINVAL): Explanation(
+    (Step.MAP, errno.EINVAL): (
         "the buffer of {size} words cannot be mapped",
         "its size must be whole pages: a multiple of 512 words of 8 bytes; before v5.18 it cannot be mapped while enabled",
     ),
-    (Step.MAP, errno.ENOMEM): Explanation("no memory to map a buffer of {size} words", _SMALLER),
-    (Step.ENABLE, errno.EBUSY): Explanation(
+    (Step.MAP, errno.ENOMEM): ("no memory to map a buffer of {size} words", _SMALLER),
+    (Step.ENABLE, errno.EBUSY): (
         "KCOV_ENABLE: EBUSY: this task collects already, with another object",
         "a task can use one object; kcovdbg tasks shows whether another tool enabled it",
     ),
-    (Step.ENABLE, errno.EINVAL): Explanation(
+    (Step.ENABLE, errno.EINVAL): (
         "KCOV_ENABLE: EINVAL: unknown mode, or the object is used by another task or has no buffer",
         "kcovdbg objects shows who uses it, kcovdbg info what this kernel supports",
     ),
-    (Step.ENABLE, ENOTSUPP): Explanation("KCOV_ENABLE: ENOTSUPP (524): this kernel was built without that mode", _COMPARISONS),
-    (Step.ENABLE, errno.EOPNOTSUPP): Explanation(
-        "KCOV_ENABLE: EOPNOTSUPP: this kernel was built without that mode", _COMPARISONS
+    (Step.ENABLE, ENOTSUPP): ("KCOV_ENABLE: ENOTSUPP (524): this kernel was built without that mode", _COMPARISONS),
+    (Step.ENABLE, errno.EOPNOTSUPP): ("KCOV_ENABLE: EOPNOTSUPP: this kernel was built without that mode", _COMPARISONS),
+    (Step.ENABLE, errno.ENOTTY): (
+        "request to enable: ENOTTY: unknown to this kernel",
+        "kcovdbg info shows what this kernel supports",
     ),
-    (Step.ENABLE, errno.ENOTTY): Explanation(
-        "request to enable: ENOTTY: unknown to this kernel", "kcovdbg info shows what this kernel supports"
-    ),
-    (Step.RESET, errno.ENOTTY): Explanation(
+    (Step.RESET, errno.ENOTTY): (
         "reset by the kernel: ENOTTY: this kernel does not have the request",
         "reset() without by_kernel also discards what was collected",
     ),
-    (Step.RESET, errno.EINVAL): Explanation(
-        "reset by the kernel: EINVAL: this thread does not collect with this object", "reset it in the thread that enabled it"
+    (Step.RESET, errno.EINVAL): (
+        "reset by the kernel: EINVAL: this thread does not collect with this object",
+        "reset it in the thread that enabled it",
     ),
-    (Step.DISABLE, errno.EINVAL): Explanation(
+    (Step.DISABLE, errno.EINVAL): (
         "KCOV_DISABLE: EINVAL: this thread does not collect with this object",
         "disable it in the thread that enabled it, or let that thread exit",
     ),
-    (Step.REMOTE_ENABLE, errno.EBUSY): Explanation(
+    (Step.REMOTE_ENABLE, errno.EBUSY): (
         "KCOV_REMOTE_ENABLE: EBUSY: this thread collects already",
         "up to v7.1 a task has either its own coverage or a remote one: use another thread",
     ),
-    (Step.REMOTE_ENABLE, errno.ENOTTY): Explanation("this kernel has no remote coverage", "remote coverage needs v5.5"),
-    (Step.REMOTE_ENABLE, ENOTSUPP): Explanation(
-        "KCOV_REMOTE_ENABLE: ENOTSUPP (524): this kernel was built without comparisons", _COMPARISONS
+    (Step.REMOTE_ENABLE, errno.ENOTTY): ("this kernel has no remote coverage", "remote coverage needs v5.5"),
+    (Step.REMOTE_ENABLE, ENOTSUPP): (
+        "KCOV_REMOTE_ENABLE: ENOTSUPP (524): this kernel was built without comparisons",
+        _COMPARISONS,
     ),
-    (Step.REMOTE_ENABLE, errno.ENOMEM): Explanation("the kernel has no memory for the handles", "free some memory"),
-    (Step.SEIZE, errno.EPERM): Explanation(
+    (Step.REMOTE_ENABLE, errno.ENOMEM): ("the kernel has no memory for the handles", "free some memory"),
+    (Step.SEIZE, errno.EPERM): (
         "the command cannot be followed: ptrace is not permitted",
         "see sysctl kernel.yama.ptrace_scope (3 forbids it), and whether a seccomp filter is in force",
     ),
-    (Step.FORK, errno.EAGAIN): Explanation(
-        "no further process can be created", "limits are ulimit -u and pids.max of the cgroup"
-    ),
+    (Step.FORK, errno.EAGAIN): ("no further process can be created", "limits are ulimit -u and pids.max of the cgroup"),
 }
 
-_REFUSALS: Final[dict[EnableRefusal, Explanation]] = {
-    EnableRefusal.MODE: Explanation(
+_REFUSALS: Final[dict[EnableRefusal, tuple[str, str]]] = {
+    EnableRefusal.MODE: (
         "KCOV_ENABLE: EINVAL: this kernel only knows mode PC, not {mode}",
         "comparisons need v4.15, other modes a posted series; kcovdbg info shows what this kernel supports",
     ),
-    EnableRefusal.PREFIX: Explanation("request to enable: EINVAL: a buffer of {size} words has no room for records", _SMALLEST),
-    EnableRefusal.OBJECT: Explanation(
+    EnableRefusal.PREFIX: ("request to enable: EINVAL: a buffer of {size} words has no room for records", _SMALLEST),
+    EnableRefusal.OBJECT: (
         "KCOV_ENABLE: EINVAL: this object collects already, for another task that has its descriptor, such as a child",
         "kcovdbg objects shows which task; each task needs an object of its own",
     ),
-    EnableRefusal.FILE: Explanation(
+    EnableRefusal.FILE: (
         "KCOV_ENABLE: EINVAL: {path} refuses mode PC on a fresh object as well",
         "kcovdbg info shows which KCOV this kernel has; a posted series may need other calls",
     ),
@@ -405,9 +391,10 @@ def explain_errno(
         found = mode.request.errors.get((Step(step).name, number if refusal is None else refusal.value))
     found = found or (_REFUSALS.get(refusal) if refusal is not None else None) or _EXPLANATIONS.get((step, number))
     if found is None:
-        text = "operation not supported by the kernel" if number == ENOTSUPP else os.strerror(number)
-        message = f"{_CALL_NAMES.get(Step(step), step)}: {name_errno(number)} ({text})"
-        return CollectError(message, hint="kcovdbg doctor checks what collecting needs")
+        text = f"{errno.errorcode.get(number, number)} ({os.strerror(number)})"
+        if number == ENOTSUPP:
+            text = "ENOTSUPP (operation not supported by the kernel)"
+        return CollectError(f"{_CALL_NAMES[Step(step)]}: {text}", hint="kcovdbg doctor checks what collecting needs")
     message, hint = (text.format(path=path, size=size, mode="" if mode is None else mode.name) for text in found)
     return CollectError(message, hint=hint)
 

@@ -50,17 +50,6 @@ def test_offered(row):
                 assert set(caught.value.hint.removeprefix("it has ").split(", ")) == set(OFFERED[row.name])
 
 
-def test_what_numbers_mean():
-    # One number, several meanings: no row offers two of them.
-    numbers = {}
-    for row, modes in OFFERED.items():
-        for name, number in modes.items():
-            numbers.setdefault(number, {}).setdefault(name, set()).add(row)
-    assert set(numbers[ENABLE, 2]) == {"pc-ext", "uniq-pc"}
-    assert numbers[ENABLE, 2]["pc-ext"].isdisjoint(numbers[ENABLE, 2]["uniq-pc"])
-    assert "R" not in numbers[0x40086367, 0]["unique-pc"]
-
-
 def test_requests():
     assert lib.kcovdbg_request(b"c", b"r", 1, 8) == 0x80086301
     assert lib.kcovdbg_request(b"c", b"r", 1, 4) == 0x80046301
