@@ -150,19 +150,14 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
             if counted:
                 if latest is not None:
                     yield word, latest
-                counts = counted[0].counts if len(counted) == 1 else _sum_counts(counted)
+                counts = counted[0].counts
+                if len(counted) > 1:
+                    counts = sum((Counter(one.counts) for one in counted), Counter[int]())
                 kinds = frozenset().union(*(one.kinds for one in counted))
                 latest = BufferCounts(counts, tuple(dict.fromkeys(remarks)), kinds)
         if latest is None:
             raise others[0]
         yield word, latest._replace(remarks=(*latest.remarks, *(f"left out: {error}" for error in others)))
-
-
-def _sum_counts(counted: Sequence[BufferCounts]) -> Counter[int]:
-    total: Counter[int] = Counter()
-    for one in counted:
-        total.update(one.counts)
-    return total
 
 
 def _count_side(
@@ -310,12 +305,9 @@ def _group(rows: Sequence[_Row], difference: RunDifference | None) -> list[_Grou
 
 _SIDES: Final = (DiffSide.LEFT, DiffSide.RIGHT)
 _ORDERED_COLUMNS: Final = (
-    Column("side", TEXT),
+    _COLUMNS[0],
     Column("index", NUMBER, value=lambda row: row.number),
-    Column("pc", WORD),
-    Column("address", ADDRESS),
-    Column("count", NUMBER, value=lambda row: row.records),
-    frames_column(lambda row: row.location.frames),
+    *(column for column in _COLUMNS[1:] if column.key not in ("left_runs", "right_runs")),
 )
 
 

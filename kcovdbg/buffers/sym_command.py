@@ -222,7 +222,8 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
         words = find_code_words(" ".join(args.pcs))
         if not words:
             wrong = str(error)
-            raise WordError(f"'{wrong}' is neither an address nor a function", _find_word(args.pcs, wrong)) from None
+            given = next((word for word in args.pcs if wrong in word), args.pcs[0])
+            raise WordError(f"'{wrong}' is neither an address nor a function", given) from None
     if args.exact:
         words = [word._replace(is_exact=True) for word in words]
     context.kernel.names.prefetch(
@@ -244,10 +245,6 @@ def _make_table(context: Context, rows: Sequence[WrittenLocation]) -> Table:
         label=lambda row: row.word.text if row.word.function or row.pc is None else f"{row.pc:#x}",
         details=_details,
     )
-
-
-def _find_word(words: Sequence[str], part: str) -> str:
-    return next((word for word in words if part in word), words[0])
 
 
 def _read_lines(context: Context) -> list[str]:

@@ -260,8 +260,15 @@ def make_view(
     if other is None and what.startswith(FD):
         target = context.kernel.optional_target
         if target is not None and is_this_machine(target):
-            check_code([context.kernel.names], not_function)
-            return _make_both_views(context, what, not_function)
+            names = context.kernel.names
+            check_code([names], not_function)
+            try:
+                return _read_both_views(context, what, not_function)
+            except KcovdbgError as error:
+                # The kernel's side needs no process that maps the buffer.
+                remarks = [f"kernel's view only: {error}", *context.kernel.name_remarks]
+                pane = TracePane(find_buffer(context, what), names, not_function)
+                return TraceView(pane, sources=[context.kernel.source], remarks=remarks)
     whats = [what] if other is None else [what, other]
     builds = find_builds(context, [[name] for name in whats])
     check_code([build.names for build in builds], not_function)
@@ -284,18 +291,8 @@ def make_view(
     )
 
 
-def _make_both_views(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
-    """Make a view of the user's and the kernel's side of a buffer."""
-    try:
-        return _read_both_views(context, what, not_function)
-    except KcovdbgError as error:
-        # The kernel's side needs no process that maps the buffer.
-        remarks = [f"kernel's view only: {error}", *context.kernel.name_remarks]
-        side = TracePane(find_buffer(context, what), context.kernel.names, not_function)
-        return TraceView(side, sources=[context.kernel.source], remarks=remarks)
-
-
 def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
+    """Make a view of the user's and the kernel's side of a buffer."""
     compared = read_both_views(context, what)
     found = [f"FINDING: {finding}" for finding in compared.findings] or ["the user's view and the kernel's are equal"]
     names = context.kernel.names

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 
 from kcovdbg.buffers.trace_view import TraceView
 from kcovdbg.console.full_screen import RowCursor
@@ -13,10 +13,7 @@ from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.wording import place_text
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Location
-from kcovdbg.records.alignment import Mark, ViewRow, ViewRows
-
-# Limit for the differences that are counted.
-_MAX_DIFFERENCES = 10_000
+from kcovdbg.records.alignment import ViewRow, ViewRows
 
 
 class ViewState(RowCursor):
@@ -38,7 +35,6 @@ class ViewState(RowCursor):
         self.ending = ""
         """Why they are not read again; empty while they are."""
         self._pattern = ""
-        self._differences: tuple[ViewRows, Sequence[int], bool] | None = None
         self._matches: Callable[[ViewRow], bool] | None = None
         self._wanted: Callable[[ViewRow], bool] | None = None
 
@@ -59,26 +55,14 @@ class ViewState(RowCursor):
         if self.view.right is None:
             self.message = "only one buffer is shown; use view A B for differences"
             return
-        found = self.rows.next_difference(self.row, backwards=backwards) if len(self.rows) else None
-        if found is None:
+        starts = self.rows.find_differences()
+        number = bisect_left(starts, self.row) - 1 if backwards else bisect_right(starts, self.row)
+        if not 0 <= number < len(starts):
             self.message = "no previous difference" if backwards else "no further difference"
             return
-        self.top = found - self.height // 3
-        self.go_to(found)
-        starts, is_complete = self._find_differences()
-        number = bisect_right(starts, found)
-        self.message = f"difference {number} of {len(starts)}{'' if is_complete else ' or more'}"
-
-    def _find_differences(self) -> tuple[Sequence[int], bool]:
-        """Return the rows in which differences begin, and whether these are all; found once for the current rows."""
-        if self._differences is None or self._differences[0] is not self.rows:
-            starts: list[int] = []
-            found = 0 if self.rows.row(0).mark is not Mark.EQUAL else self.rows.next_difference(0)
-            while found is not None and len(starts) < _MAX_DIFFERENCES:
-                starts.append(found)
-                found = self.rows.next_difference(found)
-            self._differences = (self.rows, starts, found is None)
-        return self._differences[1:]
+        self.top = starts[number] - self.height // 3
+        self.go_to(starts[number])
+        self.message = f"difference {number + 1} of {len(starts)}"
 
     # Looking at one row.
 

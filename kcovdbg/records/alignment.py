@@ -8,7 +8,7 @@ screen. Only folding and filtering read all records, once.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from enum import Enum
@@ -263,23 +263,13 @@ class ViewRows:
         row = 0 if number < 0 else self._start[number] + max(index - records(self._parts[number]).start, 0)
         return max(0, bisect_right(self._chosen, row) - 1)
 
-    def next_difference(self, number: int, *, backwards: bool = False) -> int | None:
-        """Return the row in which the nearest difference beyond a row begins; None without one."""
-        if not len(self):
-            return None
-        row = self._chosen[number]
-        part = self._find_part(row)
-        step = -1 if backwards else 1
-        # The difference that a row is in begins before it.
-        if not (backwards and row > self._start[part]):
-            part += step
-        while 0 <= part < len(self._parts):
-            start = self._start[part]
-            at = bisect_right(self._chosen, start) - 1
-            if not self._parts[part].is_common and at >= 0 and self._chosen[at] == start:
-                return at
-            part += step
-        return None
+    def find_differences(self) -> list[int]:
+        """Return the rows in which differences begin, of those that are shown, ascending."""
+        starts = [start for part, start in zip(self._parts, self._start, strict=False) if not part.is_common]
+        if self._rounds is None:
+            return starts
+        rows = ((bisect_left(self._chosen, start), start) for start in starts)
+        return [row for row, start in rows if row < len(self) and self._chosen[row] == start]
 
     def _choose(self, spans: Iterable[tuple[int, int]]) -> ViewRows:
         """Return these rows with some of them alone.

@@ -80,7 +80,8 @@ class SourceFile(NamedTuple):
         differing = 0
         if len(self.coverage) > 1:
             # Some traces cover the line and others do not.
-            differing = sum(len(set(map(_is_covered, found))) > 1 for found in self.lines.values())
+            covered = ({line is not None and line.covered > 0 for line in found} for found in self.lines.values())
+            differing = sum(len(one) > 1 for one in covered)
         return -differing, -sum(sum(coverage.hits) for coverage in self.coverage if coverage is not None), self.file
 
 
@@ -184,10 +185,6 @@ def _row(number: int, found: Sequence[LineCoverage | None], code: str, states: S
         f'<span aria-hidden="true">{text(state.sign)}</span><span class="hidden">{text(state.words)}</span></td>'
         f'<td class="line">{number}</td><td class="code">{code}</td></tr>'
     )
-
-
-def _is_covered(coverage: LineCoverage | None) -> bool:
-    return coverage is not None and coverage.covered > 0
 
 
 def findings_markup(report: Report) -> Iterator[str]:

@@ -191,7 +191,7 @@ def test_rows_by_index(left, right):
         assert row.left == (number if number < len(left) else None)
         assert row.right == (number if number < len(right) else None)
         assert different[number] == (left[number : number + 1] != right[number : number + 1])
-    check_next_difference(rows, different)
+    assert rows.find_differences() == find_starts(different)
 
 
 def test_rows_of_comparisons_differ_by_their_operands():
@@ -199,18 +199,13 @@ def test_rows_of_comparisons_differ_by_their_operands():
     right = [*left[:5], 9, *left[6:]]
     rows = ViewRows(align_by_index(left, right, 4))
     assert [rows.row(number).mark for number in range(len(rows))] == [Mark.EQUAL, Mark.CHANGED, Mark.EQUAL]
-    assert rows.next_difference(0) == 1
+    assert rows.find_differences() == [1]
 
 
-def check_next_difference(rows, different):
-    starts = [
+def find_starts(different):
+    return [
         number for number, is_different in enumerate(different) if is_different and (not number or not different[number - 1])
     ]
-    for number in range(len(different)):
-        assert rows.next_difference(number) == next((start for start in starts if start > number), None)
-        assert rows.next_difference(number, backwards=True) == next(
-            (start for start in reversed(starts) if start < number), None
-        )
 
 
 @settings(deadline=None)
@@ -227,12 +222,12 @@ def test_rows_by_content(left, right):
             assert rows.find(row.left) == number
         if row.right is not None:
             assert rows.find(row.right, right=True) == number
-    check_next_difference(rows, [row.mark is not Mark.EQUAL for row in shown])
+    assert rows.find_differences() == find_starts([row.mark is not Mark.EQUAL for row in shown])
     folded = rows.fold_equal()
     assert sum(folded.row(number).rounds for number in range(len(folded))) == len(rows)
-    assert [
-        number for number in range(len(folded)) if folded.row(number).mark is not Mark.EQUAL and folded.row(number).rounds > 1
-    ] == []
+    rows = [folded.row(number) for number in range(len(folded))]
+    assert not [row for row in rows if row.mark is not Mark.EQUAL and row.rounds > 1]
+    assert folded.find_differences() == find_starts([row.mark is not Mark.EQUAL for row in rows])
 
 
 @given(TRACES, st.integers(0, 12))
