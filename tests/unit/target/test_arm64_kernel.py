@@ -12,6 +12,7 @@ from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target import arm64_kernel
 from kcovdbg.target.arm64_kernel import TranslationRegisters
 from kcovdbg.target.stub_kernel import MismatchError, NotBootedError
+from tests.support.page_tables import TableMemory
 
 IMAGE = 0xFFFF_8000_8000_0000
 PHYSICAL = 0x4020_0000
@@ -54,59 +55,19 @@ GEOMETRIES = [
 ]
 
 
-class Machine:
-    """Physical memory with an image and page tables in it."""
+def empty_machine(geometry: Geometry) -> TableMemory:
+    def encode(physical: int, level: int | None) -> int:
+        # Execute-never and accessed; shareability is where DS puts bits of the address.
+        attributes = 3 if level is None else 0x40 << 48 | 0x400 | (0 if geometry.ds else 0x300) | (1 if level else 3)
+        if geometry.granule == 16:
+            return physical & 0xFFFF_FFFF_FFFF | physical >> 48 << 12 | attributes
+        return (physical & (1 << 50) - 1 | physical >> 50 << 8 if geometry.ds else physical) | attributes
 
-    def __init__(self, geometry: Geometry, offset: int) -> None:
-        self.geometry = geometry
-        self.words: dict[int, bytes] = {}
-        self.offset = offset
-        self.root = PHYSICAL + SWAPPER
-        self.tables: dict[int, int] = {}
-        self.next = 0x6000_0000
-
-    def write(self, address: int, data: bytes) -> None:
-        for start in range(0, len(data), 8):
-            self.words[address + start] = data[start : start + 8].ljust(8, b"\0")
-
-    def read(self, address: int, size: int) -> bytes:
-        found = b""
-        while len(found) < size:
-            word = self.words.get((address + len(found)) & -8)
-            if word is None:
-                raise ReadError(hex(address), address)
-            found += word[(address + len(found)) % 8 :]
-        return found[:size]
-
-    def map(self, virtual: int, physical: int, block_level: int = 0) -> None:
-        """Map a page, or at a higher level a block."""
-        geometry = self.geometry
-        table = self.root
-        for level in range(geometry.levels - 1, block_level - 1, -1):
-            shift = geometry.granule + (geometry.granule - 3) * level
-            entries = 1 << min(geometry.granule - 3, geometry.bits - shift)
-            place = table + 8 * (virtual >> shift & entries - 1)
-            if level == block_level:
-                # Execute-never and accessed; shareability is where DS puts bits of the address.
-                attributes = 0x40 << 48 | 0x400 | (0 if geometry.ds else 0x300)
-                self.write(place, struct.pack("<Q", self.encode(physical) | attributes | (3 if level == 0 else 1)))
-                return
-            if place not in self.tables:
-                self.tables[place] = self.next
-                self.write(place, struct.pack("<Q", self.encode(self.next) | 3))
-                self.next += 1 << geometry.granule
-            table = self.tables[place]
-
-    def encode(self, physical: int) -> int:
-        if self.geometry.granule == 16:
-            return physical & 0xFFFF_FFFF_FFFF | physical >> 48 << 12
-        if self.geometry.ds:
-            return physical & (1 << 50) - 1 | physical >> 50 << 8
-        return physical
+    return TableMemory(PHYSICAL + SWAPPER, 0x6000_0000, geometry.levels, encode, granule=geometry.granule, bits=geometry.bits)
 
 
-def make_machine(geometry: Geometry, offset: int = 0x2A9A_2040_0000) -> Machine:
-    machine = Machine(geometry, offset)
+def make_machine(geometry: Geometry, offset: int = 0x2A9A_2040_0000) -> TableMemory:
+    machine = empty_machine(geometry)
     machine.write(PHYSICAL + VOFFSET, struct.pack("<Q", IMAGE + offset - PHYSICAL))
     machine.write(PHYSICAL + BANNER, b"Linux version 6.12.0 ")
     data = -(1 << geometry.bits - 1 if geometry.bits == 52 else 1 << geometry.bits) + 0x1234_0FF0 & (1 << 64) - 1
@@ -124,9 +85,9 @@ def make_machine(geometry: Geometry, offset: int = 0x2A9A_2040_0000) -> Machine:
     return machine
 
 
-def registers_of(machine: Machine, table: int = SWAPPER, low: int = 0) -> TranslationRegisters:
+def registers_of(geometry: Geometry, table: int = SWAPPER, low: int = 0) -> TranslationRegisters:
     # With an ASID, and CnP.
-    return TranslationRegisters(0x5A << 48 | PHYSICAL + table + low | 1, machine.geometry.tcr)
+    return TranslationRegisters(0x5A << 48 | PHYSICAL + table + low | 1, geometry.tcr)
 
 
 def check(offset: int, read: object) -> None:
@@ -141,19 +102,18 @@ def check(offset: int, read: object) -> None:
 @pytest.mark.parametrize("table", [SWAPPER, TRAMP])
 def test_the_kernel_is_found(geometry: Geometry, offset: int, table: int) -> None:
     machine = make_machine(geometry, offset)
-    found = registers_of(machine, table).find_kernel("stub", machine.read, SYMBOLS, check)
-    assert found == TEXT
+    assert registers_of(geometry, table).find_kernel("stub", machine.read, SYMBOLS, check) == TEXT
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_pages_and_blocks(geometry: Geometry) -> None:
-    machine = Machine(geometry, 0)
+    machine = empty_machine(geometry)
     low = -(1 << geometry.bits) & (1 << 64) - 1
     high_memory = (1 << 51) + (1 << 49) if geometry.ds or geometry.granule == 16 else 0
     machine.map(low + (5 << geometry.granule), high_memory + (0x4000 << 16))
     block = 1 << 2 * geometry.granule - 3
-    machine.map((1 << 64) - block, high_memory + 7 * block, block_level=1)
-    registers = registers_of(machine)
+    machine.map((1 << 64) - block, high_memory + 7 * block, level=1)
+    registers = registers_of(geometry)
 
     def translate(address: int) -> int | None:
         return registers.translate(machine.read, address)
@@ -169,37 +129,36 @@ def test_pages_and_blocks(geometry: Geometry) -> None:
 def test_52_bits_on_a_cpu_for_48() -> None:
     """The kernel's table is one for 52 bits, of which the CPU gets the last 64 entries."""
     machine = make_machine(Geometry(16, 52, 3, 3))
-    cpu = TranslationRegisters(registers_of(machine, low=0x1E00).ttbr1, Geometry(16, 48, 3, 3).tcr)
+    cpu = registers_of(Geometry(16, 48, 3, 3), low=0x1E00)
     # Of the linear map the upper part is used.
     data = 0xFFFF_0000_1234_0FF0
     machine.write(PHYSICAL + POINTERS, struct.pack("<QQ", data, len(TEXT)))
     machine.map(data, 0x7123_0000)
     machine.write(0x7123_0FF0, TEXT)
-    found = cpu.find_kernel("stub", machine.read, SYMBOLS, check)
-    assert found == TEXT
+    assert cpu.find_kernel("stub", machine.read, SYMBOLS, check) == TEXT
 
 
 def test_another_kernel() -> None:
     machine = make_machine(GEOMETRIES[0])
     machine.write(PHYSICAL + BANNER, b"Something else entirely")
     with pytest.raises(MismatchError):
-        registers_of(machine).find_kernel("stub", machine.read, SYMBOLS, check)
+        registers_of(GEOMETRIES[0]).find_kernel("stub", machine.read, SYMBOLS, check)
     # Of another layout: where the vmlinux has kimage_voffset there is nothing.
     with pytest.raises(MismatchError):
-        registers_of(machine, low=0x10_0000).find_kernel("stub", machine.read, SYMBOLS, check)
+        registers_of(GEOMETRIES[0], low=0x10_0000).find_kernel("stub", machine.read, SYMBOLS, check)
 
 
 def test_a_kernel_that_boots() -> None:
     machine = make_machine(GEOMETRIES[0])
     machine.write(PHYSICAL + POINTERS, struct.pack("<QQ", 0, 0))
     with pytest.raises(NotBootedError):
-        registers_of(machine).find_kernel("stub", machine.read, SYMBOLS, check)
+        registers_of(GEOMETRIES[0]).find_kernel("stub", machine.read, SYMBOLS, check)
 
     def fail(offset: int, read: object) -> None:
         raise ReadError("no", 0)
 
     with pytest.raises(NotBootedError):
-        registers_of(machine).find_kernel("stub", machine.read, SYMBOLS, fail)
+        registers_of(GEOMETRIES[0]).find_kernel("stub", machine.read, SYMBOLS, fail)
 
 
 def test_registers_by_name() -> None:
@@ -225,7 +184,7 @@ def test_tags_of_pointers(ignores_top_byte: bool) -> None:
     machine = make_machine(GEOMETRIES[4])
     data = int.from_bytes(machine.read(PHYSICAL + POINTERS, 8), "little")
     machine.write(PHYSICAL + POINTERS, struct.pack("<Q", data & ~(0xFF << 56) | 0x3C << 56))
-    registers = registers_of(machine)
+    registers = registers_of(GEOMETRIES[4])
     registers = registers._replace(tcr=registers.tcr | int(ignores_top_byte) << 38)
     if ignores_top_byte:
         assert registers.find_kernel("stub", machine.read, SYMBOLS, check) == TEXT

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Page tables of RISC-V made in memory: each number of levels, large pages, and what is not mapped."""
 
-import struct
-
 import pytest
 
 from kcovdbg.abi.address import PAGE_SIZE
@@ -11,54 +9,35 @@ from kcovdbg.elf.header import EM_RISCV, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target.riscv_pages import PageTables, add_kaslr_offset, find_page_tables, search_vmcoreinfo
 from kcovdbg.target.slice_file import build_slice
+from tests.support.page_tables import TableMemory
 
 ROOT = 0x8000_1000
 KERNEL = 0xFFFF_FFFF_8000_0000
-RAM = range(0x8000_0000, 0x9000_0000)
 V, RW, NAPOT = 1, 6, 1 << 63
 
 
-class Memory:
-    """Physical memory with page tables."""
+def encode(physical, level, flags=V | RW):
+    return physical >> 2 | (V if level is None else flags)
 
-    def __init__(self, levels):
-        self.levels = levels
-        self.words = {}
-        self.free = ROOT + PAGE_SIZE
 
-    def map(self, address, physical, *, level=0, flags=V | RW):
-        """Enter a page of 4 KiB, or of 2 MiB (level 1) or 1 GiB (2)."""
-        table = ROOT
-        for depth in range(self.levels - 1, level, -1):
-            at = table + 8 * (address >> 12 + 9 * depth & 511)
-            if at not in self.words:
-                self.words[at] = self.free >> 2 | V
-                self.free += PAGE_SIZE
-            table = self.words[at] >> 10 << 12
-        self.words[table + 8 * (address >> 12 + 9 * level & 511)] = physical >> 2 | flags
-
-    def read(self, address, size):
-        if address not in RAM:
-            raise ReadError("no memory", address)
-        if size == 8 and address < self.free:
-            return struct.pack("<Q", self.words.get(address, 0))
-        # Each byte tells its page.
-        return bytes((address + i) >> 12 & 0xFF for i in range(size))
-
-    def tables(self):
-        return PageTables(self.read, ROOT, self.levels)
+def make_memory(levels):
+    return TableMemory(ROOT, ROOT + PAGE_SIZE, levels, encode)
 
 
 @pytest.fixture(params=[3, 4, 5])
 def memory(request):
-    return Memory(request.param)
+    return make_memory(request.param)
+
+
+def tables_of(memory):
+    return PageTables(memory.read, memory.root, memory.levels)
 
 
 def test_pages_of_each_size(memory):
     memory.map(KERNEL, 0x8040_0000)
     memory.map(KERNEL + 0x20_0000, 0x8080_0000, level=1)
     memory.map(KERNEL + 0x4000_0000, 0x8000_0000, level=2)
-    tables = memory.tables()
+    tables = tables_of(memory)
     assert tables.translate(KERNEL + 0x123) == 0x8040_0123
     assert tables.translate(KERNEL + 0x20_0000 + 0x1F_FFFF) == 0x809F_FFFF
     assert tables.translate(KERNEL + 0x4123_4567) == 0x8123_4567
@@ -69,15 +48,17 @@ def test_contiguous_pages_share_an_entry(memory):
     """Svnapot: 64 KiB whose page number ends in 1000."""
     for page in range(16):
         memory.map(KERNEL + page * PAGE_SIZE, 0x8041_8000, flags=V | RW | NAPOT)
-    assert memory.tables().translate(KERNEL + 0xA123) == 0x8041_A123
+    assert tables_of(memory).translate(KERNEL + 0xA123) == 0x8041_A123
 
 
 def test_reads_cross_pages(memory):
     memory.map(KERNEL, 0x8047_0000)
     memory.map(KERNEL + PAGE_SIZE, 0x8042_0000)
-    assert memory.tables().read(KERNEL + 0xFFE, 4) == bytes([0x70, 0x70, 0x20, 0x20])
+    memory.write(0x8047_0FFE, b"\x70\x70")
+    memory.write(0x8042_0000, b"\x20\x20")
+    assert tables_of(memory).read(KERNEL + 0xFFE, 4) == bytes([0x70, 0x70, 0x20, 0x20])
     with pytest.raises(ReadError) as caught:
-        memory.tables().read(KERNEL + PAGE_SIZE, PAGE_SIZE + 1)
+        tables_of(memory).read(KERNEL + PAGE_SIZE, PAGE_SIZE + 1)
     assert caught.value.address == KERNEL + 2 * PAGE_SIZE
 
 
@@ -85,12 +66,12 @@ def test_addresses_that_the_tables_do_not_reach(memory):
     """The bits above the highest table's are those of its highest index bit."""
     memory.map(KERNEL, 0x8040_0000)
     wrong = KERNEL & (1 << 12 + 9 * memory.levels) - 1
-    assert memory.tables().translate(wrong) is None
+    assert tables_of(memory).translate(wrong) is None
 
 
 def test_pages_that_are_swapped_out_or_missing(memory):
     memory.map(KERNEL, 0x8040_0000, flags=RW)
-    assert memory.tables().translate(KERNEL) is None
+    assert tables_of(memory).translate(KERNEL) is None
     memory.map(KERNEL, 0x1000, flags=V)
     with pytest.raises(ReadError):
         # A last table outside of memory.
@@ -105,7 +86,7 @@ VMCOREINFO = (
 
 
 def test_vmcoreinfo_has_where_the_tables_are():
-    memory = Memory(4)
+    memory = make_memory(4)
     memory.map(KERNEL, 0x8040_0000)
     assert find_page_tables(parse_vmcoreinfo(VMCOREINFO), memory.read).translate(KERNEL) == 0x8040_0000
     with pytest.raises(TargetError):
@@ -126,7 +107,7 @@ def dump_of(pages):
 
 def test_vmcoreinfo_is_found_in_a_dump(tmp_path):
     """Its page is the one whose tables map the text where it says; copies of it are in other places, and other kernels'."""
-    memory = Memory(4)
+    memory = make_memory(4)
     memory.map(0xFFFF_FFFF_9200_0000, 0x8000_0000, level=1)
     other = VMCOREINFO.replace(b"NUMBER(VA_BITS)=48", b"NUMBER(VA_BITS)=39")
     path = tmp_path / "dump"

@@ -10,6 +10,7 @@ from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target import stub_kernel
 from kcovdbg.target.drgn import machines
 from kcovdbg.target.stub_kernel import CpuRegisters, MismatchError, read_lowcore_vmcoreinfo
+from tests.support.page_tables import TableMemory
 
 REGISTERS = (
     "\r\nCPU#0\r\nRAX=0000000000000000\r\nGDT=     fffffe7ae4708000 0000007f\r\nIDT=     fffffe0000000000 00000fff\r\n"
@@ -34,52 +35,20 @@ LINK = 0xFFFF_FFFF_8100_1000
 OFFSET = 0x3020_0000
 
 
-class Machine:
-    """Physical memory with page tables in it."""
-
-    def __init__(self, *, isolated=False):
-        self.pages = {}
-        self.isolated = isolated
-        # The kernel's page table, and beside it the one that user space runs with.
-        self.root = 0x10000
-        self.next = 0x20000
-        self.pages[self.root] = bytearray(4096)
-        self.pages[self.root + 4096] = bytearray(4096)
-
-    def read(self, address, size):
-        page = self.pages.get(address & -4096)
-        if page is None:
-            raise ReadError(hex(address), address)
-        return bytes(page[address & 4095 : (address & 4095) + size])
-
-    def map(self, virtual, physical, large=False):
-        table = self.root
-        for level in range(4, 2 if large else 1, -1):
-            entry = virtual >> 12 + 9 * (level - 1) & 0x1FF
-            following = struct.unpack_from("<Q", self.pages[table], 8 * entry)[0] & ~0xFFF
-            if not following:
-                following = self.next
-                self.next += 4096
-                self.pages[following] = bytearray(4096)
-                struct.pack_into("<Q", self.pages[table], 8 * entry, following | 0x63)
-            table = following
-        level = 2 if large else 1
-        entry = virtual >> 12 + 9 * (level - 1) & 0x1FF
-        struct.pack_into("<Q", self.pages[table], 8 * entry, physical | (0xE3 if large else 0x63) | 1 << 63)
-
-    def write(self, physical, data):
-        page = self.pages.setdefault(physical & -4096, bytearray(4096))
-        page[physical & 4095 : (physical & 4095) + len(data)] = data
+def encode(physical, level):
+    return physical | (0x63 if level is None else (0xE3 if level else 0x63) | 1 << 63)
 
 
 def make_machine(handler=LINK + OFFSET, text=b"OSRELEASE=6.12.0\nKERNELOFFSET=30200000\n"):
-    machine = Machine()
+    # The kernel's page table, and beside it the one that user space runs with.
+    machine = TableMemory(0x10000, 0x20000, 4, encode)
+    machine.write(machine.root + 4096, bytes(4096))
     idt, data = 0xFFFF_FE00_0000_0000, 0xFFFF_8880_0123_4FF0
     machine.map(idt, 0x1000)
     gate = struct.pack("<HHHHII", handler & 0xFFFF, 0x10, 0x8E00, handler >> 16 & 0xFFFF, handler >> 32, 0)
     machine.write(0x1000, gate)
     # The image by a large page, the text of VMCOREINFO over two pages that are apart.
-    machine.map(0xFFFF_FFFF_8220_0000 + OFFSET, 0x4000_0000, large=True)
+    machine.map(0xFFFF_FFFF_8220_0000 + OFFSET, 0x4000_0000, level=1)
     machine.write(0x4000_0000 + 0x100, struct.pack("<QQ", data, len(text)))
     machine.map(data & -4096, 0x5000)
     machine.map((data & -4096) + 4096, 0x9000)
@@ -136,7 +105,7 @@ def test_another_build_of_the_kernel():
     """Another kernel's tables may be where those of the vmlinux are; the release is found in the image."""
     machine, symbols, idt = make_machine()
     banner = 0xFFFF_FFFF_8100_2000 + OFFSET
-    machine.map(banner & ~0x1F_FFFF, 0x6000_0000, large=True)
+    machine.map(banner & ~0x1F_FFFF, 0x6000_0000, level=1)
     text = b"Linux version %s\0 Linux version 5.4.1 (someone)\n\0"
     whole = bytearray(2 << 20)
     whole[0x2000 : 0x2000 + len(text)] = text
