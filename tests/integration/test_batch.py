@@ -23,6 +23,7 @@ from kcovdbg.farm.batch_run import BatchJob, find_outcome, run_job
 from kcovdbg.target.opener import find_demo
 from tests.integration.conftest import Demo
 from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
+from tests.support.programs import output_of
 from tests.support.screen import Screen
 
 DEMO = find_demo()
@@ -77,7 +78,8 @@ def test_rows_are_those_of_json(tmp_path: Path, vmlinux: Path) -> None:
     dump = DEMO / "demo.slice.zst"
     words = [word for line in LINES for word in ("-e", line)]
     run("batch", *words, dump, "-s", vmlinux, "-o", output)
-    for line, alone in zip(LINES, ask(["-c", dump, "-s", vmlinux], *LINES, status=None), strict=True):
+    answers = dict(zip(LINES, ask(["-c", dump, "-s", vmlinux], *LINES, status=None), strict=True))
+    for line, alone in answers.items():
         kept = read_rows(output, line.split()[0])
         assert [row.pop("dump") for row in kept] == [str(dump)] * len(alone)
         assert {row.pop("command_line") for row in kept} <= {line}
@@ -93,10 +95,18 @@ def test_rows_are_those_of_json(tmp_path: Path, vmlinux: Path) -> None:
             compared = row.keys() - large - ({"errors"} if large else set())
             assert all(same(row[key], expected[key]) for key in compared), (row, expected)
 
+    def question(name: str) -> list[list[str]]:
+        printed = output_of(sys.executable, ROOT / "examples/ask_batch.py", output, name)
+        return [line.split("\t") for line in printed.splitlines()[1:]]
+
+    assert {row[0]: row[1] for row in question("handles")} == {row["handle"]: "1" for row in answers["remote"]}
+    wrong = [row for row in answers["check"] if row["rule"] in ("K1", "X2", "X3")]
+    assert question("leaked") == [[str(dump), row["object"], row["rule"], row["message"]] for row in wrong] != []
+
 
 def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: Path) -> None:
     dumps = make_dumps(tmp_path / "dumps", 8, cut=3)
-    words = ["batch", "-e", "tasks", "-e", "check", *map(str, dumps), str(tmp_path / "none"), "-s", str(vmlinux)]
+    words = ["batch", "-e", "tasks", "-e", "check", *dumps, tmp_path / "none", "-s", vmlinux]
     output = tmp_path / "out"
     outcomes = json.loads(run(*words, "-o", output, "--json", status=1).stdout)
     assert [outcome["dump"] for outcome in outcomes] == [*map(str, dumps), str(tmp_path / "none")]
@@ -207,11 +217,8 @@ def run_worker(job: BatchJob, code: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
     job = BatchJob(str(DEMO / "demo.slice.zst"), ("tasks",), str(tmp_path / "out"), ((None, str(vmlinux)),), 60)
-    code = (
-        "from kcovdbg.farm import batch_worker; from kcovdbg.target import dump_file; "
-        "batch_worker.main(); print(len(dump_file._KEPT))"
-    )
-    done = run_worker(job, code)
+    imports = "from kcovdbg.farm import batch_worker; from kcovdbg.target import dump_file"
+    done = run_worker(job, f"{imports}; batch_worker.main(); print(len(dump_file._KEPT))")
     assert done.stdout.splitlines()[-1] == "1", done.stdout
 
 
@@ -229,14 +236,12 @@ def test_a_dump_is_known_before_its_first_command(tmp_path: Path, vmlinux: Path)
     assert json.loads(line)["build_id"]
 
 
-def test_tables_are_kept_where_the_cache_cannot_be_used(tmp_path: Path, vmlinux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_kept_where_the_cache_cannot_be_used(tmp_path: Path, vmlinux: Path) -> None:
     """Nothing can be made in /proc, even by root."""
-    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    dumps = make_dumps(tmp_path / "dumps", 1)
-    run("batch", "-e", "buffer 82", *dumps, "-s", vmlinux, "-o", tmp_path / "out")
+    words = ("batch", "-e", "buffer 82", *make_dumps(tmp_path / "dumps", 1), "-s", vmlinux, "-o", tmp_path / "out")
+    run(*words, env={"XDG_CACHE_HOME": "/proc/none", "TMPDIR": str(temporary)})
     (own,) = temporary.iterdir()
     assert own.name == f"kcovdbg-{os.geteuid()}"
     assert list(own.iterdir())
@@ -245,7 +250,7 @@ def test_tables_are_kept_where_the_cache_cannot_be_used(tmp_path: Path, vmlinux:
 def test_nothing_half_written_when_it_is_killed(tmp_path: Path, vmlinux: Path) -> None:
     dumps = make_dumps(tmp_path / "dumps", 6)
     output = tmp_path / "out"
-    words = ["batch", "-e", "tasks", *map(str, dumps), "-s", str(vmlinux), "-o", str(output)]
+    words = ["batch", "-e", "tasks", *dumps, "-s", vmlinux, "-o", output]
     with subprocess.Popen([sys.executable, "-m", "kcovdbg", *words], cwd=ROOT, stderr=subprocess.PIPE) as process:
         while not list(output.glob("_runs/*.json")):
             time.sleep(0.05)
@@ -259,7 +264,7 @@ def test_nothing_half_written_when_it_is_killed(tmp_path: Path, vmlinux: Path) -
 
 def test_stopped_by_an_interrupt(tmp_path: Path, vmlinux: Path) -> None:
     dumps = make_dumps(tmp_path / "dumps", 7)
-    words = ["batch", "-e", "tasks", *map(str, dumps), "-s", str(vmlinux), "-o", str(tmp_path / "out")]
+    words = ["batch", "-e", "tasks", *dumps, "-s", vmlinux, "-o", tmp_path / "out"]
     with Screen(sys.executable, "-m", "kcovdbg", *words, "-j", "1") as screen:
         screen.wait(" of 7")
         screen.type("\x03")
@@ -275,7 +280,7 @@ def test_stopped_by_an_interrupt(tmp_path: Path, vmlinux: Path) -> None:
 def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, vmlinux: Path) -> None:
     distributed = pytest.importorskip("distributed")
     dumps = make_dumps(tmp_path / "dumps", 10)
-    words = ["batch", "-e", "tasks", "-e", "objects", *map(str, dumps), "-s", str(vmlinux)]
+    words = ["batch", "-e", "tasks", "-e", "objects", *dumps, "-s", vmlinux]
     run(*words, "-o", tmp_path / "serial", "-j", "1", status=1)
     output = tmp_path / "cluster"
     with distributed.LocalCluster(
@@ -303,40 +308,12 @@ def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, v
         assert serial
 
 
-def test_questions(tmp_path: Path, vmlinux: Path) -> None:
-    output = tmp_path / "out"
-    dump = str(DEMO / "demo.slice.zst")
-    run("batch", "-e", "check", "-e", "remote", dump, "-s", vmlinux, "-o", output)
-    remote, checked = ask(["--demo"], "remote", "check", status=None)
-    script = ROOT / "examples/ask_batch.py"
-
-    def ask_script(*words: str) -> list[list[str]]:
-        done = subprocess.run([sys.executable, script, output, *words], capture_output=True, text=True, check=True)
-        return [line.split("\t") for line in done.stdout.splitlines()[1:]]
-
-    assert {row[0]: row[1] for row in ask_script("handles")} == {row["handle"]: "1" for row in remote}
-    wrong = [[dump, row["object"], row["rule"], row["message"]] for row in checked if row["rule"] in ("K1", "X2", "X3")]
-    assert ask_script("leaked") == wrong
-    assert wrong
-
-
-def test_traces(tmp_path: Path) -> None:
-    """Names come from the debug info of the build that the trace is of, without any kernel."""
-    refused = run("batch", "-e", "buffer {}", tmp_path / "absent.kcov", "-o", tmp_path / "out", status=1)
-    assert "no such file" in refused.stdout
-    pcs = [row["pc"] for row in ask(["--demo"], "buffer 82 -n 5")[0]]
-    text = tmp_path / "one.txt"
-    text.write_text("".join(f"{pc}\n" for pc in pcs))
-    run("batch", "-e", "buffer {}", text, "-o", tmp_path / "out")
-    assert [row["pc"] for row in read_rows(tmp_path / "out", "buffer")] == pcs
-
-
 def test_a_list_of_pcs_and_an_image(tmp_path: Path, vmlinux: Path) -> None:
     """The list does not say its build, and the rows of top have a key of their own for the line."""
     text = tmp_path / "one.txt"
-    run("--demo", "-e", f"export hex 41 -o {text}")
-    expected = ask(["--demo"], "top 41")[0]
+    expected, _ = ask(["--demo"], "top 41", f"export hex 41 -o {text}")
     words = ("batch", "-e", "top {}", text, "-o", tmp_path / "out")
+    assert "no such file" in run(*words, tmp_path / "absent.kcov", status=1).stdout
     run(*words)
     assert {row["function"] for row in read_rows(tmp_path / "out", "top")} == {None}
     # An answer without debug info is not one with it, and a kernel that kcovdbg was started with is that of the traces.

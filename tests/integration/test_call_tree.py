@@ -13,9 +13,9 @@ import pytest
 import zstandard
 from elftools.elf.elffile import ELFFile
 
-from tests.lab.comparison import lines_of, parse_outputs
-from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE, read_truth
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.comparison import lines_of
+from tests.lab.golden import DEBUG_INFO, DESTINATION, golden_target, read_truth
+from tests.lab.kcovdbg_run import ask, run_kcovdbg
 
 DIRECTORY = DESTINATION / "ext-records"
 STATE = lines_of(read_truth(DIRECTORY))["kc-ext"]
@@ -40,10 +40,7 @@ class Answers(NamedTuple):
 @pytest.fixture(scope="module")
 def answers() -> Answers:
     what = STATE["tid"]
-    lines = ("-e", f"buffer {what} --raw --json", "-e", f"tree {what} --json")
-    done = run_kcovdbg("-c", DIRECTORY / SLICE, "-s", DIRECTORY / DEBUG_INFO, *lines)
-    assert done.returncode == 0, done.stderr
-    return Answers(**parse_outputs(done.stdout, ["buffer", "tree"]))
+    return Answers(*ask(golden_target(DIRECTORY), f"buffer {what} --raw", f"tree {what}"))
 
 
 @functools.cache
@@ -106,6 +103,6 @@ def test_tree(answers: Answers, read: Reading) -> None:
 def test_without_entries_it_says_so() -> None:
     directory = DESTINATION / "mode-remote"
     task = lines_of(read_truth(directory))["kc-pc"]["tid"]
-    done = run_kcovdbg("-c", directory / SLICE, "-s", directory / DEBUG_INFO, "-e", f"tree {task}")
-    assert (done.returncode, done.stdout) == (2, "")
+    done = run_kcovdbg(*golden_target(directory), "-e", f"tree {task}", status=2)
+    assert done.stdout == ""
     assert f"{task} has no entry and exit records" in done.stderr

@@ -4,7 +4,6 @@
 import re
 import shutil
 import struct
-import subprocess
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NT_GNU_BUILD_ID, parse_notes
 from kcovdbg.errors import TargetError
 from kcovdbg.input_file import find_packing
+from tests.support.programs import output_of
 
 zstandard = pytest.importorskip("zstandard")
 
@@ -58,10 +58,7 @@ def elf(request, tmp_path):
 
 
 def readelf(elf, *options):
-    command = ["readelf", "--wide", *options, str(elf.path)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True, env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
-    ).stdout
+    return output_of("env", "LC_ALL=C", "readelf", "--wide", *options, elf.path)
 
 
 def number(text):
@@ -141,27 +138,23 @@ def test_symbols(elf):
 
 
 def test_symbols_by_name_and_address(elf):
+    """test_symbols has compared the symbols with readelf's."""
     functions = [s for s in elf.symbols if s.is_function and s.size and s.section and s.name]
     for symbol in functions[:: max(1, len(functions) // 500)]:
-        found = elf.symbols.find(symbol.name)
-        assert found is not None
-        assert found.name == symbol.name
+        assert elf.symbols.find(symbol.name).name == symbol.name
         if not elf.is_relocatable:
-            at = elf.symbols.find_at(symbol.address + symbol.size - 1)
-            assert at is not None
-            assert at.address <= symbol.address + symbol.size - 1 < at.address + at.size
+            last = symbol.address + symbol.size - 1
+            at = elf.symbols.find_at(last)
+            assert at.address <= last < at.address + at.size
     assert elf.symbols.find("no such symbol") is None
-
-
-@pytest.mark.parametrize("functions_only", [False, True])
-def test_the_symbol_before_an_address(elf, functions_only):
-    """Of several at one address the last; test_symbols has compared the symbols with readelf's."""
-    starts = {s.address: s for s in elf.symbols if (s.is_function if functions_only else s.section and s.name)}
-    ascending = sorted(starts)
-    for start, following in list(pairwise([*ascending, 1 << 64]))[:: max(1, len(ascending) // 500)]:
-        for address in (start, following - 1):
-            assert elf.symbols.find_before(address, functions_only=functions_only) == starts[start]
-    assert elf.symbols.find_before(min(starts, default=0) - 1, functions_only=functions_only) is None
+    # The symbol before an address: of several at one address the last.
+    for functions_only in (False, True):
+        starts = {s.address: s for s in elf.symbols if (s.is_function if functions_only else s.section and s.name)}
+        ascending = sorted(starts)
+        for start, following in list(pairwise([*ascending, 1 << 64]))[:: max(1, len(ascending) // 500)]:
+            for address in (start, following - 1):
+                assert elf.symbols.find_before(address, functions_only=functions_only) == starts[start]
+        assert elf.symbols.find_before(min(starts, default=0) - 1, functions_only=functions_only) is None
 
 
 def test_contents_of_sections(elf):
@@ -182,10 +175,8 @@ def test_contents_of_sections(elf):
 def test_damaged_tables(tmp_path, field):
     """Each is refused with the name of the file; a note that is cut off ends the notes."""
     program = tmp_path / "a.o"
-    if shutil.which("as") is None:
-        pytest.skip("needs as")
     source = '.globl f\nf: nop\n.size f,1\n.type f,@function\n.section .note.x,"",@note\n.long 4,4,1\n.asciz "abc"\n.long 7\n'
-    subprocess.run(["as", "-o", program, "-"], input=source, text=True, check=True)
+    output_of("as", "-o", program, "-", stdin=source)
     with ElfFile(program) as whole:
         sections, header = {section.name: section for section in whole.sections}, whole.header
         assert [note.name for note in whole.notes] == ["abc"]

@@ -19,7 +19,7 @@ from docs.generate.__main__ import DOCS, FILES
 from docs.generate.manpage import escape
 from kcovdbg.commands import COMMANDS
 from kcovdbg.frontends.options import OPTIONS
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import run_lines
 
 MANPAGE = DOCS / "man/kcovdbg.1"
 
@@ -101,9 +101,8 @@ def test_the_picture_is_what_the_view_shows() -> None:
 
 def test_the_first_minute_is_what_the_commands_answer() -> None:
     shown = re.findall(r"<text[^>]*>([^<]*)</text>", (DOCS / "first-minute.svg").read_text())
-    words = [word for line, _ in picture.LINES for word in ("-e", line)]
-    done = run_kcovdbg("--demo", "-q", *words)
-    printed = re.findall(r"0x[0-9a-f]+|\w+/\w[\w/.]+\.c:\d+|\d+/\d+", done.stdout)
+    answers = run_lines(["--demo"], *(line for line, _ in picture.LINES))
+    printed = re.findall(r"0x[0-9a-f]+|\w+/\w[\w/.]+\.c:\d+|\d+/\d+", "".join(answers))
     text = html.unescape(" ".join(shown))
     assert printed
     assert [word for word in printed if word not in text] == [], "run python -m docs.generate.picture"

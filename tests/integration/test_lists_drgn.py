@@ -9,7 +9,6 @@ from drgn.helpers.linux.list import list_for_each_entry
 from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
 from drgn.helpers.linux.rbtree import rbtree_inorder_for_each_entry
 
-from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import ReadError
 from kcovdbg.target.drgn.programs import open_core
 from kcovdbg.target.page_array import PageArray
@@ -119,27 +118,6 @@ def is_readable(target, address, size):
         return bool(target.prog.read(address, size))
     except drgn.FaultError:
         return False
-
-
-def test_missing_pages_of_the_array_of_pages(target, monkeypatch):
-    pages = PageArray(target)
-    files = list(SlabWalk(target, pages).for_each_file())
-    frame, _ = divmod(files[len(files) // 2] - pages.direct_map(), PAGE_SIZE)
-    block = next(block for block in pages.for_each_block() if 0 <= frame - block.first < len(block.data) // pages.element_size)
-    hole = block.address + (frame - block.first) * pages.element_size & ~(PAGE_SIZE - 1)
-    read = target.read
-
-    def read_around(address, size):
-        if address < hole + PAGE_SIZE and hole < address + size:
-            raise ReadError("hidden", hole)
-        return read(address, size)
-
-    monkeypatch.setattr(target, "read", read_around)
-    found = []
-    with pytest.raises(ReadError):
-        found.extend(SlabWalk(target, pages).for_each_file())
-    assert found == [file for file in files if file in set(found)]
-    assert files[len(files) // 2] not in found
 
 
 def find_freed(target, addresses):

@@ -15,17 +15,8 @@ EXAMPLE = ROOT / "examples/fuzz.jsonl"
 
 
 def open_monitor(rows=24, columns=80, **environment):
-    return Screen(
-        sys.executable,
-        "-m",
-        "kcovdbg",
-        "monitor",
-        EXAMPLE,
-        rows=rows,
-        columns=columns,
-        XDG_CONFIG_HOME="/nonexistent",
-        **environment,
-    )
+    command = (sys.executable, "-m", "kcovdbg", "monitor", EXAMPLE)
+    return Screen(*command, rows=rows, columns=columns, XDG_CONFIG_HOME="/nonexistent", **environment)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(24, 80), (30, 100)])
@@ -104,13 +95,12 @@ def test_suspended_by_a_key(words):
     command = [sys.executable, "-m", "kcovdbg", *words]
     with Screen("bash", "--norc", "-i", rows=24, columns=80, PS1="$$ ", XDG_CONFIG_HOME="/nonexistent") as screen:
         screen.type(" ".join(map(str, command)) + "\r")
-        screen.wait("Quit" if "monitor" in words else "q leave")
+        shown = "Quit" if "monitor" in words else "q leave"
+        screen.wait(shown)
         screen.type("\x1a")
         screen.wait("Stopped")
         screen.type("fg\r")
-        screen.wait(
-            lambda shown: "Stopped" not in shown.text and ("Quit" if "monitor" in words else "leave") in shown.lines[-1]
-        )
+        screen.wait(lambda screen: "Stopped" not in screen.text and shown in screen.lines[-1])
         screen.type("q")
         screen.type("exit 7\r")
         assert screen.end() == 7

@@ -165,12 +165,7 @@ def test_exports_are_read_back(opened_demo, recorded, tmp_path, task, name):
 
 @pytest.mark.parametrize(
     ("line", "kind"),
-    [
-        ("export lcov", "lcov"),
-        ("export cobertura", "cobertura"),
-        ("export funccover", "funccover"),
-        ("report", "html"),
-    ],
+    [("export lcov", "lcov"), ("export cobertura", "cobertura"), ("export funccover", "funccover"), ("report", "html")],
 )
 def test_exports_without_pcs_are_refused(opened_demo, tmp_path, line, kind):
     opened_demo.run(f"{line} 41 -o {tmp_path}/x.html")

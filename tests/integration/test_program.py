@@ -164,12 +164,7 @@ sys.argv = ["kcovdbg", "--demo", "info"]
 sys.exit(main())
 """
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        preexec_fn=restore_signals,
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, preexec_fn=restore_signals
     )
     assert (done.returncode, done.stderr) in ((-signal.SIGINT, ""), (130, ""))
 

@@ -32,8 +32,7 @@ ALL = ",".join(series.name for series in table.SERIES)
 
 
 @pytest.mark.parametrize(
-    ("name", "lacking"),
-    [*((name, ALL) for name in MAINLINE), *(("6.12-gcc", series.name) for series in table.SERIES)],
+    ("name", "lacking"), [*((name, ALL) for name in MAINLINE), *(("6.12-gcc", series.name) for series in table.SERIES)]
 )
 def test_mainline_needs_no_series(name: str, lacking: str) -> None:
     asked = [word for command in COMMANDS for word in ("-e", f"{command} --json")]

@@ -2,8 +2,6 @@
 """The compiled reader of DWARF agrees with llvm-symbolizer and drgn, and survives damage."""
 
 import subprocess
-import sys
-import textwrap
 
 import pytest
 
@@ -113,45 +111,3 @@ def test_damaged_progress_is_none(image, tmp_path, content):
     lock_path(table_path(build_id, tmp_path)).write_bytes(content)
     assert build.progress() is None
     assert build.find() is not None
-
-
-DAMAGE = """
-import random, sys
-from array import array
-from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import KcovdbgError
-from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader
-image, seed = sys.argv[1], int(sys.argv[2])
-chance = random.Random(seed)
-with ElfFile(image) as elf:
-    whole = open(image, "rb").read()
-    spans = [(s.offset, s.size) for s in elf.sections if s.name.startswith(".debug_") and s.size]
-    text = [s for s in elf.sections if s.is_text]
-for turn in range(400):
-    data = bytearray(whole)
-    for _ in range(chance.choice((1, 2, 8, 64))):
-        offset, size = chance.choice(spans)
-        data[offset + chance.randrange(size)] = chance.choice((0, 0xFF, 0x7F, 0x80, chance.randrange(256)))
-    open(image, "wb").write(data)
-    with ElfFile(image) as elf:
-        reader = DwarfReader(elf)
-        tuple(reader.units())
-        addresses = array("Q", sorted(at for s in text for at in range(s.address, s.address + s.size)))
-        units = sorted({unit for unit in reader.find_units(addresses) if unit != NO_UNIT}) or [0]
-        # Every unit is asked about every address.
-        count = len(units)
-        ends = [len(addresses) * (number + 1) for number in range(count)]
-        chains, locations = reader.locate(units, ends, addresses * count)
-        known = len(locations.chain_ends)
-        assert all(chain == NO_UNIT or chain < known for chain in chains)
-        locations.strings()
-print("survived")
-"""
-
-
-def test_damage_is_survived(image, tmp_path):
-    """Every offset in DWARF may be wrong."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(DAMAGE), str(image), "16"], capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "survived\n", done.stderr

@@ -99,10 +99,7 @@ def test_counterparts_are_on_the_same_text(before, after):
 
 def test_same_behavior_is_no_difference(before, after, tmp_path):
     """A patch that shifts lines but changes nothing that runs."""
-    files = {
-        "src/calc.c": "\n\n\n" + BEFORE["src/calc.c"],
-        "src/other.c": BEFORE["src/other.c"],
-    }
+    files = {"src/calc.c": "\n\n\n" + BEFORE["src/calc.c"], "src/other.c": BEFORE["src/other.c"]}
     shifted = build_program(tmp_path / "shifted", files)
     left, executed = before.run("same", -5, 9)
     right, executed_too = shifted.run("same", -5, 9)

@@ -2,12 +2,12 @@
 """The view as a process in a pseudo-terminal: its screen, and how the process ends."""
 
 import random
-import struct
 import sys
 
 import pytest
 
 from tests.support.screen import Screen
+from tests.support.traces import write_words
 
 
 def open_view(*words, columns=100):
@@ -19,12 +19,7 @@ def traces(tmp_path):
     chosen = random.Random(5)
     words = [0xFFFFFFFF81000005 + 16 * chosen.randrange(4000) for _ in range(5000)]
     other = [*words[:3000], *(0xFFFFFFFF81900005 + 16 * index for index in range(4)), *words[3000:]]
-    names = []
-    for name, content in (("a", words), ("b", other)):
-        path = tmp_path / name
-        path.write_bytes(struct.pack(f"<{len(content) + 1}Q", len(content), *content))
-        names.append(f"file:{path}")
-    return names
+    return [write_words(tmp_path / "a", words), write_words(tmp_path / "b", other)]
 
 
 def test_a_session(traces):

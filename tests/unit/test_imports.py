@@ -115,39 +115,42 @@ def may_import(module, imported):
     return RANKS[package] < RANKS[importer]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_point_down(module):
-    wrong = [f"{module}:{line} imports {name}" for name, line in imports_of(module) if not may_import(module, name)]
-    assert not wrong
+IMPORTS = [(module, name, line) for module in MODULES for name, line in imports_of(module)]
 
 
-VERDICTS = ("kcovdbg.check", "kcovdbg.why", "kcovdbg.crash")
+def find_imports(is_wrong):
+    """Return the imports of which a function of a module and what it imports is true."""
+    return [f"{module}:{line} imports {name}" for module, name, line in IMPORTS if is_wrong(module, name)]
 
 
-@pytest.mark.parametrize(
-    "module", [m for m in MODULES if package_of(m) in VERDICTS and not m.endswith(("command", "crash_summary"))]
-)
-def test_verdicts_read_no_memory(module):
+def test_imports_point_down():
+    assert find_imports(lambda module, name: not may_import(module, name)) == []
+
+
+def test_verdicts_read_no_memory():
     """Verdicts work on a State and on buffers."""
-    packages = {package_of(name) for name, _ in imports_of(module)}
-    assert not packages & {"kcovdbg.target", "kcovdbg.walk"}
+    verdicts, readers = ("kcovdbg.check", "kcovdbg.why", "kcovdbg.crash"), ("kcovdbg.target", "kcovdbg.walk")
+    pure = {m for m in MODULES if package_of(m) in verdicts and not m.endswith(("command", "crash_summary"))}
+    assert find_imports(lambda module, name: module in pure and package_of(name) in readers) == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_foreign_modules_stay_where_they_belong(module):
-    wrong = []
-    for name, line in imports_of(module):
-        for foreign, allowed in FOREIGN.items():
-            if name != foreign and not name.startswith(f"{foreign}."):
-                continue
-            if not any(module == place or (place.endswith(".") and f"{module}.".startswith(place)) for place in allowed):
-                wrong.append(f"{module}:{line} imports {name}")
-    assert not wrong
+def is_out_of_place(module, name):
+    places = next(
+        (places for foreign, places in FOREIGN.items() if name == foreign or name.startswith(f"{foreign}.")), [module]
+    )
+    return not any(module == place or (place.endswith(".") and f"{module}.".startswith(place)) for place in places)
+
+
+def test_foreign_modules_stay_where_they_belong():
+    assert find_imports(is_out_of_place) == []
 
 
 def test_no_modules_import_each_other():
     """Imports for type checkers and inside functions count."""
-    graphlib.TopologicalSorter({module: {name for name, _ in imports_of(module)} for module in MODULES}).prepare()
+    graph = {module: set() for module in MODULES}
+    for module, name, _ in IMPORTS:
+        graph[module].add(name)
+    graphlib.TopologicalSorter(graph).prepare()
 
 
 def test_every_package_has_its_layer():

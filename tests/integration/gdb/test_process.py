@@ -88,25 +88,17 @@ def test_an_interpreter_in_path_and_one_that_is_named(gdb, tmp_path):
         assert "Traceback" not in said.stderr
 
 
-def test_nothing_comes_from_the_current_directory(demo, tmp_path):
+def test_nothing_comes_from_the_current_directory(gdb, tmp_path, monkeypatch):
     for name in ("json", "drgn", "kcovdbg", "socket", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text("open('/tmp/never', 'x')\nraise SystemExit('from the current directory')\n")
     script = tmp_path / "kcovdbg"
     script.write_text("#!/bin/false\n")
     script.chmod(0o755)
-    done = subprocess.run(
-        [
-            *("gdb", "-nx", "-batch", "-iex", "set auto-load no", "-iex", f"source {LOADER}", demo.vmlinux, demo.core),
-            *("-ex", "kcov-show buffer 34", "-ex", "kcov-show check", "-ex", "complete kcov-show tasks 3"),
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": f".:{os.environ['PATH']}", "PYTHONPATH": ""},
-        timeout=120,
-    )
-    assert "from the current directory" not in done.stdout + done.stderr
-    assert "kcov_ioctl" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    environment = {"PATH": f".:{os.environ['PATH']}", "PYTHONPATH": ""}
+    said = gdb(ask=["kcov-show buffer 34", "kcov-show check", "complete kcov-show tasks 3"], environment=environment)
+    assert "from the current directory" not in said.output + said.stderr
+    assert "kcov_ioctl" in said.output
     assert not Path("/tmp/never").exists()
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.records.trace_file import side_path
 from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import open_table
 from tests.lab import situation
@@ -22,6 +20,7 @@ from tests.lab.guest import Guest
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import Kernel
 from tests.support.gdb_run import run_gdb
+from tests.support.traces import write_trace
 
 pytestmark = pytest.mark.lab
 
@@ -65,14 +64,10 @@ def ask_gdb(target: Sequence[object], lines: Sequence[str], before: Sequence[str
     return Answers(dict(zip(lines, said.answers, strict=True)), said.stderr)
 
 
-def extended_trace(directory: Path, pcs: Sequence[int]) -> Path:
+def extended_trace(directory: Path, pcs: Sequence[int]) -> str:
     """A trace with entries and exits, which this kernel's buffers have none of: each function calls the next."""
     inner = [*(pc & _LOW_56_BITS for pc in pcs), *(pc & _LOW_56_BITS | 1 << 60 for pc in reversed(pcs))]
-    path = directory / "calls.kcov"
-    path.write_bytes(struct.pack(f"<{len(inner) + 1}Q", len(inner), *inner))
-    side = {"format": 1, "mode": "TRACE_PC_EXT", "word_size": 8, "byteorder": "little", "size": len(inner) + 1}
-    side_path(path).write_text(json.dumps(side))
-    return path
+    return write_trace(directory / "calls.kcov", inner, "TRACE_PC_EXT")
 
 
 def lines_about(tasks: Rows, buffers: dict[int, Rows], directory: Path) -> list[str]:
@@ -93,8 +88,8 @@ def lines_about(tasks: Rows, buffers: dict[int, Rows], directory: Path) -> list[
         f"source {second} --all",
         f"diff {first} {second}",
         f"diff --ordered {first} {second}",
-        f"tree file:{trace}",
-        f"buffer file:{trace}",
+        f"tree {trace}",
+        f"buffer {trace}",
         f"points {function} {first}",
         f"sym {' '.join(hex(pc) for pc in dict.fromkeys(pcs))}",
         f"sym {buffers[second][0]['address']} --address",
@@ -164,8 +159,7 @@ def check_slice(kernel: Kernel, dump: Path, directory: Path, compared: int = 5, 
     """Compare on a slice of a dump."""
     path = directory / "slice.elf"
     have_table(kernel)
-    made = run_kcovdbg("-c", dump, "-s", kernel.vmlinux, "slice", "-o", path)
-    assert made.returncode == 0, made.stderr
+    run_kcovdbg("-c", dump, "-s", kernel.vmlinux, "slice", "-o", path, status=0)
     lines, outside = gather(lambda asked: ask_kcovdbg(["-c", path], kernel.vmlinux, asked), directory, compared)
     check_same(lines, ask_gdb([kernel.vmlinux, path], lines, program=program), outside)
 

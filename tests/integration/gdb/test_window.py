@@ -88,10 +88,7 @@ def test_keys_select_and_the_source_follows(terminal):
     send(terminal, "focus kcov")
     terminal.wait("Focus set to kcov")
     # At once, without a prompt in between; in the middle of the window, whichever way it has to go there.
-    for key, line, record in (
-        ("B", "pid.c line 513", "5 __task_pid_nr_ns"),
-        ("A", "pid.c line 334", "4 task_pid_ptr"),
-    ):
+    for key, line, record in (("B", "pid.c line 513", "5 __task_pid_nr_ns"), ("A", "pid.c line 334", "4 task_pid_ptr")):
         terminal.type(f"\x1bO{key}")
         wait_selected(terminal, record, line)
     # Also when other commands have moved it meanwhile, and for keys that come faster than it is drawn.

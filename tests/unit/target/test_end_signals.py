@@ -36,12 +36,8 @@ def test_signals_leave_a_block_in_order(number):
 
 
 def test_an_exit_that_a_library_loses_is_repeated():
-    def block():
-        with signals_as_exit(), contextlib.suppress(SystemExit):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(SystemExit):
-        block()
+    with pytest.raises(SystemExit), signals_as_exit(), contextlib.suppress(SystemExit):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_ignored_signals_stay_ignored():

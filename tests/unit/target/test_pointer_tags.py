@@ -41,9 +41,7 @@ def put_tags(target, tag=SOFTWARE):
 
 
 @pytest.mark.parametrize(
-    ("row", "tag"),
-    [*((row, SOFTWARE) for row in ROWS), (E9B, HARDWARE)],
-    ids=lambda value: getattr(value, "name", None),
+    ("row", "tag"), [*((row, SOFTWARE) for row in ROWS), (E9B, HARDWARE)], ids=lambda value: getattr(value, "name", None)
 )
 def test_every_answer_is_the_same(row, tag):
     plain, tagged = Kernel(row), Kernel(row)

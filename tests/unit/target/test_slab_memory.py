@@ -242,10 +242,12 @@ def test_links_of_older_kernels():
     assert kernel.files() == without(objects, 1, 2)
 
 
-def test_what_is_left_of_a_freed_slab_is_none():
+@pytest.mark.parametrize(("address", "value"), [(PAGES + 3 * ELEMENT + 48, 0xFFFF_FFFF), (SECTION, 0x1003)])
+def test_what_is_no_slab(address, value):
+    """What is left of a freed one, and a section whose array cannot be in the kernel."""
     kernel = Kernel()
     kernel.slab(0, 3)
-    kernel.write(PAGES + 3 * ELEMENT + 48, 0xFFFF_FFFF)
+    kernel.write(address, value)
     assert kernel.files() == []
 
 
@@ -276,15 +278,21 @@ def test_unreadable_objects_are_left_out():
     assert kernel.files() == [*good, *without(cut, 1)]
 
 
-def test_a_cache_whose_cpus_are_unreadable_is_left_out():
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [
+        (lambda kernel: kernel.target.holes.append((PER_CPU + 0x1000, PER_CPU + 0x2000)), "read"),
+        (lambda kernel: kernel.write(PER_CPU + 0x100, 0, 0, DIRECT_MAP), "array of pages"),
+        (lambda kernel: kernel.write(kernel.target.symbols["__highest_present_section_nr"].address, 1 << 40), "section_nr"),
+        (lambda kernel: kernel.write(ROOT, 0x1000), "not a kernel address"),
+        (lambda kernel: kernel.write(kernel.cache(0) + 8, 0), "slab caches"),
+    ],
+)
+def test_damage_that_leaves_no_file(damage, match):
     kernel = Kernel()
     kernel.slab(0, 3)
-    kernel.target.holes.append((PER_CPU + 0x1000, PER_CPU + 0x2000))
-    expect(kernel, [], "read")
-    kernel = Kernel()
-    kernel.slab(0, 3)
-    kernel.write(PER_CPU + 0x100, 0, 0, DIRECT_MAP)
-    expect(kernel, [], "array of pages")
+    damage(kernel)
+    expect(kernel, [], match)
 
 
 def test_a_broken_list_of_caches():
@@ -292,23 +300,6 @@ def test_a_broken_list_of_caches():
     files = kernel.slab(0, 3)
     kernel.write(kernel.cache(2) + 32, kernel.cache(1) + 32)
     expect(kernel, files, "list of slab caches")
-    kernel.write(kernel.cache(0) + 8, 0)
-    expect(kernel, [], "slab caches")
-
-
-def test_absurd_arrays_of_pages():
-    kernel = Kernel()
-    kernel.slab(0, 3)
-    kernel.write(kernel.target.symbols["__highest_present_section_nr"].address, 1 << 40)
-    expect(kernel, [], "__highest_present_section_nr")
-    kernel = Kernel()
-    kernel.write(ROOT, 0x1000)
-    expect(kernel, [], "not a kernel address")
-    # A section whose array cannot be in the kernel has no slabs.
-    kernel = Kernel()
-    kernel.slab(0, 3)
-    kernel.write(SECTION, 0x1003)
-    assert kernel.files() == []
 
 
 def test_missing_pages_of_the_array_of_pages():
@@ -355,12 +346,12 @@ def test_parts_of_a_section_that_are_absent_are_not_missing():
 
 def test_other_allocators_and_machines_are_not_walked():
     kernel = Kernel()
-    del kernel.target.types["struct kmem_cache_cpu"]
-    with pytest.raises(MissingTypeError):
-        _ = kernel.walk
-    kernel = Kernel()
     kernel.target.machine = "aarch64"
     with pytest.raises(MissingSymbolError):
+        _ = kernel.walk
+    kernel = Kernel()
+    del kernel.target.types["struct kmem_cache_cpu"]
+    with pytest.raises(MissingTypeError):
         _ = kernel.walk
 
 

@@ -54,11 +54,7 @@ def make_machine(handler=LINK + OFFSET, text=b"OSRELEASE=6.12.0\nKERNELOFFSET=30
     machine.map((data & -4096) + 4096, 0x9000)
     machine.write(0x5FF0, text[:16])
     machine.write(0x9000, text[16:])
-    symbols = {
-        "asm_exc_divide_error": LINK,
-        "vmcoreinfo_data": 0xFFFF_FFFF_8220_0100,
-        "vmcoreinfo_size": 0xFFFF_FFFF_8220_0108,
-    }
+    symbols = {"asm_exc_divide_error": LINK, "vmcoreinfo_data": 0xFFFF_FFFF_8220_0100, "vmcoreinfo_size": 0xFFFF_FFFF_8220_0108}
     return machine, symbols, idt
 
 
