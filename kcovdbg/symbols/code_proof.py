@@ -15,6 +15,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -173,35 +174,24 @@ class _Image:
         yield from (target for target in jumps.target if not start < target < start + function.size)
 
 
+@dataclass
 class CodeProof:
-    """The code of one kernel: a :class:`~kcovdbg.model.state.PointProof`.
+    """The code of one kernel: a :class:`~kcovdbg.model.state.PointProof`."""
 
-    :param image: path of the kernel's image; None when there is none.
-    :param build_id: the build ID that it must have, hexadecimal; None for any.
-    :param kaslr_offset: of the kernel.
-    :param modules: the loaded modules; None when the target does not have them.
-    :param code: path of the stripped image, when the first one is its file of debug info.
-    """
-
-    def __init__(
-        self,
-        image: str | os.PathLike[str] | None,
-        build_id: str | None,
-        kaslr_offset: int,
-        modules: SourceLines | None,
-        *,
-        code: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self._path = image
-        self._code = code
-        self._build_id = build_id
-        self._offset = kaslr_offset
-        self._modules = modules
+    image: str | os.PathLike[str] | None
+    """Path of the kernel's image; None when there is none."""
+    build_id: str | None
+    """The build ID that it must have, hexadecimal; None for any."""
+    kaslr_offset: int
+    modules: SourceLines | None
+    """The loaded modules; None when the target does not have them."""
+    code: str | os.PathLike[str] | None = None
+    """Path of the stripped image, when the first one is its file of debug info."""
 
     @cached_property
     def _opened(self) -> _Image | str:
         try:
-            image = _Image(open_code(self._path, self._code, self._build_id))
+            image = _Image(open_code(self.image, self.code, self.build_id))
             return image if image.callbacks else "the kernel image has no symbols of callbacks"
         except (CapabilityError, TargetError) as error:
             return str(error)
@@ -228,13 +218,13 @@ class CodeProof:
         codes = {pc: code for pc in pcs if (code := image.code_before(pc)) is not None}
         calls = image.calls(codes)
         for pc in pcs:
-            code, targets = codes.get(pc), calls.get(pc, [])
+            code, targets, address = codes.get(pc), calls.get(pc, []), address_of(pc, self.kaslr_offset)
             if code is not None:
                 problem = self._explain(image, pc, targets, wanted)
                 if problem is None:
                     continue
                 # The kernel may have patched a call into it, or another one.
-                patched = memory.before(address_of(pc, self._offset))
+                patched = memory.before(address)
                 if patched is None:
                     unjudged.add(pc)
                     continue
@@ -245,10 +235,8 @@ class CodeProof:
             elif not pc or abs(pc - image.low) >= image.reach:
                 problem = "it is not an address of code"
             else:
-                if self._modules is None or self._modules.name_at(address_of(pc, self._offset) - 1) is None:
-                    unjudged.add(pc)
-                    continue
-                code = memory.before(address_of(pc, self._offset))
+                is_module = self.modules is not None and self.modules.name_at(address - 1) is not None
+                code = memory.before(address) if is_module else None
                 if code is None:
                     unjudged.add(pc)
                     continue

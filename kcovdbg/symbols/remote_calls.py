@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.handle import START
@@ -32,64 +30,40 @@ class RemoteCall(NamedTuple):
 
 
 class RemoteCalls:
-    """The calls in one kernel.
+    """The calls in one kernel, with addresses of the running kernel; none in a kernel without remote coverage.
 
-    :param image: path of the kernel's image; None when there is none.
-    :param build_id: the build ID that it must have, hexadecimal; None for any.
+    :param elf: the kernel's image.
     :param kaslr_offset: of the kernel.
-    :param code: path of the stripped image, when the first one is its file of debug info.
     """
 
-    def __init__(
-        self,
-        image: str | os.PathLike[str] | None,
-        build_id: str | None,
-        kaslr_offset: int,
-        *,
-        code: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self._path = image
-        self._code = code
-        self._build_id = build_id
+    def __init__(self, elf: ElfFile, kaslr_offset: int) -> None:
+        self._elf = elf
         self._offset = kaslr_offset
-
-    @cached_property
-    def _elf(self) -> ElfFile:
-        return open_code(self._path, self._code, self._build_id)
-
-    @cached_property
-    def _targets(self) -> Mapping[int, str]:
-        """The functions that announce a handle, with addresses as in the image."""
-        return {
-            symbol.address: _SUFFIX.sub("", symbol.name)
-            for symbol in self._elf.symbols
+        # The functions that announce a handle.
+        self._targets = {
+            symbol.address + kaslr_offset: _SUFFIX.sub("", symbol.name)
+            for symbol in elf.symbols
             if symbol.name.startswith(START) and symbol.is_function and symbol.section
         }
 
-    @cached_property
-    def of_image(self) -> tuple[RemoteCall, ...]:
-        """The calls in the image, with addresses of the running kernel; none on a kernel without remote coverage.
+    def _find(self, texts: Sequence[tuple[int, bytes | memoryview]]) -> list[RemoteCall]:
+        found = find_branches(texts, self._elf.header.machine, _KINDS, self._targets)
+        return sorted({RemoteCall(back, self._targets[target]) for back, target in zip(*found, strict=True)})
 
-        :raises CapabilityError: when it has no code that can be searched.
-        """
-        elf = self._elf
-        texts = [(section.address, elf.map_section(section)) for section in elf.text_sections()]
-        found = find_branches(texts, elf.header.machine, _KINDS, self._targets)
-        return tuple(
-            sorted({RemoteCall(back + self._offset, self._targets[target]) for back, target in zip(*found, strict=True)})
-        )
+    def of_image(self) -> list[RemoteCall]:
+        """Return the calls in the image."""
+        sections = self._elf.text_sections()
+        return self._find([(section.address + self._offset, self._elf.map_section(section)) for section in sections])
 
-    def of_module(self, start: int, end: int, target: Target) -> tuple[tuple[RemoteCall, ...], int]:
+    def of_module(self, start: int, end: int, target: Target) -> tuple[list[RemoteCall], int]:
         """Return the calls in the code of a module, and how many pages of it cannot be read.
 
         :param target: the kernel.
         """
-        targets = {address + self._offset: name for address, name in self._targets.items()}
         data, gaps = read_partly(target, start, end - start)
         starts, ends = [0, *(at + size for at, size in gaps)], [*(at for at, _ in gaps), len(data)]
         texts = [(start + first, data[first:stop]) for first, stop in zip(starts, ends, strict=True)]
-        found = find_branches(texts, self._elf.header.machine, _KINDS, targets)
-        return tuple(sorted(RemoteCall(back, targets[target]) for back, target in zip(*found, strict=True))), len(gaps)
+        return self._find(texts), len(gaps)
 
     def symbol_of(self, address: int) -> str | None:
         """Return the name of the function of the image that an address of the running kernel is in."""
@@ -112,8 +86,9 @@ def find_remote_sites(target: Target, lines: SourceLines | None, code: str | Non
     :param code: path of its stripped image, None where that of ``lines`` has the code.
     :raises CapabilityError: when the kernel's image has no code that can be searched.
     """
-    calls = RemoteCalls(None if lines is None else lines.image, target.build_id, target.kaslr_offset, code=code)
-    found = [_locate(lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image]
+    image = open_code(None if lines is None else lines.image, code, target.build_id)
+    calls = RemoteCalls(image, target.kaslr_offset)
+    found = [_locate(lines, call, calls.symbol_of(call.back - 1), None) for call in calls.of_image()]
     remarks: list[str] = []
     for name, start, end in () if lines is None else lines.code_ranges():
         in_module, missing = calls.of_module(start, end, target)

@@ -39,7 +39,7 @@ from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.code_proof import CodeProof
-from kcovdbg.symbols.compiled_reader import read_comp_dir
+from kcovdbg.symbols.compiled_reader import open_code, read_comp_dir
 from kcovdbg.symbols.coverage_points import PointKind, find_file_points, find_points
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.remote_calls import RemoteCalls
@@ -471,7 +471,7 @@ def _read_image(path: str, _same: str) -> int:
             print(len(find_points(elf).pc), find_file_points(elf) if elf.is_relocatable else None)
             print(elf.symbols.find_at(_KERNEL), elf.symbols.find_before(_KERNEL))
             proof = CodeProof(path, elf.build_id, 0, None)
-            print(proof.judge(pcs, PC, elf.read), RemoteCalls(path, elf.build_id, 0).of_image)
+            print(proof.judge(pcs, PC, elf.read), RemoteCalls(open_code(path, None, elf.build_id), 0).of_image())
             symbolizer = Symbolizer(text=text_ranges(elf), image=path)
             print(escape(repr(symbolizer.locate_all(pcs))))
     except KcovdbgError as error:

@@ -10,6 +10,7 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, ReadError
+from kcovdbg.symbols.compiled_reader import open_code
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from tests.support.programs import output_of, split_image
 
@@ -51,27 +52,28 @@ def test_calls_of_an_image(image):
     expected = by_objdump(image)
     assert [name for _, name in expected].count("kcov_remote_start") == 3
     assert [name for _, name in expected].count("kcov_remote_start_usb") == 1
-    assert list(RemoteCalls(image, None, 0).of_image) == expected
-    assert list(RemoteCalls(image, None, 0x10000).of_image) == [(address + 0x10000, name) for address, name in expected]
+    for offset in (0, 0x10000):
+        calls = RemoteCalls(open_code(image, None, None), offset)
+        assert calls.of_image() == [(address + offset, name) for address, name in expected]
 
 
 def test_calls_of_a_stripped_image(image):
     debug_file, stripped = split_image(image)
-    split, whole = RemoteCalls(debug_file, None, 0, code=stripped), RemoteCalls(image, None, 0)
-    assert list(split.of_image) == by_objdump(image)
-    for back, _ in split.of_image:
+    split, whole = RemoteCalls(open_code(debug_file, stripped, None), 0), RemoteCalls(open_code(image, None, None), 0)
+    assert split.of_image() == by_objdump(image)
+    for back, _ in split.of_image():
         assert split.symbol_of(back - 1) == whole.symbol_of(back - 1)
 
 
 def test_calls_of_a_module(image):
     """Its code is in memory; a page of it may be missing."""
-    calls, expected = RemoteCalls(image, None, 0), by_objdump(image)
+    calls, expected = RemoteCalls(open_code(image, None, None), 0), by_objdump(image)
     with ElfFile(image) as elf:
         text = elf.section(".text")
         end = text.address + text.size
         lost = max(address for address, _ in expected) & -PAGE
         whole, missing = calls.of_module(text.address, end, elf)
-        assert (list(whole), missing) == (expected, 0)
+        assert (whole, missing) == (expected, 0)
 
         def read(address, size):
             if address <= lost < address + size:
@@ -80,7 +82,7 @@ def test_calls_of_a_module(image):
 
         part, missing = calls.of_module(text.address & -PAGE, end, SimpleNamespace(read=read))
         assert missing == 1
-        assert list(part) == [call for call in expected if call[0] & -PAGE != lost]
+        assert part == [call for call in expected if call[0] & -PAGE != lost]
 
 
 @pytest.mark.parametrize("name", ["stripped", "debug info alone", "another build", "none"])
@@ -88,4 +90,4 @@ def test_images_that_cannot_be_searched(image, name):
     debug_file, stripped = split_image(image)
     paths = {"stripped": stripped, "debug info alone": debug_file, "another build": image, "none": None}
     with pytest.raises(CapabilityError):
-        _ = RemoteCalls(paths[name], "00" * 20 if name == "another build" else None, 0).of_image
+        open_code(paths[name], None, "00" * 20 if name == "another build" else None)
