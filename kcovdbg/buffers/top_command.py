@@ -51,7 +51,7 @@ def _function_text(row: _Row) -> str:
 def _make_columns(by: str) -> tuple[Column, ...]:
     return (
         Column("count", NUMBER, title="RECORDS", value=lambda row: row.share.records),
-        Column("share", SHARE, value=lambda row: row.share.share),
+        Column("share", SHARE, value=lambda row: row.share.share, meaning="share of the buffer's records, from 0 to 1"),
         Column("points", NUMBER, value=lambda row: row.share.points, json_only=by == "pc", priority=2),
         Column("repeats", NUMBER, value=lambda row: row.share.repeats, priority=1),
         Column("function", SYMBOL, elastic=16, json_only=by == "file", text=_function_text),

@@ -19,7 +19,7 @@ _STYLES: Final = {"cached": "idle", "unclaimed": "warning"}
 _COLUMNS: Final = (
     Column("area", ADDRESS, value=lambda area: area.address, meaning="address of the area"),
     Column("size", NUMBER),
-    Column("list"),
+    Column("list", meaning="what kind of section the area is for: tasks or softirqs"),
     Column("state", style=lambda area: _STYLES.get(area.state, "")),
     Column("pid", PID, meaning="thread id of the task that uses it", null="no task does"),
     Column("cpu", CPU, meaning="CPU that the area belongs to", null="it belongs to none"),

@@ -40,7 +40,7 @@ _COLUMNS: Final = (
         null="the kernel has no KCOV",
     ),
     Column("features", LIST, title="features"),
-    Column("live", BOOL, title="live"),
+    Column("live", BOOL, title="live", meaning="whether the target runs while it is read"),
     Column("state", title="machine is", hide_empty=True),
     Column("report", title="crash report", hide_empty=True),
     Column("panic", title="panic", hide_empty=True),

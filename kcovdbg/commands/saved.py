@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Final
 
-from kcovdbg.console.column import ADDRESS, COMM, CPU, MODE, NUMBER, PID, WORD, Column, RowType
+from kcovdbg.console.column import ADDRESS, COMM, CPU, MODE, NUMBER, PID, UNREAD, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
@@ -25,7 +25,7 @@ def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tup
         Column("cpu", CPU),
         Column("pid", PID),
         Column("comm", COMM, elastic=8),
-        Column("saved_mode", MODE, title="MODE", value=mode),
+        Column("saved_mode", MODE, title="MODE", value=mode, meaning="saved mode, without prefix and flags", null=UNREAD),
         Column("saved_mode_raw", WORD, value=lambda saved: saved.mode, json_only=True),
         Column("saved_size", NUMBER, title="SIZE", value=lambda saved: saved.size, priority=1),
         Column("saved_area", ADDRESS, title="AREA", value=lambda saved: saved.area, priority=2),

@@ -40,15 +40,15 @@ _COUNT_COLUMNS: Final = (
 )
 TASK_COLUMNS: Final = (
     Column("pid", PID, value=_of_task("pid")),
-    Column("tgid", PID, value=_of_task("tgid"), priority=6),
+    Column("tgid", PID, value=_of_task("tgid"), priority=6, meaning="process id", null=UNREAD),
     Column("comm", COMM, value=_of_task("comm"), elastic=8),
-    Column("task", ADDRESS, value=_of_task("address"), priority=5),
+    Column("task", ADDRESS, value=_of_task("address"), priority=5, meaning="address of the `task_struct`"),
     Column("cpu", CPU, value=_of_task("cpu"), priority=3),
     Column("kcov", ADDRESS, value=_of_task("kcov"), text=_object_text, wide_text=_kcov_text, priority=1),
     Column("kcov_remote", ADDRESS, value=_of_task("kcov_remote"), priority=2, hide_empty=True),
     Column("kcov_mode", MODE, title="MODE", value=lambda task: task.mode),
-    Column("kcov_mode_raw", WORD, value=_of_task("kcov_mode")),
-    Column("in_ctxsw", BOOL),
+    Column("kcov_mode_raw", WORD, value=_of_task("kcov_mode"), meaning="`task_struct.kcov_mode` as stored", null=UNREAD),
+    Column("in_ctxsw", BOOL, meaning="whether `KCOV_IN_CTXSW` is set in `kcov_mode`", null=UNREAD),
     Column("kcov_size", NUMBER, title="SIZE", value=_of_task("kcov_size"), priority=7, hide_empty=True),
     Column("kcov_area", ADDRESS, title="AREA", value=_of_task("kcov_area"), priority=4, hide_empty=True),
     Column("kcov_sequence", NUMBER, title="SEQUENCE", value=_of_task("kcov_sequence"), priority=8, hide_empty=True),
@@ -56,7 +56,7 @@ TASK_COLUMNS: Final = (
     Column("kcov_softirq", NUMBER, value=_of_task("kcov_softirq")),
     Column("role", text=role_text, elastic=12),
     Column("beneath"),
-    Column("owns_remote", BOOL),
+    Column("owns_remote", BOOL, meaning="whether the task is the owner of a `KCOV_REMOTE_ENABLE`", null=UNREAD),
     *_COUNT_COLUMNS,
 )
 """Of a task."""
@@ -94,14 +94,14 @@ def _references_text(kcov: Kcov) -> str | None:
 
 
 _REFERENCE_COLUMNS: Final = (
-    Column("kind"),
-    Column("counts", NUMBER),
-    Column("pid", PID),
-    Column("fd", NUMBER),
-    Column("file", ADDRESS),
-    Column("start", ADDRESS),
-    Column("handle", HANDLE),
-    Column("cpu", CPU),
+    Column("kind", meaning="`fd`, `vma`, `task`, `section`, `saved` or `remote`"),
+    Column("counts", NUMBER, meaning="1 if the refcount counts it, otherwise 0", unit="references"),
+    Column("pid", PID, meaning="id of the process that has it, or thread id of the task", null="it is not a task's"),
+    Column("fd", NUMBER, meaning="file descriptor", null="it is not one"),
+    Column("file", ADDRESS, meaning="address of the `struct file`", null="it is not a file's"),
+    Column("start", ADDRESS, meaning="start address of the mapping", null="it is not a mapping"),
+    Column("handle", HANDLE, meaning="remote handle", null="it is not one"),
+    Column("cpu", CPU, meaning="CPU that keeps saved state", null="it is not saved state of a CPU"),
 )
 OBJECT_COLUMNS: Final = (
     Column(
@@ -127,7 +127,7 @@ OBJECT_COLUMNS: Final = (
         wide_text=partial(_refcount_text, is_whole=True),
         style=lambda kcov: "number" if _of_object("refcount")(kcov) in (None, kcov.counted) else "warning",
     ),
-    Column("counted", NUMBER),
+    Column("counted", NUMBER, meaning="number of references found that the refcount counts", unit="references"),
     Column("mode", MODE, meaning="`kcov.mode`, without prefix, such as `TRACE_PC`", null=UNREAD),
     Column("size", NUMBER, value=_of_object("size"), priority=4),
     Column(
