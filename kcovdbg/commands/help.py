@@ -6,7 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final
 
-from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.command import Command, CommandResult, Example
 from kcovdbg.console.context import Context
 from kcovdbg.console.help_text import (
@@ -38,10 +38,7 @@ def _run(context: Context, args: Namespace) -> CommandResult:
         return output_help(context.width)
     # Of an alias, help for the command that it stands for.
     (name, *_) = context.workspace.settings.expand((args.command,))
-    try:
-        command = context.workspace.commands.find(name)
-    except UsageError as error:
-        raise WordError(str(error), args.command, hint=error.hint) from error
+    command = context.workspace.commands.find(name)
     return command_schema(command) if args.schema else command_help(command, context.width)
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final, NoReturn, TypeAlias
 from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, WordError, convert
 from kcovdbg.console.column import RowType
 from kcovdbg.console.renderable import Renderable, suggest
-from kcovdbg.errors import UsageError
 
 CommandResult: TypeAlias = Renderable | Iterable[Renderable] | None
 """The result of a handler, to be shown."""
@@ -153,7 +152,7 @@ class CommandTable:
     def find(self, name: str) -> Command:
         """Return the command with this name or alias, or the only one whose name begins so.
 
-        :raises UsageError: when there is none, or more than one.
+        :raises WordError: when there is none, or more than one.
         """
         loaded = self._load(name) or self._by_name.get(name)
         if loaded is not None:
@@ -164,8 +163,8 @@ class CommandTable:
             if len(found) == 1:
                 return next(iter(found.values()))
             if found:
-                raise UsageError(f"ambiguous command '{name}'", hint=f"one of {', '.join(sorted(found))}")
-        raise UsageError(f"unknown command '{name}'", hint=suggest(name, self._by_name) or "help lists the commands")
+                raise WordError(f"ambiguous command '{name}'", name, hint=f"one of {', '.join(sorted(found))}")
+        raise WordError(f"unknown command '{name}'", name, hint=suggest(name, self._by_name) or "help lists the commands")
 
     @property
     def names(self) -> tuple[str, ...]:

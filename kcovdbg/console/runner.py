@@ -89,14 +89,9 @@ def _run_one(workspace: Workspace, line: CommandLine, terminal: Terminal | None)
 
 
 def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -> int:
-    source = line.source.rstrip()
-    try:
-        command, args = find_command(workspace, [word.text for word in line.words])
-    except WordError:
-        raise
-    except UsageError as error:
-        raise LineError(str(error), source, line.words[0].column, hint=error.hint) from error
+    command, args = find_command(workspace, [word.text for word in line.words])
     if line.is_background:
+        source = line.source.rstrip()
         start, words = command.start, [word.text for word in line.words[1:]]
         if start is None:
             raise LineError(f"{command.name}: cannot run in the background", source, len(source) - 1, hint="collect … & can")
