@@ -4,29 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, read_word, strip_tag
+from kcovdbg.target.pointer import check_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_member, find_page_size, read_partly
+from kcovdbg.target.struct_layout import find_member, read_partly
 
 PAGE: Final = "struct page"
 _PAGE_TYPE: Final = ("page_type", "_mapcount.counter")
 
-# arch/x86/include/asm/sparsemem.h and that of riscv, where no map of a section's parts has as many bits; debug info has no
-# macros.
-_SECTION_BITS: Final = {"x86_64": 27, "riscv64": 27}
-_MACHINES: Final = frozenset({*_SECTION_BITS, "aarch64", "s390x"})
-# include/linux/mmzone.h: what can be present or absent in a section.
-_SUBSECTION_BITS: Final = 21
-# Flags of section_mem_map. The array of a section is aligned to a page.
-_SECTION_FLAGS: Final = PAGE_SIZE - 1
-_SECTION_PRESENT: Final = 1
-# With five-level page tables a machine has 52 bits of physical addresses, as arm64 has at most.
-_MAX_SECTIONS: Final = 1 << 52 - 27
+_MACHINES: Final = frozenset({"x86_64", "aarch64", "riscv64", "s390x"})
 # arch/x86/include/asm/page_64_types.h: since Linux kernel commit d52888aa2753 ("x86/mm: Move LDT remap out of KASLR region on
 # 5-level paging") (in v4.20), and before.
 _DIRECT_MAPS: Final = (0xFFFF_8880_0000_0000, 0xFFFF_8800_0000_0000)
@@ -69,37 +58,11 @@ class PageArray:
         if target.machine not in _MACHINES:
             raise MissingTypeError(f"the memory model of {target.machine} is unknown")
         self._target = target
-        self.page_size = find_page_size(target)
+        self.page_size = target.page_size
         """Of the kernel, in bytes."""
         self.element_size = target.type_size(PAGE)
         """Of ``struct page``, in bytes."""
         self._free_order = _find_free_order(target) if target.connection.is_slow else None
-        self._is_sparse = True
-        try:
-            self._sections = target.symbol("mem_section").address
-        except MissingSymbolError:
-            self._is_sparse = False
-            self._array = target.symbol("mem_map").address
-            self._end = target.symbol("max_pfn").address
-            return
-        self._section_size = target.type_size("struct mem_section")
-        self._map = target.member("struct mem_section", "section_mem_map").offset
-        # Linux kernel commit f46edbd1b151 ("mm/sparsemem: add helpers track active portions of a section at boot") (in v5.3).
-        self._usage = find_member(target, "struct mem_section", ("usage",))
-        self._present = find_member(target, "struct mem_section_usage", ("subsection_map",))
-        if self._present is not None:
-            # A bit for each part.
-            self._section_bits = _SUBSECTION_BITS + (8 * self._present.size).bit_length() - 1
-        elif target.machine in _SECTION_BITS:
-            self._section_bits = _SECTION_BITS[target.machine]
-        else:
-            raise MissingTypeError("the size of sections of memory is unknown")
-        self._last = target.symbol("__highest_present_section_nr").address
-        kind, length = target.variable_type("mem_section")
-        # A pointer to an array of roots, an array of roots, or with CONFIG_SPARSEMEM_EXTREME=n an array of arrays.
-        self._has_pointer = length is None
-        if length is not None and "*" not in kind:
-            raise MissingTypeError("mem_section is an array of sections")
 
     def direct_map(self) -> int:
         """Return the address at which the kernel maps the first page of physical memory.
@@ -134,7 +97,7 @@ class PageArray:
             return 0
         except ReadError:
             # Older slices lack it. It is moved behind all memory.
-            end = read_word(self._target, self._last) + 1 << self._section_bits
+            end = max(part.first + part.length for part in self._target.page_ranges()) * self.page_size
             if read_pointer(self._target, self._target.symbol("slab_caches").address) >= end:
                 raise
             return 0
@@ -157,7 +120,7 @@ class PageArray:
         :raises ReadError: when it cannot be found.
         """
         size = self.element_size
-        for first, count, address in self._for_each_range():
+        for first, count, address in self._target.page_ranges():
             step = _CHUNK // size
             for start in range(0, count, step):
                 length = min(step, count - start)
@@ -192,70 +155,11 @@ class PageArray:
 
         :raises ReadError: when the array cannot be found.
         """
-        for first, count, address in self._for_each_range():
+        for first, count, address in self._target.page_ranges():
             index, rest = divmod(page - address, self.element_size)
             if 0 <= index < count and not rest:
                 return first + index
         return None
-
-    def _for_each_range(self) -> Iterator[tuple[int, int, int]]:
-        """Yield for each part its first page frame number, its length, and the address of its first element."""
-        if not self._is_sparse:
-            array = read_pointer(self._target, self._array)
-            check_pointer(self._target, array, PAGE)
-            yield 0, read_word(self._target, self._end), array
-            return
-        last = read_word(self._target, self._last)
-        if last >= _MAX_SECTIONS:
-            raise ReadError(f"__highest_present_section_nr is {last:#x}", self._last)
-        frames = (1 << self._section_bits) // self.page_size
-        per_root = self.page_size // self._section_size
-        roots = read_pointer(self._target, self._sections) if self._has_pointer else self._sections
-        check_pointer(self._target, roots, "mem_section")
-        for number in range(0, last + 1, per_root):
-            root = read_pointer(self._target, roots + number // per_root * self._target.word_size)
-            if not root:
-                continue
-            check_pointer(self._target, root, "struct mem_section")
-            count = min(per_root, last + 1 - number)
-            data = self._target.read(root, count * self._section_size)
-            for index in range(count):
-                section = data[index * self._section_size : (index + 1) * self._section_size]
-                encoded = self._word(section, self._map)
-                # It is relative to the first page of the machine.
-                first = (number + index) * frames
-                address = (encoded & ~_SECTION_FLAGS) + first * self.element_size
-                if encoded & _SECTION_PRESENT and is_kernel_pointer(self._target, address):
-                    for start, length in self._find_present(section):
-                        yield first + start, length, address + start * self.element_size
-
-    def _find_present(self, section: bytes) -> Iterator[tuple[int, int]]:
-        """Yield the spans of pages that a section has elements for: memory that was added to a machine may have fewer.
-
-        :param section: ``struct mem_section``.
-        """
-        frames = (1 << _SUBSECTION_BITS) // self.page_size
-        count = 1 << self._section_bits - _SUBSECTION_BITS
-        present = (1 << count) - 1
-        if self._usage is not None and self._present is not None:
-            usage = strip_tag(self._target, self._word(section, self._usage.offset))
-            try:
-                check_pointer(self._target, usage, "struct mem_section_usage")
-                data = self._target.read(usage + self._present.offset, self._present.size)
-                # A bitmap of words, the lowest bits first.
-                words = (self._word(data, at) for at in range(0, len(data), self._target.word_size))
-                present = sum(word << 8 * self._target.word_size * index for index, word in enumerate(words)) or present
-            except ReadError:
-                # Then elements that never existed are reported as missing.
-                pass
-        for is_present, numbers in groupby(range(count), lambda number: present >> number & 1):
-            if is_present:
-                first, *others = numbers
-                yield first * frames, (len(others) + 1) * frames
-
-    def _word(self, data: bytes, offset: int) -> int:
-        order = "big" if self._target.big_endian else "little"
-        return int.from_bytes(data[offset : offset + self._target.word_size], order)  # type: ignore[arg-type]
 
 
 def find_page_type(target: Target, name: str) -> Callable[[bytes], bool] | None:

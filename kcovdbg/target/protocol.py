@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
 
+from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError
 from kcovdbg.model.location import Frame, LoadedModule
 from kcovdbg.model.memory import StackFrame, VmallocArea
@@ -52,6 +53,17 @@ class Vma(NamedTuple):
     flags: int
     file: int
     """``struct file *``; 0 for anonymous memory."""
+
+
+class PageRange(NamedTuple):
+    """Consecutive elements of the array of ``struct page``."""
+
+    first: int
+    """Page frame number of the first one."""
+    length: int
+    """The number of elements."""
+    address: int
+    """``struct page *`` of the first one."""
 
 
 class SlabObject(NamedTuple):
@@ -183,6 +195,8 @@ class Target:
     """As of uname -r."""
     machine: str
     """As of uname -m."""
+    page_size: int = PAGE_SIZE
+    """In bytes: arm64 has kernels with 4, 16 and 64 KiB."""
     build_id: str | None
     """The build ID of the kernel's image, hexadecimal."""
     notes: Sequence[str] = ()
@@ -299,6 +313,13 @@ class Target:
         :raises ReadError: when their mask cannot be read.
         """
         raise make_memory_error("the mask of possible CPUs", self.memory_problem)
+
+    def page_ranges(self) -> Iterator[PageRange]:
+        """Yield the parts of the array of ``struct page`` by page frame number.
+
+        :raises ReadError: when it cannot be read further.
+        """
+        raise make_memory_error("the array of pages", self.memory_problem)
 
     def per_cpu(self, name: str, cpu: int) -> int:
         """Return the address of a CPU's instance of a per-CPU variable.

@@ -222,18 +222,3 @@ def _decode_apart(order: str, start: int, member: Member) -> Callable[[bytes], A
         return value
 
     return decode
-
-
-def find_page_size(target: Target) -> int:
-    """Return the size of a page in bytes: arm64 has kernels with 4, 16 and 64 KiB.
-
-    :raises MissingSymbolError: when the page size is unknown.
-    :raises MissingTypeError: when it is not the size of a page.
-    """
-    if target.machine != "aarch64":
-        return PAGE_SIZE
-    # It is a page.
-    size = target.symbol("empty_zero_page").size
-    if size < PAGE_SIZE or size & size - 1:
-        raise MissingTypeError("the page size is unknown")
-    return size

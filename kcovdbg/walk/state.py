@@ -173,7 +173,7 @@ class StateReader:
             word_size=target.word_size,
             big_endian=target.big_endian,
             buffer_word=layout.buffer_word,
-            page_size=self._cache.page_size,
+            page_size=self.target.page_size,
             kernel_range=target.kernel_range,
             kaslr_offset=target.kaslr_offset,
             cpus=tuple(target.cpus()),

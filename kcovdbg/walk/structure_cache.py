@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cached_property
 
-from kcovdbg.abi.address import PAGE_SIZE
-from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields, KcovFile
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.remote import AREA_ALLOCATORS
@@ -15,7 +14,6 @@ from kcovdbg.model.state import Reading, Source
 from kcovdbg.model.task import CpuState, TaskFields
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_page_size
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_kcov
 from kcovdbg.walk.remote import AreaLists, RemoteMap, read_area_lists, read_remote_map
@@ -35,14 +33,6 @@ class StructureCache:
         self._known_tasks = known_tasks
         self._owners: dict[int, tuple[int | None, str | None, str | None]] = {}
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
-
-    @cached_property
-    def page_size(self) -> int:
-        """Page size in bytes; 4096 if unknown."""
-        try:
-            return find_page_size(self.target)
-        except (MissingSymbolError, MissingTypeError):
-            return PAGE_SIZE
 
     @cached_property
     def tasks(self) -> Reading[tuple[TaskFields, ...]]:

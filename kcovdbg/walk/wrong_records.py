@@ -103,7 +103,7 @@ class WrongRecordWalk:
             file.pid,
             file.start,
             file.end,
-            (file.pgoff or 0) * self._cache.page_size,
+            (file.pgoff or 0) * self._cache.target.page_size,
             own is not None and bool(own.flags & _VM_WRITE),
             self._name(before),
             self._name(after),

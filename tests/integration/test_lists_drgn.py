@@ -6,7 +6,8 @@ from pathlib import Path
 import drgn
 import pytest
 from drgn.helpers.linux.list import list_for_each_entry
-from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
+from drgn.helpers.linux.mm import for_each_valid_page_range, for_each_vma, for_each_vmap_area
+from drgn.helpers.linux.mmzone import for_each_present_section
 from drgn.helpers.linux.rbtree import rbtree_inorder_for_each_entry
 
 from kcovdbg.errors import ReadError
@@ -118,6 +119,31 @@ def is_readable(target, address, size):
         return bool(target.prog.read(address, size))
     except drgn.FaultError:
         return False
+
+
+def test_parts_of_the_array_of_pages():
+    """A guest with 192 MiB has one section and half of another. drgn's helper has all of it, of which the slice has none."""
+    directory = DESTINATION / "dataflow"
+    opened = open_core(str(directory / SLICE), [str(directory / DEBUG_INFO)])
+    (first, end, array) = next(for_each_valid_page_range(opened.prog))
+    parts = list(opened.page_ranges())
+    assert [(part.first, part.length) for part in parts] == [(first, 32768), (32768, 16384)]
+    assert [part.address for part in parts] == [int(array + part.first) for part in parts]
+    assert end == 65536
+    # Where it is unknown which parts are present, all are taken to be.
+    section = dict(for_each_present_section(opened.prog))[1]
+    put(opened, section.usage.address_, b"\xff" * 8)
+    assert [(part.first, part.length) for part in opened.page_ranges()] == [(first, 32768), (32768, 32768)]
+    put(opened, section.section_mem_map.address_, (0x1003).to_bytes(8, "little"))
+    assert [(part.first, part.length) for part in opened.page_ranges()] == [(first, 32768)]
+    put(opened, opened.symbol("__highest_present_section_nr").address, (1 << 40).to_bytes(8, "little"))
+    with pytest.raises(ReadError, match="__highest_present_section_nr"):
+        list(opened.page_ranges())
+    opened.close()
+
+
+def put(target, start, data):
+    target.prog.add_memory_segment(start, len(data), lambda _, size, offset, __: data[offset : offset + size], False)
 
 
 def find_freed(target, addresses):

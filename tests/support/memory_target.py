@@ -14,7 +14,7 @@ from typing import TypeVar
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.target.connection import MachineState
-from kcovdbg.target.protocol import Member, SlabObject, SourceLines, Symbol, Target, Vma
+from kcovdbg.target.protocol import Member, PageRange, SlabObject, SourceLines, Symbol, Target, Vma
 from kcovdbg.target.watchpoints import Watchpoints
 
 Key = TypeVar("Key")
@@ -56,6 +56,9 @@ class MemoryTarget(Target):
     holes: list[tuple[int, int]] = field(default_factory=list)
     """Spans (start, end) inside of segments that can't be read."""
     cpu_numbers: Sequence[int] = (0,)
+    pages: Sequence[PageRange] = ()
+    """The array of ``struct page``."""
+    page_size: int = 4096
     name: str = "memory"
     live: bool = False
     machine_state: MachineState | None = None
@@ -197,6 +200,9 @@ class MemoryTarget(Target):
 
     def cpus(self) -> Sequence[int]:
         return self.cpu_numbers
+
+    def page_ranges(self) -> Iterator[PageRange]:
+        return iter(self.pages)
 
     def per_cpu(self, name: str, cpu: int) -> int:
         return _find_symbol(_find_symbol(self.per_cpu_addresses, name, "per-CPU variable"), cpu, f"CPU with {name}:")

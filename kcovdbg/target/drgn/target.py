@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import drgn
@@ -21,7 +23,8 @@ from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, walking
 from kcovdbg.target.drgn.program_memory import UPPER_HALF, exclude_per_cpu_data, vmcoreinfo_of
 from kcovdbg.target.drgn.program_types import ProgramTypes
 from kcovdbg.target.dump_file import working_path
-from kcovdbg.target.pointer import UPPER_HALF_START, find_pointer_tag
+from kcovdbg.target.pointer import UPPER_HALF_START, find_pointer_tag, is_kernel_pointer, read_word, strip_tag
+from kcovdbg.target.protocol import PageRange
 
 # Most commands need one of these or none: they are imported on first use.
 if TYPE_CHECKING:
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
     from kcovdbg.target.slab_memory import SlabWalk
 
 _Walk = TypeVar("_Walk")
+# With five-level page tables a machine has 52 bits of physical addresses, as arm64 has at most; sections have 27 and more.
+_MAX_SECTIONS: Final = 1 << 52 - 27
+# include/linux/mmzone.h: what can be present or absent in a section.
+_SUBSECTION_BITS: Final = 21
 # drgn raises these for the memory or the QMP connection of a QEMU that has ended.
 _GONE_ERRORS: Final = (ProcessLookupError, ConnectionError)
 
@@ -71,6 +78,7 @@ class DrgnTarget(ProgramTypes):
         exclude_per_cpu_data(prog)
         self.kernel_range = _find_kernel_range(prog, platform, self.word_size)
         self.kaslr_offset = int(kaslr_offset(prog))
+        self.page_size = int(prog["PAGE_SIZE"])
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
@@ -168,6 +176,46 @@ class DrgnTarget(ProgramTypes):
             return f"the mask of possible CPUs is missing: assuming {len(self._cpus)}, by the registers in the dump"
         return None
 
+    def page_ranges(self) -> Iterator[PageRange]:
+        prog, size = self.prog, self.type_size("struct page")
+        with walking("the array of pages"):
+            # Few commands need them.
+            if "mem_section" not in prog:
+                from drgn.helpers.linux.mm import for_each_valid_page_range
+
+                for first, end, array in for_each_valid_page_range(prog):
+                    yield PageRange(first, end - first, int(array) + first * size)
+                return
+            from drgn.helpers.linux.mmzone import for_each_present_section, section_decode_mem_map, section_nr_to_pfn
+
+            last = self.symbol("__highest_present_section_nr").address
+            if read_word(self, last) >= _MAX_SECTIONS:
+                raise ReadError("__highest_present_section_nr is out of range", last)
+            for number, section in for_each_present_section(prog):
+                first, array = int(section_nr_to_pfn(prog, number)), int(section_decode_mem_map(section, number))
+                # One that cannot be in the kernel has no elements.
+                for start, length in self._find_present(section) if is_kernel_pointer(self, array) else ():
+                    yield PageRange(first + start, length, array + start * size)
+
+    def _find_present(self, section: drgn.Object) -> Iterator[tuple[int, int]]:
+        """Yield the spans of pages that a section has elements for: memory that was added to a machine may have fewer.
+
+        :param section: ``struct mem_section *``.
+        """
+        count = int(1 << self.prog["SECTION_SIZE_BITS"] - _SUBSECTION_BITS)
+        present = 0
+        # Since Linux kernel commit f46edbd1b151 ("mm/sparsemem: add helpers track active portions of a section at boot") (in
+        # v5.3). Where it cannot be read, elements that never existed are reported as missing.
+        with suppress(AttributeError, drgn.FaultError):
+            usage = drgn.Object(self.prog, section.usage.type_, strip_tag(self, int(section.usage)))
+            words = usage.subsection_map.value_()
+            present = sum(word << 8 * self.word_size * index for index, word in enumerate(words))
+        frames = (1 << _SUBSECTION_BITS) // self.page_size
+        for is_present, numbers in groupby(range(count), lambda number: not present or present >> number & 1):
+            if is_present:
+                first, *others = numbers
+                yield first * frames, (len(others) + 1) * frames
+
     def per_cpu(self, name: str, cpu: int) -> int:
         try:
             return self._per_cpu[name, cpu]
@@ -219,7 +267,7 @@ def _find_kernel_range(prog: drgn.Program, platform: drgn.Platform, word_size: i
     last = word_mask(word_size)
     if platform.arch in UPPER_HALF:
         return UPPER_HALF_START, last
-    return int(prog["PAGE_SIZE"].value_()), last
+    return int(prog["PAGE_SIZE"]), last
 
 
 def _find_machine(prog: drgn.Program, platform: drgn.Platform) -> str:

@@ -6,10 +6,10 @@ import struct
 import pytest
 
 from kcovdbg.abi.address import PAGE_SIZE
-from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.target.connection import Connection
 from kcovdbg.target.page_array import PageArray
-from kcovdbg.target.protocol import Symbol
+from kcovdbg.target.protocol import PageRange, Symbol
 from kcovdbg.target.rsp import Stub
 from kcovdbg.target.slab_memory import SlabWalk
 from tests.support.kernels.declare import Declarations
@@ -20,8 +20,6 @@ PAGES = 0xFFFF_EA00_0000_0000
 IMAGE = 0xFFFF_FFFF_8100_0000
 CACHES = DIRECT_MAP + 0x10_0000
 PER_CPU = 0xFFFF_C900_0000_0000
-ROOT, SECTION = DIRECT_MAP + 0x20_0000, DIRECT_MAP + 0x21_0000
-USAGE = SECTION + 0x800
 FRAMES = 64
 """Pages of the machine."""
 SUBSECTION = 512
@@ -42,14 +40,12 @@ struct page { unsigned long flags; long more[4]; unsigned long private; unsigned
 struct slab { unsigned long flags; struct kmem_cache *slab_cache; long more[2]; void *freelist; unsigned int inuse:16;
               unsigned int objects:15; long end[2]; };
 struct kmem_cache_cpu { void **freelist; unsigned long tid; struct slab *slab; };
-struct mem_section { unsigned long section_mem_map; struct mem_section_usage *usage; };
 struct slub_percpu_sheaves { long lock; struct slab_sheaf *main; struct slab_sheaf *spare; };
 struct slab_sheaf { struct list_head barn_list; unsigned int size; void *objects[0]; };
 struct node_barn { long lock; struct list_head sheaves_full; };
 struct kmem_cache_node { long lock; struct node_barn *barn; };
 struct kasan_cache { long offset; };
 """
-USAGE_TYPE = "struct mem_section_usage {{ long more[2]; unsigned long subsection_map[{}]; }};"
 CACHE_TYPE = """
 struct kmem_cache {{ void *{}; unsigned int size; unsigned int object_size; unsigned int offset; const char *name;
                      struct list_head list; unsigned long {}; {}; }};
@@ -70,27 +66,22 @@ class Kernel:
         cpu = "cpu_slab" if sheaves is None else "cpu_sheaves"
         last = f"void *{sheaves}[2]" if sheaves else "struct kasan_cache kasan_info" if has_shadow else "long end"
         cache = CACHE_TYPE.format(cpu, "random" if hardened else "more", last)
-        names = "slab_caches mem_section __highest_present_section_nr page_offset_base __per_cpu_offset nr_node_ids".split()
+        names = "slab_caches page_offset_base __per_cpu_offset nr_node_ids".split()
         self.target = MemoryTarget(
-            types=Declarations().declare(TYPES + USAGE_TYPE.format(1) + cache).types,
+            types=Declarations().declare(TYPES + cache).types,
             enums={"enum pagetype": PAGE_TYPES} if has_types else {"enum pageflags": {"PG_slab": 9}},
             symbols={name: Symbol(name, IMAGE + 16 * number, 16) for number, name in enumerate(names)},
-            variables={"mem_section": ("struct mem_section **", None)},
             segments={
                 IMAGE: bytearray(256),
                 CACHES: bytearray(0x1000),
                 PER_CPU: bytearray(0x2000),
-                ROOT: bytearray(16),
-                SECTION: bytearray(PAGE_SIZE),
                 PAGES: bytearray(SUBSECTION * ELEMENT),
                 DIRECT_MAP: bytearray(FRAMES * PAGE_SIZE),
                 **({SHADOW: bytearray(FRAMES * PAGE_SIZE // 8)} if has_shadow else {}),
             },
             cpu_numbers=(0, 1),
+            pages=(PageRange(0, SUBSECTION, PAGES),),
         )
-        self.write(self.target.symbols["mem_section"].address, ROOT)
-        self.write(ROOT, SECTION)
-        self.present(1)
         self.write(self.target.symbols["page_offset_base"].address, DIRECT_MAP)
         self.write(self.target.symbols["__per_cpu_offset"].address, PER_CPU, PER_CPU + 0x1000)
         if sheaves == "per_node":
@@ -104,11 +95,6 @@ class Kernel:
             self.write(self.cache(number), 0x100 * (number + 1), size << 32 | size, size // 2, CACHES + 0x800 + 32 * number)
             self.write(self.cache(number) + 48, RANDOM)
             self.target.write(CACHES + 0x800 + 32 * number, name.encode() + b"\0")
-
-    def present(self, subsections):
-        """Give the only section these parts, a bit for each."""
-        self.write(SECTION, PAGES | 3, USAGE)
-        self.write(USAGE + 16, subsections)
 
     @staticmethod
     def cache(number):
@@ -242,12 +228,10 @@ def test_links_of_older_kernels():
     assert kernel.files() == without(objects, 1, 2)
 
 
-@pytest.mark.parametrize(("address", "value"), [(PAGES + 3 * ELEMENT + 48, 0xFFFF_FFFF), (SECTION, 0x1003)])
-def test_what_is_no_slab(address, value):
-    """What is left of a freed one, and a section whose array cannot be in the kernel."""
+def test_what_is_left_of_a_freed_slab_is_none():
     kernel = Kernel()
     kernel.slab(0, 3)
-    kernel.write(address, value)
+    kernel.write(PAGES + 3 * ELEMENT + 48, 0xFFFF_FFFF)
     assert kernel.files() == []
 
 
@@ -283,8 +267,6 @@ def test_unreadable_objects_are_left_out():
     [
         (lambda kernel: kernel.target.holes.append((PER_CPU + 0x1000, PER_CPU + 0x2000)), "read"),
         (lambda kernel: kernel.write(PER_CPU + 0x100, 0, 0, DIRECT_MAP), "array of pages"),
-        (lambda kernel: kernel.write(kernel.target.symbols["__highest_present_section_nr"].address, 1 << 40), "section_nr"),
-        (lambda kernel: kernel.write(ROOT, 0x1000), "not a kernel address"),
         (lambda kernel: kernel.write(kernel.cache(0) + 8, 0), "slab caches"),
     ],
 )
@@ -331,23 +313,10 @@ def test_elements_of_free_pages_are_not_read_through_a_slow_connection(has_types
     expect(kernel, [*before, *after], "^2 pages of the array of struct page")
 
 
-def test_parts_of_a_section_that_are_absent_are_not_missing():
-    kernel = Kernel()
-    kernel.target.segments[PAGES] = bytearray(3 * SUBSECTION * ELEMENT)
-    kernel.target.segments[DIRECT_MAP] += bytearray(3 * SUBSECTION * PAGE_SIZE)
-    files = kernel.slab(0, 2 * SUBSECTION + 3)
-    kernel.target.holes.append((PAGES, PAGES + 2 * SUBSECTION * ELEMENT))
-    kernel.present(4)
-    assert kernel.files() == files
-    # If it is unknown which sections are present, all are read.
-    kernel.write(SECTION + 8, 0)
-    expect(kernel, [], "^512 pages of the array of struct page")
-
-
 def test_other_allocators_and_machines_are_not_walked():
     kernel = Kernel()
-    kernel.target.machine = "aarch64"
-    with pytest.raises(MissingSymbolError):
+    kernel.target.machine = "ppc64le"
+    with pytest.raises(MissingTypeError):
         _ = kernel.walk
     kernel = Kernel()
     del kernel.target.types["struct kmem_cache_cpu"]
@@ -378,67 +347,35 @@ GIB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("bits", "memstart", "page_size", "sections"),
+    ("bits", "memstart"),
     [
-        (48, GIB, 4096, 8),
+        (48, GIB),
         # KASLR moves the direct map, here by most of what there is.
-        (48, GIB - (1 << 46), 4096, 8),
-        (39, GIB, 4096, 8),
-        (47, 2 * GIB, 16384, 8),
-        (52, GIB, 65536, 32),
-        (52, GIB - (1 << 50), 65536, 32),
+        (48, GIB - (1 << 46)),
+        (39, GIB),
+        (47, 2 * GIB),
+        (52, GIB),
+        (52, GIB - (1 << 50)),
     ],
 )
-def test_direct_map_of_arm64(bits, memstart, page_size, sections):
+def test_direct_map_of_arm64(bits, memstart):
     """``__phys_to_virt()``: from ``PAGE_OFFSET``, -(1 << bits), the memory from ``memstart_addr`` on is mapped."""
-    array, low = make_arm64(memstart, page_size, sections, -(1 << bits) + 0x1234_5680)
-    assert array.page_size == page_size
-    assert array.direct_map() == -(1 << bits) - memstart & (1 << 64) - 1
-    # Memory from memstart_addr on is at the lowest address.
-    assert array.direct_map() + memstart & (1 << 64) - 1 == low - 0x1234_5680
-    blocks = list(array.for_each_block())
-    assert blocks[0].first == 0
-    # A section has as many pages as its parts of 2 MiB have.
-    assert sum(len(block.data) // ELEMENT for block in blocks) == sections * 8 * (2 << 20) // page_size
+    assert find_arm64_map(memstart, -(1 << bits) + 0x1234_5680) == -(1 << bits) - memstart & (1 << 64) - 1
 
 
 def test_direct_map_of_52_bits_on_a_cpu_for_48():
     """``arm64_memblock_init()`` moves ``memstart_addr`` so that the formula holds with 52 bits."""
-    memstart = GIB - ((1 << 52) - (1 << 48))
-    array, _ = make_arm64(memstart, 65536, 32, -(1 << 48) + 0x5680)
-    assert array.direct_map() + GIB & (1 << 64) - 1 == -(1 << 48) & (1 << 64) - 1
+    start = find_arm64_map(GIB - ((1 << 52) - (1 << 48)), -(1 << 48) + 0x5680)
+    assert start + GIB & (1 << 64) - 1 == -(1 << 48) & (1 << 64) - 1
 
 
-def test_arm64_with_an_unknown_page_size():
-    with pytest.raises(MissingTypeError):
-        make_arm64(GIB, 0, 8, -(1 << 48))
-
-
-def make_arm64(memstart, page_size, sections, cache):
-    """Make an array of pages of one section; return it with the address of a cache.
-
-    :param sections: bytes of the map of a section's parts.
-    """
-    names = ("slab_caches", "mem_section", "__highest_present_section_nr", "memstart_addr")
-    cache &= (1 << 64) - 1
-    pages = sections * 8 * (2 << 20) // (page_size or 4096)
+def find_arm64_map(memstart, cache):
+    """Return the start of the direct map of a kernel that has its first slab cache at an address."""
+    words = [word & (1 << 64) - 1 for word in (cache, memstart)]
     target = MemoryTarget(
         machine="aarch64",
-        types=Declarations().declare(TYPES + USAGE_TYPE.format(sections // 8)).types,
-        symbols={
-            "empty_zero_page": Symbol("empty_zero_page", IMAGE + 0x1000, page_size),
-            **{name: Symbol(name, IMAGE + 16 * number, 16) for number, name in enumerate(names)},
-        },
-        variables={"mem_section": ("struct mem_section **", None)},
-        segments={
-            IMAGE: bytearray(64),
-            ROOT: bytearray(16),
-            SECTION: bytearray(struct.pack("<QQ", PAGES | 3, USAGE)),
-            USAGE: bytearray(64),
-            PAGES: bytearray(pages * ELEMENT),
-        },
+        types=Declarations().declare(TYPES).types,
+        symbols={name: Symbol(name, IMAGE + at, 8) for name, at in (("slab_caches", 0), ("memstart_addr", 8))},
+        segments={IMAGE: bytearray(struct.pack("<QQ", *words))},
     )
-    for name, value in zip(names, (cache, ROOT, 0, memstart), strict=True):
-        target.write(target.symbols[name].address, struct.pack("<Q", value & (1 << 64) - 1))
-    target.write(ROOT, struct.pack("<Q", SECTION))
-    return PageArray(target), cache
+    return PageArray(target).direct_map()
