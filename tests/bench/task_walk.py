@@ -64,7 +64,6 @@ def bench_threads(threads: int) -> Result:
     with tempfile.TemporaryDirectory(prefix="kcovdbg-bench-") as directory:
         path = Path(directory) / "dump"
         with Guest(kernel, make_userland(kernel), machine) as guest:
-            guest.wait_done()
             write_dump(guest, path)
         prog = drgn.Program()
         prog.set_core_dump(str(path))

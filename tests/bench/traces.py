@@ -40,7 +40,6 @@ def _record(kernel: Kernel, work: Path) -> None:
         userland = make_userland(kernel, GUEST, Path(nothing))
         core = Path(scratch) / "core"
         with Guest(kernel, userland, Machine(memory_mib=256)) as guest:
-            guest.wait_done(600)
             dump.write_dump(guest, core)
         program = drgn.Program()
         program.set_core_dump(core)

@@ -17,6 +17,7 @@ from typing import Any
 from tests.lab import dump, guest, kernel
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.initramfs import make_userland
+from tests.lab.kcovdbg_run import make_slice, symbol_options
 from tests.lab.recipe import GENERATIONS, RECIPES
 
 
@@ -139,7 +140,6 @@ def _dump(options: argparse.Namespace) -> None:
         _dump_from(guest.Guest.attach(options.guest), options)
         return
     with _guest(options) as booted:
-        booted.wait_done()
         _dump_from(booted, options)
 
 
@@ -156,22 +156,14 @@ def _dump_from(source: guest.Guest, options: argparse.Namespace) -> None:
     with stop as section:
         truth = dump.truth_about(source, section)
         if options.format == "slice":
-            _write_slice(source, options.output)
+            with tempfile.TemporaryDirectory(prefix="kcovlab-") as directory:
+                whole = Path(directory) / "dump"
+                dump.write_dump(source, whole)
+                make_slice(["-c", whole, *symbol_options(source.kernel, source.userland)], options.output)
         else:
             dump.write_dump(source, options.output, options.format)
     options.output.with_name(f"{options.output.name}.truth.json").write_text(json.dumps(truth, indent=1) + "\n")
     print(options.output)
-
-
-def _write_slice(source: guest.Guest, output: Path) -> None:
-    from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
-
-    with tempfile.TemporaryDirectory(prefix="kcovlab-") as directory:
-        whole = Path(directory) / "dump"
-        dump.write_dump(source, whole, "elf")
-        done = run_kcovdbg("-c", whole, *symbol_options(source.kernel, source.userland), "slice", "-o", output)
-    if done.returncode:
-        raise LabError(f"no slice: {done.stderr.strip()}")
 
 
 def _stop(options: argparse.Namespace) -> None:

@@ -42,7 +42,6 @@ def boot_shared(kernel: Kernel, userland: Userland, exchange: Path, **machine: A
     subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "kcovdbg", *drgn.__path__], check=True)
     machine = {"append": "kcovlab.mode=none", "shares": (("root", "/"),), **machine}
     with Guest(kernel, userland, Machine(exchange=str(exchange), **machine)) as guest:
-        guest.wait_done(600)
         yield Lab(guest, exchange)
 
 
@@ -58,7 +57,6 @@ def boot_packed(
     pack(archive, kernel, userland, put_programs(exchange, userland, kernel.recipe.platform.tools), files)
     machine = {"memory_mib": 1024, "append": "kcovlab.mode=none", **machine}
     with Guest(kernel, userland, Machine(exchange=str(exchange), packed=str(archive), **machine)) as guest:
-        guest.wait_done(400)
         yield Lab(guest, exchange)
 
 

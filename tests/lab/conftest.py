@@ -4,7 +4,8 @@
     kernel                              the built kernel: paths of vmlinux, image, sources, …
     userland                            what runs in guests of it: init, modules with debug info
     standing_guest                      a running guest whose states all stand; for looking only
-    boot(machine=…)                     a guest of one's own, ended with the test
+    boot(machine=…, waits=True)         a guest of one's own, ended with the test
+    guest                               one with one CPU for the tests of a module, which may do to it what they want
     standing_dump(dump_format="elf")    a dump of the standing states, in a format of dump.FORMATS
     crash_dump(dump_format="elf")       the same after a crash by sysrq
     inflight_dump(state, dump_format="elf")
@@ -82,7 +83,12 @@ def built(name: str) -> tuple[kernels.Kernel, Userland]:
 @pytest.fixture(scope="session")
 def standing_guest(kernel: kernels.Kernel, userland: Userland) -> Iterator[Guest]:
     with Guest(kernel, userland, situation.machine_for(situation.STANDING)) as guest:
-        guest.wait_done()
+        yield guest
+
+
+@pytest.fixture(scope="module")
+def guest(kernel: kernels.Kernel, userland: Userland) -> Iterator[Guest]:
+    with Guest(kernel, userland) as guest:
         yield guest
 
 
@@ -90,10 +96,12 @@ def standing_guest(kernel: kernels.Kernel, userland: Userland) -> Iterator[Guest
 def boot(kernel: kernels.Kernel, userland: Userland) -> Iterator[Booter]:
     running: list[Guest] = []
 
-    def booted(machine: Machine | None = None) -> Guest:
+    def booted(machine: Machine | None = None, *, waits: bool = True) -> Guest:
         guest = Guest(kernel, userland, machine)
-        guest.start()
         running.append(guest)
+        guest.start()
+        if waits:
+            guest.wait_done()
         return guest
 
     yield booted

@@ -17,7 +17,7 @@ from tests.lab.dump import truth_about, write_dump
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import make_slice, symbols_of
 from tests.lab.kernel import Kernel
 from tests.lab.section import stopped_in
 from tests.lab.slim_debug_info import compress
@@ -42,16 +42,11 @@ def make_demo(kernel: Kernel, destination: Path = DESTINATION) -> None:
     destination.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kcovdbg-demo-") as directory:
         work = Path(directory)
-        with Guest(kernel, userland) as guest:
-            guest.wait_done()
-            with stopped_in(guest, STATE, say=[DAMAGE]) as section:
-                truth = truth_about(guest, section)
-                write_dump(guest, work / "dump", "elf")
+        with Guest(kernel, userland) as guest, stopped_in(guest, STATE, say=[DAMAGE]) as section:
+            truth = truth_about(guest, section)
+            write_dump(guest, work / "dump", "elf")
         kept = [module for module in userland.modules if module.stem in MODULES]
-        symbols = [word for path in (kernel.vmlinux, *kept) for word in ("-s", path)]
-        done = run_kcovdbg("-c", work / "dump", *symbols, "slice", "-o", work / "demo.slice")
-        if done.returncode:
-            raise LabError(f"the slice could not be made: {done.stderr}")
+        make_slice(["-c", work / "dump", *symbols_of(kernel.vmlinux, *kept)], work / "demo.slice")
         compress(work / "demo.slice", destination)
         if not _is_kept(kernel.vmlinux, destination, work):
             # The image is 13 MB: do not commit it again when only the compressor differs.

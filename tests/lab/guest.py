@@ -119,7 +119,7 @@ class Sockets(NamedTuple):
 
 
 class Guest:
-    """A running guest; as a context manager, it ends with the block.
+    """A running guest; as a context manager, its states stand inside the block, and it ends with that.
 
     An owned guest (the default) ends with the thread that started it, whatever ends that; a detached one when it is
     told to.
@@ -159,6 +159,11 @@ class Guest:
 
     def __enter__(self) -> Self:
         self.start()
+        try:
+            self.wait_done()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -242,9 +247,9 @@ class Guest:
                 raise LabError(f"no such truth within {timeout} s; the last was {last}\n{self._console_tail()}")
             time.sleep(0.05)
 
-    def wait_done(self, timeout: float | None = None) -> dict[str, Any]:
+    def wait_done(self) -> None:
         """Wait until the workload says that its states stand."""
-        return self.wait_truth(lambda line: "done" in line and "answer" not in line, timeout or self.kernel.recipe.boot_seconds)
+        self.wait_truth(lambda line: "done" in line and "answer" not in line, self.kernel.recipe.boot_seconds)
 
     def ask(self, line: str, timeout: float = 60) -> list[dict[str, Any]]:
         """Say a line to the workload and wait until it has answered; returns all that it said meanwhile."""

@@ -72,7 +72,6 @@ def crash_and_dump(
     _pack(directory / "capture.cpio", userland, root)
     machine = Machine(cpus=2, memory_mib=MEMORY_MIB, append=f"crashkernel={RESERVED_MIB}M", exchange=str(directory))
     with Guest(kernel, userland, machine) as guest:
-        guest.wait_done(timeout)
         arguments = f"console={kernel.recipe.platform.console} loglevel=4 nr_cpus=1 reset_devices"
         try:
             # The kernel copies the second one and computes its checksum, which takes one with KASAN a minute.

@@ -6,21 +6,16 @@ config/recipes.ini has them, and config/architectures.ini the architectures that
 
 from __future__ import annotations
 
-import configparser
 import dataclasses
 import functools
 import hashlib
 import json
-import shlex
-import typing
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 from tests.lab import rust_tools
+from tests.support.ini_tables import read_table
 
 HERE = Path(__file__).parent
-Read = TypeVar("Read")
 
 # Counts up whenever kernel.py changes what it makes of a recipe, so that kernels built the old way aren't taken.
 BUILD_REVISION = 1
@@ -93,7 +88,7 @@ class Recipe:
     # How much memory its guests need at least.
     memory_mib: int = 128
     # Seconds until all of its states stand, at most.
-    boot_seconds: int = 120
+    boot_seconds: int = 600
     # Lines that make prints in a whole build: only the progress display cares.
     lines: int = 2000
     # For one that is tested in each situation: as `info` names it, the row of kcovdbg.abi.generations's table.
@@ -202,37 +197,7 @@ def option_of(line: str) -> str | None:
     return None
 
 
-def _read(kind: Callable[..., Read], name: str) -> dict[str, Read]:
-    """Return the sections of a file under config/, each as an object of a dataclass."""
-    parser = configparser.ConfigParser(delimiters="=", interpolation=configparser.ExtendedInterpolation())
-    parser.read_string((HERE / "config" / name).read_text())
-    types = typing.get_type_hints(kind)
-
-    def settings(section: str) -> dict[str, str]:
-        own = dict(parser[section])
-        return settings(own.pop("like")) | own if "like" in own else own
-
-    return {
-        section: kind(name=section, **{key: _convert(types[key], text) for key, text in settings(section).items()})
-        for section in parser.sections()
-        if not section.startswith(".")
-    }
-
-
-def _convert(kind: Any, text: str) -> Any:
-    if kind is bool:
-        return text == "yes"
-    if kind is int:
-        return int(text, 0)
-    # A list of words may go on on the next line.
-    text = text.replace("\n", " ")
-    if kind is str:
-        return text
-    words = shlex.split(text)
-    return tuple(words) if typing.get_origin(kind) is tuple else dict(word.split("=", 1) for word in words)
-
-
-ARCHITECTURES = _read(Architecture, "architectures.ini")
-RECIPES = _read(Recipe, "recipes.ini")
+ARCHITECTURES = read_table(Architecture, HERE / "config" / "architectures.ini")
+RECIPES = read_table(Recipe, HERE / "config" / "recipes.ini")
 # KCOV's generations that the lab can build, by the names of their directories under tests/golden/generations/.
 GENERATIONS = {recipe.label or recipe.name: recipe for recipe in RECIPES.values() if recipe.era}

@@ -89,14 +89,12 @@ def dump_of(kernel: Kernel, userland: Userland, situation: str, dump_format: str
 
 
 def _fill(kernel: Kernel, userland: Userland, situation: str, work: Path) -> None:
-    with Guest(kernel, userland, machine_for(situation)) as guest:
-        guest.wait_done()
-        with _brought_about(guest, situation) as section:
-            truth = truth_about(guest, section)
-            for wanted in FORMATS.values():
-                # QEMU writes every mapping, and shadow memory has too many.
-                if wanted.makedumpfile is None and not (wanted.paging and kernel.recipe.has_shadow_memory):
-                    write_dump(guest, work / wanted.name, wanted.name)
+    with Guest(kernel, userland, machine_for(situation)) as guest, _brought_about(guest, situation) as section:
+        truth = truth_about(guest, section)
+        for wanted in FORMATS.values():
+            # QEMU writes every mapping, and shadow memory has too many.
+            if wanted.makedumpfile is None and not (wanted.paging and kernel.recipe.has_shadow_memory):
+                write_dump(guest, work / wanted.name, wanted.name)
     (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
 
 

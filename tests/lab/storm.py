@@ -39,7 +39,6 @@ def storm_from_outside(
     # The smallest guest has memory for four processes.
     machine = Machine(cpus=cpus, memory_mib=32 * max(processes, 4))
     with Guest(kernel, userland, machine) as guest:
-        guest.wait_done()
         guest.send(f"storm {seconds} {processes}")
         guest.wait_truth(lambda line: line.get("state") == "storm" and line.get("running") is True)
         command = _observe(seconds, interval, *guest.target())
@@ -57,7 +56,6 @@ def storm_from_inside(
             memory_mib=384, cpus=cpus, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(exchange)
         )
         with Guest(kernel, userland, machine) as guest:
-            guest.wait_done()
             words = _observe(seconds, interval, "-s", str(kernel.vmlinux), "--patience", "300", "--ready", f"{_SHARED}/ready")
             # The storm waits for any child, so the observer must end after it. With two CPUs
             # and 32 busy threads, it would get a sixteenth of the time.

@@ -31,7 +31,6 @@ from tests.support.gdb_run import run_gdb
 @pytest.fixture(scope="module")
 def guest() -> Iterator[Guest]:
     with Guest(*built("6.12-arm64"), Machine(cpus=2)) as running:
-        running.wait_done()
         yield running
 
 
@@ -66,7 +65,6 @@ def test_stacks_of_running_tasks_through_the_stub(guest: Guest) -> None:
 )
 def test_other_boots(append: str, cpu: str) -> None:
     with Guest(*built("6.12-arm64"), Machine(append=append, cpu=cpu)) as guest:
-        guest.wait_done()
         assert (read_offset(guest, "--gdb-remote") == "0x0") == (append == "nokaslr")
 
 
@@ -85,7 +83,6 @@ def test_in_gdb_in_user_space(cpu: str) -> None:
     """The kernel's memory is hidden from there."""
     program = have_gdb()
     with Guest(*built("6.12-arm64"), Machine(cpu=cpu)) as guest:
-        guest.wait_done()
         ((info,),) = ask(guest.target(), "info")
         offset = int(info["kaslr_offset"], 16)
         image = ElfFile(Path(guest.kernel.vmlinux).resolve())

@@ -60,7 +60,6 @@ def guest(boot: Boot) -> Iterator[Guest]:
         if "version 7." in said:
             pytest.skip("QEMU 7.2 mixes up memory tags: the kernel dies while it boots; 10.0 does not")
     with Guest(kernel, userland, Machine(cpus=2, cpu=boot.cpu, options=boot.options)) as running:
-        running.wait_done()
         yield running
 
 

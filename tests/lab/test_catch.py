@@ -46,7 +46,6 @@ def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
     """One guest for all tests here: the last test ends it."""
     kernel: Kernel = find_built("6.12-arm64") if request.param == "aarch64" else request.getfixturevalue("kernel")
     with Guest(kernel, make_userland(kernel, workload=SCRIBBLE, modules=SCRIBBLE / "module")) as booted:
-        booted.wait_done()
         yield booted
 
 

@@ -19,9 +19,7 @@ from kcovdbg.check.runner import check
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.lab.conftest import Booter, DumpMaker, StateDumpMaker, built
 from tests.lab.guest import Guest, Machine
-from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import Rows, ask, run_kcovdbg
-from tests.lab.kernel import Kernel
 from tests.lab.section import kaslr_offset, read_layout
 from tests.lab.situation import OOPSED, Dump
 from tests.support.kernels.asker import Asker
@@ -128,14 +126,7 @@ class Look(Asker):
         return list(answers)
 
 
-@pytest.fixture(scope="module")
-def guest(kernel: Kernel, userland: Userland) -> Iterator[Guest]:
-    """A guest with one CPU, whose damage each test repairs."""
-    with Guest(kernel, userland, Machine(cpus=1)) as guest:
-        guest.wait_done()
-        yield guest
-
-
+# Each test repairs the damage that it does to the guest.
 @pytest.fixture(scope="module")
 def look(guest: Guest) -> Iterator[Look]:
     with opened(guest) as look:
@@ -250,7 +241,6 @@ def test_records_that_user_space_wrote(guest: Guest, look: Look) -> None:
 def test_bugs_on_a_running_guest(boot: Booter) -> None:
     """A module imitates bugs: it leaks a reference, never ends a section, and clears an owner's pointer to its object."""
     guest = boot(Machine(cpus=1))
-    guest.wait_done()
     with opened(guest) as look:
         check_bugs(guest, look)
 
@@ -312,7 +302,6 @@ def test_lost_remote_references(boot: Booter) -> None:
     KCOVDBG_LAB_RECIPE=saved-per-cpu has that bug. Other kernels unregister the handle, and there is nothing to find.
     """
     guest = boot(Machine(cpus=1))
-    guest.wait_done()
     told = guest.make("puzzle lost", timeout=120)
     (info,), rows, objects, why = ask(guest.target(), "info", "check", "objects", f"why {told['left_handle']}", status=None)
     if info["generation"] not in ("E4", "E5-E6"):
@@ -331,7 +320,6 @@ def test_lost_remote_references(boot: Booter) -> None:
 def test_lost_references_before_and_after_the_owner_exits() -> None:
     """On a kernel with that bug."""
     with Guest(*built("saved-per-cpu")) as guest:
-        guest.wait_done()
 
         def check() -> list[dict[str, Any]]:
             return ask(guest.target(), "check", status=None)[0]

@@ -4,34 +4,17 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.lab.guest import Guest, Machine
-from tests.lab.initramfs import Userland
+from tests.lab.guest import Guest
 from tests.lab.kcovdbg_run import ask, run_kcovdbg
-from tests.lab.kernel import Kernel
-
-_PUZZLES = ("unshared", "sharing", "vfork", "refused")
-
-
-@pytest.fixture(scope="module")
-def guest(kernel: Kernel, userland: Userland) -> Iterator[Guest]:
-    with Guest(kernel, userland, Machine(cpus=1)) as guest:
-        guest.wait_done()
-        for name in _PUZZLES:
-            guest.ask(f"puzzle {name}")
-        yield guest
 
 
 @pytest.fixture(scope="module")
 def told(guest: Guest) -> dict[str, dict[str, Any]]:
-    states = {line["state"]: line for line in guest.truth.lines() if line.get("state")}
-    found = {name: states[f"kc-{name}"] for name in _PUZZLES}
-    assert not [line for line in found.values() if "missing" in line]
-    return found
+    return {name: guest.make(f"puzzle {name}", f"kc-{name}") for name in ("unshared", "sharing", "vfork", "refused")}
 
 
 def header(guest: Guest, name: str) -> str:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers about a guest that ends, panics or is stopped; and however kcovdbg ends, a stopped guest is reported or resumed."""
+"""Answers about a guest that ends, panics or is stopped; and however kcovdbg ends, a stopped guest is reported or resumed.
+
+The last test ends the guest.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -19,9 +22,7 @@ import pytest
 from tests.lab.comparison import parse_rows
 from tests.lab.dump import write_dump
 from tests.lab.guest import Guest
-from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
-from tests.lab.kernel import Kernel
 from tests.support.child_process import restore_signals
 
 # Pauses the guest as slice does, until it is killed.
@@ -38,14 +39,6 @@ with target.connection.pause():
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
 FEW, MANY = 24, 200
 SEED = 5
-
-
-@pytest.fixture(scope="module")
-def guest(kernel: Kernel, userland: Userland) -> Iterator[Guest]:
-    """One guest for all tests here: the last test ends it."""
-    with Guest(kernel, userland) as booted:
-        booted.wait_done()
-        yield booted
 
 
 def command(guest: Guest, *words: str, way: str = "--qemu") -> list[str]:

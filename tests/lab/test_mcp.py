@@ -28,7 +28,6 @@ STILL = ("objects", "remote", "areas", "saved")
 
 def test_a_guest_from_its_life_to_its_end(boot: Booter, tmp_path: Path) -> None:
     guest = boot(machine_for(STANDING))
-    guest.wait_done()
     answers = dict(zip(STILL, ask(guest.target(), *STILL), strict=True))
     environment = {name: value for name, value in os.environ.items() if name.startswith(("XDG_", "PYTHON", "TMPDIR"))}
     server = StdioServerParameters(

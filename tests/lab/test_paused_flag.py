@@ -31,7 +31,6 @@ def test_a_task_that_runs() -> None:
     kernel, userland = built("dataflow")
     layout = read_layout(kernel)
     with Guest(kernel, userland, Machine(cpus=1)) as guest:
-        guest.wait_done(600)
         offset = kaslr_offset(guest, layout.symbols)
         guest.ask("traffic usb")
         with guest.gdb() as stub:

@@ -67,7 +67,6 @@ class Ring(NamedTuple):
 
 def start_ring(boot: Booter, command: str) -> Ring:
     guest = boot(Machine(cpus=1))
-    guest.wait_done()
     told = guest.make(command, "kc-uring")
     tasks = Ring(guest, told, {}).ask("tasks -a")
     (worker,) = [row for row in tasks if row["tgid"] == told["pid"] and row["comm"].startswith("iou-wrk-")]

@@ -35,7 +35,6 @@ def parse_stacks(text: str) -> dict[int, tuple[int, list[tuple[str, int]]]]:
 
 def test_stacks_that_the_guest_prints(kernel, userland, boot, tmp_path):
     guest = boot(Machine(cpus=2, shares=(("root", "/"),), exchange=str(tmp_path)))
-    guest.wait_done()
     told = parse_stacks(guest.run(_DIE + _SAY).stdout)
     assert not told[int(guest.run("cat /tmp/dead").stdout)][1]
     write_dump(guest, tmp_path / "dump", "elf-paging")

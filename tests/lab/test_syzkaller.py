@@ -11,7 +11,7 @@ import pytest
 from tests.lab import requirements, situation
 from tests.lab.conftest import StateDumpMaker
 from tests.lab.dump import FORMATS
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import run_kcovdbg, symbols_of
 
 TITLE = "BUG: \x1b]0;owned\x07 in sysrq\x9b2J"
 
@@ -49,7 +49,7 @@ def test_crash(inflight_dump: StateDumpMaker, tmp_path: Path, name: str, dump_fo
     answers = output / "crashes/0123/vmcore"
     assert f"crashed in {function}()" in (answers / "last.txt").read_text()
     assert caller in (answers / "trace.txt").read_text()
-    symbols = [word for path in (dump.kernel.vmlinux, *dump.userland.modules) for word in ("-s", str(path))]
+    symbols = symbols_of(dump.kernel.vmlinux, *dump.userland.modules)
     alone = run_kcovdbg("-c", dump.path, *symbols, "-e", f"why {crashed['tid']}")
     assert alone.stdout == (answers / "why.txt").read_text()
     sliced = run_kcovdbg("-c", answers / "kcov.slice.zst", *symbols, "-e", "last --all")

@@ -132,7 +132,6 @@ def test_addresses_that_no_kernel_has_are_no_memory(standing_dump: DumpMaker) ->
 
 def test_the_same_through_qmp_and_gdb_stub_and_dump(boot: Booter, kernel: Kernel, tmp_path: Path) -> None:
     guest = boot(Machine(cpus=2))
-    guest.wait_done()
     with guest.paused():
         write_dump(guest, tmp_path / "dump")
         expected = look(open_dump(tmp_path / "dump", kernel))
@@ -232,7 +231,7 @@ def test_a_busy_stub_says_so_and_the_guest_goes_on(standing_guest: Guest, monkey
 
 def test_a_guest_that_boots(boot: Booter, kernel: Kernel) -> None:
     """kcovdbg waits for the kernel to boot, and recognizes it by a vmlinux."""
-    guest = boot(Machine(options=("-S",)))
+    guest = boot(Machine(options=("-S",)), waits=False)
     for symbols in ([], [str(kernel.vmlinux)]):
         with pytest.raises(TargetError, match="VMCOREINFO") as caught:
             open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=symbols))
@@ -250,7 +249,6 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
     # QEMU has it only for a guest that wrote it to this device.
     monkeypatch.setattr(Machine, "arguments", _without_vmcoreinfo(Machine.arguments))
     guest = boot()
-    guest.wait_done()
     target = open_guest(guest)
     assert any("interrupt descriptor table" in note for note in target.notes)
     with guest.paused():
@@ -306,7 +304,6 @@ def test_a_stub_that_reads_virtual_memory_only(boot: Booter, kernel: Kernel, mon
     """Memory access as with stubs other than QEMU's: it suffices without KASLR; with KASLR an error says so."""
     monkeypatch.setattr(RspClient, "use_physical_memory", lambda client: False)
     guest = boot(Machine(append="nokaslr"))
-    guest.wait_done()
     with guest.paused():
         target = open_guest(guest, "gdb_remote")
         found = look(target)

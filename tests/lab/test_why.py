@@ -70,7 +70,6 @@ def questions_about(states: dict[str, dict[str, Any]]) -> list[str]:
 @pytest.fixture(scope="module")
 def puzzled(kernel: Kernel, userland: Userland) -> Iterator[Puzzled]:
     with Guest(kernel, userland, Machine(cpus=1)) as guest:
-        guest.wait_done()
         for name in PUZZLES:
             guest.ask(f"puzzle {name}")
         states = {line["state"]: line for line in guest.truth.lines() if line.get("state")}

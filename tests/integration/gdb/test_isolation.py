@@ -45,7 +45,6 @@ def test_same_as_from_outside(cpus, where):
     kernel, userland = built("pti")
     # QEMU's CPU reports that it needs no isolation.
     with Guest(kernel, userland, Machine(cpus=cpus, append="pti=on")) as guest:
-        guest.wait_done()
         outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["info", "remote"])
         offset = int(outside.rows("info")[0]["kaslr_offset"], 16)
         image = ElfFile(kernel.vmlinux.resolve())

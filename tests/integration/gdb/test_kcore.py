@@ -25,7 +25,6 @@ pytestmark = [
 
 def test_same_as_from_outside(kernel, boot, tmp_path: Path):
     guest = boot(Machine(memory_mib=1024, cpus=2, shares=(("root", "/"),), exchange=str(tmp_path)))
-    guest.wait_done()
     ask = ["print init_task.tasks.next == &init_task.tasks", "kcov-show info --json", "kcov-show remote --json"]
     words = ["gdb", *START, "-batch", str(kernel.vmlinux), "/proc/kcore", *(word for line in ask for word in ("-ex", line))]
     done = guest.run(shlex.join(words), 900)

@@ -38,7 +38,6 @@ class _WithLine(Guest):
 def test_same_as_from_outside():
     kernel, userland = built("pti")
     with _WithLine(kernel, userland, Machine(append="kgdboc=ttyS2,115200")) as guest:
-        guest.wait_done()
         # A kernel that panics enters its debugger, which waits for a client on the line.
         guest.send("crash")
         deadline = time.monotonic() + 60

@@ -44,7 +44,6 @@ def count_packets(stderr: str) -> list[int]:
 
 def test_two_cpus_and_packets(kernel, boot):
     guest = boot(Machine(cpus=2))
-    guest.wait_done()
     lines = ["kcov-show tasks -a --json", "kcov-show tasks -a --json", "kcov-show last -a --json", "print $kcov_count(1)"]
     with guest.paused():
         outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["tasks -a", "last -a", "info"])

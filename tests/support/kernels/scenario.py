@@ -203,7 +203,7 @@ def make_scenario(row):
         # The kernel makes one for each possible CPU.
         used = sum(name.startswith("irq") for name in scenario.areas)
         scenario = replace(scenario, cpus=used + len(scenario.cached["irq"]))
-    for number, (name, word) in enumerate(row.special):
+    for number, (name, word) in enumerate(row.special.items()):
         pid = 200 + number
         mode = {16: "TRACE_UNIQ_PC", 32: "TRACE_UNIQ_EDGE"}.get(word, trace)
         mode = {"both": "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE", "uniq-cmp": "TRACE_UNIQ_CMP"}.get(name, mode)

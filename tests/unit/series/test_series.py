@@ -28,7 +28,7 @@ from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.layout import detect_layout
 from tests.support.kernels.asker import Asker, ask_everything
 from tests.support.kernels.build import Kernel
-from tests.support.kernels.rows import E7, ROWS, TASK_4
+from tests.support.kernels.rows import E7, ROWS
 
 ROOT = Path(kcovdbg.__file__).parent
 NAMES = [series.name for series in table.SERIES]
@@ -205,9 +205,9 @@ TOY_SERIES = Series(
 TOY_ROW = replace(
     E7,
     name="toy",
-    task=TASK_4 + "unsigned int kcov_toy;",
+    task=E7.task + "unsigned int kcov_toy;",
     modes={**E7.modes, "KCOV_MODE_TRACE_TOY": 7},
-    special=(("toy", 7),),
+    special={"toy": 7},
 )
 
 
