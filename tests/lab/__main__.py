@@ -17,7 +17,7 @@ from typing import Any
 from tests.lab import dump, guest, kernel
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_run import make_slice, symbol_options
+from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 from tests.lab.recipe import GENERATIONS, RECIPES
 
 
@@ -159,7 +159,8 @@ def _dump_from(source: guest.Guest, options: argparse.Namespace) -> None:
             with tempfile.TemporaryDirectory(prefix="kcovlab-") as directory:
                 whole = Path(directory) / "dump"
                 dump.write_dump(source, whole)
-                make_slice(["-c", whole, *symbol_options(source.kernel, source.userland)], options.output)
+                symbols = symbol_options(source.kernel, source.userland)
+                run_kcovdbg("-c", whole, *symbols, "slice", "-o", options.output, status=0)
         else:
             dump.write_dump(source, options.output, options.format)
     options.output.with_name(f"{options.output.name}.truth.json").write_text(json.dumps(truth, indent=1) + "\n")

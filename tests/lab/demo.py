@@ -17,7 +17,7 @@ from tests.lab.dump import truth_about, write_dump
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_run import make_slice, symbols_of
+from tests.lab.kcovdbg_run import run_kcovdbg, symbols_of
 from tests.lab.kernel import Kernel
 from tests.lab.section import stopped_in
 from tests.lab.slim_debug_info import compress
@@ -46,7 +46,8 @@ def make_demo(kernel: Kernel, destination: Path = DESTINATION) -> None:
             truth = truth_about(guest, section)
             write_dump(guest, work / "dump", "elf")
         kept = [module for module in userland.modules if module.stem in MODULES]
-        make_slice(["-c", work / "dump", *symbols_of(kernel.vmlinux, *kept)], work / "demo.slice")
+        symbols = symbols_of(kernel.vmlinux, *kept)
+        run_kcovdbg("-c", work / "dump", *symbols, "slice", "-o", work / "demo.slice", status=0)
         compress(work / "demo.slice", destination)
         if not _is_kept(kernel.vmlinux, destination, work):
             # The image is 13 MB: do not commit it again when only the compressor differs.

@@ -22,7 +22,7 @@ from tests.lab.comparison import COMMANDS, find_differences, parse_outputs
 from tests.lab.contents import find_wrong_contents
 from tests.lab.errors import LabError
 from tests.lab.initramfs import make_userland
-from tests.lab.kcovdbg_run import make_slice, run_kcovdbg
+from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import build
 from tests.lab.recipe import Recipe
 
@@ -96,7 +96,7 @@ def make_golden(name: str, recipe: Recipe, destination: Path = DESTINATION, jobs
     with tempfile.TemporaryDirectory(prefix="kcovdbg-golden-") as directory:
         work, final = Path(directory), Path(directory) / name
         final.mkdir()
-        make_slice(dump.target, work / "slice")
+        run_kcovdbg(*dump.target, "slice", "-o", work / "slice", status=0)
         sources = {f"{path.removesuffix('.o')}.c" for path in recipe.debug_info_of}
         slim_debug_info.slim(kernel.vmlinux, work / "vmlinux", sources, recipe.platform.tools)
         (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")

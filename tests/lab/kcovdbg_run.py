@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests.lab.comparison import COMMANDS, parse_rows
-from tests.lab.errors import LabError
 from tests.lab.initramfs import Userland
 from tests.lab.kernel import Kernel
 
@@ -45,13 +44,6 @@ def symbol_options(kernel: Kernel, userland: Userland) -> list[str]:
 
 def symbols_of(*paths: Path) -> list[str]:
     return [word for path in paths for word in ("-s", str(path))]
-
-
-def make_slice(target: Sequence[str | Path], path: Path) -> None:
-    """Write a slice of a target that is named by options."""
-    done = run_kcovdbg(*target, "slice", "-o", path)
-    if done.returncode:
-        raise LabError(f"no slice: {done.stderr.strip()}")
 
 
 def ask(target: Sequence[str | Path], *lines: str, status: int | None = 0, timeout: float = 600, **options: Any) -> list[Rows]:

@@ -12,7 +12,7 @@ from tests.lab.conftest import DumpMaker, StateDumpMaker
 from tests.lab.dump import FORMATS, truth_about
 from tests.lab.golden import ask_all
 from tests.lab.guest import Guest
-from tests.lab.kcovdbg_run import ask_state, make_slice, run_kcovdbg
+from tests.lab.kcovdbg_run import ask_state, run_kcovdbg
 from tests.lab.section import STATES
 from tests.lab.situation import CRASHED, SITUATIONS
 
@@ -67,7 +67,7 @@ def test_running_guest(standing_guest: Guest, way: str) -> None:
 def test_slice_answers_the_same(inflight_dump: StateDumpMaker, tmp_path: Path, situation: str, name: str) -> None:
     """Answers are equal byte for byte, except for the target's name."""
     dump = inflight_dump(situation)
-    make_slice(dump.target, tmp_path / name)
+    run_kcovdbg(*dump.target, "slice", "-o", tmp_path / name, status=0)
     names = [f"kcov:{row['kcov']}" for row in ask_state(dump.target)["objects"] if row["area"] != "0x0"]
     words = [word for line in SLICED for word in ("-e", line)]
     words += [word for what in names for word in ("-e", f"buffer {what} --raw --json")]
