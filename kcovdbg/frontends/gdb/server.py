@@ -61,10 +61,6 @@ class _GdbStream(io.TextIOBase):
         self._parts: list[str] = []
         self._size = 0
 
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
     def write(self, text: str) -> int:
         """Write a text."""
         self._parts.append(text)

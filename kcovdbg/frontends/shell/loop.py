@@ -149,10 +149,6 @@ class _CopiedStream(io.TextIOBase):
         self._stream = stream
         self._copy = copy
 
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
     def isatty(self) -> bool:
         """Return whether the stream is a terminal."""
         return self._stream.isatty()

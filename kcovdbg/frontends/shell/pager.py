@@ -87,10 +87,6 @@ class PagedStream(io.TextIOBase):
         self._tail = ""
         self._process: subprocess.Popen[str] | None = None
 
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
     def isatty(self) -> bool:
         """Return True: the text ends up on a terminal."""
         return True

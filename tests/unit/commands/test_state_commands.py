@@ -314,11 +314,6 @@ def test_chosen_fields(ask):
     assert ask("help --jsonl --fields command").startswith('{"command": ')
 
 
-def test_json_lines_are_the_rows_of_json(ask):
-    lines = ask("tasks --jsonl").splitlines()
-    assert [json.loads(line) for line in lines] == ask("tasks --json")
-
-
 @pytest.mark.parametrize(
     ("line", "named", "hint"),
     [

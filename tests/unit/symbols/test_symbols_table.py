@@ -16,7 +16,6 @@ from kcovdbg.console.table_progress import wait_for_table
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
-from kcovdbg.symbols import table_builder as build
 from kcovdbg.symbols import table_cache as cache
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableError, TextRange
@@ -137,15 +136,6 @@ def test_a_reader_keeps_the_old_file(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["t"]
 
 
-def test_one_builder_at_a_time(tmp_path):
-    path = tmp_path / "sub" / "t"
-    with build._only_builder(path) as first, build._only_builder(path) as second:
-        assert first is not None
-        assert second is None
-    with build._only_builder(path) as third:
-        assert third is not None
-
-
 def test_a_cache_that_cannot_be_used(tmp_path, monkeypatch):
     """The table goes to a directory of our own under TMPDIR, and the user is told."""
     (tmp_path / "file").touch()
@@ -165,20 +155,18 @@ def test_a_cache_that_cannot_be_used(tmp_path, monkeypatch):
     own.chmod(0o777)
     assert cache.open_table(BUILD_ID) is None
     assert cache.find_usable_cache().folder != own
-    monkeypatch.setattr(cache, "_spare_folders", tuple)
-    assert cache.find_usable_cache().folder is None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert cache.find_usable_cache() == (tmp_path / "cache" / "kcovdbg" / "symbols", None)
     assert cache.find_usable_cache().note is None
 
-
-def test_a_full_disk_is_noticed_before_anything_is_built(tmp_path, monkeypatch):
     def full(_descriptor, _start, _length):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    # A full disk is noticed before anything is built.
     monkeypatch.setattr(os, "posix_fallocate", full)
-    assert os.strerror(errno.ENOSPC) in cache.find_usable_cache().problem
+    found = cache.find_usable_cache()
+    assert found.folder is None
+    assert os.strerror(errno.ENOSPC) in found.problem
 
 
 def test_a_build_that_fails_says_so(tmp_path):
