@@ -95,33 +95,30 @@ HUGE = "9" * 23
 
 
 @pytest.mark.parametrize(
-    "words",
+    "line",
     [
-        ("buffer", "kc-usb", "-n", HUGE),
-        ("view", "kc-usb", "--text", "--width", HUGE),
-        ("view", "kc-usb", "--text", "--width", "100000000"),
-        ("collect", "--buffer-size", HUGE, "--", "true"),
-        ("collect", "--buffer-size", f"{HUGE}M", "--", "true"),
-        ("watch", HUGE, "help"),
-        ("batch", "--timeout", HUGE, "-e", "tasks", "-o", "out", "none"),
-        ("why", f"0x{HUGE}"),
-        ("objects", f"0x{HUGE}"),
-        ("buffer", f"kcov:0x{HUGE}"),
-        ("buffer", f"area:{HUGE}"),
-        ("buffer", f"fd:{HUGE}/{HUGE}"),
-        ("collect", "--remote", f"common:0x{HUGE}", "--", "true"),
+        f"buffer kc-usb -n {HUGE}",
+        f"view kc-usb --text --width {HUGE}",
+        "view kc-usb --text --width 100000000",
+        f"collect --buffer-size {HUGE} -- true",
+        f"collect --buffer-size {HUGE}M -- true",
+        f"watch {HUGE} help",
+        f"batch --timeout {HUGE} -e tasks -o out none",
+        f"why 0x{HUGE}",
+        f"objects 0x{HUGE}",
+        f"buffer kcov:0x{HUGE}",
+        f"buffer area:{HUGE}",
+        f"buffer fd:{HUGE}/{HUGE}",
+        f"collect --remote common:0x{HUGE} -- true",
     ],
-    ids=" ".join,
 )
-def test_numbers_have_bounds(words):
-    result = run_kcovdbg("--demo", *words)
-    assert result.returncode == (125 if words[0] == "collect" else 2)
-    assert "internal error" not in result.stderr
-    # The message, and at most a hint.
-    message, *hint = result.stderr.splitlines()
-    assert message.startswith("kcovdbg: ")
-    assert len(hint) <= 1
-    assert "0x0x" not in result.stderr
+def test_numbers_have_bounds(opened_demo, line):
+    _, errors = opened_demo.run(line, 125 if line.startswith("collect") else 2)
+    assert "internal error" not in errors
+    assert "0x0x" not in errors
+    # The message, the line with a mark below it, and a hint.
+    assert errors.startswith("kcovdbg: ")
+    assert len(errors.splitlines()) <= 4
 
 
 CLOSED = (("--version",), ("-e", "help"), ("-e", "help | cat"), ("collect", "--help"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,14 @@ import pytest
 from kcovdbg.farm.batch_run import BatchJob, LineOutcome, Outcome
 from kcovdbg.target.opener import find_demo
 from tests.integration.test_batch import run, unpack
-from tests.lab.kcovdbg_run import ROOT
+from tests.lab.golden import DESTINATION
+from tests.support.programs import addr2line, output_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 DEMO = find_demo()
-OTHER = ROOT / "tests/golden/generations/saved-per-cpu"
+OTHER = DESTINATION / "saved-per-cpu"
 WARNING = b"Warning: Permanently added '[localhost]:1569' (ED25519) to the list of known hosts.\r\n"
 # Made up; the frames are as printk's %pS and syzkaller print them.
 REPORT = """\
@@ -75,6 +75,11 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top
 
 
+def ask(*words: str | Path, **options: Any) -> dict[str, dict[str, Any]]:
+    """Return the row of each crash."""
+    return {row["crash"].rpartition("/")[2]: row for row in json.loads(run(*words, "--json", **options).stdout)}
+
+
 def read_files(top: Path) -> dict[Path, tuple[int, bytes]]:
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in top.rglob("*") if path.is_file()}
 
@@ -84,8 +89,7 @@ def test_answers(manager: Path, tmp_path: Path) -> None:
     workdir = manager / "workdir"
     output = tmp_path / "state"
     words = ["syzkaller", str(workdir), "-s", str(manager / "older"), "-o", str(output)]
-    done = run(*words, "--json", status=1)
-    rows: dict[str, dict[str, Any]] = {row["crash"].rpartition("/")[2]: row for row in json.loads(done.stdout)}
+    rows = ask(*words, status=1)
     assert set(rows) == {"demo", "other", "cut", "none", "empty", "ssh"}
     assert {name for name, row in rows.items() if row["error"] is not None} == {"cut", "empty", "ssh"}
     size = (workdir / "crashes/demo/vmcore").stat().st_size
@@ -112,8 +116,7 @@ def test_answers(manager: Path, tmp_path: Path) -> None:
     assert read_files(manager) == before
     # Running it again reads no dump, whatever it is given.
     after = read_files(output)
-    again = run("syzkaller", manager / "manager.cfg", *words[2:], "--json", status=None)
-    assert json.loads(again.stdout) == json.loads(done.stdout)
+    assert ask("syzkaller", manager / "manager.cfg", *words[2:], status=None) == rows
     assert {path for path, found in read_files(output).items() if after[path] != found} == {output / "crashes/none/program.txt"}
     shown = run(*words, status=None)
     assert not {"\x1b", "\x07", "\x9b"} & set(shown.stdout + shown.stderr)
@@ -127,8 +130,7 @@ def test_a_crash_without_a_dump(manager: Path, tmp_path: Path) -> None:
     (crashes / "log/log0").write_text(f"1s ago: executing program 0 (id=1):\nsync()\x1b[2J()\n\n[   12.5][   T77] {REPORT}")
     (crashes / "program").mkdir()
     (crashes / "program/repro.prog").write_text("getppid()\n")
-    done = run("syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers", "--json")
-    rows = {row["crash"].rpartition("/")[2]: row for row in json.loads(done.stdout)}
+    rows = ask("syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers")
     for name in ("none", "log"):
         row = rows[name]
         assert (row["function"], row["file"], row["line"]) == ("made_up_read", "drivers/made/up.c", 12)
@@ -145,22 +147,20 @@ def test_a_crash_without_a_dump(manager: Path, tmp_path: Path) -> None:
 def test_a_report_with_source_lines(manager: Path, tmp_path: Path) -> None:
     """The size behind the slash is the room up to the next symbol; addr2line knows the line of the call before the address."""
     vmlinux = manager / "linux/vmlinux"
-    listed = subprocess.run(["nm", "-n", vmlinux], capture_output=True, text=True, check=True).stdout.splitlines()
-    addresses = [(int(line.split()[0], 16), line.split()[2]) for line in listed if line.split()[1] in "tT"]
+    listed = [line.split() for line in output_of("nm", "-n", vmlinux).splitlines()]
+    addresses = [(int(address, 16), name) for address, kind, name in listed if kind in "tT"]
     place = next(index for index, (_, name) in enumerate(addresses) if name == "vfs_read")
     start = addresses[place][0]
     size = next(address for address, _ in addresses[place:] if address > start) - start
-    words = ["addr2line", "-e", str(vmlinux), hex(start + 0x15 - 1)]
-    expected = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[0]
+    ((_, file, line),) = addr2line(vmlinux, [start + 0x15 - 1])[0][:1]
     for name, room in (("same", size), ("other", size + 0x100)):
         folder = tmp_path / f"workdir/crashes/{name}"
         folder.mkdir(parents=True)
         frames = f"BUG: \x1b[2J\nCall Trace:\n dump_stack_lvl+0x5/0x10\n kasan_report+0x5/0x10\n vfs_read+0x15/{room:#x}\n"
         (folder / "report0").write_text(frames)
-    done = run("syzkaller", tmp_path / "workdir", "-s", vmlinux, "-o", tmp_path / "answers", "--json")
-    rows = {row["crash"].rpartition("/")[2]: row for row in json.loads(done.stdout)}
+    rows = ask("syzkaller", tmp_path / "workdir", "-s", vmlinux, "-o", tmp_path / "answers")
     assert {row["function"] for row in rows.values()} == {"vfs_read"}
-    assert expected.endswith(f"{rows['same']['file']}:{rows['same']['line']}")
+    assert (file.endswith(f"/{rows['same']['file']}"), line) == (True, rows["same"]["line"])
     assert (rows["other"]["file"], rows["other"]["line"]) == (None, None)
     shown = (tmp_path / "answers/crashes/same/report.txt").read_text()
     assert f"{rows['same']['file']}:{rows['same']['line']}" in shown
@@ -195,8 +195,7 @@ def test_what_was_planted_in_the_work_directory(manager: Path, tmp_path: Path) -
     (crash.parent / "linked").symlink_to(victim)
     before = read_files(tmp_path)
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    done = run("syzkaller", tmp_path / "workdir", "-s", manager / "linux", "--json", env=environment)
-    rows = {row["crash"].rpartition("/")[2]: row for row in json.loads(done.stdout)}
+    rows = ask("syzkaller", tmp_path / "workdir", "-s", manager / "linux", env=environment)
     assert rows["demo"]["build_id"] not in (None, "planted")
     assert rows["demo"]["violations"] is True
     assert rows["demo"]["answers"].startswith(str(tmp_path / "state/kcovdbg/syzkaller/workdir-"))
@@ -226,8 +225,8 @@ def test_no_image_and_another_place(manager: Path, tmp_path: Path) -> None:
     crashes = tmp_path / "workdir/crashes/demo"
     crashes.mkdir(parents=True)
     (crashes / "vmcore").symlink_to(manager / "workdir/crashes/demo/vmcore")
-    words = ["syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers", "--json", "-s", manager / "older"]
-    (row,) = json.loads(run(*words, status=1).stdout)
+    words = ["syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers", "-s", manager / "older"]
+    (row,) = ask(*words, status=1).values()
     assert "build-id" in row["error"]
     assert [path.name for path in crashes.iterdir()] == ["vmcore"]
     assert row["answers"] == str(tmp_path / "answers/crashes/demo/vmcore")

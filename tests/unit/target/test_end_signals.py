@@ -49,6 +49,12 @@ def test_ignored_signals_stay_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+def run_in_block(function):
+    with signals_as_exit():
+        function()
+        time.sleep(10)
+
+
 @pytest.mark.parametrize(("number", "exception"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGQUIT, SystemExit)])
 def test_signals_wait_for_a_function(number, exception):
     steps = []
@@ -59,13 +65,8 @@ def test_signals_wait_for_a_function(number, exception):
         time.sleep(0.02)
         steps.append("done")
 
-    def block():
-        with signals_as_exit():
-            function()
-            time.sleep(10)
-
     with pytest.raises(exception):
-        block()
+        run_in_block(function)
     assert steps == ["done"]
 
 
@@ -77,14 +78,9 @@ def test_signals_wait_for_plugins(monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         steps.append("done")
 
-    def block():
-        with signals_as_exit():
-            plugins.call_plugins("signal_test")
-            time.sleep(10)
-
     monkeypatch.setitem(plugins._hooks, "signal_test", [("test", hook)])
     with pytest.raises(SystemExit):
-        block()
+        run_in_block(lambda: plugins.call_plugins("signal_test"))
     assert steps == ["done"]
 
 
@@ -103,13 +99,8 @@ def test_signals_wait_for_imports(monkeypatch, tmp_path):
     (tmp_path / "interrupted.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ndone = True\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    def block():
-        with signals_as_exit():
-            importlib.import_module("interrupted")
-            time.sleep(10)
-
     with pytest.raises(KeyboardInterrupt):
-        block()
+        run_in_block(lambda: importlib.import_module("interrupted"))
     assert sys.modules.pop("interrupted").done
 
 
