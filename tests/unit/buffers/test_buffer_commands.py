@@ -12,29 +12,15 @@ from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Frame
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.symbolizer import Symbolizer
-from tests.support.state import Streams, make_workspace
 from tests.support.stub import make_stub
-from tests.support.traces import BASE, locate, names, pc, write_trace
+from tests.support.traces import BASE, locate, pc
 
 OFFSET = 0x1200000
 
 
 @pytest.fixture
-def streams():
-    return Streams()
-
-
-@pytest.fixture
-def workspace(streams, monkeypatch):
-    workspace = make_workspace(streams, monkeypatch)
-    workspace.kernel.names = names()
-    workspace.kernel.symbolizer = None
-    return workspace
-
-
-@pytest.fixture
-def trace(tmp_path):
-    return lambda name, words, *mode, **header: write_trace(tmp_path / name, words, *mode, **header)
+def workspace(named_workspace):
+    return named_workspace
 
 
 @pytest.fixture
@@ -95,14 +81,26 @@ def test_buffer_text(trace, ask):
     assert f"{pc(1, 2) + OFFSET:#x}" in raw[4]
 
 
-def test_parts_of_a_buffer(trace, ask):
+@pytest.mark.parametrize(
+    ("options", "indexes"),
+    [
+        ("-n 2", [0, 1]),
+        ("--tail -n 2", [24, 25]),
+        ("--function helper_1", [2]),
+        ("--function 'fn_[23]' -n 2", [3, 4]),
+        ("--file dir/file_2.c", [23]),
+        ("--file include", [2]),
+        ("--not-function 'fn_[23]'", [0, 1, 2, 23, 24, 25]),
+        # Inlined functions count as well.
+        ("--not-function helper_1", [0, 1, *range(3, 26)]),
+    ],
+)
+def test_parts_of_a_buffer(trace, ask, options, indexes):
+    assert [row["index"] for row in ask(f"buffer {trace('a.kcov', WORDS)} --json {options}")] == indexes
+
+
+def test_first_and_last_lines(trace, ask):
     name = trace("a.kcov", WORDS)
-    assert [row["index"] for row in ask(f"buffer {name} --json -n 2")] == [0, 1]
-    assert [row["index"] for row in ask(f"buffer {name} --json --tail -n 2")] == [24, 25]
-    assert [row["index"] for row in ask(f"buffer {name} --json --function helper_1")] == [2]
-    assert [row["index"] for row in ask(f"buffer {name} --json --function 'fn_[23]' -n 2")] == [3, 4]
-    assert [row["index"] for row in ask(f"buffer {name} --json --file dir/file_2.c")] == [23]
-    assert [row["index"] for row in ask(f"buffer {name} --json --file include")] == [2]
     assert ask(f"buffer {name} -n 1")[2].split()[2] == "fn_1"
     assert ask(f"buffer {name} --tail -n 2")[2].split()[2] == "no"
 
@@ -153,12 +151,13 @@ def test_diff(trace, ask):
     assert ask(f"diff {left} {left} --json") == []
 
 
-def test_diff_of_several_runs(trace, ask):
-    runs = [
-        trace(f"r{number}", words)
-        for number, words in enumerate(([pc(1), pc(2), pc(5)], [pc(1), pc(2), pc(6)], [pc(1), pc(3), pc(5)], [pc(1), pc(3)]))
-    ]
-    line = f"diff {runs[0]} {runs[1]} -- {runs[2]} {runs[3]}"
+def test_diff_of_several_runs(trace, ask, tmp_path):
+    """A directory stands for the runs in it, a pattern for those that match: the answer is the same as with all their names."""
+    for side in "ab":
+        (tmp_path / side).mkdir()
+    words = {"a/1": [1, 2, 5], "a/2": [1, 2, 6], "b/1": [1, 3, 5], "b/2": [1, 3], "b/.hidden": [2]}
+    runs = {name: trace(name, [pc(number) for number in numbers]) for name, numbers in words.items()}
+    line = f"diff {runs['a/1']} {runs['a/2']} -- {runs['b/1']} {runs['b/2']}"
     rows = ask(f"{line} --json", 1)
     assert [(row["side"], row["pc"], row["left_runs"], row["right_runs"]) for row in rows] == [
         ("left", hex(pc(2)), 2, 0),
@@ -168,20 +167,10 @@ def test_diff_of_several_runs(trace, ask):
     ]
     assert not any(" -- " in text for text in ask(line, 1))
     # A point that flickers on one side only is no difference.
-    assert ask(f"diff {runs[0]} {runs[0]} -- {runs[0]} {runs[0]} --json") == []
-
-
-def test_diff_of_directories(trace, ask, tmp_path):
-    """A directory stands for the runs in it, a pattern for those that match: the answer is the same as with all their names."""
-    for side in "ab":
-        (tmp_path / side).mkdir()
-    words = {"a/1": [1, 2, 5], "a/2": [1, 2, 6], "b/1": [1, 3, 5], "b/2": [1, 3], "b/.hidden": [2]}
-    names = {name: trace(name, [pc(number) for number in numbers]) for name, numbers in words.items()}
-    expected = ask(f"diff {names['a/1']} {names['a/2']} -- {names['b/1']} {names['b/2']} --json", 1)
-    assert [row["side"] for row in expected] == ["left", "right", "flicker", "flicker"]
+    assert ask(f"diff {runs['a/1']} {runs['a/1']} -- {runs['a/1']} {runs['a/1']} --json") == []
     folder = f"file:{tmp_path}"
-    assert ask(f"diff {folder}/a {folder}/b --json", 1) == expected
-    assert ask(f"diff {folder}/a/* -- {names['b/1']} '{folder}/b/[2-9]' --json", 1) == expected
+    assert ask(f"diff {folder}/a {folder}/b --json", 1) == rows
+    assert ask(f"diff {folder}/a/* -- {runs['b/1']} '{folder}/b/[2-9]' --json", 1) == rows
     # A remark that all traces have is given once.
     for number in range(3):
         trace(f"b/full{number}", [pc(1), pc(3)], size=3)
@@ -465,10 +454,6 @@ def _named(functions, files=()):
 
 def test_not_function(trace, ask):
     name = trace("a.kcov", WORDS)
-    rows = ask(f"buffer {name} --json --not-function 'fn_[23]'")
-    assert [row["index"] for row in rows] == [0, 1, 2, 23, 24, 25]
-    # Inlined functions count as well.
-    assert 2 not in [row["index"] for row in ask(f"buffer {name} --json --not-function helper_1")]
     assert [row["function"] for row in ask(f"top {name} --json --not-function 'fn_*'")] == [None]
     other = trace("b.kcov", [pc(1, 0), pc(1, 1), pc(5, 0)])
     rows = ask(f"diff {name} {other} --json --not-function 'fn_[235]*'", status=1)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.console.runner import find_command, make_context, run_line, run_reporting
+from kcovdbg.console.runner import find_command, make_context, run_line
 from kcovdbg.errors import KcovdbgError, MissingSymbolError
 from kcovdbg.export.command import EXPORTERS, find_code_ends
 from kcovdbg.records.pc_list import ReadingOptions
@@ -185,18 +185,12 @@ def test_cobertura_has_the_lines_of_lcov(trace, ask, workspace, tmp_path):
     name = trace("a.kcov", WORDS)
     sources, files = read_cobertura(ask(f"export cobertura {name}")[0])
     assert sources == [str(tmp_path)]
-    expected = read_lcov(ask(f"export lcov {name}")[0])
-    assert files == {file.removeprefix(f"{tmp_path}/"): lines for file, lines in expected.items()}
-    assert "dir/file_0.c" in files
-
-
-def test_lcov_names_files_where_they_are(trace, ask, workspace, tmp_path):
-    (tmp_path / "dir").mkdir()
-    (tmp_path / "dir/file_0.c").write_text("x\n" * 200)
-    workspace.kernel.source_folders = (str(tmp_path),)
-    lines, said = ask(f"export lcov {trace('a.kcov', WORDS)}")
+    lines, said = ask(f"export lcov {name}")
     assert f"SF:{tmp_path}/dir/file_0.c" in lines
     assert "--source-dir" in said
+    expected = read_lcov(lines)
+    assert files == {file.removeprefix(f"{tmp_path}/"): lines for file, lines in expected.items()}
+    assert "dir/file_0.c" in files
 
 
 def test_funccover(trace, ask, points):
@@ -211,11 +205,6 @@ def test_funccover(trace, ask, points):
     assert ask(f"export funccover {trace('a.kcov', WORDS)} --function 'fn_[34]*'")[0][1:] == lines[3:]
 
 
-def test_funccover_needs_the_points(trace, workspace, streams):
-    assert run_reporting(workspace, f"export funccover {trace('a.kcov', WORDS)}") == 2
-    assert "coverage points" in streams.take()[1]
-
-
 def test_only_some(trace, ask):
     name = trace("a.kcov", WORDS)
     assert [int(line, 16) for line in ask(f"export hex {name} --function fn_3")[0]] == [pc(3)] * 3
@@ -223,14 +212,10 @@ def test_only_some(trace, ask):
     assert list(read_lcov(ask(f"export lcov {name} --file include")[0])) == ["include/helper.h"]
 
 
-def test_what_was_written(trace, ask, tmp_path):
-    out = tmp_path / "a.txt"
-    rows = json.loads("\n".join(ask(f"export hex {trace('a.kcov', WORDS)} -o {out} --json")[0]))
+def test_where_it_was_written(trace, ask, tmp_path):
+    name, out = trace("a.kcov", WORDS), tmp_path / "a.txt"
+    rows = json.loads("\n".join(ask(f"export hex {name} -o {out} --json")[0]))
     assert rows == [{"file": str(out), "format": "hex", "lines": len(WORDS) - 1}]
-
-
-def test_standard_output_by_name(trace, ask):
-    name = trace("a.kcov", WORDS)
     assert ask(f"export hex {name} -o -") == ask(f"export hex {name}")
 
 
@@ -241,6 +226,7 @@ def test_standard_output_by_name(trace, ask):
         ("ldrcov {}", "TRACE_PC", "ldrcov"),
         ("hex {} -o /nowhere/at/all", "TRACE_PC", "/nowhere/at/all"),
         ("hex {}", "TRACE_UNIQ_EDGE", "edges"),
+        ("funccover {}", "TRACE_PC", "coverage points"),
     ],
 )
 def test_refusals(trace, workspace, words, mode, said):

@@ -148,6 +148,11 @@ def test_text_of_kcovtrace_and_of_syzkaller(tmp_path):
         read_trace(tmp_path / "syz", TraceKernel(machine="vax"), ReadingOptions(pc="call"))
 
 
+def test_a_call_before_the_first_address_is_none():
+    """It is left out, rather than written as a negative number."""
+    assert text_bytes(make([3, 0xFFFFFFFF81000005]), call_length=5) == b"0xffffffff81000000\n"
+
+
 def test_who_holds_a_handle():
     taken = explain_errno(
         Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2, 0x42], find_holder=lambda h: "task 7" if h == 0x42 else None

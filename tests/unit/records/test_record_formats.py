@@ -57,11 +57,8 @@ def test_comparisons_have_64_bit_words_everywhere(word_size, big_endian):
     # floor((size * sizeof(long) / 8 - 1) / 4), kcov-abi.md 3.3.
     [(2, 8, 0), (5, 8, 1), (8, 8, 1), (9, 8, 2), (65536, 8, 16383), (10, 4, 1), (9, 4, 0), (18, 4, 2)],
 )
-def test_capacity_of_comparisons(size, word_size, capacity):
+def test_capacity(size, word_size, capacity):
     assert CMP.capacity(size, word_size) == capacity
-
-
-def test_capacity_of_others():
     assert PC.capacity(65536, 8) == 65535
     assert make_encoding(PC, 8, prefix_words=1024).capacity(4096, 8) == 3071
 

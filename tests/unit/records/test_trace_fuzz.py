@@ -1,26 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Trace files of any content are read consistently or refused in one line; written ones are read back."""
+"""Trace files of any content are read consistently or refused in one line."""
 
 import json
-from array import array
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.abi import record
-from kcovdbg.abi.record import CMP, PC
-from kcovdbg.collect.trace_writer import make_header, text_bytes, write_trace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.pc_convention import list_points
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.trace_file import read_trace, side_path
-from kcovdbg.series.trace_pc_ext import PC_EXT
 
 FOLDER = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "deadline": None}
 KERNEL = TraceKernel(machine="x86_64", find_points=lambda: [list_points([0xFFFFFFFF81000005])])
-WORDS = st.lists(st.integers(0, (1 << 64) - 1), max_size=40)
-PCS = st.lists(st.integers(0xFFFFFFFF80000000, 0xFFFFFFFFFFFFFF00), min_size=1, max_size=40)
 LINES = st.lists(
     st.one_of(
         st.from_regex(rb"\s*(0[xX])?[0-9a-fA-F]{1,18}\s*(#.*)?", fullmatch=True),
@@ -29,12 +22,6 @@ LINES = st.lists(
     ),
     max_size=20,
 )
-
-
-def make(words, codec=PC, mode="TRACE_PC"):
-    encoding = record.make_encoding(codec, 8)
-    count = len(words) // encoding.record_words
-    return Buffer("41", encoding, array("Q", words[: count * encoding.record_words]), count, count, size=512, mode=mode)
 
 
 def read(path, kernel=None, **options):
@@ -84,30 +71,3 @@ def test_any_bytes_with_any_side_file(tmp_path, data, side):
     else:
         side_path(path).write_text(json.dumps({"format": 1, **side}))
     read(path)
-
-
-@settings(max_examples=100, **FOLDER)
-@given(PCS, st.booleans())
-def test_text_is_read_back(tmp_path, pcs, is_syzkaller):
-    path = tmp_path / "text"
-    path.write_bytes(text_bytes(make(pcs), call_length=5 if is_syzkaller else 0, is_syzkaller=is_syzkaller))
-    found = read(path, KERNEL, pc="call" if is_syzkaller else "raw")
-    assert list(found.words) == (sorted(set(pcs)) if is_syzkaller else pcs)
-
-
-@settings(max_examples=100, **FOLDER)
-@given(
-    WORDS,
-    st.sampled_from([(PC, "TRACE_PC"), (CMP, "TRACE_CMP"), (PC_EXT, "TRACE_PC_EXT")]),
-)
-def test_traces_are_read_back(tmp_path, words, kind):
-    path = tmp_path / "a.kcov"
-    buffer = make(words, *kind)
-    write_trace(path, buffer, make_header(buffer))
-    found = read(path)
-    assert (list(found.words), found.mode) == (list(buffer.words), kind[1])
-
-
-def test_a_call_before_the_first_address_is_none():
-    """It is left out, rather than written as a negative number."""
-    assert text_bytes(make([3, 0xFFFFFFFF81000005]), call_length=5) == b"0xffffffff81000000\n"
