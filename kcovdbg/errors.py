@@ -68,8 +68,8 @@ class ReadError(KcovdbgError):
     :param address: the first address that cannot be read.
     """
 
-    def __init__(self, message: str, address: int, *, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, address: int) -> None:
+        super().__init__(message)
         self.address = address
 
 

@@ -53,9 +53,9 @@ def find_user_folder(kind: str, environment: Mapping[str, str] = os.environ) -> 
     return UserFolder(own if find_stranger(own) is None else None, problem)
 
 
-def find_temporary_folder(environment: Mapping[str, str] = os.environ) -> UserFolder:
+def find_temporary_folder() -> UserFolder:
     """Return ``$TMPDIR`` where it is set; for root without one that is safe, ``/tmp``."""
-    base = environment.get("TMPDIR", "")
+    base = os.environ.get("TMPDIR", "")
     if not base.startswith("/"):
         return UserFolder(None)
     # Files in a directory that is open to all are safe if it is sticky, as /tmp is.

@@ -9,7 +9,6 @@ import sys
 from array import array
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
 from itertools import islice
@@ -117,14 +116,8 @@ MAX_ROWS: Final = 2000
 """Limit for the rows of a table; further ones are counted."""
 
 
-def table_markup(table: Table, caption: str, show: Sequence[str] | None = None) -> Iterator[str]:
-    """Yield a table that scrolls if it is wider than the page.
-
-    :param caption: of the table.
-    :param show: the keys of the columns, in order; by default those in text.
-    """
-    if show is not None:
-        table = replace(table, show=show)
+def table_markup(table: Table, caption: str) -> Iterator[str]:
+    """Yield a table that scrolls if it is wider than the page."""
     columns = table.text_columns
     rows = iter(table.rows)
     first = list(islice(rows, MAX_ROWS))

@@ -154,28 +154,19 @@ def is_dumb(environment: Mapping[str, str]) -> bool:
     return environment.get("TERM", "dumb") in ("dumb", "unknown")
 
 
-def find_terminal(
-    color: Color = Color.AUTO,
-    stdout: TextIO | None = None,
-    stderr: TextIO | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> Terminal:
+def find_terminal(color: Color = Color.AUTO) -> Terminal:
     """Return the process's current streams.
 
     Each command asks again: streams are replaced, and windows change their size.
     """
-    stdout = sys.stdout if stdout is None else stdout
-    stderr = sys.stderr if stderr is None else stderr
-    environment = os.environ if environment is None else environment
 
     def painter(stream: TextIO) -> Painter:
-        colored = wants_color(color, terminal=is_terminal(stream), environment=environment)
+        colored = wants_color(color, terminal=is_terminal(stream), environment=os.environ)
         return Painter(THEME if colored else None)
 
     def width(stream: TextIO) -> int | None:
         return shutil.get_terminal_size().columns if is_terminal(stream) else None
 
+    stdout, stderr = sys.stdout, sys.stderr
     painters = painter(stdout), painter(stderr)
-    return Terminal(
-        stdout, stderr, width(stdout), *painters, color, width(stderr), is_terminal(stdout) and is_dumb(environment)
-    )
+    return Terminal(stdout, stderr, width(stdout), *painters, color, width(stderr), is_terminal(stdout) and is_dumb(os.environ))

@@ -69,11 +69,11 @@ KEYS: Final = (
 )
 
 
-def key_lines(keys: Iterable[Key] = KEYS) -> Iterator[Line]:
+def key_lines() -> Iterator[Line]:
     """Yield the help for keys that F1 shows."""
     yield ()
     yield (("header", "Keys:"),)
-    for key in keys:
+    for key in KEYS:
         yield (("key", f"    {key.label:<20}"), ("", key.help))
 
 
