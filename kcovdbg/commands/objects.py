@@ -36,21 +36,7 @@ def _detail_lines(kcov: Kcov) -> Iterator[Line]:
 
 
 _SHOWN: Final = (
-    "kcov",
-    "device",
-    "refcount",
-    "mode",
-    "count",
-    "edge_count",
-    "pid",
-    "comm",
-    "remote",
-    "references",
-    "area",
-    "edge_area",
-    "size",
-    "remote_size",
-    "sequence",
+    "kcov device refcount mode count edge_count pid comm remote references area edge_area size remote_size sequence".split()
 )
 
 

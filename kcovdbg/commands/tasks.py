@@ -49,9 +49,6 @@ _SESSION_COLUMNS: Final = (
 )
 
 
-_MEANINGS: Final = {"devices": Meaning("what devices of posted series collect into the task")}
-
-
 def _devices_column(sessions: Mapping[int, Sequence[DeviceSession]]) -> Column:
     """Return the column of what devices of posted series collect into tasks."""
 
@@ -65,23 +62,8 @@ def _devices_column(sessions: Mapping[int, Sequence[DeviceSession]]) -> Column:
 
 
 _SHOWN: Final = (
-    "pid",
-    "comm",
-    "kcov_mode",
-    "count",
-    "role",
-    "devices",
-    "syscall",
-    "kcov",
-    "kcov_handle",
-    "kcov_remote",
-    "cpu",
-    "kcov_area",
-    "task",
-    "tgid",
-    "kcov_size",
-    "kcov_sequence",
-)
+    "pid comm kcov_mode count role devices syscall kcov kcov_handle kcov_remote cpu kcov_area task tgid kcov_size kcov_sequence"
+).split()
 
 
 def _unknown_syscalls(state: State) -> Iterator[str]:
@@ -166,7 +148,7 @@ COMMAND: Final = Command(
     row_types=(
         RowType(
             (*TASK_COLUMNS, _devices_column({}), Column("syscall", SYSCALL)),
-            _MEANINGS,
+            {"devices": Meaning("what devices of posted series collect into the task")},
             errors=True,
         ),
     ),
