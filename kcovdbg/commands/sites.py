@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import decode_handle, name_subsystem
@@ -28,44 +28,24 @@ from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.writer import Format
-from kcovdbg.model.remote import RemoteHandle, RemoteSite
+from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.model.state import Part
 from kcovdbg.symbols.remote_calls import RemoteSites
 
-
-class _Row(NamedTuple):
-    """A site with one registered handle that it can announce."""
-
-    site: RemoteSite
-    entry: RemoteHandle | None
-    problem: str | None
-    """Why registered handles are unknown, None where they are known."""
-
-    @property
-    def errors(self) -> tuple[str, ...]:
-        return self.site.errors if self.problem is None else (*self.site.errors, self.problem)
-
-    @property
-    def subsystem(self) -> str | None:
-        return None if self.site.subsystem is None else name_subsystem(self.site.subsystem)
-
-
 _COLUMNS: Final = (
-    Column("function", SYMBOL, value=lambda row: row.site.function, elastic=16),
+    Column("function", SYMBOL, elastic=16),
     Column("subsystem", meaning="subsystem of the handles: `usb` or `common`", null="the caller passes a whole handle"),
-    Column("context", value=lambda row: row.site.context),
-    Column("file", value=lambda row: row.site.file, elastic=16),
-    Column(
-        "line", NUMBER, value=lambda row: row.site.line, meaning="line of the call", null="the debug info has no line for it"
-    ),
-    Column("handle", HANDLE, value=lambda row: None if row.entry is None else row.entry.handle),
-    Column("registered", BOOL, value=lambda row: None if row.problem else row.entry is not None, priority=DETAIL),
-    Column("pid", PID, value=lambda row: None if row.entry is None else row.entry.pid),
-    Column("comm", COMM, value=lambda row: None if row.entry is None else row.entry.comm, elastic=8),
-    Column("module", value=lambda row: row.site.module, json_only=True),
-    Column("symbol", SYMBOL, value=lambda row: row.site.symbol, json_only=True),
-    Column("wrapper", SYMBOL, value=lambda row: row.site.wrapper, json_only=True),
-    Column("address", ADDRESS, value=lambda row: row.site.address, json_only=True),
+    Column("context"),
+    Column("file", elastic=16),
+    Column("line", NUMBER, meaning="line of the call", null="the debug info has no line for it"),
+    Column("handle", HANDLE),
+    Column("registered", BOOL, priority=DETAIL),
+    Column("pid", PID),
+    Column("comm", COMM, elastic=8),
+    Column("module", json_only=True),
+    Column("symbol", SYMBOL, json_only=True),
+    Column("wrapper", SYMBOL, json_only=True),
+    Column("address", ADDRESS, json_only=True),
 )
 _SHOWN: Final = ("function", "subsystem", "context", "file", "line", "handle", "pid", "comm")
 _MEANINGS: Final = {
@@ -82,22 +62,30 @@ _MEANINGS: Final = {
 }
 
 
-def _rows(found: RemoteSites, handles: Sequence[RemoteHandle], problem: str | None) -> Iterator[_Row]:
+def _rows(found: RemoteSites, handles: Sequence[RemoteHandle], problem: str | None) -> Iterator[dict[str, Any]]:
+    """Yield each site with each registered handle that it can announce.
+
+    :param problem: why registered handles are unknown, None where they are known.
+    """
     for site in found.sites:
+        row: dict[str, Any] = {
+            **site._asdict(),
+            "subsystem": None if site.subsystem is None else name_subsystem(site.subsystem),
+            "context": site.context,
+            "registered": None if problem else False,
+            **dict.fromkeys(("handle", "pid", "comm")),
+        }
         entries = [
-            entry
+            {"handle": entry.handle, "pid": entry.pid, "comm": entry.comm, "registered": True}
             for entry in handles
             if entry.handle is not None and site.subsystem in (None, decode_handle(entry.handle).subsystem)
         ]
-        yield from (_Row(site, entry, problem) for entry in entries or (None,))
+        yield from ({**row, **entry} for entry in entries or ({},))
 
 
-def _matches(row: _Row, word: str) -> bool:
-    site = row.site
-    names = [site.function, site.file or "", site.symbol or "", row.subsystem or "", site.context or "", site.module or ""]
-    if row.entry is not None and row.entry.handle is not None:
-        names.append(str(decode_handle(row.entry.handle)))
-    return matches_name(word, names)
+def _matches(row: dict[str, Any], word: str) -> bool:
+    names = [row[key] or "" for key in ("function", "file", "symbol", "subsystem", "context", "module")]
+    return matches_name(word, names if row["handle"] is None else [*names, str(decode_handle(row["handle"]))])
 
 
 def _run(context: Context, args: Namespace) -> Table:
@@ -117,8 +105,8 @@ def _run(context: Context, args: Namespace) -> Table:
         chosen,
         remarks=(*notes, *found.remarks, *(f"no site matches '{word}'" for word in missed)),
         empty="no such site" if args.patterns else "nothing in this kernel announces a remote handle",
-        errors=lambda row: row.site.errors if context.format is Format.TEXT else row.errors,
-        label=lambda row: f"site {row.site.function}",
+        errors=lambda row: row["errors"] if problem is None or context.format is Format.TEXT else (*row["errors"], problem),
+        label=lambda row: f"site {row['function']}",
         show=_SHOWN,
     )
 
