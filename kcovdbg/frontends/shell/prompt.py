@@ -10,7 +10,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app, run_in_terminal
@@ -41,8 +41,6 @@ from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width
 from kcovdbg.frontends.shell.loop import PROMPT, Transcript, run_in_shell
 from kcovdbg.user_folder import find_user_folder
-
-HelpShower: TypeAlias = "Callable[[str | None], None]"
 
 
 class Key(NamedTuple):
@@ -77,7 +75,7 @@ def key_lines() -> Iterator[Line]:
         yield (("key", f"    {key.label:<20}"), ("", key.help))
 
 
-def make_bindings(workspace: Workspace, show_help: HelpShower) -> KeyBindings:
+def make_bindings(workspace: Workspace, show_help: Callable[[str | None], None]) -> KeyBindings:
     """Return the bindings that prompt_toolkit lacks.
 
     :param show_help: shows help for a command, or the list of commands.
@@ -227,7 +225,13 @@ class LineCompleter(Completer):
             )
 
 
-_ADDRESS: Final = re.compile(r"(?:\w+:)?0x[0-9a-fA-F]+$")
+# By what a word begins with.
+_WORD_STYLES: Final = (
+    (re.compile("-"), "class:line.option"),
+    (re.compile("@"), "class:line.name"),
+    (re.compile("[\"']"), "class:line.string"),
+    (re.compile(r"(?:\w+:)?0x[0-9a-fA-F]+$"), "class:line.address"),
+)
 _STYLES: Final = {
     "comment": "class:line.comment",
     "pipe": "class:line.shell",
@@ -247,15 +251,7 @@ class LineLexer(Lexer):
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
         """Return the function from a line's number to its styled text."""
-        lines = document.lines
-
-        def style_line(number: int) -> StyleAndTextTuples:
-            try:
-                return list(self._styled(lines[number]))
-            except IndexError:
-                return []
-
-        return style_line
+        return lambda number: [part for line in document.lines[number : number + 1] for part in self._styled(line)]
 
     def _styled(self, line: str) -> Iterator[tuple[str, str]]:
         is_first = True
@@ -266,16 +262,9 @@ class LineLexer(Lexer):
     def _style(self, piece: Piece, is_first: bool) -> str:
         if piece.kind != "word":
             return _STYLES.get(piece.kind, "")
-        text = piece.text
         if is_first:
-            return "class:line.command" if unquote(text).rstrip("?") in self._commands else ""
-        if text.startswith("-"):
-            return "class:line.option"
-        if text.startswith("@"):
-            return "class:line.name"
-        if text[0] in "\"'":
-            return "class:line.string"
-        return "class:line.address" if _ADDRESS.match(text) else ""
+            return "class:line.command" if unquote(piece.text).rstrip("?") in self._commands else ""
+        return next((style for start, style in _WORD_STYLES if start.match(piece.text)), "")
 
 
 _STYLE: Final = Style.from_dict(
@@ -313,7 +302,10 @@ def make_reader(
     keys = create_input() if keys is None else keys
     if screen is None:
         screen = create_output(stdout=sys.stdout if is_terminal(sys.stdout) else sys.stderr)
-    colored = wants_color(workspace.color, terminal=True, environment=environment)
+    depth: ColorDepth | None = ColorDepth.DEPTH_1_BIT
+    if wants_color(workspace.color, terminal=True, environment=environment):
+        # With None, prompt_toolkit would apply NO_COLOR again.
+        depth = ColorDepth.DEPTH_4_BIT if environment.get("NO_COLOR") else None
 
     def show_help(topic: str | None) -> None:
         run_in_shell(workspace, "help" if topic is None else f"help {topic}", environment, transcript)
@@ -332,7 +324,7 @@ def make_reader(
         complete_while_typing=True,
         complete_style=CompleteStyle.COLUMN,
         lexer=LineLexer(workspace.commands),
-        bottom_toolbar=_make_toolbar(_status_words(workspace), lambda: screen.get_size().columns),
+        bottom_toolbar=_make_toolbar(_status_text(workspace), lambda: screen.get_size().columns),
         key_bindings=make_bindings(workspace, show_help),
         editing_mode=find_editing_mode(environment, workspace.settings.keys),
         cursor=ModalCursorShapeConfig(),
@@ -340,12 +332,7 @@ def make_reader(
         enable_suspend=True,
         enable_open_in_editor=True,
         enable_system_prompt=True,
-        # With None, prompt_toolkit would apply NO_COLOR again.
-        color_depth=None
-        if colored and not environment.get("NO_COLOR")
-        else ColorDepth.DEPTH_4_BIT
-        if colored
-        else ColorDepth.DEPTH_1_BIT,
+        color_depth=depth,
         style=_STYLE,
     )
     prompt.app.ttimeoutlen = _ESCAPE_SECONDS
@@ -361,25 +348,21 @@ def find_editing_mode(environment: Mapping[str, str], keys: str = "auto") -> Edi
     return EditingMode.VI if words and Path(words[0]).name in _VI_EDITORS else EditingMode.EMACS
 
 
-def _status_words(workspace: Workspace) -> tuple[str, ...]:
-    """Return the words of the status line, the most important first."""
+def _status_text(workspace: Workspace) -> str:
+    """Return the text of the status line, the most important words first."""
     target = workspace.kernel.target
+    words = [target.name, target.release]
     if target.memory_problem is not None:
-        words: tuple[str, ...] = (target.name, target.release, "no memory")
+        words.append("no memory")
     else:
-        words = (
-            target.name,
-            target.release,
-            "gone" if target.is_gone() else "live" if target.live else "dump" if target.state() is None else "stopped",
-            workspace.kernel.layout.generation.era,
-        )
+        words.append("gone" if target.is_gone() else "live" if target.live else "dump" if target.state() is None else "stopped")
+        words.append(workspace.kernel.layout.generation.era)
     # The painter, which escapes text, is not used for the status line.
-    return tuple(escape(word) for word in words)
+    return "  ".join(map(escape, words))
 
 
-def _make_toolbar(words: tuple[str, ...], find_width: Callable[[], int]) -> Callable[[], StyleAndTextTuples]:
+def _make_toolbar(status: str, find_width: Callable[[], int]) -> Callable[[], StyleAndTextTuples]:
     """Return the function that draws the status line, at every keystroke."""
-    status = "  ".join(words)
 
     def draw() -> StyleAndTextTuples:
         width = find_width()
