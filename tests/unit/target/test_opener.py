@@ -79,18 +79,10 @@ def files(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("core", "core"),
-        ("kdump", "kdump"),
-        ("flat", "flattened"),
-        ("vmlinux", "elf"),
-        ("module.ko", "elf"),
-        ("script.kcov", "other"),
-        ("empty", "empty"),
-    ],
-)
+KINDS = {"core": "core", "kdump": "kdump", "flat": "flattened", "vmlinux": "elf", "module.ko": "elf", "notes": "other"}
+
+
+@pytest.mark.parametrize(("name", "kind"), [*KINDS.items(), ("empty", "empty")])
 def test_files_are_told_apart(files, name, kind):
     assert dumpfile.identify(files / name).value == kind
     slices.write_slice(files / f"{name}.zst", [(files / name).read_bytes()])
@@ -279,10 +271,14 @@ def test_no_offset_is_as_no_vmcoreinfo(tmp_path, offset):
     assert ("KERNELOFFSET" in str(caught.value)) is not bool(offset)
 
 
-@pytest.mark.parametrize("size", [17, 63, 70, 200, 4096])
-def test_cores_without_memory(tmp_path, size):
-    path = tmp_path / "core"
-    path.write_bytes(CORE[:size])
+@pytest.mark.parametrize(
+    "content",
+    [CORE[:size] for size in (17, 63, 70, 200, 4096)] + [make_kdump(cut=cut) for cut in (299, 300, 4000, 8000, 12000, 20000)],
+    ids=len,
+)
+def test_dumps_without_memory(tmp_path, content):
+    path = tmp_path / "dump"
+    path.write_bytes(content)
     with pytest.raises(TargetError, match=r"truncated|not a crash dump"):
         open_target(TargetOptions(core=str(path)))
 
@@ -298,42 +294,23 @@ def test_truncated_cores(tmp_path, size):
     assert (dump.problem is not None) == (size < len(CORE))
     prog = drgn.Program()
     prog.set_core_dump(dump.path)
-    memory = {0x1000: 4096, 0x5000: 8192}
-    for address, offset in memory.items():
+    for address, offset in {0x1000: 4096, 0x5000: 8192}.items():
         whole = min(max(size - offset, 0), 4096)
         assert prog.read(address, whole, True) == bytes(whole)
         if whole < 4096:
             with pytest.raises(drgn.FaultError):
                 prog.read(address + whole, 1, True)
+    # The cut is told beside what it may have caused.
+    with pytest.raises(TargetError) as caught:
+        open_target(TargetOptions(core=str(path)))
+    assert (f"{size:,} of {len(CORE):,} bytes" in str(caught.value)) == (size < len(CORE))
+    assert caught.value.hint
 
 
-def test_a_cut_core_that_cannot_be_opened(tmp_path):
-    """The cut is told, beside what it may have caused."""
-    path = tmp_path / "core"
-    for size in (6000, len(CORE)):
-        path.write_bytes(CORE[:size])
-        with pytest.raises(TargetError) as caught:
-            open_target(TargetOptions(core=str(path)))
-        assert (f"{size:,} of {len(CORE):,} bytes" in str(caught.value)) == (size < len(CORE))
-        assert caught.value.hint
-
-
-@pytest.mark.parametrize("cut", [300, 4000, 8000, 12000, 20000])
-def test_kdumps_without_pages(tmp_path, cut):
-    path = tmp_path / "kdump"
-    path.write_bytes(make_kdump(cut=cut))
-    with pytest.raises(TargetError, match="truncated"):
-        dumpfile.unpack_dump(path)
-
-
-@pytest.mark.parametrize(("cut", "missing"), [(0, 0), (1, 1), (100, 1), (101, 2), (299, 3)])
+@pytest.mark.parametrize(("cut", "missing"), [(0, 0), (1, 1), (100, 1), (101, 2)])
 def test_truncated_kdumps(tmp_path, cut, missing):
     path = tmp_path / "kdump"
     path.write_bytes(make_kdump(cut=cut))
-    if missing == 3:
-        with pytest.raises(TargetError, match="truncated"):
-            dumpfile.unpack_dump(path)
-        return
     dump = dumpfile.unpack_dump(path)
     assert [f"{missing} of 3 pages" in note for note in dump.notes] == [True] * (missing > 0)
     # Descriptors of missing pages are zeros, which libkdumpfile refuses; the user's file is not changed.
@@ -408,15 +385,8 @@ def test_working_out_what_it_is_takes_no_drgn(files):
 def test_images_without_a_dump(files, monkeypatch):
     """Targets that the command line names come before the running kernel."""
     monkeypatch.chdir(files)
-    for name, build_id in (("one", b"\x01" * 20), ("two", b"\x02" * 20)):
-        note = make_note("GNU", 3, build_id)
-        # Section headers behind the ELF header: none, and one of type SHT_NOTE.
-        elf = bytearray(
-            make_elf(sections=bytes(64) + struct.pack("<IIQQQQIIQQ", 0, 7, 0, 0, 192, len(note), 0, 0, 4, 0) + note)
-        )
-        # e_shoff, e_shnum, and e_shstrndx: the names of sections do not matter.
-        elf[40], elf[60], elf[62] = 64, 2, 1
-        Path(name).write_bytes(elf)
+    for name, build_id in (("one", "01" * 20), ("two", "02" * 20)):
+        output_of("gcc", "-nostdlib", "-static", f"-Wl,--build-id=0x{build_id},-e0", "-xc", "/dev/null", "-o", name)
     monkeypatch.setattr(local_kernel, "running_build_id", lambda: "01" * 20)
     with pytest.raises(UsageError, match=r"2 .*: one, two") as caught:
         open_target(TargetOptions(files=["one", "two"]))
