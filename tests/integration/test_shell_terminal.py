@@ -25,19 +25,17 @@ def shell(tmp_path):
         yield screen
 
 
-def test_banner_and_leaving(shell):
-    assert shell.lines[0].startswith("kcovdbg 0.")
-    assert "vmcore, Linux 6.12.1 x86_64" in shell.lines[0]
-    shell.type("\x04")
-    assert shell.end() == 0
-
-
-@pytest.mark.parametrize("word", ["exit", "quit", "q"])
-def test_words_that_leave(tmp_path, word):
-    with open_shell(tmp_path, "-q") as screen:
+@pytest.mark.parametrize("keys", ["\x04", "exit\r", "quit\r", "q\r"])
+def test_banner_and_leaving(tmp_path, keys):
+    options = ("-q",) if keys == "q\r" else ()
+    with open_shell(tmp_path, *options) as screen:
         screen.wait(at_prompt)
-        assert screen.lines[0] == PROMPT
-        screen.type(f"{word}\r")
+        if options:
+            assert screen.lines[0] == PROMPT
+        else:
+            assert screen.lines[0].startswith("kcovdbg 0.")
+            assert "vmcore, Linux 6.12.1 x86_64" in screen.lines[0]
+        screen.type(keys)
         assert screen.end() == 0
 
 
@@ -194,18 +192,13 @@ def test_pager(shell):
 def test_no_pager_for_what_fits_nor_for_watch(tmp_path):
     with open_shell(tmp_path, PAGER="sed s/^/PAGED/") as screen:
         screen.wait(at_prompt)
-        screen.type("remote\r")
-        screen.wait("usb:1")
-        screen.wait(at_prompt)
-        screen.type("watch 0.05 tall\r")
-        screen.wait("line 100")
-        screen.type("\x03")
-        screen.wait(at_prompt)
-        assert "PAGED" not in screen.text
-        screen.type("tall | tail -1\r")
-        screen.wait("line 100")
-        screen.wait(at_prompt)
-        assert "PAGED" not in screen.text
+        for line, shown in (("remote", "usb:1"), ("watch 0.05 tall", "line 100"), ("tall | tail -1", "line 100")):
+            screen.type(f"{line}\r")
+            screen.wait(shown)
+            if line.startswith("watch"):
+                screen.type("\x03")
+            screen.wait(at_prompt)
+            assert "PAGED" not in screen.text
         screen.type("tall\r")
         screen.wait("PAGEDline 100")
 
@@ -244,10 +237,7 @@ def test_help_by_key_keeps_the_line(shell):
     shell.wait(lambda screen: screen.lines[-1] == ":")
     shell.type("q")
     shell.wait(f"{PROMPT} tasks --js")
-
-
-def test_shell_commands_and_questions(shell):
-    shell.type("! echo $((6*7))\r")
+    shell.type("\x15! echo $((6*7))\r")
     shell.wait(lambda screen: "42" in screen.lines)
     shell.type("tasks?\r")
     shell.wait("Usage:")
@@ -292,12 +282,10 @@ def test_answers_into_a_pipe_and_the_prompt_on_the_terminal(tmp_path):
     command = f"{sys.executable} -m tests.support.shell_process -q | cat > {answers}"
     with Screen("sh", "-c", command, XDG_STATE_HOME=str(tmp_path)) as screen:
         screen.wait(at_prompt)
-        screen.type("remote\r")
-        screen.settle()
-        screen.wait(at_prompt)
-        screen.type("tall\r")
-        screen.settle()
-        screen.wait(at_prompt)
+        for line in ("remote", "tall"):
+            screen.type(f"{line}\r")
+            screen.settle()
+            screen.wait(at_prompt)
         screen.type("\x04")
         assert screen.end() == 0
         assert "HANDLE" not in screen.text

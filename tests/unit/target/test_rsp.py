@@ -172,7 +172,7 @@ def test_odd_packet_sizes_and_packets_in_pieces(stub, options):
     assert client.read(0, 3000) == MEMORY[:3000]
 
 
-def test_a_machine_that_ran_runs_again(stub):
+def test_a_machine_is_left_as_it_was(stub):
     made, client = stub(running=True)
     assert client.was_running
     client.close()
@@ -180,9 +180,6 @@ def test_a_machine_that_ran_runs_again(stub):
     # With "multiprocess", a detach without a process is ignored.
     assert made.asked.count(b"D;1") == 1
     assert made.running
-
-
-def test_a_machine_that_stood_still_is_left_alone(stub):
     made, client = stub(running=False)
     assert not client.was_running
     client.close()
@@ -426,7 +423,5 @@ def test_registers_by_name(stub):
     # A program counter that only the stub names, and one that nobody names.
     assert client.register("TTBR1_EL1") is None
     assert client.register("VBAR_EL1") is None
-
-
-def test_a_stub_without_a_description(stub):
+    # A stub without a description.
     assert stub()[1].register("TTBR1_EL1") is None
