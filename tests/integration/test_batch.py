@@ -236,17 +236,6 @@ def test_a_dump_is_known_before_its_first_command(tmp_path: Path, vmlinux: Path)
     assert json.loads(line)["build_id"]
 
 
-def test_tables_are_kept_where_the_cache_cannot_be_used(tmp_path: Path, vmlinux: Path) -> None:
-    """Nothing can be made in /proc, even by root."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    words = ("batch", "-e", "buffer 82", *make_dumps(tmp_path / "dumps", 1), "-s", vmlinux, "-o", tmp_path / "out")
-    run(*words, env={"XDG_CACHE_HOME": "/proc/none", "TMPDIR": str(temporary)})
-    (own,) = temporary.iterdir()
-    assert own.name == f"kcovdbg-{os.geteuid()}"
-    assert list(own.iterdir())
-
-
 def test_nothing_half_written_when_it_is_killed(tmp_path: Path, vmlinux: Path) -> None:
     dumps = make_dumps(tmp_path / "dumps", 6)
     output = tmp_path / "out"

@@ -70,14 +70,6 @@ def test_pycobertura_agrees_with_source(tree, opened_demo, tmp_path):
     assert shown[min(expected["hit"])] == "text;\n"
 
 
-def test_our_own_reader_takes_text_back(opened_demo, tmp_path):
-    """Without being told which of the two it is: the kernel's points decide."""
-    recorded = [int(row["pc"], 16) for row in opened_demo.ask("buffer kc-usb")]
-    for line, expected in (("hex", recorded), ("rawcover", sorted(set(recorded)))):
-        opened_demo.run(f"export {line} kc-usb -o {tmp_path}/pcs")
-        assert [int(row["pc"], 16) for row in opened_demo.ask(f"buffer file:{tmp_path}/pcs")] == expected
-
-
 def test_module_offsets_against_the_symbol_table(opened_demo):
     names, start = {}, None
     for line in output_of("nm", opened_demo.kernel.target.lines.image).splitlines():

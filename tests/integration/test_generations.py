@@ -57,14 +57,6 @@ def test_a_slice_is_sliced_again(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
-def test_row_is_the_recipe_s(directory: Path) -> None:
-    generation, kept = GENERATIONS[directory.name], read_truth(directory)["generation"]
-    assert kept["era"] == generation.era
-    assert kept["variants"] == list(generation.variants)
-    assert kept["package"] == generation.package
-
-
-@pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
 def test_a_wrong_answer_is_noticed(directory: Path) -> None:
     """The comparison finds a change in any answer of each generation."""
     truth, answers = read_truth(directory), answers_of(directory)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Lists of PCs as tools write them, read for the demo's kernel; they hold what task 41 executed, and what others did."""
 
-import gzip
 import random
-import struct
 from pathlib import Path
 
 import pytest
@@ -154,8 +152,9 @@ FORMATS = ("hex", "rawcover", "rawcoverfiles", "jsonl", "modoff", "drcov")
 def test_exports_are_read_back(opened_demo, recorded, tmp_path, task, name):
     out = tmp_path / "x"
     opened_demo.run(f"export {name} {task} -o {out}")
-    found = set(read(opened_demo, out).words)
-    wanted = {pc for pc in recorded[task] if pc}
+    words = read(opened_demo, out).words
+    found, wanted = set(words), {pc for pc in recorded[task] if pc}
+    assert name != "hex" or list(words) == [pc for pc in recorded[task] if pc]
     if name in ("hex", "rawcover", "modoff", "drcov"):
         assert found == wanted
     # These have points of .text alone: none after tail calls.
@@ -186,25 +185,6 @@ def test_what_real_tasks_executed(opened_demo, recorded, tmp_path, task, correct
     wrong = [word for word, pc in zip(buffer.words, pcs, strict=True) if word != pc]
     assert len(wrong) < 0.1 * len(pcs)
     assert not any(word in opened_demo.kernel.names.table for word in wrong)
-
-
-@pytest.mark.parametrize("kind", ["binary", "words", "big", "low", "xz"])
-def test_other_containers_of_what_a_task_executed(opened_demo, recorded, tmp_path, kind):
-    pcs = recorded[41]
-    path = tmp_path / "t"
-    if kind == "low":
-        path.write_text("".join(f"{pc & 0xFFFFFFFF:x}\n" for pc in pcs))
-    elif kind == "binary":
-        path.write_bytes(struct.pack(f"<{len(pcs) + 1}Q", len(pcs), *pcs))
-    elif kind == "words":
-        path.write_bytes(struct.pack(f"<{len(pcs)}Q", *pcs))
-    elif kind == "big":
-        path.write_bytes(struct.pack(f">{len(pcs)}Q", *(pc - 1 for pc in pcs)))
-    else:
-        path.write_bytes(gzip.compress("".join(f"[ 1.2] {pc - 5}\n" for pc in pcs).encode("utf-16")))
-    buffer = read(opened_demo, path)
-    assert list(buffer.words) == pcs
-    assert any(f"{len(pcs)} PCs lack their upper" in remark for remark in buffer.remarks) is (kind == "low")
 
 
 def test_random_addresses_of_code_are_damage(opened_demo, recorded, tmp_path):

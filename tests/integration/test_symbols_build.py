@@ -26,6 +26,7 @@ def test_image_that_goes_while_it_is_read(image, tmp_path):
     """The decompressed image is removed when its program ends; the table must be complete nevertheless."""
     folder = tmp_path / "tables"
     build_id = ElfFile(image).build_id
+    assert open_symbolizer(0, build_id="00" * 20, image=image, folder=folder).table is None
     process = TableBuild(image, build_id, folder).process
     image.unlink()
     assert process.wait(60) == 0

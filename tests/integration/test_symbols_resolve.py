@@ -12,8 +12,6 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer
-from kcovdbg.symbols.table_cache import TableBuild
-from tests.support.compiled_image import compile_image
 from tests.support.programs import output_of
 from tests.support.table_writer import TableWriter
 
@@ -127,20 +125,6 @@ def test_a_table_is_taken_over_when_it_is_there(table, monkeypatch):
     symbolizer._next_look = 0
     assert symbolizer.locate_all([BASE + 0x20])[0].remark == resolve.TAIL_CALL
     assert symbolizer.table is table
-
-
-def test_building_in_the_background(tmp_path):
-    image, folder = compile_image(tmp_path), tmp_path / "cache"
-    build_id = ElfFile(image).build_id
-    symbolizer = open_symbolizer(0, build_id=build_id, image=image, folder=folder)
-    assert symbolizer.table is None
-    assert open_symbolizer(0, build_id="00" * 20, image=image, folder=folder).table is None
-    processes = [TableBuild(image, build_id, folder).process for _ in range(2)]
-    assert [process.wait(60) for process in processes] == [0, 0]
-    symbolizer._next_look = 0
-    pcs = symbolizer.table.find(function="second")
-    assert {symbolizer.locate(pc).frames[-1].function for pc in pcs} == {"second"}
-    assert open_symbolizer(0, build_id=build_id, image=None, folder=folder).table is not None
 
 
 def test_functions_without_source_lines(tmp_path):

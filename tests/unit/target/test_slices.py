@@ -78,22 +78,6 @@ def test_more_segments_than_the_header_can_count(open_slice):
     assert core.segments[-1].paddr == 2 * PAGE_SIZE * (count - 1)
 
 
-def test_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "a.slice"
-    path.write_bytes(b"old")
-
-    def content():
-        yield b"new"
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        slices.write_slice(path, content())
-    assert path.read_bytes() == b"old"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a.slice"]
-    assert slices.write_slice(path, [b"new", b"er"]) == 5
-    assert path.read_bytes() == b"newer"
-
-
 def test_compressed_by_its_name(tmp_path):
     path = tmp_path / "a.slice.zst"
     data = build({0x5000: page(5)})
