@@ -50,11 +50,11 @@ class TraceModules(SourceLines):
         self._files = files
         if any(module.build_id in files for module in self.loaded):
             try:
-                from kcovdbg.target.drgn.lines import ModuleLines
+                from kcovdbg.target.drgn.lines import frames_at, open_module_program
             except ImportError:
                 self.problem = "records in modules have no source lines: these need drgn"
             else:
-                self._find_frames = ModuleLines(self.loaded, files).frames_at
+                self._find_frames = partial(frames_at, open_module_program(self.loaded, files))
 
     def find_points(self) -> Mapping[int, PointKind]:
         """Return the coverage points of the modules whose files are known, as KCOV records them."""

@@ -240,9 +240,8 @@ def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
             from kcovdbg.output_file import open_output
 
             # It gets its name when it is complete.
-            with open_output(place) as target:
-                _copy_decompressed(file, path, target)
-                target.truncate(target.tell())
+            with open_output(place) as target, _decompressor(file, path) as stream:
+                _copy(stream, target, path)
         except EOFError:
             raise _truncated(path, "its compressed data ends early") from None
         except OSError:
@@ -295,7 +294,13 @@ def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> s
 
     :param name: what messages call it.
     """
-    first, end = _find_memory(unpacked.path, name)
+    with ElfFile(unpacked.path, name) as core:
+        memory = [segment for segment in core.segments if segment.type == PT_LOAD]
+        if not memory:
+            raise TargetError(f"{name} is truncated or damaged: it has no memory", hint=_GET_AGAIN)
+        # Without its notes nothing of the dump can be found.
+        core.read_notes()
+    first, end = min(segment.offset for segment in memory), max(segment.offset + segment.filesz for segment in memory)
     # stat() has no size of a partition that a dump was written to.
     size = file.seek(0, os.SEEK_END)
     # Files in /proc are memory, and have any size.
@@ -319,7 +324,7 @@ def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> 
     libkdumpfile maps the file, and a read of a page behind its end would end the process. It refuses descriptors of zeros.
     """
     with _temporary(path) as (target, made):
-        _copy_sparsely(file, target)
+        _copy(file, target)
         target.truncate(max(target.tell(), pages.end))
         for offset, size in pages.runs:
             target.seek(offset)
@@ -360,37 +365,36 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
                     )
                 elif is_packed:
                     try:
-                        _copy_decompressed(file, path, target)
+                        with _decompressor(file, path) as stream:
+                            _copy(stream, target, path)
                     except EOFError:
                         cut = "its compressed data ends early"
                     note = f"{path} was decompressed to a temporary file of {target.tell():,} bytes"
-                    target.truncate()
                 else:
-                    _copy_sparsely(file, target)
+                    _copy(file, target)
                     note = f"{path} was copied to a temporary file without the text"
-                    target.truncate()
             found = found._replace(path=current, notes=(*found.notes, note), problem=found.problem or cut)
     return found
 
 
-def _copy_sparsely(file: BinaryIO, target: IO[bytes]) -> None:
-    while data := file.read(_CHUNK):
-        _write_sparse(target, data)
+def _copy(source: BinaryIO | FrameReader, target: IO[bytes] | BinaryIO, path: str | os.PathLike[str] | None = None) -> None:
+    """Write the rest of a file, zeros as holes.
 
-
-def _copy_decompressed(file: BinaryIO, path: str | os.PathLike[str], target: IO[bytes] | BinaryIO) -> None:
-    """Write the contents of a compressed file.
-
-    :raises LimitError: when they are too large.
-    :raises EOFError: when they end early.
+    :param path: of the user's file, which limits the size of what is unpacked.
+    :raises LimitError: when it is too large.
+    :raises EOFError: when it is compressed, and ends early.
     """
-    # Of the user's file, for one that is compressed several times.
-    limit = max(find_limit(UNPACKED_SIZE), _RATIO * Path(path).stat().st_size)
-    with _decompressor(file, path) as stream:
-        while data := stream.read(_CHUNK):
-            _write_sparse(target, data)
-            if target.tell() > limit:
+    limit = None if path is None else max(find_limit(UNPACKED_SIZE), _RATIO * Path(path).stat().st_size)
+    try:
+        while data := source.read(_CHUNK):
+            if data.count(0) == len(data):
+                target.seek(len(data), os.SEEK_CUR)
+            else:
+                target.write(data)
+            if limit is not None and target.tell() > limit:
                 raise over_limit(UNPACKED_SIZE, f"{path} unpacked", limit)
+    finally:
+        target.truncate(target.tell())
 
 
 @contextlib.contextmanager
@@ -416,14 +420,6 @@ def _temporary(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]
     _KEPT.append(stream)
 
 
-def _write_sparse(target: IO[bytes] | BinaryIO, data: bytes) -> None:
-    """Write data, zeros as a hole."""
-    if data.count(0) == len(data):
-        target.seek(len(data), os.SEEK_CUR)
-    else:
-        target.write(data)
-
-
 @contextlib.contextmanager
 def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[FrameReader]:
     """Yield the decompressed stream.
@@ -445,17 +441,6 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Fram
         raise
     except Exception as error:  # noqa: BLE001 - each module has its own exceptions
         raise TargetError(f"{path} is damaged: {error}", hint=_GET_AGAIN) from None
-
-
-def _find_memory(path: Path, name: str) -> tuple[int, int]:
-    """Return where the memory of a core starts in the file, and where it ends."""
-    with ElfFile(path, name) as core:
-        memory = [segment for segment in core.segments if segment.type == PT_LOAD]
-        if not memory:
-            raise TargetError(f"{name} is truncated or damaged: it has no memory", hint=_GET_AGAIN)
-        # Without its notes nothing of the dump can be found.
-        core.read_notes()
-        return min(segment.offset for segment in memory), max(segment.offset + segment.filesz for segment in memory)
 
 
 def read_notes(path: Path) -> bytes:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterator
-from functools import cached_property
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, word_mask
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.target.pointer import Links, check_pointer, follow_chain, follow_list, read_pointer, read_word, strip_tag
+from kcovdbg.target.pointer import Links, check_pointer, finish, follow_chain, follow_list, read_pointer, read_word, strip_tag
 from kcovdbg.target.protocol import Symbol, Target, Vma
 from kcovdbg.target.struct_layout import BlockLayout
 
@@ -136,12 +135,8 @@ class MappingWalk:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._vma = BlockLayout(
-            target, _VMA, {name: (name,) for name in ("vm_start", "vm_end", "vm_pgoff", "vm_flags", "vm_file", "vm_next")}
-        )
-        for name in self._vma.names:
-            if name != "vm_next":
-                self._vma.offset(name)
+        names = ("vm_start", "vm_end", "vm_pgoff", "vm_flags", "vm_file", "vm_next")
+        self._vma = BlockLayout(target, _VMA, {name: (name,) for name in names}).require("vm_next")
         self._for_each_address: Callable[[int], Iterator[int]]
         try:
             # Since Linux kernel commit 763ecb035029 ("mm: remove the vma linked list") (in v6.1).
@@ -151,7 +146,8 @@ class MappingWalk:
             following = self._vma.offset("vm_next")
             self._for_each_address = lambda mm: self._for_each_in_list(mm + first, following)
         else:
-            self._for_each_address = lambda mm: self._for_each_in_tree(mm + tree)
+            trees = MapleTrees(target)
+            self._for_each_address = lambda mm: trees.for_each_entry(mm + tree)
 
     def for_each_vma(self, mm: int) -> Iterator[Vma]:
         last = 0
@@ -162,17 +158,6 @@ class MappingWalk:
                 raise ReadError(f"the mappings of mm {mm:#x} are out of order", address)
             last = end
             yield Vma(start, end, pgoff, flags, file)
-
-    @cached_property
-    def _trees(self) -> MapleTrees:
-        return MapleTrees(self._target)
-
-    def _for_each_in_tree(self, tree: int) -> Iterator[int]:
-        try:
-            trees = self._trees
-        except MissingTypeError as error:
-            raise ReadError(str(error), tree) from None
-        yield from trees.for_each_entry(tree)
 
     def _for_each_in_list(self, head: int, following: int) -> Iterator[int]:
         def read(address: int, _: int) -> tuple[int, int]:
@@ -229,11 +214,8 @@ class VmallocWalk:
         self._target = target
         self._area = BlockLayout(target, _VMAP_AREA, {"next": ("list.next",), "prev": ("list.prev",), "vm": ("vm",)}).require()
         names = ("addr", "size", "requested_size", "caller", "flags", "pages", "nr_pages")
-        self._vm = BlockLayout(target, _VM_STRUCT, {name: (name,) for name in names})
-        for name in names:
-            # It came with "mm: vmalloc: support more granular vrealloc() sizing" (in v6.15, and in stable kernels since 6.12).
-            if name != "requested_size":
-                self._vm.offset(name)
+        # It came with "mm: vmalloc: support more granular vrealloc() sizing" (in v6.15, and in stable kernels since 6.12).
+        self._vm = BlockLayout(target, _VM_STRUCT, {name: (name,) for name in names}).require("requested_size")
         try:
             # Since Linux kernel commit d093602919ad ("mm: vmalloc: remove global vmap_area_root rb-tree") (in v6.9).
             self._nodes: Symbol | None = target.symbol("vmap_nodes")
@@ -249,7 +231,11 @@ class VmallocWalk:
         found: list[_Area] = []
         problem: ReadError | None = None
         try:
-            found.extend(filter(None, self._for_each_area()))
+            for head in self._find_heads():
+                areas, broken = finish(self._for_each_in_list(head))
+                found += filter(None, areas)
+                if broken is not None and problem is None:
+                    problem = ReadError(f"could not read the list of vmalloc areas: {broken}", head)
         except ReadError as error:
             problem = error
         page_size = next((area.page_size for area in found if area.page_size), PAGE_SIZE)
@@ -260,15 +246,6 @@ class VmallocWalk:
             yield VmallocArea(area.address, size, name, bool(area.flags & _VM_USERMAP), area.address in arrays)
         if problem is not None:
             raise problem
-
-    def _for_each_area(self) -> Iterator[_Area | None]:
-        broken: ReadError | None = None
-        for head in self._find_heads():
-            problem = yield from self._for_each_in_list(head)
-            if problem is not None:
-                broken = broken or ReadError(f"could not read the list of vmalloc areas: {problem}", head)
-        if broken is not None:
-            raise broken
 
     def _find_heads(self) -> Iterator[int]:
         if self._nodes is None:

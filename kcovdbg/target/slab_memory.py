@@ -11,6 +11,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
@@ -100,21 +101,12 @@ class SlabWalk:
         self._target = target
         self._pages = pages
         self._caches = target.symbol("slab_caches").address
-        self._cache = BlockLayout(
-            target,
-            _CACHE,
-            {
-                "next": ("list.next",),
-                "prev": ("list.prev",),
-                **{name: (name,) for name in ("name", "object_size", "size", "offset", "red_left_pad", "random", "cpu_slab")},
-                "sheaves": ("cpu_sheaves",),
-            },
-        )
-        for name in ("next", "prev", "name", "object_size", "size", "offset"):
-            self._cache.offset(name)
+        optional = ("red_left_pad", "random", "cpu_slab", "cpu_sheaves")
+        members = ("list.next", "list.prev", "name", "object_size", "size", "offset", *optional)
+        self._cache = BlockLayout(target, _CACHE, {name: (name,) for name in members}).require(*optional)
         # Linux kernel commit 2d517aa09bbc ("slab: add opt-in caching layer of percpu sheaves") (in v6.18). CPUs have nothing
         # else since 32c894c7274b ("slab: remove struct kmem_cache_cpu") (in v7.0).
-        self._sheaves = _SheafWalk(target) if self._cache.has("sheaves") else None
+        self._sheaves = _SheafWalk(target) if self._cache.has("cpu_sheaves") else None
         self._cpu_cache: BlockLayout | None = None
         if self._cache.has("cpu_slab") or self._sheaves is None:
             # Linux kernel commit bb192ed9aa71 ("mm/slub: Convert most struct page to struct slab by spatch") (in v5.17).
@@ -190,7 +182,7 @@ class SlabWalk:
             raise problem
 
     def _for_each_cache(self) -> Iterator[_Cache]:
-        offset = self._cache.offset("next")
+        offset = self._cache.offset("list.next")
 
         def read(link: int) -> tuple[_Cache, Links]:
             address = link - offset
@@ -257,15 +249,11 @@ class SlabWalk:
 
     def _find_free(self, page: int, slab: _Slab) -> set[int]:
         """Return the free objects on a slab's own list."""
-        for attempt in range(_ATTEMPTS):
-            try:
+        for _ in range(_ATTEMPTS - 1 if self._target.live else 0):
+            with suppress(ReadError):
                 return self._follow_free(slab)
-            except ReadError:
-                if not self._target.live or attempt == _ATTEMPTS - 1:
-                    raise
-            now = self._slab.decode(self._target.read(page + self._slab.start, self._slab.span))
-            slab = slab._replace(free=now[1])
-        raise AssertionError
+            slab = slab._replace(free=self._slab.read(self._target, page)[1])
+        return self._follow_free(slab)
 
     def _find_poisoned(self, slab: _Slab) -> set[int]:
         """Return the objects that KASAN lets nobody access.
@@ -341,14 +329,14 @@ class SlabWalk:
         return found
 
     def _find_free_on_cpu(self, layout: BlockLayout, cache: _Cache, address: int) -> set[int]:
-        for attempt in range(_ATTEMPTS):
-            check_pointer(self._target, address, _CPU_CACHE)
+        check_pointer(self._target, address, _CPU_CACHE)
+        for attempts in range(_ATTEMPTS if self._target.live else 1, 0, -1):
             free, page = layout.read(self._target, address)
             try:
                 slab = self._read_slab(page, {cache.address: cache}) if page else None
                 return set() if slab is None else self._follow_free(slab._replace(free=free))
             except ReadError:
-                if not self._target.live or attempt == _ATTEMPTS - 1:
+                if attempts == 1:
                     raise
         raise AssertionError
 
@@ -384,18 +372,13 @@ class _SheafWalk:
         self._sheaf = BlockLayout(target, _SHEAF, names).require()
         self._objects = target.member(_SHEAF, "objects").offset
         self._full = target.member("struct node_barn", "sheaves_full").offset
-        self._node_size = target.word_size
-        try:
-            # Since Linux kernel commit 5ba6bc27b1f9 ("slab: decouple pointer to barn from kmem_cache_node") (in v7.1).
-            self._nodes = target.member(_CACHE, "per_node").offset
-        except MissingTypeError:
-            self._nodes = target.member(_CACHE, "node").offset
-            self._barn = target.member("struct kmem_cache_node", "barn").offset
-            self._has_nodes = True
-        else:
-            self._node_size = target.type_size("struct kmem_cache_per_node_ptrs")
-            self._barn = target.member("struct kmem_cache_per_node_ptrs", "barn").offset
-            self._has_nodes = False
+        # Since Linux kernel commit 5ba6bc27b1f9 ("slab: decouple pointer to barn from kmem_cache_node") (in v7.1).
+        pointers = find_member(target, _CACHE, ("per_node",))
+        self._has_nodes = pointers is None
+        self._nodes = (pointers or target.member(_CACHE, "node")).offset
+        node = "struct kmem_cache_node" if self._has_nodes else "struct kmem_cache_per_node_ptrs"
+        self._node_size = target.word_size if self._has_nodes else target.type_size(node)
+        self._barn = target.member(node, "barn").offset
 
     def find_on_cpu(self, address: int) -> set[int]:
         """Return the objects in the sheaves of a CPU.

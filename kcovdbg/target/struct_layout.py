@@ -106,10 +106,11 @@ class BlockLayout:
         code = order
         position = self.start
         index: dict[str, int] = {}
-        self._apart: list[tuple[str, Callable[[bytes], Any]]] = []
+        # Place in the values, and decoder.
+        self._apart: list[tuple[int, Callable[[bytes], Any]]] = []
         for name, member in present:
             if member.bit_size is not None or member.offset < position:
-                self._apart.append((name, _decode_apart(order, self.start, member)))
+                self._apart.append((self.names.index(name), _decode_apart(order, self.start, member)))
                 continue
             code += f"{member.offset - position}x" + _member_code(member)
             index[name] = len(index)
@@ -120,7 +121,6 @@ class BlockLayout:
         self._pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
         indices = [index.get(name, -1) for name in self.names]
         self._pick = operator.itemgetter(*indices) if len(indices) > 1 else lambda values: (values[indices[0]],)
-        self._apart_at = [(self.names.index(name), decode) for name, decode in self._apart]
         self._target = target
         # Places of pointers in kernels where they have tags.
         self._tagged_at = [
@@ -133,13 +133,14 @@ class BlockLayout:
         """Return whether this kernel has the member."""
         return self.members[name] is not None
 
-    def require(self) -> BlockLayout:
-        """Return the layout if this kernel has every member.
+    def require(self, *optional: str) -> BlockLayout:
+        """Return the layout if this kernel has every member but optional ones.
 
         :raises MissingTypeError: when one is missing.
         """
         for name in self.names:
-            self.offset(name)
+            if name not in optional:
+                self.offset(name)
         return self
 
     def offset(self, name: str) -> int:
@@ -158,9 +159,9 @@ class BlockLayout:
         Pointers are without their tags.
         """
         values = self._pick((*self._unpack(block), None))
-        if self._apart_at or self._tagged_at:
+        if self._apart or self._tagged_at:
             changed = list(values)
-            for place, decode in self._apart_at:
+            for place, decode in self._apart:
                 changed[place] = decode(block)
             for place in self._tagged_at:
                 changed[place] = strip_tag(self._target, changed[place])

@@ -159,24 +159,18 @@ class DrgnLines(SourceLines):
         return abs(address - text) < _MODULE_REACH and not any(start <= address < end for start, end in image)
 
 
-class ModuleLines:
-    """Source lines of loaded modules.
+def open_module_program(modules: Iterable[LoadedModule], files: Mapping[str, str]) -> drgn.Program:
+    """Open the debug info of loaded modules.
 
-    :param modules: those that are loaded.
     :param files: their files with debug info, by build ID.
     :raises TargetError: when drgn cannot use one.
     """
-
-    def __init__(self, modules: Iterable[LoadedModule], files: Mapping[str, str]) -> None:
-        self._prog = drgn.Program()
-        for module in modules:
-            path = files.get(module.build_id or "")
-            if path is not None and module.sections:
-                add_module(self._prog, module, path)
-
-    def frames_at(self, address: int) -> tuple[Frame, ...]:
-        """Return the source location of an instruction; empty where debug info does not cover it."""
-        return frames_at(self._prog, address)
+    program = drgn.Program()
+    for module in modules:
+        path = files.get(module.build_id or "")
+        if path is not None and module.sections:
+            add_module(program, module, path)
+    return program
 
 
 def add_module(prog: drgn.Program, loaded: LoadedModule, path: str) -> None:

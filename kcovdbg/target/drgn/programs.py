@@ -266,22 +266,18 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
 
         with ElfFile(path, name) as core:
             found = search_vmcoreinfo(core, read)
-    return _with_kaslr_offset(found, files, Path(name).parent) if found is not None and machine == EM_RISCV else found
-
-
-def _with_kaslr_offset(vmcoreinfo: bytes, files: Sequence[DebugFile], directory: Path) -> bytes:
-    """Return the VMCOREINFO of a RISC-V kernel with its KASLR offset, which is in the vmlinux only.
-
-    :param directory: one to look for a vmlinux in.
-    """
-    info = parse_vmcoreinfo(vmcoreinfo)
-    kernel = find_kernel_file(files) or find_vmlinux(directory, info.get("OSRELEASE", "unknown"), info.get("BUILD-ID"))
+    if found is None or machine == EM_S390:
+        return found
+    # The KASLR offset of RISC-V kernels can be told by their vmlinux only.
+    info = parse_vmcoreinfo(found)
+    kernel = find_kernel_file(files)
+    kernel = kernel or find_vmlinux(Path(name).parent, info.get("OSRELEASE", "unknown"), info.get("BUILD-ID"))
     if kernel is None:
-        return vmcoreinfo
+        return found
     from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset
 
     with ElfFile(kernel.path, kernel.name) as image:
-        return add_kaslr_offset(vmcoreinfo, image.symbols.addresses_of(LINKED_SYMBOLS))
+        return add_kaslr_offset(found, image.symbols.addresses_of(LINKED_SYMBOLS))
 
 
 def _set_core(name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: bytes | None = None) -> drgn.Program:
