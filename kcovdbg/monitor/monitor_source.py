@@ -47,7 +47,7 @@ _FEW_TASKS: Final = 300
 _WHOLE_PART: Final = 0.25
 # Seconds between two whole looks, at least.
 _WHOLE_INTERVAL: Final = 1.0
-# So many tasks are still read after their sections have ended: workers often begin another one.
+# So many tasks are still read that have no KCOV state any more: workers often begin another section.
 _MAX_REMEMBERED: Final = 64
 # Limits for the buffers of which records are read in one look, and for the records of each.
 _MAX_BUFFERS: Final = 4
@@ -155,7 +155,6 @@ class LiveSource:
         self._state: str | None = None
         self._task_count = 0
         self._known: dict[int, TaskFields] = {}
-        self._had_section: dict[int, TaskFields] = {}
         self._last: dict[BufferKey, TaskSample] = {}
         # Chooses the records that are read in a buffer; no security depends on it.
         self._random = random.Random(0)  # noqa: S311
@@ -264,18 +263,16 @@ class LiveSource:
         parts = _WHOLE if is_whole else _NEAR
         reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
         state = reader.read(parts)
-        self._known = {task.fields.address: task.fields for task in state.tasks}
-        for session in state.device_sessions:
-            if session.task in state.task_by_address:
-                self._known[session.task] = state.task_by_address[session.task]
-        state = reader.read(parts, syscalls=tuple(self._known.values()))
+        known = {task.fields.address: task.fields for task in state.tasks}
+        known |= {
+            session.task: state.task_by_address[session.task]
+            for session in state.device_sessions
+            if session.task in state.task_by_address
+        }
+        state = reader.read(parts, syscalls=tuple(known.values()))
         tasks = tuple(make_task_samples(state))
-        for task in state.tasks:
-            if task.session.is_section:
-                # Put it last: the first ones are forgotten first.
-                self._had_section.pop(task.fields.address, None)
-                self._had_section[task.fields.address] = task.fields
-        self._had_section = dict([*self._had_section.items()][-_MAX_REMEMBERED:])
+        before = [item for item in self._known.items() if item[0] in state.task_by_address and item[0] not in known]
+        self._known = {**dict(before[-_MAX_REMEMBERED:]), **known}
         if walks:
             self._task_count = len(state.task_fields)
         # Those of devices follow KCOV's.
@@ -305,7 +302,7 @@ class LiveSource:
 
     def _find_near(self) -> Sequence[TaskFields]:
         """Return the tasks of a near look."""
-        found = {**self._known, **self._had_section}
+        found = dict(self._known)
         for address in find_current_tasks(self.target).values():
             if address not in found:
                 try:
