@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.mode import is_tracing
-from kcovdbg.console.column import ADDRESS, ADDRESSES, BOOL, LIST, NUMBER, PATH, PID, SECONDS, SYMBOL, Column
+from kcovdbg.console.column import ADDRESS, ADDRESSES, BOOL, LIST, NUMBER, PATH, SECONDS, SYMBOL, Column
 from kcovdbg.console.output_files import Inputs, open_text
 from kcovdbg.console.renderable import Fields
 from kcovdbg.console.state_columns import OBJECT_COLUMNS, TASK_COLUMNS
@@ -118,12 +118,6 @@ class Sample(NamedTuple):
 TASK_SAMPLE_COLUMNS: Final = tuple(column for column in TASK_COLUMNS if column.key in TaskSample.__dataclass_fields__)
 OBJECT_SAMPLE_COLUMNS: Final = tuple(column for column in OBJECT_COLUMNS if column.key in ObjectSample._fields)
 
-
-def _as_recorded(columns: Iterable[Column]) -> Iterator[Column]:
-    """Yield columns whose values are the members of a sample."""
-    return (replace(column, value=None) for column in columns)
-
-
 _ITEMS: Final = {"tasks": TaskSample, "objects": ObjectSample, "shares": RecordShare}
 SAMPLE_COLUMNS: Final = (
     Column("target"),
@@ -135,7 +129,7 @@ SAMPLE_COLUMNS: Final = (
         "tasks",
         meaning="the tasks with KCOV state",
         items=(
-            *_as_recorded(TASK_SAMPLE_COLUMNS),
+            *(replace(column, value=None) for column in TASK_SAMPLE_COLUMNS),
             Column("syscall", meaning="system call, with its arguments", null="the task is in none, or it is unknown"),
             Column("device", meaning="device of a posted series that collects, which counts words", null="KCOV does"),
         ),
@@ -145,7 +139,7 @@ SAMPLE_COLUMNS: Final = (
         meaning="every `struct kcov`",
         null="this look did not search for them",
         items=(
-            *_as_recorded(OBJECT_SAMPLE_COLUMNS),
+            *(replace(column, value=None) for column in OBJECT_SAMPLE_COLUMNS),
             Column("handles", ADDRESSES, meaning="remote handles that are registered for it"),
         ),
     ),
@@ -162,12 +156,7 @@ SAMPLE_COLUMNS: Final = (
     Column("seconds", SECONDS, meaning="processor time of this look", unit="seconds"),
     Column("errors", LIST, meaning="what could not be read, one sentence each"),
 )
-_TYPES: Final[Mapping[str, Any]] = {
-    NUMBER.name: int,
-    PID.name: int,
-    SECONDS.name: (int, float),
-    BOOL.name: bool,
-}
+_TYPES: Final[Mapping[object, Any]] = {"integer": int, "number": (int, float), "boolean": bool, "string": str}
 
 
 def _decode(value: Any, column: Column) -> Any:
@@ -186,7 +175,7 @@ def _decode(value: Any, column: Column) -> Any:
         return tuple(int(item, 16) for item in value)
     if column.kind is LIST:
         return tuple(map(str, value))
-    if not isinstance(value, _TYPES.get(column.kind.name, str)) or (isinstance(value, bool) and column.kind is not BOOL):
+    if not isinstance(value, _TYPES[column.kind.schema["type"]]) or (isinstance(value, bool) and column.kind is not BOOL):
         raise ValueError(f"{column.key} is {value!r}")
     return float(value) if column.kind is SECONDS else value
 
