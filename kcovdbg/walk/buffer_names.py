@@ -16,7 +16,7 @@ from kcovdbg.model.kcov import HasTask, Kcov, KcovFields
 from kcovdbg.model.state import Part, StateSource
 from kcovdbg.model.task import Role, SavedState, Task, TaskFiles, find_task
 from kcovdbg.series import table
-from kcovdbg.series.declaration import BufferFacts, Device
+from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
@@ -230,23 +230,20 @@ class _BufferSearch:
     def _device_objects(self) -> tuple[Kcov, ...]:
         return tuple(kcov for device in self._source.read(Part.DEVICES).devices for kcov in device.objects.values())
 
-    def _device(self, name: str | None) -> Device:
-        states = self._source.read(Part.DEVICES).devices
-        return next(table.find_device(state.feature) for state in states if state.name == name)
-
     def _of_device_session(self, session: DeviceSession) -> BufferFacts:
         own = next((kcov.fields for kcov in self._device_objects if session.kcov and kcov.address == session.kcov), None)
         return self._facts(
             address=session.area or 0,
             size=session.size,
-            mode=self._device(session.device).mode,
+            mode=session.mode,
             pid=session.pid,
             comm=session.comm,
             private=bool(session.depth) and (own is None or own.area != session.area),
         )
 
     def _of_device_object(self, kcov: Kcov) -> BufferFacts:
-        device, fields = self._device(kcov.device), kcov.fields
+        device = next(device for device in self._layout.traits.devices if device.name == kcov.device)
+        fields = kcov.fields
         if fields is None or not fields.area:
             problem = f"the object of {device.name} at {kcov.address or 0:#x} has no buffer"
             raise KcovdbgError(problem, hint=f"it comes with {device.init_request}")

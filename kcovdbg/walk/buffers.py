@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from kcovdbg.abi import record
+from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.mode import DISABLED, is_tracing
 from kcovdbg.abi.record import PC, Codec, Encoding
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
@@ -46,60 +47,21 @@ def find_encoding(target: Target, layout: Layout, facts: BufferFacts) -> tuple[E
     return encoding, tuple(remarks)
 
 
-def guess_encoding(
-    target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int, size: int
-) -> Encoding | None:
-    """Guess the format of a buffer that is not enabled: the kernel does not keep what it was used for last.
-
-    :return: None if it is the one that is assumed anyway, or nothing fits.
-    """
-    if encoding.codec != PC or encoding.prefix_words or facts.mode == DISABLED or target.word_size != 8 or facts.cached:
-        return None
-    guessed = _guess(target, layout, facts, encoding, stored, min(record.GUESS_WORDS, size - 1))
-    return None if guessed in (None, PC) else record.make_encoding(guessed or PC, target.word_size, target.big_endian)
-
-
-def guess_doubtful(target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding) -> Encoding:
-    """Guess the format of a buffer whose mode should be known and is not, if its words leave one answer.
-
-    :raises KcovdbgError: if they do not.
-    """
-    if encoding.prefix_words:
-        # Members say that there is a prefix: one mode alone has it.
-        return encoding
-    guessed = None
-    if target.word_size == 8 and not layout.traits.is_laid_out_by_mode:
-        stored = read_stored_count(target, facts.address, encoding)
-        if stored:
-            guessed = _guess(target, layout, facts, encoding, stored, record.GUESS_WORDS)
-    if guessed is None:
-        raise KcovdbgError(
-            f"format of {facts.name} is unknown: {facts.doubt}",
-            hint="info names what the debug info lacks; area:ADDRESS shows the words as they are",
-        )
-    return record.make_encoding(guessed, target.word_size, target.big_endian)
-
-
-def _guess(target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int, words: int) -> Codec | None:
-    text = _text_range(target)
-    if text is None:
+def _guess(target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int, words: int) -> Encoding | None:
+    """Guess the format of a buffer by its first words; return None if nothing fits."""
+    symbol = find_kernel_symbol(target, "_stext")
+    if symbol is None or target.word_size != 8:
         return None
     data, missing = read_partly(target, facts.address + 8, words * 8)
     if missing:
         return None
-    codecs = table.guessable_codecs(layout.generation.features)
-    return record.guess_codec(record.decode_words(data, encoding), stored, *text, codecs)
-
-
-def _text_range(target: Target) -> tuple[int, int] | None:
-    """Return the first address of kernel code and the last one, modules included, minus the KASLR offset."""
-    symbol = find_kernel_symbol(target, "_stext")
-    if symbol is None:
-        return None
     start = symbol.address - target.kaslr_offset
     # Modules lie above the kernel's text on x86 and below it on arm64: anything within 2 GiB may be code. On s390x the text is
     # linked to 1 MiB, and what is below is no code.
-    return start if start < _REACH else start - _REACH, min((1 << 64) - 1, start + _REACH)
+    low = start if start < _REACH else start - _REACH
+    codecs = table.guessable_codecs(layout.generation.features)
+    found = record.guess_codec(record.decode_words(data, encoding), stored, low, min(WORD_MASK, start + _REACH), codecs)
+    return None if found is None else record.make_encoding(found, target.word_size, target.big_endian)
 
 
 def read_stored_count(target: Target, address: int, encoding: Encoding) -> int | None:
@@ -152,19 +114,30 @@ def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
     facts = _with_possible_size(layout, facts)
     encoding, said = find_encoding(target, layout, facts)
     remarks = [*facts.remarks, *said]
-    if facts.doubt is not None:
-        encoding = guess_doubtful(target, layout, facts, encoding)
-        remarks.append(f"{facts.doubt}: read as {encoding.codec.noun}, which is a guess")
     stored = read_stored_count(target, facts.address, encoding)
+    size = _UNKNOWN_SIZE if facts.size is None else facts.size
+    is_idle = not (facts.cached or facts.mode == DISABLED or (facts.mode is not None and is_tracing(facts.mode)))
+    if facts.doubt is not None:
+        # A prefix, which members show, is there in one mode alone.
+        if not encoding.prefix_words:
+            by_mode = layout.traits.is_laid_out_by_mode or not stored
+            guessed = None if by_mode else _guess(target, layout, facts, encoding, stored or 0, record.GUESS_WORDS)
+            if guessed is None:
+                raise KcovdbgError(
+                    f"format of {facts.name} is unknown: {facts.doubt}",
+                    hint="info names what the debug info lacks; area:ADDRESS shows the words as they are",
+                )
+            encoding = guessed
+        remarks.append(f"{facts.doubt}: read as {encoding.codec.noun}, which is a guess")
+    elif stored and is_idle and encoding.codec == PC and not encoding.prefix_words:
+        # The kernel does not keep what a buffer was used for last.
+        guessed = _guess(target, layout, facts, encoding, stored, min(record.GUESS_WORDS, size - 1))
+        if guessed is not None and guessed.codec != PC:
+            encoding = guessed
+            remarks.append(f"nothing collects into the buffer: read as {encoding.codec.noun}, which is a guess")
     if stored is None:
         remarks.append("page with the count cannot be read: records may be left over from an earlier use")
-    size = _UNKNOWN_SIZE if facts.size is None else facts.size
     capacity = encoding.capacity(size, layout.buffer_word)
-    if stored and facts.doubt is None and (facts.mode is None or not is_tracing(facts.mode)):
-        guessed = guess_encoding(target, layout, facts, encoding, stored, size)
-        if guessed is not None:
-            encoding, capacity = guessed, guessed.capacity(size, layout.buffer_word)
-            remarks.append(f"nothing collects into the buffer: read as {encoding.codec.noun}, which is a guess")
     bits_set = None
     if encoding.prefix_words:
         bitmap, missing = read_partly(target, facts.address, encoding.count_offset)

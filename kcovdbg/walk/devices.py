@@ -97,7 +97,7 @@ class DeviceWalk:
             kcov = values.get("kcov")
             if not kcov and not values["area"]:
                 continue
-            count, full = self._fill(values["area"], values["size"])
+            count, capacity, full = self._fill(values["area"], values["size"])
             sequence = values["sequence"]
             yield DeviceSession(
                 device=self._device.name,
@@ -113,21 +113,22 @@ class DeviceWalk:
                 enabled=None if values["enabled"] is None else bool(values["enabled"]),
                 count=count,
                 full=full,
-                capacity=self._encoding.capacity(values["size"], self._target.word_size) if values["size"] else None,
+                capacity=capacity,
             )
         if unread:
             self.remarks.note(f"{self._device.name}: the sessions of {unread} tasks could not be read")
 
-    def _fill(self, area: int | None, size: int | None) -> tuple[int | None, bool | None]:
-        """Return how many words of a buffer are in use, and whether no record fits into the rest."""
-        if not area or not size:
-            return None, None
+    def _fill(self, area: int | None, size: int | None) -> tuple[int | None, int | None, bool | None]:
+        """Return how many words of a buffer are in use, how many it has, and whether no record fits into the rest."""
+        if not size:
+            return None, None, None
+        capacity = self._encoding.capacity(size, self._target.word_size)
         try:
-            check_pointer(self._target, area, "buffer", self._encoding.word_size)
-            count = record.decode_word(self._target.read(area, self._encoding.word_size), self._encoding)
+            check_pointer(self._target, area or 0, "buffer", self._encoding.word_size)
+            count = record.decode_word(self._target.read(area or 0, self._encoding.word_size), self._encoding)
         except ReadError:
-            return None, None
-        return count, count + self._encoding.codec.least_words > self._encoding.capacity(size, self._target.word_size)
+            return None, capacity, None
+        return count, capacity, count + self._encoding.codec.least_words > capacity
 
     def _handles(self) -> tuple[RemoteHandle, ...]:
         """Return the entries of the hash."""
@@ -160,38 +161,28 @@ class DeviceWalk:
     def _object_layout(self) -> BlockLayout | None:
         return self._layout(self._device.object_type, self._device.object_members)
 
-    def _read_object(self, address: int) -> tuple[KcovFields, int | None]:
-        """Read one object, and the handle that it stores as registered.
-
-        :raises ReadError: if it cannot be read, or is no kernel address.
-        :raises MissingTypeError: if the debug info lacks the type.
-        """
-        check_pointer(self._target, address, self._device.object_type)
-        layout = self._object_layout
-        if layout is None:
-            raise MissingTypeError(f"the debug info has no {self._device.object_type}")
-        found = dict(zip(layout.names, layout.read(self._target, address), strict=True))
+    def _object(self, address: int, references: list[Reference]) -> tuple[Kcov, int | None]:
+        """Return one object, and the handle that it stores as registered."""
+        name, layout = self._device.name, self._object_layout
+        try:
+            check_pointer(self._target, address, self._device.object_type)
+            if layout is None:
+                raise MissingTypeError(f"the debug info has no {self._device.object_type}")  # noqa: TRY301
+            found = dict(zip(layout.names, layout.read(self._target, address), strict=True))
+        except (ReadError, MissingTypeError) as error:
+            return Kcov(None, address, *(None,) * 6, tuple(references), errors=(str(error),), device=name), None
         size, area, task, handle = found["size"], found["area"], found["task"], found.get("handle")
         is_remote = None if handle is None else bool(handle)
-        return KcovFields(address, found["refcount"], False, None, size, area, task, is_remote, None, None), handle
-
-    def _object(self, address: int, references: list[Reference]) -> tuple[Kcov, int | None]:
-        try:
-            fields, handle = self._read_object(address)
-        except (ReadError, MissingTypeError) as error:
-            unread = (None,) * 6
-            return Kcov(None, address, *unread, tuple(references), errors=(str(error),), device=self._device.name), None
+        fields = KcovFields(address, found["refcount"], False, None, size, area, task, is_remote, None, None)
         pid = comm = None
         errors: tuple[str, ...] = ()
-        if fields.task:
-            pid, comm, problem = self._cache.owner(fields.task)
+        if task:
+            pid, comm, problem = self._cache.owner(task)
             errors = () if problem is None else (problem,)
             references.insert(0, Reference("task", int(self._device.tasks_count), pid))
-        count, full = self._fill(fields.area, fields.size)
-        capacity = self._encoding.capacity(fields.size, self._target.word_size) if fields.size else None
-        mode = self._device.mode if fields.task or handle else None
-        known = (fields, address, mode, pid, comm, count, capacity, full)
-        return Kcov(*known, tuple(references), errors=errors, device=self._device.name), handle
+        mode = self._device.mode if task or handle else None
+        known = (fields, address, mode, pid, comm, *self._fill(area, size))
+        return Kcov(*known, tuple(references), errors=errors, device=name), handle
 
     @cached_property
     def _idle_areas(self) -> tuple[tuple[int, ...], int | None]:
