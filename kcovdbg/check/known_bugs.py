@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
-from kcovdbg.abi.generations import Generation
 from kcovdbg.model.finding import Cause, Certainty
 from kcovdbg.model.rule import KnownBug
+from kcovdbg.model.state import KernelFacts
 from kcovdbg.series import table
 
 BUGS: Final = (
@@ -79,29 +78,29 @@ BUGS: Final = (
 )
 
 
-def find_bugs(rule: str, generation: Generation | None = None, *, is_rt: bool | None = None) -> tuple[KnownBug, ...]:
+def find_bugs(rule: str, kernel: KernelFacts | None = None) -> tuple[KnownBug, ...]:
     """Return the known bugs that violate a rule.
 
-    :param generation: of the kernel; None for bugs of any kernel.
-    :param is_rt: whether the kernel is PREEMPT_RT; None where that is unknown.
+    :param kernel: in which they may be; None for bugs of any kernel.
     """
-    return tuple(
-        bug
-        for bug in (*BUGS, *chain.from_iterable(series.bugs for series in table.SERIES))
-        if rule in bug.rules
-        and (generation is None or (generation.era in bug.eras and (bug.needs is None or generation.has(bug.needs))))
-        and not (bug.needs_rt and (is_rt is False or (is_rt is None and generation is not None)))
-    )
+
+    def may_have(bug: KnownBug) -> bool:
+        if kernel is None:
+            return True
+        has_it = kernel.generation.era in bug.eras and (bug.needs is None or kernel.has(bug.needs))
+        return has_it and (kernel.is_rt or not bug.needs_rt)
+
+    every = (*BUGS, *chain.from_iterable(series.bugs for series in table.SERIES))
+    return tuple(bug for bug in every if rule in bug.rules and may_have(bug))
 
 
-def find_causes(bugs: Iterable[KnownBug], rule: str, certainty: Certainty) -> tuple[Cause, ...]:
-    """Return bugs as causes of a finding, the likeliest first.
+def find_causes(rule: str, kernel: KernelFacts, certainty: Certainty) -> tuple[Cause, ...]:
+    """Return the known bugs that may have caused a finding, the likeliest first.
 
-    :param bugs: as :func:`find_bugs` returns them.
     :param certainty: of the finding.
     """
     causes = []
-    for bug in bugs:
+    for bug in find_bugs(rule, kernel):
         if certainty is not Certainty.CERTAIN:
             doubt, reason = Certainty.UNSURE, "the finding itself is not certain"
         elif rule in bug.marks:

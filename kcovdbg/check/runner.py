@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.check import areas, buffers, cross_object, handles, objects, saved, tasks
 from kcovdbg.check.kcov_functions import find_kcov_function
-from kcovdbg.check.known_bugs import find_bugs, find_causes
+from kcovdbg.check.known_bugs import find_causes
 from kcovdbg.model.finding import Certainty, Finding, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import StackFrame
@@ -325,6 +325,5 @@ def _judge(rule: Rule, violation: Violation, severity: Severity, kernel: KernelF
         elif certainty is Certainty.CERTAIN and kernel.generation.missing:
             # The rule may compare what could not be read.
             certainty, reason = Certainty.UNSURE, f"the debug info lacks {', '.join(kernel.generation.missing)}"
-    bugs = find_bugs(rule.name, kernel.generation, is_rt=kernel.is_rt) if severity.is_violation else ()
-    causes = find_causes(bugs, rule.name, certainty)
+    causes = find_causes(rule.name, kernel, certainty) if severity.is_violation else ()
     return Finding(rule.name, severity, violation.object, violation.message, violation.values, certainty, reason, causes)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.handle import CONTEXTS, SOFTIRQ, START, SUBSYSTEMS, TASK, USB
@@ -25,19 +24,17 @@ class RemoteHandle(NamedTuple):
     """The device of a posted series that it is registered with; None for KCOV's own."""
 
 
-class CarrierKind(str, Enum):
-    """The kind of a carrier."""
-
-    VHOST = "vhost worker"
-    """``struct vhost_worker``, up to v6.3 ``struct vhost_dev``."""
-    SKB = "sk_buff"
-    """``struct sk_buff``."""
+VHOST: Final = "vhost worker"
+"""The kind of a ``struct vhost_worker``, up to v6.3 ``struct vhost_dev``."""
+SKB: Final = "sk_buff"
+"""The kind of a ``struct sk_buff``."""
 
 
 class Carrier(NamedTuple):
     """One carrier."""
 
-    kind: CarrierKind
+    kind: str
+    """VHOST or SKB."""
     address: int
     handle: int
     """``kcov_handle``, never 0."""

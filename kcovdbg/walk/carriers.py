@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.model.remote import Carrier, CarrierKind
+from kcovdbg.model.remote import SKB, VHOST, Carrier
 from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import Remarks, check_pointer, follow_chain, is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Member, Target
@@ -91,12 +91,12 @@ class CarrierWalk:
         # Linux kernel commit "vhost: move worker thread fields to new struct" (in v6.4).
         moved = find_member(target, "struct vhost_dev", ("worker.kcov_handle",))
         if moved is not None:
-            yield Carrier(CarrierKind.VHOST, device, self._number(device, moved), place)
+            yield Carrier(VHOST, device, self._number(device, moved), place)
             return
         # Linux kernel commit "vhost, kcov: collect coverage from vhost_worker" (in v5.5).
         old = target.member("struct vhost_dev", "kcov_handle")
         pid = self._pid_of(self._pointer(device, "struct vhost_dev", "worker"))
-        yield Carrier(CarrierKind.VHOST, device, self._number(device, old), place, pid)
+        yield Carrier(VHOST, device, self._number(device, old), place, pid)
 
     def _pid_of(self, task: int) -> int | None:
         if not is_kernel_pointer(self._target, task):
@@ -117,7 +117,7 @@ class CarrierWalk:
             worker = self._pointer(queue, "struct vhost_virtqueue", "worker")
             if worker:
                 check_pointer(target, worker, "struct vhost_worker")
-                yield Carrier(CarrierKind.VHOST, worker, self._number(worker, handle), place, self._worker_pid(worker))
+                yield Carrier(VHOST, worker, self._number(worker, handle), place, self._worker_pid(worker))
 
     def _worker_pid(self, worker: int) -> int | None:
         """Return the thread of a worker: since v6.4 a vhost_task, or a kernel thread where the kernel offers both."""
@@ -148,7 +148,7 @@ class CarrierWalk:
             def read_packet(packet: int, before: int, place: str = place) -> tuple[Carrier, int]:
                 del before
                 check_pointer(target, packet, "struct sk_buff")
-                carrier = Carrier(CarrierKind.SKB, packet, self._number(packet, handle), place)
+                carrier = Carrier(SKB, packet, self._number(packet, handle), place)
                 return carrier, read_pointer(target, packet + following.offset)
 
             try:

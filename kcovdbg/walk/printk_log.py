@@ -9,7 +9,7 @@ which one a kernel has.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from kcovdbg.abi.address import word_mask
@@ -204,11 +204,12 @@ def _read_pieces(target: Target, base: int, pieces: Iterable[tuple[int, int]]) -
 
     :param pieces: offset from the base, and size.
     """
-    starts: list[int] = []
-    spans: list[tuple[bytes, list[tuple[int, int]]]] = []
-    for start, end in _merge(pieces):
-        starts.append(start)
-        spans.append(read_partly(target, base + start, end - start))
+    merged: list[tuple[int, int]] = []
+    for start, size in sorted(pieces):
+        first, end = merged.pop() if merged and start <= merged[-1][1] + _GAP else (start, 0)
+        merged.append((first, max(end, start + size)))
+    starts = [start for start, _ in merged]
+    spans = [read_partly(target, base + start, end - start) for start, end in merged]
 
     def piece(offset: int, size: int) -> bytes | None:
         if not size:
@@ -223,17 +224,3 @@ def _read_pieces(target: Target, base: int, pieces: Iterable[tuple[int, int]]) -
         return data[start : start + size]
 
     return piece
-
-
-def _merge(pieces: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of spans that have all pieces."""
-    begin = end = None
-    for start, size in sorted(pieces):
-        if end is not None and start <= end + _GAP:
-            end = max(end, start + size)
-            continue
-        if begin is not None and end is not None:
-            yield begin, end
-        begin, end = start, start + size
-    if begin is not None and end is not None:
-        yield begin, end

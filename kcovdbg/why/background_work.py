@@ -56,7 +56,9 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
             {"function": found[0].function},
         )
     elif functions:
-        work = _work_item(functions)
+        # The function of the work item that a worker runs.
+        caller = functions.index(_WORK_CALLER) if _WORK_CALLER in functions else 0
+        work = functions[caller - 1] if caller else None
         what = "it" if work is None else f"its work item {work}()"
         yield Answer(
             "outside-sites",
@@ -132,15 +134,6 @@ def _say_sites(sites: Sequence[RemoteSite]) -> str:
 
 def _places(sites: Sequence[RemoteSite]) -> list[str]:
     return [f"{site.file}:{site.line}" for site in sites if site.file is not None]
-
-
-def _work_item(functions: Sequence[str]) -> str | None:
-    """Return the function of the work item that a worker runs, None when it runs none."""
-    try:
-        index = functions.index(_WORK_CALLER)
-    except ValueError:
-        return None
-    return functions[index - 1] if index else None
 
 
 def _name_tasks(tasks: Sequence[Task]) -> str:

@@ -6,10 +6,9 @@ from __future__ import annotations
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
-from typing import Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
@@ -44,8 +43,9 @@ from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task, TaskFiles, find_task
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
+from kcovdbg.target.struct_layout import find_kernel_symbol
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
-from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_symbol
+from kcovdbg.why.function_answers import explain_elsewhere, explain_function
 from kcovdbg.why.missing_coverage import NEEDS, Answer, AnswerValue, Reason, Values, explain_handle, explain_kcov, explain_task
 
 
@@ -108,15 +108,6 @@ def explain_device_handle(state: State, handle: int) -> Iterator[Answer]:
                 answer = f"{decode_handle(handle)} is registered with {device.name}, for {name_kcov(entry.kcov, device.name)}"
                 named: Values = {"kcov": entry.kcov, "device": device.name}
                 yield Answer("device-records", answer, {"handle": handle, "bucket": entry.bucket}, named)
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    question: str
-    code: Reason
-    answer: str
-    evidence: tuple[str, ...]
-    values: Values
 
 
 # Limit for the other buffers with a function that are named.
@@ -219,7 +210,7 @@ def _ask(context: Context, subject: str) -> _Subject:
     try:
         value = parse_handle(subject)
     except ValueError:
-        if find_symbol(context, subject) is not None:
+        if find_kernel_symbol(context.target, subject) is not None:
             return _Subject(f"{subject}()", list(explain_function(context, subject, None)), state, function=subject)
         is_bare = is_address(subject) and subject[:2].lower() != "0x"
         hint = f"write an address as 0x{subject}" if is_bare else suggest_task(context, subject, is_any=True) or _FORMS
@@ -288,7 +279,7 @@ def _find_subject(context: Context, text: str) -> str:
     if text.isdecimal() or is_address(text) or ":" in text:
         return text
     tid = find_tid(context, text)
-    if tid is None and find_symbol(context, text) is None:
+    if tid is None and find_kernel_symbol(context.target, text) is None:
         tid = find_tid(context, text, is_any=True)
     return text if tid is None else str(tid)
 
@@ -344,10 +335,11 @@ def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:
         )
 
 
-def _make_row(question: str, answer: Answer) -> _Row:
+def _make_row(question: str, answer: Answer) -> dict[str, Any]:
     values = {key: value for key, value in {**answer.values, **answer.named}.items() if value is not None}
     shown = [text for key, value in answer.values.items() for text in _word_value(key, value)]
-    return _Row(question, answer.code, answer.answer, (*shown, *answer.notes), values)
+    evidence = (*shown, *answer.notes)
+    return {"question": question, "code": answer.code, "answer": answer.answer, "evidence": evidence, "values": values}
 
 
 def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
@@ -357,12 +349,12 @@ def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
         yield f"{_TITLES[key]}={item}"
 
 
-def _lines(question: str, rows: list[_Row]) -> Iterator[Line]:
+def _lines(question: str, rows: list[dict[str, Any]]) -> Iterator[Line]:
     yield (("header", escape(question)),)
     for row in rows:
-        yield (("", escape(f"- {row.answer}")),)
-        if row.evidence:
-            yield (("remark", escape(f"    {', '.join(_join_lists(row.evidence))}")),)
+        yield (("", escape(f"- {row['answer']}")),)
+        if row["evidence"]:
+            yield (("remark", escape(f"    {', '.join(_join_lists(row['evidence']))}")),)
 
 
 def _join_lists(evidence: Iterable[str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_some, name_task
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.remote import TASK_LIST, Carrier, CarrierKind
+from kcovdbg.model.remote import SKB, TASK_LIST, VHOST, Carrier
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role, Session, Task, TaskFiles
 
@@ -35,7 +35,7 @@ _INTERRUPT_EXIT: Final = re.compile(
     r"|(prepare_)?exit_to_usermode\w*|do_notify_resume)$"
 )
 _NAMED: Final = 8
-_CARRIER_KEYS: Final = {CarrierKind.VHOST: "vhost_workers", CarrierKind.SKB: "sk_buffs"}
+_CARRIER_KEYS: Final = {VHOST: "vhost_workers", SKB: "sk_buffs"}
 
 
 Reason: TypeAlias = Literal[
@@ -485,7 +485,7 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
             named={"handle": handle},
             notes=("kcov_handle of no task",),
         )
-    groups: dict[tuple[CarrierKind, str], list[Carrier]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Carrier]] = defaultdict(list)
     for carrier in state.carriers:
         if carrier.handle == handle:
             groups[carrier.kind, carrier.place].append(carrier)
@@ -494,7 +494,7 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
         workers = ", ".join(f"task {pid}" for pid in pids)
         yield Answer(
             "carried-by-work",
-            f"carried by {_count(len(found), kind.value)}, {place}" + (f", whose worker is {workers}" if workers else ""),
+            f"carried by {_count(len(found), kind)}, {place}" + (f", whose worker is {workers}" if workers else ""),
             {_CARRIER_KEYS[kind]: [carrier.address for carrier in found[:_NAMED]]},
             {"pids": pids[:_NAMED]} if pids else {},
         )

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kcovdbg.model.remote import CarrierKind
+from kcovdbg.model.remote import SKB, VHOST
 from kcovdbg.model.state import Part, Source
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
@@ -20,7 +20,7 @@ struct sock { u64 flags; struct sk_buff_head sk_error_queue; struct sk_buff_head
 struct socket { int state; struct file *file; struct sock *sk; };
 struct softnet_data { u64 poll; struct sk_buff_head process_queue; struct sk_buff_head input_pkt_queue; };
 """
-VHOST = {
+DEVICES = {
     "since v6.5": """
 struct vhost_task { u64 fn; struct task_struct *task; };
 struct vhost_worker { struct vhost_task *vtsk; u64 kcov_handle; u32 id; };
@@ -91,7 +91,7 @@ def test_packets_of_sockets():
     (sent,) = carriers.queue(heads["write"], [0x77])
     found, remarks = carriers.walk()
     assert list(remarks) == []
-    assert {carrier.kind for carrier in found} == {CarrierKind.SKB}
+    assert {carrier.kind for carrier in found} == {SKB}
     assert [(carrier.address, carrier.handle, carrier.place) for carrier in found] == [
         (received[0], HANDLE, "the receive queue of descriptor 40/100"),
         (received[2], HANDLE, "the receive queue of descriptor 40/100"),
@@ -139,10 +139,10 @@ def test_a_kernel_whose_packets_carry_nothing():
     assert carriers.walk() == ([], [])
 
 
-@pytest.mark.parametrize("shape", VHOST)
+@pytest.mark.parametrize("shape", DEVICES)
 def test_vhost_workers(shape):
     row = {"since v6.5": E9A, "since v6.4": E8, "since v5.5": E6}[shape]
-    carriers = Carriers(row, VHOST[shape] + "struct vhost_net { struct vhost_dev dev; u64 tx; };")
+    carriers = Carriers(row, DEVICES[shape] + "struct vhost_net { struct vhost_dev dev; u64 tx; };")
     worker_task = carriers.kernel.tasks[45]
     device = carriers.kernel.allocate_type("struct vhost_net")
     expected, pid = device, None
@@ -165,12 +165,12 @@ def test_vhost_workers(shape):
     found, remarks = carriers.walk()
     assert list(remarks) == []
     assert [tuple(carrier) for carrier in found] == [
-        (CarrierKind.VHOST, expected, HANDLE, "vhost_net of descriptor 40/100", pid),
+        (VHOST, expected, HANDLE, "vhost_net of descriptor 40/100", pid),
     ]
 
 
 def test_a_vhost_device_of_garbage():
-    carriers = Carriers(E9A, VHOST["since v6.5"] + "struct vhost_net { struct vhost_dev dev; };")
+    carriers = Carriers(E9A, DEVICES["since v6.5"] + "struct vhost_net { struct vhost_dev dev; };")
     device = carriers.put("struct vhost_net", dev__vqs=carriers.kernel.allocate(64), dev__nvqs=1 << 30)
     carriers.open("vhost_net_fops", device)
     found, remarks = carriers.walk()
