@@ -174,11 +174,8 @@ class DeviceWalk:
         size, area, task, handle = found["size"], found["area"], found["task"], found.get("handle")
         is_remote = None if handle is None else bool(handle)
         fields = KcovFields(address, found["refcount"], False, None, size, area, task, is_remote, None, None)
-        pid = comm = None
-        errors: tuple[str, ...] = ()
+        pid, comm, errors = self._cache.owner(task)
         if task:
-            pid, comm, problem = self._cache.owner(task)
-            errors = () if problem is None else (problem,)
             references.insert(0, Reference("task", int(self._device.tasks_count), pid))
         mode = self._device.mode if task or handle else None
         known = (fields, address, mode, pid, comm, *self._fill(area, size))

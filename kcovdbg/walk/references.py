@@ -185,11 +185,8 @@ class ReferenceWalk:
             errors.append(f"it is no longer a struct kcov: {problem}")
         if fields.task is None:
             errors.append("the task that it is enabled for is unknown: that reference is not counted")
-        pid = comm = None
-        if fields.task:
-            pid, comm, problem = self._cache.owner(fields.task)
-            if problem is not None:
-                errors.append(problem)
+        pid, comm, problems = self._cache.owner(fields.task)
+        errors += problems
         mode = None if fields.mode is None else self._layout.object_mode_name(fields.mode)
         fill = find_fill(self._target, self._layout, fields.area, fields.size, mode, fields.trace, fields.trace_size, address)
         errors += fill.problems

@@ -194,20 +194,14 @@ class StateReader:
 
     def _read_handles(self) -> Iterator[RemoteHandle]:
         for entry in self._cache.remote_map.found.entries:
-            pid = comm = None
-            errors: tuple[str, ...] = ()
             if entry.kcov is None:
-                errors = (f"the debug info has no {REMOTE}.kcov",)
-            else:
-                try:
-                    fields = self._cache.kcov(entry.kcov)
-                except (ReadError, MissingTypeError) as error:
-                    errors = (f"kcov {entry.kcov:#x}: {error}",)
-                else:
-                    if fields.task:
-                        pid, comm, problem = self._cache.owner(fields.task)
-                        errors = () if problem is None else (problem,)
-            yield entry._replace(pid=pid, comm=comm, errors=errors)
+                yield entry._replace(errors=(f"the debug info has no {REMOTE}.kcov",))
+                continue
+            try:
+                pid, comm, errors = self._cache.owner(self._cache.kcov(entry.kcov).task)
+                yield entry._replace(pid=pid, comm=comm, errors=errors)
+            except (ReadError, MissingTypeError) as error:
+                yield entry._replace(errors=(f"kcov {entry.kcov:#x}: {error}",))
 
     def _read_text(self) -> Mapping[str, object]:
         ends = [find_kernel_symbol(self.target, name) for name in ("_stext", "_etext")]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields, KcovFile
@@ -31,7 +31,8 @@ class StructureCache:
         self.target = target
         self.layout = layout
         self._known_tasks = known_tasks
-        self._owners: dict[int, tuple[int | None, str | None, str | None]] = {}
+        self.owner = cache(self._find_owner)
+        """Returns pid and comm of an object's ``t``, and lines on why one of them is missing."""
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
 
     @cached_property
@@ -135,25 +136,20 @@ class StructureCache:
         allocated = second.allocations(self.target, kcov.address)
         return found | allocated, kcov.size == 0 or len(allocated) == second.allocation_count
 
-    def owner(self, task: int) -> tuple[int | None, str | None, str | None]:
-        """Return pid and comm of an object's ``t``, and why one of them is missing."""
-        if task not in self._owners:
-            self._owners[task] = self._find_owner(task)
-        return self._owners[task]
-
-    def _find_owner(self, task: int) -> tuple[int | None, str | None, str | None]:
+    def _find_owner(self, task: int | None) -> tuple[int | None, str | None, tuple[str, ...]]:
+        if not task:
+            return None, None, ()
         fields = self.by_address.get(task)
         if fields is not None:
             lost = [name for name in ("pid", "comm") if getattr(fields, name) is None and self.layout.task.has(name)]
-            problem = f"t {task:#x}: {' and '.join(lost)} unreadable" if lost else None
-            return fields.pid, fields.comm, problem
+            return fields.pid, fields.comm, (f"t {task:#x}: {' and '.join(lost)} unreadable",) if lost else ()
         try:
             fields = read_task(self.target, self.layout, task)
         except ReadError as error:
-            return None, None, f"t {task:#x}: {error}"
+            return None, None, (f"t {task:#x}: {error}",)
         if not (is_pid(fields.pid) and is_pid(fields.tgid)):
-            return None, None, f"t {task:#x} is not a task, or no longer one"
-        return fields.pid, fields.comm, f"t {task:#x} is not on any task list"
+            return None, None, (f"t {task:#x} is not a task, or no longer one",)
+        return fields.pid, fields.comm, (f"t {task:#x} is not on any task list",)
 
     def forget(self, kcov: int) -> None:
         """Read an object again when it is next asked for."""

@@ -37,7 +37,6 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import escape
 from kcovdbg.errors import CapabilityError
-from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.finding import Cause, Certainty, Finding
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
@@ -49,34 +48,25 @@ from kcovdbg.why.function_answers import explain_elsewhere, explain_function
 from kcovdbg.why.missing_coverage import NEEDS, Answer, AnswerValue, Reason, Values, explain_handle, explain_kcov, explain_task
 
 
-def explain_device_task(state: State, task: int) -> Iterator[Answer]:
+def _explain_device_task(state: State, task: int) -> Iterator[Answer]:
     """Yield what devices record of a task.
 
     :param task: ``struct task_struct *``.
     """
-    for device in state.devices:
-        for session in device.sessions:
-            if session.task == task:
-                yield _explain_session(session)
+    for session in (session for device in state.devices for session in device.sessions if session.task == task):
+        where = "inside a remote section" if session.role is Role.REMOTE_SECTION else "for itself"
+        where += f" for {name_kcov(session.kcov, session.device)}" if session.kcov else ""
+        code: Reason = "device-records"
+        answer = f"{session.device} records it {where}"
+        if session.enabled is False:
+            code, answer = "device-disabled", f"{session.device} does not record it now, {where}: it is not enabled"
+        elif session.full:
+            code, answer = "device-full", f"{answer}, but no record fits into the buffer"
+        values = {"area": session.area, "size": session.size, "count": session.count, "sequence": session.sequence}
+        yield Answer(code, answer, values, {"kcov": session.kcov, "device": session.device})
 
 
-def _explain_session(session: DeviceSession) -> Answer:
-    where = "inside a remote section" if session.role is Role.REMOTE_SECTION else "for itself"
-    whose = "" if not session.kcov else f" for {name_kcov(session.kcov, session.device)}"
-    values = {"area": session.area, "size": session.size, "count": session.count, "sequence": session.sequence}
-    named = {"kcov": session.kcov, "device": session.device}
-    if session.enabled is False:
-        return Answer(
-            "device-disabled", f"{session.device} does not record it now, {where}{whose}: it is not enabled", values, named
-        )
-    if session.full:
-        return Answer(
-            "device-full", f"{session.device} records it {where}{whose}, but no record fits into the buffer", values, named
-        )
-    return Answer("device-records", f"{session.device} records it {where}{whose}", values, named)
-
-
-def explain_device_object(state: State, address: int) -> Iterator[Answer]:
+def _explain_device_object(state: State, address: int) -> Iterator[Answer]:
     """Yield what an object of a device collects."""
     for device in state.devices:
         kcov = device.objects.get(address)
@@ -100,7 +90,7 @@ def explain_device_object(state: State, address: int) -> Iterator[Answer]:
             yield Answer("device-full", f"no record fits into the buffer of {name}", values, named)
 
 
-def explain_device_handle(state: State, handle: int) -> Iterator[Answer]:
+def _explain_device_handle(state: State, handle: int) -> Iterator[Answer]:
     """Yield the devices that a handle is registered with."""
     for device in state.devices:
         for entry in device.handles:
@@ -217,14 +207,14 @@ def _ask(context: Context, subject: str) -> _Subject:
         raise WordError(f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint) from None
     address = strip_tag(context.target, value)
     if ":" not in subject and is_kernel_pointer(context.target, address):
-        of_device = list(explain_device_object(state, address))
+        of_device = list(_explain_device_object(state, address))
         if of_device:
             return _Subject(name_kcov(address, str(of_device[0].named["device"])), of_device, state)
         return _Subject(name_kcov(address), list(explain_kcov(state, address)), state, f"kcov:{address:#x}")
     if decode_handle(value).subsystem == COMMON:
         state = context.state(NEEDS | Part.CARRIERS)
     kcovs = [entry.kcov for entry in state.handles if entry.handle == value and entry.kcov]
-    answers = [*explain_handle(state, value), *explain_device_handle(state, value)]
+    answers = [*explain_handle(state, value), *_explain_device_handle(state, value)]
     return _Subject(f"handle {decode_handle(value)}", answers, state, f"kcov:{kcovs[0]:#x}" if kcovs else None, kcovs)
 
 
@@ -232,7 +222,7 @@ def _ask_of_task(context: Context, tid: int) -> _Subject:
     task = find_task(context.state(NEEDS | Part.ALL_TASKS).all_tasks, tid)
     address = task.fields.address
     state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(address,))
-    answers = [*explain_task(state, task), *explain_device_task(state, address)]
+    answers = [*explain_task(state, task), *_explain_device_task(state, address)]
     kcovs = {session.kcov for session in state.sessions if session.kcov and session.task == address}
     kcovs |= {kcov for kcov, fields in state.kcovs.items() if fields.task == address}
     return _Subject(name_task(task.fields), answers, state, _buffer_of(state, task), kcovs, task)
