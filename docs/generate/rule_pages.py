@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from kcovdbg.check.known_bugs import describe, find_bugs
+from kcovdbg.check.known_bugs import find_bugs
 from kcovdbg.check.runner import list_rules
 from kcovdbg.series import table
 
@@ -48,4 +48,4 @@ def _parts() -> Iterator[str]:
             if rule.detail:
                 yield f"- legal: {rule.detail}\n"
             for bug in find_bugs(rule.name):
-                yield f"- known bug: {describe(bug)}\n"
+                yield f"- known bug: {bug}\n"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from kcovdbg.check.known_bugs import describe, find_bugs
+from kcovdbg.check.known_bugs import find_bugs
 from kcovdbg.check.runner import Report, check, find_rule, list_rules
 from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.column import ANY, DETAIL, LIST, TEXT, Column, Meaning, RowType
@@ -58,8 +58,8 @@ _RULE_COLUMNS: Final = (
     Column(
         "bugs",
         LIST,
-        value=lambda rule: [describe(bug) for bug in find_bugs(rule.name)],
-        text=lambda rule: "; ".join(describe(bug) for bug in find_bugs(rule.name)) or None,
+        value=lambda rule: [*map(str, find_bugs(rule.name))],
+        text=lambda rule: "; ".join(map(str, find_bugs(rule.name))) or None,
         json_only=True,
     ),
 )
@@ -126,7 +126,8 @@ def _lines(report: Report, most: int) -> Iterator[Line]:
         yield (("", f"  {sure}"),)
         for cause in finding.causes:
             yield (("", f"  known bug, {cause.certainty.value} ({cause.reason}): {cause}"),)
-    violations, others = report.violations, report.others
+    violations = report.violations
+    others = sum(finding.more or 1 for finding in report.findings) - violations
     said = "1 violation" if violations == 1 else f"{violations or 'no'} violations"
     said = f"at least {said}" if any(finding.is_least for finding in report.findings) else said
     tail = f", {others} other findings" if others > 1 else ", 1 other finding" if others else ""

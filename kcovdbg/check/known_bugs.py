@@ -109,8 +109,3 @@ def find_causes(rule: str, kernel: KernelFacts, certainty: Certainty) -> tuple[C
             doubt, reason = Certainty.UNSURE, f"other bugs and damage also violate {rule}"
         causes.append(Cause(bug.title, bug.fixed, doubt, reason))
     return tuple(sorted(causes, key=lambda cause: cause.certainty is not Certainty.LIKELY))
-
-
-def describe(bug: KnownBug) -> str:
-    """Return a line with a bug and the release that fixed it."""
-    return f"{bug.title} (fixed: {bug.fixed})"

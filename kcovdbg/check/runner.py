@@ -117,7 +117,7 @@ _SHOWN: Final = 20
 _COMPARED: Final = 4096
 # Limit for counting the rest: a looped hash has a hundred thousand objects, each of which violates ten rules.
 _COUNTED: Final = 1 << 14
-_DOUBTS: Final = (Certainty.CERTAIN, Certainty.LIKELY, Certainty.UNSURE)
+_DOUBTS: Final = list(Certainty)
 
 
 @dataclass(slots=True)
@@ -150,11 +150,6 @@ class Report(NamedTuple):
     def violations(self) -> int:
         """How many violations there are, those that are left out included."""
         return sum(finding.more or 1 for finding in self.findings if finding.severity.is_violation)
-
-    @property
-    def others(self) -> int:
-        """How many other findings there are."""
-        return sum(finding.more or 1 for finding in self.findings if not finding.severity.is_violation)
 
 
 def list_rules() -> tuple[Rule, ...]:

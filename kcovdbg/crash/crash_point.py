@@ -104,10 +104,13 @@ def _plain(function: str | None) -> str:
     return name.split(" (.", 1)[0] if "::" in name else name.split(".", 1)[0]
 
 
-def find_fault(stack: Sequence[StackFrame]) -> int | None:
-    """Return the number of the frame in which a crash began; None if the stack shows no crash, or one noticed for another."""
+def find_fault(stack: Sequence[StackFrame], *, is_clean: bool = False) -> int | None:
+    """Return the number of the frame in which a crash began; None if the stack shows no crash, or one noticed for another.
+
+    :param is_clean: whether the stack begins where it happened, without what handles a crash.
+    """
     names = [frame.function for frame in stack]
-    return find_origin(names) if CrashRole.CRASH in _roles(names) else None
+    return find_origin(names) if is_clean or CrashRole.CRASH in _roles(names) else None
 
 
 def find_origin(names: Sequence[str | None]) -> int | None:
@@ -169,10 +172,8 @@ def find_crash_point(
     """
     known = {pc: _plain(symbol(pc)) if pc else "" for pc in set(pcs)}
     names = [known[pc] for pc in pcs]
-    fault = find_fault(stack)
     # The dump that kdump takes of an oops has the registers of the fault: crash_kexec() passes them on.
-    if is_stuck or (fault is None and is_crashed and CrashRole.CRASH in _roles(known.values())):
-        fault = find_origin([frame.function for frame in stack])
+    fault = find_fault(stack, is_clean=is_stuck or (is_crashed and CrashRole.CRASH in _roles(known.values())))
     end, name, covered = len(names), None, True
     if fault is not None:
         # Records of inlined functions carry the name of the function into which they were compiled.

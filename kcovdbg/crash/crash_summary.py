@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kcovdbg.console.context import Context
 from kcovdbg.console.wording import syscall_text
 from kcovdbg.crash.crash_log import LOG_RECORDS, CrashReport, find_report
-from kcovdbg.crash.crash_point import find_fault, find_origin
+from kcovdbg.crash.crash_point import find_fault
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import LogRecord
 from kcovdbg.model.memory import StackFrame
@@ -129,9 +129,7 @@ def summarize_crash(context: Context, crashed: CrashedTask) -> CrashSummary:
 
 def _find_origin(stack: Sequence[StackFrame], *, is_clean: bool) -> tuple[str | None, str | None, int | None] | None:
     """Return function, file and line where a crash began: the function that the code was compiled into, as reports name it."""
-    number = find_fault(stack)
-    if number is None and is_clean:
-        number = find_origin([frame.function for frame in stack])
+    number = find_fault(stack, is_clean=is_clean)
     if number is None:
         return None
     compiled = next((frame for frame in stack[number:] if not frame.is_inline), stack[number])

@@ -168,6 +168,9 @@ class KnownBug:
     needs: str | None = None
     """The feature of the posted series that has the bug; None for mainline."""
 
+    def __str__(self) -> str:
+        return f"{self.title} (fixed: {self.fixed})"
+
 
 class Hex(int):
     """A number that is written in hexadecimal."""
