@@ -38,9 +38,8 @@ def _holds_comparisons(mode: str | None) -> bool:
     detail="The count of a full buffer is its capacity: how many records were dropped is unknown.",
 )
 def _check_count(state: State) -> Iterator[Violation]:
-    for address, kcov in state.objects.items():
-        fields = kcov.fields
-        if kcov.count is None or fields is None or not fields.size or _holds_comparisons(kcov.mode):
+    for kcov, fields in state.readable:
+        if kcov.count is None or not fields.size or _holds_comparisons(kcov.mode):
             continue
         if state.kernel.has_prefix and not kcov.is_enabled and fields.sequence != 1:
             # A session has ended, and its prefix may have started where the count was before.
@@ -49,7 +48,7 @@ def _check_count(state: State) -> Iterator[Violation]:
         capacity = kcov.capacity if kcov.capacity is not None else fields.size - 1
         if kcov.count > capacity:
             yield kcov_violation(
-                address,
+                fields.address,
                 f"its buffer's count is {kcov.count:#x}, but {capacity} records fit",
                 values(count=Hex(kcov.count), capacity=capacity),
                 Certainty.LIKELY,
@@ -69,9 +68,8 @@ def _check_count(state: State) -> Iterator[Violation]:
     features=(Feature.COMPARISONS,),
 )
 def _check_comparison_count(state: State) -> Iterator[Violation]:
-    for address, kcov in state.objects.items():
-        fields = kcov.fields
-        if kcov.count is None or kcov.capacity is None or fields is None or not _holds_comparisons(kcov.mode):
+    for kcov, fields in state.readable:
+        if kcov.count is None or kcov.capacity is None or not _holds_comparisons(kcov.mode):
             continue
         if kcov.count <= kcov.capacity:
             continue
@@ -82,7 +80,7 @@ def _check_comparison_count(state: State) -> Iterator[Violation]:
         # write_comp_data() leaves a count alone that KCOV_ENABLE found: it is the user's to reset.
         fits_pcs = kcov.count < (fields.size or 0)
         yield kcov_violation(
-            address,
+            fields.address,
             f"its buffer's count is {kcov.count:#x}, but {kcov.capacity} comparisons fit"
             + (": kernels up to autumn 2026 write outside of the buffer then" if wraps else ""),
             values(count=Hex(kcov.count), capacity=kcov.capacity, end=Hex(end), bytes=size),

@@ -28,9 +28,8 @@ _REMOTE_ROADS: Final = (Source.REMOTE, Source.AREAS)
 )
 def _check_holders(state: State) -> Iterator[Violation]:
     what = "files and mappings" if state.kernel.counts_mappings else "files"
-    for kcov in state.objects.values():
-        fields = kcov.fields
-        if fields is None or fields.refcount is None:
+    for kcov, fields in state.readable:
+        if fields.refcount is None:
             continue
         holders = sum(reference.kind in ("fd", "vma") and bool(reference.counts) for reference in kcov.references)
         if fields.refcount < holders:
@@ -60,12 +59,8 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     doubt = state.doubt(*roads)
     # A file in flight over a socket is legal, and only its slab cache shows it.
     severity = Severity.ADVICE if state.lacks(Source.SLAB) else None
-    claimed = {session.area for session in state.sessions}
-    knows_all = True
-    for kcov in state.objects.values():
-        if kcov.fields is not None:
-            claimed |= kcov.own_areas
-            knows_all = knows_all and kcov.knows_own_areas
+    claimed = {session.area for session in state.sessions}.union(*(kcov.own_areas for kcov, _ in state.readable))
+    knows_all = all(kcov.knows_own_areas for kcov, _ in state.readable)
     allocators = user_allocators()
     for area in state.kcov_areas if knows_all else ():
         if area.allocator in allocators and area.start not in claimed:
@@ -100,9 +95,8 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     features=(Feature.REMOTE,),
 )
 def _check_forgotten(state: State) -> Iterator[Violation]:
-    for kcov in state.objects.values():
-        fields = kcov.fields
-        if fields is None or set(kcov.found_by) != {"remote"} or (fields.task and fields.task in state.task_by_address):
+    for kcov, fields in state.readable:
+        if set(kcov.found_by) != {"remote"} or (fields.task and fields.task in state.task_by_address):
             continue
         yield kcov_violation(
             fields.address,

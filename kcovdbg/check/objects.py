@@ -9,20 +9,13 @@ from typing import Final
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.kcov import Kcov, KcovFields, Reference, name_kcov, name_some
+from kcovdbg.model.kcov import Reference, name_kcov, name_some
 from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, values
 from kcovdbg.model.state import Part, Source, State
 
 _MAX_REFERENCES: Final = 1 << 20
 _REMOTE: Final = (Feature.REMOTE,)
 _OBJECTS_AND_TASKS: Final = Part.OBJECTS | Part.TASKS
-
-
-def _objects(state: State) -> Iterator[tuple[Kcov, KcovFields]]:
-    """Yield the objects that can be read."""
-    for kcov in state.objects.values():
-        if kcov.fields is not None:
-            yield kcov, kcov.fields
 
 
 def describe_reference(reference: Reference) -> str:
@@ -53,7 +46,7 @@ def describe_reference(reference: Reference) -> str:
 def _check_references(state: State) -> Iterator[Violation]:
     # If each mapping has a reference of its own and mappings cannot be listed, too few are always found.
     lacks_mappings = state.kernel.counts_mappings and not state.lists_vmas
-    for kcov, fields in _objects(state):
+    for kcov, fields in state.readable:
         if fields.refcount is None or fields.task is None:
             continue
         found = kcov.counted
@@ -98,7 +91,7 @@ def _check_mode(state: State) -> Iterator[Violation]:
     if not kernel.modes:
         return
     never = {number for name, number in kernel.modes.items() if name.upper().endswith(("MODE_REMOTE", "MODE_INVALID"))}
-    for _, fields in _objects(state):
+    for _, fields in state.readable:
         if fields.mode is not None and fields.mode not in kernel.mode_values - never:
             yield kcov_violation(fields.address, f"an object cannot be in mode {fields.mode:#x}", values(mode=Hex(fields.mode)))
 
@@ -112,7 +105,7 @@ def _check_mode(state: State) -> Iterator[Violation]:
 )
 def _check_size(state: State) -> Iterator[Violation]:
     limit = state.kernel.size_limit
-    for kcov, fields in _objects(state):
+    for kcov, fields in state.readable:
         if fields.mode is None or fields.size is None:
             continue
         if bool(fields.mode) != bool(fields.size):
@@ -134,7 +127,7 @@ def _check_size(state: State) -> Iterator[Violation]:
 )
 def _check_area(state: State) -> Iterator[Violation]:
     always = _allocates_at_once(state)
-    for kcov, fields in _objects(state):
+    for kcov, fields in state.readable:
         if fields.mode is None or fields.area is None or fields.size is None:
             continue
         if not fields.mode and fields.area:
@@ -180,7 +173,7 @@ def _find_problem(state: State, start: int, size: int) -> str | None:
 )
 def _check_enabled(state: State) -> Iterator[Violation]:
     keeps_mode = not state.kernel.has(Feature.COMPARISONS)
-    for kcov, fields in _objects(state):
+    for kcov, fields in state.readable:
         if fields.task is None or fields.mode is None:
             continue
         if fields.task and not kcov.is_enabled:
@@ -202,7 +195,7 @@ def _check_enabled(state: State) -> Iterator[Violation]:
     needs=_OBJECTS_AND_TASKS,
 )
 def _check_owner(state: State) -> Iterator[Violation]:
-    for _, fields in _objects(state):
+    for _, fields in state.readable:
         if fields.task and fields.task not in state.task_by_address:
             message = f"it is enabled for {fields.task:#x}, which is not a task, or no longer one"
             yield kcov_violation(fields.address, message, values(t=Hex(fields.task)), *state.doubt(Source.TASKS))
@@ -220,7 +213,7 @@ def _check_owner(state: State) -> Iterator[Violation]:
     features=_REMOTE,
 )
 def _check_remote(state: State) -> Iterator[Violation]:
-    for kcov, fields in _objects(state):
+    for kcov, fields in state.readable:
         if None in (fields.remote, fields.task, fields.mode):
             continue
         handles = state.handles_of.get(fields.address, ())
@@ -251,7 +244,7 @@ def _check_remote(state: State) -> Iterator[Violation]:
     features=_REMOTE,
 )
 def _check_sequence(state: State) -> Iterator[Violation]:
-    for _, fields in _objects(state):
+    for _, fields in state.readable:
         if fields.sequence is not None and fields.sequence < 1:
             message = f"sequence is {fields.sequence}, but it starts at 1 and increases"
             doubt = Certainty.LIKELY, "it wraps after 2147483647 sessions"
@@ -268,7 +261,7 @@ def _check_sequence(state: State) -> Iterator[Violation]:
     features=_REMOTE,
 )
 def _check_remote_size(state: State) -> Iterator[Violation]:
-    for _, fields in _objects(state):
+    for _, fields in state.readable:
         if fields.remote and fields.remote_size == 0:
             message = "its areas for remote coverage have no size: the coverage of task sections is lost, and the kernel warns"
             yield kcov_violation(fields.address, message, values(remote_size=0))
@@ -285,7 +278,7 @@ def _check_remote_size(state: State) -> Iterator[Violation]:
 )
 def _check_sharing(state: State) -> Iterator[Violation]:
     by_area: dict[int, list[int]] = defaultdict(list)
-    for _, fields in _objects(state):
+    for _, fields in state.readable:
         if fields.area:
             by_area[fields.area].append(fields.address)
     cached = {area.address: area.list for area in state.cached_areas}
@@ -312,7 +305,7 @@ def _check_sharing(state: State) -> Iterator[Violation]:
     needs=Part.OBJECTS,
 )
 def _check_file(state: State) -> Iterator[Violation]:
-    for kcov, fields in _objects(state):
+    for kcov, fields in state.readable:
         files = {reference.file for reference in kcov.references if reference.file}
         if len(files) > 1:
             named = name_some([f"{file:#x}" for file in sorted(files)])

@@ -40,10 +40,9 @@ _REMOTE: Final = (Feature.REMOTE,)
     detail="While a task is in a softirq section, its own session is in its saved state.",
 )
 def _check_symmetry(state: State) -> Iterator[Violation]:
-    for kcov in state.objects.values():
-        fields = kcov.fields
-        task = None if fields is None else state.task_by_address.get(fields.task or 0)
-        if fields is None or task is None or fields.remote or not kcov.is_enabled:
+    for kcov, fields in state.readable:
+        task = state.task_by_address.get(fields.task or 0)
+        if task is None or fields.remote or not kcov.is_enabled:
             continue
         if not state.refers_to(task.address, fields.address):
             yield kcov_violation(
@@ -348,9 +347,8 @@ def _check_switch_flag(state: State) -> Iterator[Violation]:
 def _check_number(state: State) -> Iterator[Violation]:
     local: dict[int, list[int]] = defaultdict(list)
     remote: dict[int, list[int]] = defaultdict(list)
-    for kcov in state.objects.values():
-        fields = kcov.fields
-        if fields is not None and fields.task and kcov.is_enabled:
+    for kcov, fields in state.readable:
+        if fields.task and kcov.is_enabled:
             (remote if fields.remote else local)[fields.task].append(fields.address)
     for address in {**local, **remote}:
         task = state.task_by_address.get(address)

@@ -391,9 +391,14 @@ class State(_Members):
         return _group((handle for handle in self.handles if handle.kcov), lambda handle: handle.kcov)
 
     @cached_property
+    def readable(self) -> tuple[tuple[Kcov, KcovFields], ...]:
+        """The objects that can be read, with their fields."""
+        return tuple((kcov, kcov.fields) for kcov in self.objects.values() if kcov.fields is not None)
+
+    @cached_property
     def kcovs(self) -> Mapping[int, KcovFields]:
         """The objects that can be read, by their address."""
-        return {address: kcov.fields for address, kcov in self.objects.items() if kcov.fields is not None}
+        return {fields.address: fields for _, fields in self.readable}
 
     @cached_property
     def irq_areas(self) -> Mapping[int, int]:

@@ -16,7 +16,7 @@ from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_some, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import SKB, TASK_LIST, VHOST, Carrier
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.model.task import Role, Session, Task, TaskFiles
+from kcovdbg.model.task import Role, Session, Task, TaskFields, TaskFiles
 
 NEEDS: Final = Part.TASKS | Part.CURRENT | Part.REMOTE | Part.CACHED_AREAS | Part.OBJECTS | Part.DEVICES
 """The parts that every answer reads; for a common handle, :func:`explain_handle` also reads ``Part.CARRIERS``."""
@@ -92,11 +92,7 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
     if fields.is_exiting:
         before = "" if own else "; whether it was enabled for this one is unknown"
         yield Answer("exiting", f"exiting: KCOV is disabled when a task exits{before}", {"flags": fields.flags})
-    owned = [
-        (kcov, kcov.fields)
-        for kcov in state.objects.values()
-        if kcov.fields is not None and kcov.fields.remote and kcov.fields.task == fields.address
-    ]
+    owned = [(kcov, found) for kcov, found in state.readable if found.remote and found.task == fields.address]
     # Since v7.2 a task may collect for both.
     has_several = len({*(session.kcov for session in own), *(kcov.address for kcov, _ in owned)}) > 1
     for session in own:
@@ -155,24 +151,8 @@ def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
     return stack[: active[0] + 1] if active else ()
 
 
-def _name_owner(state: State, kcov: KcovFields) -> str | None:
-    """Return the name of the task that an object is enabled for, None where there is no such task."""
-    owner = state.task_by_address.get(kcov.task or 0)
-    return None if owner is None else name_task(owner)
-
-
-def _owner_values(state: State, kcov: KcovFields) -> Values:
-    """Return the thread id of the task that an object is enabled for, nothing where there is no such task."""
-    owner = state.task_by_address.get(kcov.task or 0)
-    return {} if owner is None else {"pid": owner.pid}
-
-
-def _task_values(state: State, session: Session) -> Values:
-    return {"pid": state.task_by_address[session.task or 0].pid}
-
-
-def _name_task_of(state: State, session: Session) -> str:
-    return name_task(state.task_by_address[session.task or 0])
+def _task_of(state: State, session: Session) -> TaskFields:
+    return state.task_by_address[session.task or 0]
 
 
 def _explain_session(state: State, session: Session, buffer: str) -> Iterator[Answer]:
@@ -181,11 +161,10 @@ def _explain_session(state: State, session: Session, buffer: str) -> Iterator[An
         yield Answer("object-unreadable", "the object that it collects for is unreadable", {"kcov": session.kcov or 0})
     elif session.is_local:
         if session.is_saved:
-            softirq = state.task_by_address[session.task or 0].kcov_softirq
             yield Answer(
                 "session-saved",
                 "it is in a softirq section: its own session is saved, and resumes after the section",
-                {"kcov_softirq": softirq, "saved_area": session.area or 0},
+                {"kcov_softirq": _task_of(state, session).kcov_softirq, "saved_area": session.area or 0},
             )
         elif kcov.task != session.task:
             yield Answer(
@@ -198,33 +177,34 @@ def _explain_session(state: State, session: Session, buffer: str) -> Iterator[An
     elif session.is_section:
         where = "a softirq section in it" if session.role is Role.SOFTIRQ_SECTION else "a remote section in it"
         where = "an interrupted remote section of it" if session.is_saved else where
+        owner = state.task_by_address.get(kcov.task or 0)
+        whose = "no task" if owner is None else name_task(owner)
         yield Answer(
             "section-open",
-            f"{where} collects for {name_kcov(kcov.address)} of {_name_owner(state, kcov) or 'no task'}, and has not ended: "
-            "its coverage is not merged yet",
+            f"{where} collects for {name_kcov(kcov.address)} of {whose}, and has not ended: its coverage is not merged yet",
             {"area": session.area or 0, "sequence": session.sequence, "kcov_sequence": kcov.sequence},
-            {"kcov": kcov.address, **_owner_values(state, kcov)},
+            {"kcov": kcov.address, "pid": None if owner is None else owner.pid},
         )
         yield from _explain_merge(state, session, kcov)
 
 
 def _explain_merge(state: State, session: Session, kcov: KcovFields) -> Iterator[Answer]:
     """Yield what happens to a section's coverage when the section ends."""
-    about = _name_task_of(state, session)
+    task = state.tasks_with_state[session.task or 0]
+    about, named = name_task(task.fields), {"pid": task.fields.pid}
     if session.sequence != kcov.sequence or not kcov.remote:
         yield Answer(
             "section-discarded",
             f"the coverage of the section in {about} will be discarded: its object was disabled meanwhile, or its owner exited",
             {"section_sequence": session.sequence, "kcov_sequence": kcov.sequence, "remote": kcov.remote},
-            {"kcov": kcov.address, **_task_values(state, session)},
+            {"kcov": kcov.address, **named},
         )
-    task = state.tasks_with_state[session.task or 0]
     if task.full and not session.is_saved:
         yield Answer(
             "section-area-full",
             f"the area of the section in {about} is full: what it executes now is lost",
             {"count": task.count, "size": session.size},
-            {"area": session.area, **_task_values(state, session)},
+            {"area": session.area, **named},
         )
     found = state.objects.get(kcov.address)
     if found is not None and found.full:
@@ -281,7 +261,7 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
         )
         return
     files = TaskFiles(state.task_fields, fields)
-    mine = [kcov.fields for kcov in state.objects.values() if kcov.fields is not None and any(map(files.has, kcov.references))]
+    mine = [found for kcov, found in state.readable if any(map(files.has, kcov.references))]
     # An exiting task has closed its files.
     if not mine and not fields.is_exiting:
         yield Answer(
@@ -290,7 +270,7 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
             {"kcov": fields.kcov},
         )
     for kcov in mine:
-        owner = _name_owner(state, kcov)
+        owner = state.task_by_address.get(kcov.task or 0)
         if kcov.task == fields.address:
             yield Answer(
                 "session-lost",
@@ -301,10 +281,10 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
         elif owner is not None:
             yield Answer(
                 "enabled-by-other-thread",
-                f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, {owner}: KCOV traces "
-                "only the thread that did the ioctl, not other threads or children",
+                f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, {name_task(owner)}: "
+                "KCOV traces only the thread that did the ioctl, not other threads or children",
                 {"t": kcov.task or 0},
-                {"kcov": kcov.address, **_owner_values(state, kcov)},
+                {"kcov": kcov.address, "pid": owner.pid},
             )
         else:
             yield from _explain_disabled(state, state.objects[kcov.address], kcov)
@@ -361,9 +341,9 @@ def _explain_sections(state: State, kcov: KcovFields, answer: str) -> Iterator[A
     for session in _sections_of(state, kcov.address):
         yield Answer(
             "section-open",
-            answer.format(_name_task_of(state, session)),
+            answer.format(name_task(_task_of(state, session))),
             {"area": session.area or 0, "sequence": session.sequence},
-            {"kcov": kcov.address, **_task_values(state, session)},
+            {"kcov": kcov.address, "pid": _task_of(state, session).pid},
         )
         yield from _explain_merge(state, session, kcov)
 
@@ -450,7 +430,7 @@ def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterat
         "handle-registered",
         f"{who} registered it: KCOV_REMOTE_ENABLE with it fails with EEXIST for every other object",
         {"kcov": kcov.address, "bucket": bucket},
-        {} if is_reused else _owner_values(state, kcov),
+        {"pid": None if owner is None or is_reused else owner.pid},
     )
     if owner is None or is_reused:
         notes: tuple[str, ...] = ()
