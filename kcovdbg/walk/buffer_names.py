@@ -16,7 +16,7 @@ from kcovdbg.model.kcov import HasTask, Kcov, KcovFields
 from kcovdbg.model.state import Part, StateSource
 from kcovdbg.model.task import Role, SavedState, Task, TaskFiles, find_task
 from kcovdbg.series import table
-from kcovdbg.series.declaration import BufferFacts
+from kcovdbg.series.declaration import BufferFacts, SecondBuffer
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
@@ -283,14 +283,11 @@ class _BufferSearch:
                 cached = area.state == "cached" and area.cpu is None
                 remarks = (_FREE_LIST_REMARK,) if cached else () if area.state == "in-use" else ("no section uses the area",)
                 return self._facts(address, area.size, None, cached=cached, private=True, remarks=remarks)
-        for kcov in self._source.read(Part.OBJECTS).objects.values():
-            if kcov.fields is None:
-                continue
-            if kcov.fields.area == address:
-                return self._as_first(self._of_fields(kcov.fields, kcov))
-            if kcov.fields.area and self._is_second(kcov.address, address):
-                assert self._second is not None
-                return replace(self._of_fields(kcov.fields, kcov), address=address, mode=self._second.mode, doubt=None)
+        for kcov, fields in self._source.read(Part.OBJECTS).readable:
+            if fields.area == address:
+                return self._as_first(self._of_fields(fields, kcov))
+            if self._second is not None and fields.area and self._is_second(self._second, fields.address, address):
+                return replace(self._of_fields(fields, kcov), address=address, mode=self._second.mode, doubt=None)
         for session in self._device_sessions:
             if session.area == address and session.depth:
                 return self._of_device_session(session)
@@ -317,8 +314,7 @@ class _BufferSearch:
             return facts
         return replace(facts, mode=second.first_mode)
 
-    def _is_second(self, kcov: int | None, address: int) -> bool:
-        try:
-            return bool(self._second and kcov is not None and self._second.find(self._target, kcov) == address)
-        except (MissingTypeError, ReadError):
-            return False
+    def _is_second(self, second: SecondBuffer, kcov: int, address: int) -> bool:
+        with contextlib.suppress(MissingTypeError, ReadError):
+            return second.find(self._target, kcov) == address
+        return False
