@@ -42,9 +42,8 @@ from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task, TaskFiles, find_task
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
-from kcovdbg.target.struct_layout import find_kernel_symbol
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
-from kcovdbg.why.function_answers import explain_elsewhere, explain_function
+from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_address
 from kcovdbg.why.missing_coverage import NEEDS, Answer, AnswerValue, Reason, Values, explain_handle, explain_kcov, explain_task
 
 
@@ -200,7 +199,7 @@ def _ask(context: Context, subject: str) -> _Subject:
     try:
         value = parse_handle(subject)
     except ValueError:
-        if find_kernel_symbol(context.target, subject) is not None:
+        if find_address(context, subject) is not None:
             return _Subject(f"{subject}()", list(explain_function(context, subject, None)), state, function=subject)
         is_bare = is_address(subject) and subject[:2].lower() != "0x"
         hint = f"write an address as 0x{subject}" if is_bare else suggest_task(context, subject, is_any=True) or _FORMS
@@ -269,7 +268,7 @@ def _find_subject(context: Context, text: str) -> str:
     if text.isdecimal() or is_address(text) or ":" in text:
         return text
     tid = find_tid(context, text)
-    if tid is None and find_kernel_symbol(context.target, text) is None:
+    if tid is None and find_address(context, text) is None:
         tid = find_tid(context, text, is_any=True)
     return text if tid is None else str(tid)
 

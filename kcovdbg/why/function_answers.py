@@ -16,7 +16,6 @@ from kcovdbg.model.state import State
 from kcovdbg.model.task import Task
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.target.struct_layout import find_kernel_symbol
 from kcovdbg.why.missing_coverage import Answer, AnswerValue, Reason, find_interrupt
 
 # Limit for PCs of covered callees in an answer.
@@ -54,13 +53,13 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
                 {"points": 0},
                 named,
             )
-        elif (symbol := find_kernel_symbol(context.target, function)) is not None and what is None:
-            yield _explain_module_function(context, function, symbol.address)
-        elif symbol is not None:
+        elif (address := find_address(context, function)) is not None and what is None:
+            yield _explain_module_function(context, function, address)
+        elif address is not None:
             yield Answer(
                 "function-not-covered",
                 f"{function}() is in a module, and none of its points is in the buffer",
-                {"covered": 0, "address": symbol.address},
+                {"covered": 0, "address": address},
                 named,
             )
         else:
@@ -117,6 +116,14 @@ def _explain_module_function(context: Context, function: str, address: int) -> A
     code: Reason = "function-instrumented" if points else "function-not-instrumented"
     answer = f"{function}() of module {found.module} {is_instrumented}"
     return Answer(code, answer, {"points": points, "address": address}, {"function": function})
+
+
+def find_address(context: Context, function: str) -> int | None:
+    """Return the address of a function in the running kernel, None where there is no such symbol."""
+    try:
+        return context.target.symbol(function).address
+    except KcovdbgError:
+        return None
 
 
 def explain_elsewhere(context: Context, state: State, function: str, task: Task | None, what: str) -> Iterator[Answer]:
