@@ -348,16 +348,6 @@ def test_requests_are_answered_while_a_command_runs() -> None:
         assert seen == [2, 1]
 
 
-def test_a_target_that_cannot_be_opened_is_an_error_of_each_call() -> None:
-    with served(*NO_TARGET) as process:
-        for number in (1, 2):
-            result = process.call(number, "tasks", {})["result"]
-            assert result["isError"]
-            assert NO_TARGET[1] in result["content"][0]["text"]
-        process.send(request(3, "tools/list", {}))
-        assert "tools" in process.receive(3)["result"]
-
-
 def test_without_the_package_the_command_says_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "mcp.py").write_text("raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')\n")
     done = run_kcovdbg("--demo", "mcp", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"}, status=2, stdin=subprocess.DEVNULL)

@@ -239,11 +239,3 @@ def test_a_vmlinux_is_asked_for_where_there_are_dumps(manager: Path, tmp_path: P
         shutil.copytree(manager / "workdir/crashes" / name, crashes / name)
         done = run("syzkaller", tmp_path / name, "-o", tmp_path / "answers", status=None)
         assert ("-s VMLINUX" in done.stdout + done.stderr) == (name == "cut")
-
-
-@pytest.mark.parametrize("place", ["absent", "file"])
-def test_refusals(tmp_path: Path, place: str) -> None:
-    (tmp_path / "file").write_bytes(b"\x7fELF")
-    refused = run("syzkaller", tmp_path / place, status=2)
-    assert place in refused.stderr
-    assert "Traceback" not in refused.stderr
