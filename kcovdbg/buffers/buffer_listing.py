@@ -8,6 +8,7 @@ from argparse import Namespace
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -77,7 +78,7 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
         pcs = pc_sequence(buffer)
         if len(indices) < buffer.count:
             pcs = array("Q", map(pcs.__getitem__, indices))
-        folded = _FoldedRecords(pcs, indices, names, limit, tail=args.tail)
+        folded = _FoldedRecords(pcs, indices, names, limit, args.tail)
         empty = None if indices else "no records"
         table = Table(_COLUMNS, folded, remarks=chain(remarks, folded.remarks()), empty=empty)
         lines = table_lines(table, context.width)
@@ -96,36 +97,33 @@ def _limit(indices: Sequence[int], limit: int | None, *, tail: bool) -> Sequence
     return indices[max(len(indices) - limit, 0) :] if tail and limit is not None else indices[:limit]
 
 
+@dataclass(eq=False)
 class _FoldedRecords:
-    """Records with runs of one function, and loops over several, folded.
+    """Records with runs of one function, and loops over several, folded."""
 
-    :param sequence: the PC of each record, 0 where it has none.
-    :param indices: of these records in the buffer.
-    :param limit: how many lines to show at most; None: all.
-    :param tail: whether to show the last ones.
-    """
-
-    def __init__(
-        self, sequence: Sequence[int], indices: Sequence[int], names: LocationCache, limit: int | None, *, tail: bool
-    ) -> None:
-        self._sequence = sequence
-        self._indices = indices
-        self._names = names
-        self._limit = limit
-        self._tail = tail
-        self._shown = 0
-        # Records whose PCs were looked up, and these.
-        self._named = 0
-        self._known: set[int] = set()
+    sequence: Sequence[int]
+    """The PC of each record, 0 where it has none."""
+    indices: Sequence[int]
+    """Of these records in the buffer."""
+    names: LocationCache
+    limit: int | None
+    """How many lines to show at most; None: all."""
+    tail: bool
+    """Whether to show the last ones."""
+    shown: int = 0
+    named: int = 0
+    """Number of records whose PCs were looked up."""
+    known: set[int] = field(default_factory=set)
+    """Those PCs."""
 
     def __iter__(self) -> Iterator[_Piece]:
-        folds: Iterator[Fold] = fold_runs(find_runs(self._sequence, self._group))
-        fitting: Iterable[Sequence[_Piece]] = self._fitting(reversed(deque(folds, self._limit)) if self._tail else folds)
-        return chain.from_iterable(reversed(list(fitting)) if self._tail else fitting)
+        folds: Iterator[Fold] = fold_runs(find_runs(self.sequence, self._group))
+        fitting: Iterable[Sequence[_Piece]] = self._fitting(reversed(deque(folds, self.limit)) if self.tail else folds)
+        return chain.from_iterable(reversed(list(fitting)) if self.tail else fitting)
 
     def _fitting(self, folds: Iterable[Fold]) -> Iterator[Sequence[_Piece]]:
         """Yield the lines of each fold, as long as there is room; of a loop that does not fit, only the first line."""
-        room = math.inf if self._limit is None else self._limit
+        room = math.inf if self.limit is None else self.limit
         for fold in folds:
             if not room:
                 return
@@ -133,24 +131,24 @@ class _FoldedRecords:
             if len(pieces) > room:
                 pieces = [pieces[0]._replace(note=f"{fold.rounds} rounds")]
             room -= len(pieces)
-            self._shown += fold.length
+            self.shown += fold.length
             yield pieces
 
     def remarks(self) -> Iterator[str]:
         """Yield what was left out, after the pieces were."""
-        left_out = len(self._sequence) - self._shown
+        left_out = len(self.sequence) - self.shown
         if left_out:
-            yield f"{left_out} {'earlier' if self._tail else 'more'} records"
+            yield f"{left_out} {'earlier' if self.tail else 'more'} records"
 
     def _group(self, pc: int) -> object:
         # In batches, so that the first line comes at once.
-        while pc and pc not in self._known:
-            size = FIRST_BATCH if not self._known else BATCH
-            batch = set(self._sequence[self._named : self._named + size])
-            self._names.prefetch(batch)
-            self._known |= batch
-            self._named += size
-        frames = self._names[pc].frames if pc else ()
+        while pc and pc not in self.known:
+            size = FIRST_BATCH if not self.known else BATCH
+            batch = set(self.sequence[self.named : self.named + size])
+            self.names.prefetch(batch)
+            self.known |= batch
+            self.named += size
+        frames = self.names[pc].frames if pc else ()
         return (frames[-1].function, frames[-1].file) if frames and frames[-1].function else pc
 
     def _pieces(self, fold: Fold) -> Iterator[_Piece]:
@@ -158,22 +156,22 @@ class _FoldedRecords:
         if fold.rounds > 1:
             functions = f"{len(fold.runs)} functions"
             note = f"{fold.rounds} rounds; the first:"
-            yield _Piece(self._indices[fold.first], fold.length, f"loop over {functions}", "", note)
+            yield _Piece(self.indices[fold.first], fold.length, f"loop over {functions}", "", note)
             indent = "  "
         for run in fold.runs:
             yield self._piece(run, indent)
 
     def _piece(self, run: FunctionRun, indent: str) -> _Piece:
-        part = self._sequence[run.first : run.first + run.length]
+        part = self.sequence[run.first : run.first + run.length]
         pc = part[0]
-        number = self._indices[run.first]
+        number = self.indices[run.first]
         if not pc:
             return _Piece(number, run.length, indent + NO_ADDRESS, "", "")
-        frames = self._names[pc].frames
+        frames = self.names[pc].frames
         if not frames:
-            return _Piece(number, run.length, f"{indent}{pc:#x}", "", self._names[pc].remark or "")
+            return _Piece(number, run.length, f"{indent}{pc:#x}", "", self.names[pc].remark or "")
         distinct = set(part)
-        outer = [self._names[other].frames[-1] for other in distinct]
+        outer = [self.names[other].frames[-1] for other in distinct]
         notes: list[str] = []
         if len(distinct) < run.length:
             period = round_length(part)

@@ -14,7 +14,7 @@ from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_bui
 from kcovdbg.console.buffer_arguments import check_code
 from kcovdbg.console.buffer_sources import FD, find_buffer, read_both_views, recorded_syscall_remarks, syscall_remarks
 from kcovdbg.console.context import Context
-from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, pair, panel_width
+from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, panel_width
 from kcovdbg.console.renderable import Fragment, Line
 from kcovdbg.console.wording import COARSE, UNREADABLE, buffer_title, place_text, record_text, short_comparison_text
 from kcovdbg.errors import KcovdbgError
@@ -173,8 +173,8 @@ class TraceView:
         if self.right is None:
             return fit((("header", fit_title(self.left.title, width)),), width)
         side = panel_width(width)
-        left, right = fit_title(self.left.title, side), fit_title(self.right.title, side)
-        return pair((("header", left),), " ", (("header", right),), width)
+        left, right = ((("header", fit_title(pane.title, side)),) for pane in (self.left, self.right))
+        return join(fit(left, side), " ", fit(right, max(width - side - GUTTER, 0)))
 
     def row_pcs(self, row: ViewRow) -> tuple[int, ...]:
         """Return the PCs of a row's records, left first."""
@@ -285,7 +285,7 @@ def make_view(
     return TraceView(
         *panes,
         by_index=by_index or same,
-        sources=[build.source for build in builds],
+        sources=[build.find_tree() for build in builds],
         comparison=comparison,
         remarks=remarks,
     )

@@ -62,17 +62,12 @@ class TraceBuild:
     find_module_points: Callable[[], Mapping[int, PointKind]] = dict
     """Returns the points of modules that its traces have records in, where they are known."""
 
-    @property
-    def source(self) -> SourceTree:
-        """Its source files."""
-        return self.find_tree()
-
     def find_source(self, file: str) -> Path | None:
         """Return the path of a source file; None where it is not at hand as it was built.
 
         Files that were changed after the image was built are left out, unless the user named the tree.
         """
-        path = self.source.find(file)
+        path = self.find_tree().find(file)
         if path is None or self.has_own_source:
             return path
         try:
@@ -83,7 +78,7 @@ class TraceBuild:
 
     def read_text(self, file: str) -> Sequence[str]:
         """Return the lines of a source file, none where it is not at hand as it was built."""
-        return () if self.find_source(file) is None else self.source.read(file).lines
+        return () if self.find_source(file) is None else self.find_tree().read(file).lines
 
 
 def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceBuild]:

@@ -83,18 +83,6 @@ def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
     return fitted
 
 
-def pair(left: Line | None, mark: str, right: Line | None, width: int) -> list[Fragment]:
-    """Join two lines side by side.
-
-    :param left: None for a gap.
-    :param mark: ``=``, ``<``, ``>``, ``|`` or a blank, between them.
-    :param right: None for a gap.
-    :param width: of the whole line, in columns.
-    """
-    side = panel_width(width)
-    return join(fit(left or (), side), mark, fit(right or (), max(width - side - GUTTER, 0)))
-
-
 def join(left: Line, mark: str, right: Line) -> list[Fragment]:
     """Join two lines that already have their widths."""
     if mark == "=":

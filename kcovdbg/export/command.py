@@ -170,8 +170,8 @@ class ExportSource:
             pcs, chains = array("Q"), array("Q")
             symbols: list[str] = []
             for group in some:
-                pcs.extend(points.pcs(group))
-                chains.extend(points.chains(group))
+                for column, part in zip((pcs, chains), points.select(group), strict=True):
+                    column.extend(part)
                 symbols += [demangle(group.function.alias or group.function.name)] * (len(pcs) - len(symbols))
             if not self.filter.passes_all:
                 wanted = self.filter.select(self.names.columns(pcs))
@@ -224,7 +224,7 @@ def _rawcoverfiles(source: ExportSource) -> _Export:
 
 def _funccover(source: ExportSource) -> _Export:
     found = count_functions(source.functions, source.points, source.seen(source.all_counts))
-    wanted = [row for row in found if source.filter.wants_frame(Frame(row.function, row.file, None, None))]
+    wanted = [row for row in found if source.filter.wants_frame(Frame(row[1], row[0], None, None))]
     return funccover_lines(wanted), source.unlisted()
 
 

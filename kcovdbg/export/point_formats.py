@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.console.text import escape
 from kcovdbg.model.location import FrameColumns
-from kcovdbg.records.coverage import FileCoverage, FunctionCoverage
+from kcovdbg.records.coverage import FileCoverage
 from kcovdbg.records.native_loops import flatten_chains
 from kcovdbg.symbols.table_rows import gather
 
@@ -247,8 +247,11 @@ def csv_line(values: Iterable[object]) -> str:
     return stream.getvalue()
 
 
-def funccover_lines(functions: Iterable[FunctionCoverage]) -> Iterator[str]:
-    """Iterate over the table's lines, by file and function; the kernel image's module name is empty."""
+def funccover_lines(functions: Iterable[tuple[str, str, int, int]]) -> Iterator[str]:
+    """Iterate over the table's lines, by file and function; the kernel image's module name is empty.
+
+    :param functions: file, name, points that were executed, and all of them.
+    """
     yield csv_line(("Module", "Filename", "Function", "Covered PCs", "Total PCs"))
-    for function in sorted(functions):
-        yield csv_line(("", escape(function.file), escape(function.function), function.covered, function.points))
+    for file, name, covered, total in sorted(functions):
+        yield csv_line(("", escape(file), escape(name), covered, total))

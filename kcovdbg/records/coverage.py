@@ -56,17 +56,6 @@ class FileCoverage(NamedTuple):
             yield LineCoverage(self.file, *row)
 
 
-class FunctionCoverage(NamedTuple):
-    """Coverage of a function: of the code that was compiled into its symbol."""
-
-    file: str
-    function: str
-    covered: int
-    """Points that were executed."""
-    points: int
-    """Points that the compiler put there; at least as many."""
-
-
 def find_lines(
     columns: PcColumns,
     records: array[int],
@@ -193,15 +182,11 @@ class PointRows:
         """Return the number of points of a function."""
         return self.flags.count(1, group.first, group.end)
 
-    def pcs(self, group: FunctionPoints) -> list[int]:
-        """Return the points of a function, as recorded."""
+    def select(self, group: FunctionPoints) -> tuple[list[int], list[int]]:
+        """Return the points of a function, as recorded, and their chains."""
         base, part = self._table.base, slice(group.first, group.end)
-        return [base + offset for offset in compress(self._table.offset[part], self.flags[part])]
-
-    def chains(self, group: FunctionPoints) -> list[int]:
-        """Return the chains of the points of a function, in the order of :meth:`pcs`."""
-        part = slice(group.first, group.end)
-        return list(compress(self._table.chain[part], self.flags[part]))
+        offsets, chains = (list(compress(column[part], self.flags[part])) for column in (self._table.offset, self._table.chain))
+        return [base + offset for offset in offsets], chains
 
     def only(self, seen: bytes | bytearray) -> bytes:
         """Return of each row whether it is a point and one of some rows: 0 or 1.
@@ -249,17 +234,15 @@ def find_touched(functions: Sequence[FunctionPoints], calls: Iterable[int]) -> l
     return [functions[index] for index in sorted(touched)]
 
 
-def count_functions(functions: Iterable[FunctionPoints], points: PointRows, seen: bytearray) -> list[FunctionCoverage]:
-    """Return how much of each function was executed.
+def count_functions(functions: Iterable[FunctionPoints], points: PointRows, seen: bytearray) -> list[tuple[str, str, int, int]]:
+    """Return the file and the name of each function, and how many of its points were executed, and all of them.
 
     :param functions: a unit of each is known, others are left out.
     :param seen: of each row of the table, whether it was recorded: 0 or 1.
     """
     executed = points.only(seen)
     return [
-        FunctionCoverage(
-            group.function.unit, demangle(group.function.name), executed.count(1, group.first, group.end), points.count(group)
-        )
+        (group.function.unit, demangle(group.function.name), executed.count(1, group.first, group.end), points.count(group))
         for group in functions
         if group.function.unit is not None
     ]

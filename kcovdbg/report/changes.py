@@ -114,7 +114,7 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
     changes = []
     for file in chosen:
         texts = [
-            () if path is None else trace.build.source.read_once(its.get(file, file)).lines
+            () if path is None else trace.build.find_tree().read_once(its.get(file, file)).lines
             for trace, its, path in zip(traces, names, paths[file], strict=True)
         ]
         lines = ({line.line: line for line in its[file].rows()} if file in its else {} for its in coverage)

@@ -98,7 +98,7 @@ def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
 def _source(traces: Sequence[CountedTrace], comparison: BuildComparison | None) -> Iterator[str]:
     remarks: dict[str, None] = {}
     build = traces[-1].build
-    tree = build.source
+    tree = build.find_tree()
     counts = [trace.counts for trace in traces]
     if comparison is not None and comparison.match is not None:
         counts[0] = _count_on_right(comparison, counts[0])

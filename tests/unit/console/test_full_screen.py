@@ -2,7 +2,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.console.full_screen import columns, fit, pair
+from kcovdbg.console.full_screen import columns, fit
 from kcovdbg.console.text import escape, highlight, text_width
 
 TEXT = st.text(st.sampled_from("abc/_ ←日\x1b\n"), max_size=12)
@@ -33,12 +33,6 @@ def test_what_is_cut_says_so(line, width):
 def test_columns_fit(parts, width):
     assert width_of(columns(parts, width, fill=True)) == width
     assert width_of(columns(parts, width)) <= width
-
-
-@given(LINES, LINES, st.sampled_from("=<>| "), st.integers(8, 60))
-def test_pairs_fit(left, right, mark, width):
-    assert width_of(pair(left, mark, right, width)) == width
-    assert width_of(pair(None, mark, right, width)) == width
 
 
 @given(st.lists(st.text(max_size=20).filter(lambda text: len(text.splitlines()) < 2 and "\n" not in text), max_size=6))

@@ -157,7 +157,7 @@ def test_functions(tmp_path_factory, rows, words):
         number: [pc for pc in sorted(rows) if rows[pc][0] is PointKind.PC and 0 <= pc - 5 - (BASE + 10 * number) < 8]
         for number in range(6)
     }
-    assert {group.function.name: points.pcs(group) for group in groups} == {
+    assert {group.function.name: points.select(group)[0] for group in groups} == {
         f"s{number}": pcs for number, pcs in of_function.items() if pcs
     }
     known = as_counts(Counter(words))
