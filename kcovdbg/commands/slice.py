@@ -7,7 +7,7 @@ import contextlib
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.check.runner import check
 from kcovdbg.console.argument import Argument, Value, WordError
@@ -27,15 +27,6 @@ from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import Layout, detect_layout
 from kcovdbg.walk.printk_log import read_kernel_log
 from kcovdbg.walk.state import StateReader
-
-
-class _Reading(NamedTuple):
-    """The data that was read for a slice."""
-
-    buffers: int
-    stacks: list[str]
-    remarks: tuple[str, ...]
-
 
 _COLUMNS: Final = (
     Column("file", PATH, title="file", meaning="path of the written file"),
@@ -82,10 +73,11 @@ def _buffer_names(state: State) -> Iterator[str]:
 
 def read_everything(
     target: Target, layout: Layout, proof: PointProof | None = None, sites: Sequence[RemoteSite] = ()
-) -> _Reading:
+) -> tuple[dict[str, object], tuple[str, ...]]:
     """Read everything that commands read: the state, every buffer, the stacks of tasks with KCOV state and of current ones.
 
     :param sites: of the kernel, whose calls are read.
+    :return: numbers of what was read, and remarks.
     """
     from kcovdbg.target.drgn.page_recorder import record_stack
 
@@ -120,7 +112,8 @@ def read_everything(
             wanted.setdefault(task.fields.address, task.fields)
     for address in wanted:
         record_stack(target, address)
-    return _Reading(buffers, [f"{fields.pid} {fields.comm}" for fields in wanted.values()], tuple(state.notes))
+    stacks = [f"{fields.pid} {fields.comm}" for fields in wanted.values()]
+    return {"buffers": buffers, "stacks": stacks}, tuple(state.notes)
 
 
 def _run(context: Context, args: Namespace) -> Renderable:
@@ -148,13 +141,15 @@ def _run(context: Context, args: Namespace) -> Renderable:
     sites: tuple[RemoteSite, ...] = ()
     with contextlib.suppress(KcovdbgError):
         sites = tuple(site for site in context.kernel.find_remote_sites().sites if site.module is not None)
-    recording, reading = record(target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites))
+    recording, (found, notes) = record(
+        target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites)
+    )
     if stream is not None:
         size = write_stream(stream, recording.content(), STDOUT)
         stream.flush()
     else:
         size = write_slice(args.output, recording.content(), check=partial(refuse_input, args.output, context.inputs))
-    remarks = list(dict.fromkeys(reading.remarks))
+    remarks = list(dict.fromkeys(notes))
     if not recording.is_consistent:
         remarks.append("the kernel was running: the slice is inconsistent, and is marked so")
     if target.build_id is not None:
@@ -163,7 +158,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         write_remarks(context.terminal, remarks)
         return Lines(())
     made = {"file": args.output, "bytes": size, "pages": len(recording.pages), "consistent": recording.is_consistent}
-    return Fields(_COLUMNS, {**made, **reading._asdict()}, remarks=remarks)
+    return Fields(_COLUMNS, {**made, **found}, remarks=remarks)
 
 
 COMMAND: Final = Command(

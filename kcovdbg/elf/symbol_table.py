@@ -61,15 +61,6 @@ class ElfSymbol(NamedTuple):
     """Index of the section that it is in, 0 when the file does not define it."""
 
 
-class FunctionColumns(NamedTuple):
-    """Functions, as columns."""
-
-    names: list[bytes]
-    addresses: list[int]
-    sizes: list[int]
-    """In bytes."""
-
-
 class _Layout(NamedTuple):
     """Size of an entry, and where its members are, counted in their own sizes."""
 
@@ -77,13 +68,13 @@ class _Layout(NamedTuple):
     value_code: str
     info: int
     section: int
-    value: int
-    symbol_size: int
 
 
 # Elf64_Sym: name, info, other, section, value, size. Elf32_Sym: name, value, size, info, other, section.
-_LAYOUT_64: Final = _Layout(24, "Q", 4, 3, 1, 2)
-_LAYOUT_32: Final = _Layout(16, "I", 12, 7, 1, 2)
+_LAYOUT_64: Final = _Layout(24, "Q", 4, 3)
+_LAYOUT_32: Final = _Layout(16, "I", 12, 7)
+_VALUE: Final = 1
+_SIZE: Final = 2
 
 
 class SymbolTable:
@@ -124,11 +115,11 @@ class SymbolTable:
 
     @cached_property
     def _addresses(self) -> array[int]:
-        return self._column(self._layout.value_code, self._layout.value)
+        return self._column(self._layout.value_code, _VALUE)
 
     @cached_property
     def _sizes(self) -> array[int]:
-        return self._column(self._layout.value_code, self._layout.symbol_size)
+        return self._column(self._layout.value_code, _SIZE)
 
     def __len__(self) -> int:
         """Return the number of symbols."""
@@ -150,8 +141,11 @@ class SymbolTable:
         """Iterate over the symbols of functions in the order of the table."""
         return map(self.__getitem__, compress(range(len(self)), self._types.translate(_IS_FUNCTION)))
 
-    def function_columns(self) -> FunctionColumns:
-        """Return the functions that have a size, in the order of the table; quicker than :meth:`functions`."""
+    def function_columns(self) -> tuple[list[bytes], list[int], list[int]]:
+        """Return names, addresses and sizes of the functions that have one, in the order of the table.
+
+        It is quicker than :meth:`functions`.
+        """
         are_functions = self._types.translate(_IS_FUNCTION)
         offsets, addresses, sizes = (
             list(compress(column, are_functions)) for column in (self._names, self._addresses, self._sizes)
@@ -163,7 +157,7 @@ class SymbolTable:
             names = [strings[offset : strings.index(0, offset)] for offset in offsets]
         except ValueError:
             raise damaged(self._file_name, "a name of a function is outside the string table") from None
-        return FunctionColumns(names, addresses, sizes)
+        return names, addresses, sizes
 
     def find_containing(self, *texts: str) -> Iterator[ElfSymbol]:
         """Iterate over the symbols whose names contain one of some texts, without looking at every name."""

@@ -96,8 +96,9 @@ class Functions:
     """Functions by address; of several at one address, or with one name, the first in the symbol table."""
 
     def __init__(self, symbols: SymbolTable) -> None:
-        columns = symbols.function_columns()
-        names, addresses, sizes = columns.names[::-1], columns.addresses[::-1], columns.sizes[::-1]
+        names, addresses, sizes = symbols.function_columns()
+        for column in (names, addresses, sizes):
+            column.reverse()
         self._sizes = dict(zip(addresses, sizes, strict=True))
         self._names = dict(zip(addresses, names, strict=True))
         # A list, because an array makes a new number for each comparison.

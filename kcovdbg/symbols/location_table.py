@@ -386,9 +386,7 @@ class NewTable(NamedTuple):
         functions = sorted((one for one in self.functions if 0 <= one.address - base < 1 << 32), key=attrgetter("address"))
         names, starts, sizes, aliases, units = zip(*functions, strict=True) if functions else [()] * 5
         return {
-            "offset": rows.offset,
-            "chain": rows.chain,
-            "bucket": rows.bucket,
+            **rows,
             "chain_frame": locations.chain_frames,
             "frame_function": locations.frames[0::4],
             "frame_file": locations.frames[1::4],

@@ -135,9 +135,11 @@ BUCKET_SHIFT: Final = 6
 
 
 ARRAYS: Final[dict[str, tuple[Literal["B", "I", "Q"], str]]] = {
+    # From the table's base.
     "offset": ("I", "point_count"),
     # From the lowest bit: kind (3 bits), length of the chain (13), index of its first frame in "chain_frame".
     "chain": ("Q", "point_count"),
+    # The index of the first row of each bucket, and the number of rows.
     "bucket": ("I", "bucket_count"),
     "chain_frame": ("I", "chain_frame_count"),
     # Indexes of strings, counted from 1; 0 stands for None in all four.
@@ -166,17 +168,6 @@ class MergedPoints(NamedTuple):
     kinds: bytes
 
 
-class RowColumns(NamedTuple):
-    """A table's row for one PC."""
-
-    offset: array[int]
-    """From the table's base; 32-bit numbers."""
-    chain: array[int]
-    """Words of chains, as in :class:`~kcovdbg.model.location.FrameColumns`; 64-bit numbers."""
-    bucket: array[int]
-    """The index of the first row of each bucket, and the number of rows; 32-bit numbers."""
-
-
 def merge_kinds(columns: Sequence[tuple[Iterable[int], int]]) -> MergedPoints:
     """Return points of all kinds as one.
 
@@ -197,8 +188,8 @@ def merge_kinds(columns: Sequence[tuple[Iterable[int], int]]) -> MergedPoints:
 
 def make_columns(
     pcs: Sequence[int], kinds: Sequence[int], chains: Sequence[int], base: int, chain_ends: array[int]
-) -> RowColumns:
-    """Return the columns of a table.
+) -> Mapping[str, array[int]]:
+    """Return the columns of a table that depend on PCs, by their names in :data:`ARRAYS`.
 
     :param pcs: ascending; those outside the 4 GiB after ``base`` are left out.
     :param kinds: of each PC.
@@ -210,7 +201,7 @@ def make_columns(
     low, high = bisect_left(pcs, base), bisect_left(pcs, base + (1 << 32))
     pcs, kinds, chains = array("Q", pcs[low:high]), bytes(kinds[low:high]), array("I", chains[low:high])
     count, bucket_count = len(pcs), (pcs[-1] - base >> BUCKET_SHIFT) + 2 if pcs else 1
-    made = RowColumns(zeros("I", count), zeros("Q", count), zeros("I", bucket_count))
+    made = {"offset": zeros("I", count), "chain": zeros("Q", count), "bucket": zeros("I", bucket_count)}
     failed = lib.kcovdbg_make_rows(
         column("Q", pcs, count),
         column("B", kinds, count),
@@ -220,9 +211,9 @@ def make_columns(
         column("I", chain_ends, len(chain_ends)),
         len(chain_ends),
         BUCKET_SHIFT,
-        column("I", made.offset, count),
-        column("Q", made.chain, count),
-        column("I", made.bucket, bucket_count),
+        column("I", made["offset"], count),
+        column("Q", made["chain"], count),
+        column("I", made["bucket"], bucket_count),
         bucket_count,
     )
     if failed:

@@ -32,21 +32,21 @@ def check_columns(pcs, depths):
     kinds = [index % 6 for index in range(len(pcs))]
     columns = make_columns(pcs, kinds, chains, BASE, ends)
     inside = [index for index, pc in enumerate(pcs) if 0 <= pc - BASE < 1 << 32]
-    assert list(columns.offset) == [pcs[index] - BASE for index in inside]
+    assert list(columns["offset"]) == [pcs[index] - BASE for index in inside]
     for row, index in enumerate(inside):
-        bucket = columns.offset[row] >> BUCKET_SHIFT
-        assert bisect_left(columns.offset, columns.offset[row], *columns.bucket[bucket : bucket + 2]) == row
-        assert row < columns.bucket[bucket + 1]
-        word, depth = columns.chain[row], depths[chains[index]]
+        bucket = columns["offset"][row] >> BUCKET_SHIFT
+        assert bisect_left(columns["offset"], columns["offset"][row], *columns["bucket"][bucket : bucket + 2]) == row
+        assert row < columns["bucket"][bucket + 1]
+        word, depth = columns["chain"][row], depths[chains[index]]
         assert (word & 7, word >> 3 & 0x1FFF, word >> 16) == (kinds[index], depth, ends[chains[index]] - depth)
-    assert columns.bucket[-1] == len(inside)
+    assert columns["bucket"][-1] == len(inside)
 
 
 def test_few():
     assert merge_kinds([([], PointKind.PC)]) == (array("Q"), b"")
-    assert make_columns([], [], [], BASE, array("I")) == (array("I"), array("Q"), array("I", [0]))
+    assert make_columns([], [], [], BASE, array("I")) == {"offset": array("I"), "chain": array("Q"), "bucket": array("I", [0])}
     columns = make_columns([BASE], [PointKind.CMP], [1], BASE, array("I", [2, MAX_DEPTH + 9]))
-    assert columns.chain[0] == 2 << 16 | MAX_DEPTH << 3 | PointKind.CMP
+    assert columns["chain"][0] == 2 << 16 | MAX_DEPTH << 3 | PointKind.CMP
 
 
 @given(columns=st.lists(PCS, max_size=len(PointKind)))
