@@ -254,8 +254,9 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
             words = [_KEPT_SEPARATOR if word == SEPARATOR else word for word in words]
         # Options may come between positional arguments.
         args, extra = parser.parse_known_intermixed_args(words)
-        if command.keeps_separator:
-            _restore_separators(args)
+        for name, value in vars(args).items() if command.keeps_separator else ():
+            if isinstance(value, list):
+                setattr(args, name, [SEPARATOR if word == _KEPT_SEPARATOR else word for word in value])
     if extra:
         raise _refuse(command, extra[0])
     args = Namespace(**common_defaults() | vars(args))
@@ -282,12 +283,6 @@ def common_defaults() -> dict[str, Any]:
 
 def _only_help(words: Sequence[str]) -> Namespace:
     return Namespace(**common_defaults() | {"help": True} | {name: f"--{name}" in words for name in _FORMATS})
-
-
-def _restore_separators(args: Namespace) -> None:
-    for name, value in vars(args).items():
-        if isinstance(value, list):
-            setattr(args, name, [SEPARATOR if word == _KEPT_SEPARATOR else word for word in value])
 
 
 def _refuse(command: Command, word: str) -> WordError:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -171,7 +171,9 @@ def _fit(
         return sum(widths) + len(_GAP) * (len(widths) - 1) - width
 
     def least() -> list[int]:
-        return _least_widths(columns[index] for index in shown)
+        # A column that is not elastic is never shortened.
+        found = [columns[index] for index in shown]
+        return [_NEVER if one.elastic is None else max(one.elastic, text_width(one.heading)) for one in found]
 
     def spare() -> int:
         return sum(max(have - minimum, 0) for have, minimum in zip(widths, least(), strict=True))
@@ -188,11 +190,6 @@ def _fit(
         _, place = max((have, place) for place, have in enumerate(widths) if have > minima[place])
         widths[place] -= 1
     return shown, widths, dropped
-
-
-def _least_widths(columns: Iterable[Column]) -> list[int]:
-    # A column that is not elastic is never shortened.
-    return [_NEVER if column.elastic is None else max(column.elastic, text_width(column.heading)) for column in columns]
 
 
 def _finisher(column: Column, width: int, gap: str, *, may_elide: bool) -> Callable[[str], str]:

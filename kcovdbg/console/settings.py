@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -162,28 +162,21 @@ def _read(path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], co
 
     values: dict[str, Any] = {}
     wrong = list(problems)
-    for name, key, value in _entries(parsed, table_readers):
+    for name, value in parsed.items():
         attribute = name.replace("-", "_")
-        try:
-            found = read(name, key, value)
-        except KcovdbgError as error:
-            wrong.append(Problem(str(error), error.hint))
-            continue
-        if key is None:
-            values[attribute] = found
-        else:
-            values.setdefault(attribute, {})[key] = found
+        is_table = name in table_readers and isinstance(value, dict)
+        for key, entry in value.items() if is_table else ((None, value),):
+            try:
+                found = read(name, key, entry)
+            except KcovdbgError as error:
+                wrong.append(Problem(str(error), error.hint))
+                continue
+            if is_table:
+                values.setdefault(attribute, {})[key] = found
+            else:
+                values[attribute] = found
     pairs = tuple(values.pop("substitute_paths", {}).items())
     return Settings(path, substitute_paths=pairs, given=frozenset(parsed), problems=tuple(wrong), **values)
-
-
-def _entries(parsed: Mapping[str, Any], tables: Mapping[str, object]) -> Iterator[tuple[str, str | None, Any]]:
-    """Yield the settings, and the entries of tables with their keys."""
-    for name, value in parsed.items():
-        if name in tables and isinstance(value, dict):
-            yield from ((name, key, entry) for key, entry in value.items())
-        else:
-            yield name, None, value
 
 
 def _text(name: str, value: Any) -> str:

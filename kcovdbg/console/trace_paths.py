@@ -35,7 +35,11 @@ class FileConfinement:
         :param name: relative to the directory, or absolute.
         :raises KcovdbgError: when it is outside, or is neither a regular file nor a directory.
         """
-        path = self._resolve(name)
+        try:
+            path = Path(os.path.realpath(name if self.folder is None else self.folder / name))
+        except (OSError, ValueError) as error:
+            # A null character in a path is a ValueError.
+            raise KcovdbgError(f"'{name}': not a path") from error
         is_new = not path.exists() and is_pattern(path.name)
         if path not in self.traces and not self._is_inside(path.parent if is_new else path):
             raise KcovdbgError(f"'{name}': outside the directory for trace files", hint=self._hint())
@@ -66,26 +70,15 @@ class FileConfinement:
             raise KcovdbgError(f"'{name}': the name belongs to a trace and its side file", hint="choose another name")
         return path
 
-    def _resolve(self, name: str) -> Path:
-        try:
-            return Path(os.path.realpath(name if self.folder is None else self.folder / name))
-        except (OSError, ValueError) as error:
-            # A null character in a path is a ValueError.
-            raise KcovdbgError(f"'{name}': not a path") from error
-
     def _is_inside(self, path: Path) -> bool:
         return self.folder is not None and path.is_relative_to(self.folder)
 
     def _hint(self) -> str:
-        names = sorted(self._names())
+        inside = () if self.folder is None else (path.name for path in self.folder.glob("*.kcov") if path.is_file())
+        names = sorted((*map(str, self.traces), *inside))
         if not names:
             return "kcovdbg mcp -o DIR TRACE… names a directory and trace files"
         return f"one of {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}"
-
-    def _names(self) -> Iterator[str]:
-        yield from map(str, self.traces)
-        if self.folder is not None:
-            yield from (path.name for path in self.folder.glob("*.kcov") if path.is_file())
 
 
 def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path | None]:
