@@ -33,17 +33,6 @@ _INTERNAL: Final = 2
 _LAST_RESERVED: Final = 4096
 
 
-class _NodeShape(NamedTuple):
-    """Offsets of the pivots and slots in a type of node."""
-
-    pivots: int
-    """Offset in bytes."""
-    pivot_count: int
-    slots: int
-    """Offset in bytes."""
-    slot_count: int
-
-
 class MapleTrees:
     """The maple trees of a kernel.
 
@@ -56,14 +45,15 @@ class MapleTrees:
         self._root = target.member("struct maple_tree", "ma_root").offset
         self._node_size = target.type_size("struct maple_node")
         leaf = self._find_shape("mr64")
+        # The pivots and the slots among the words of a node, by its type.
         self._shapes = {_LEAF: leaf, _RANGE: leaf, _ALLOCATING_RANGE: self._find_shape("ma64")}
         order, code = ">" if target.big_endian else "<", "Q" if target.word_size == 8 else "I"
         self._words = struct.Struct(f"{order}{self._node_size // target.word_size}{code}")
 
-    def _find_shape(self, name: str) -> _NodeShape:
-        pivot = self._target.member("struct maple_node", f"{name}.pivot")
-        slot = self._target.member("struct maple_node", f"{name}.slot")
-        return _NodeShape(pivot.offset, pivot.length or 0, slot.offset, slot.length or 0)
+    def _find_shape(self, name: str) -> tuple[slice, slice]:
+        arrays = [self._target.member("struct maple_node", f"{name}.{array}") for array in ("pivot", "slot")]
+        pivots, slots = ((array.offset // self._target.word_size, array.length or 0) for array in arrays)
+        return slice(pivots[0], sum(pivots)), slice(slots[0], sum(slots))
 
     def for_each_entry(self, tree: int) -> Iterator[int]:
         """Yield the pointers in a tree by their index, each once.
@@ -79,29 +69,29 @@ class MapleTrees:
             # A tree of one entry at index 0 has no node.
             yield root
 
-    def _walk(self, entry: int, first: int, last: int, height: int) -> Iterator[int]:
+    def _walk(self, root: int, first: int, last: int, height: int) -> Iterator[int]:
         """Yield the pointers below a node that covers the indices from ``first`` to ``last``.
 
         Ranges of nodes that are inside each other and become smaller, and the limit of the height, end any cycle.
         """
-        node, kind = entry & -_NODE_ALIGNMENT, entry >> _TYPE_SHIFT & _TYPE_MASK
+        node, kind = root & -_NODE_ALIGNMENT, root >> _TYPE_SHIFT & _TYPE_MASK
         if height > _MAX_HEIGHT:
             raise ReadError(f"a maple tree has more than {_MAX_HEIGHT} levels", node)
         check_pointer(self._target, node, "struct maple_node")
         shape = self._shapes.get(kind)
         if shape is None:
             raise ReadError(f"the maple node {node:#x} has the unknown type {kind}", node)
-        size = self._target.word_size
         words = self._words.unpack(self._target.read(node, self._node_size))
+        pivots, slots = words[shape[0]], words[shape[1]]
         start = first
-        for index in range(shape.slot_count):
-            end = words[shape.pivots // size + index] if index < shape.pivot_count else last
+        for index, entry in enumerate(slots):
+            end = pivots[index] if index < len(pivots) else last
             # A pivot of 0 beyond the first one is unused: the slot before the unused ones goes to the end of the node's range.
             if end == 0 and index:
                 end = last
             if not start <= end <= last:
                 raise ReadError(f"the pivots of the maple node {node:#x} are out of order", node)
-            slot = strip_tag(self._target, words[shape.slots // size + index])
+            slot = strip_tag(self._target, entry)
             if kind != _LEAF:
                 if (start, end) == (first, last) and height > 1:
                     raise ReadError(f"the maple node {node:#x} has a single child", node)

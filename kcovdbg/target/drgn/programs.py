@@ -286,24 +286,29 @@ def _set_core(name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: byt
     :param vmcoreinfo: of a dump that has none.
     """
     try:
-        prog = drgn.Program(vmcoreinfo=vmcoreinfo)
-        prog.set_core_dump(path)
-        _add_memory_at_zero(prog, path, name)
+        try:
+            prog = drgn.Program(vmcoreinfo=vmcoreinfo)
+            prog.set_core_dump(path)
+            _add_memory_at_zero(prog, path, name)
+        except Exception as error:
+            # QEMU's kdump-compressed dumps do not have their machine.
+            if "ARCH_NAME" not in str(error):
+                raise
+            notes, kernel = dumpfile.read_notes(path), find_kernel_file(files)
+            if _ARM64_LINE in notes:
+                return _open_by_pages(path, name, notes)
+            platform = platform_of(kernel.header) if kernel is not None else drgn.host_platform
+            prog = drgn.Program(platform, vmcoreinfo=vmcoreinfo)
+            prog.set_core_dump(path)
         return prog
+    except TargetError:
+        raise
+    except PermissionError:
+        hint = "dumps are often readable by root only: run kcovdbg with sudo"
+        raise TargetError(f"{name}: no permission to read", hint=hint) from None
     except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions for errors of libkdumpfile)
-        # QEMU's kdump-compressed dumps do not have their machine.
-        if "ARCH_NAME" not in str(error):
-            raise _describe_core_error(name, error) from None
-    notes = dumpfile.read_notes(path)
-    if _ARM64_LINE in notes:
-        return _open_by_pages(path, name, notes)
-    kernel = find_kernel_file(files)
-    try:
-        prog = drgn.Program(platform_of(kernel.header) if kernel is not None else drgn.host_platform, vmcoreinfo=vmcoreinfo)
-        prog.set_core_dump(path)
-        return prog
-    except Exception as error:  # noqa: BLE001 (as above)
-        raise _describe_core_error(name, error) from None
+        message = f"could not open {name} as a dump: {first_line(error)}"
+        raise TargetError(message, hint="it may be truncated or damaged: copy it again") from None
 
 
 def _add_memory_at_zero(prog: drgn.Program, path: Path, name: str) -> None:
@@ -335,16 +340,6 @@ def _open_by_pages(path: Path, name: str, notes: bytes) -> drgn.Program:
     # Open as long as the Program exists.
     add_memory(prog, KdumpFile(path.open("rb"), name).read_physical)
     return prog
-
-
-def _describe_core_error(name: str, error: Exception) -> TargetError:
-    if isinstance(error, PermissionError):
-        return TargetError(
-            f"{name}: no permission to read", hint="dumps are often readable by root only: run kcovdbg with sudo"
-        )
-    return TargetError(
-        f"could not open {name} as a dump: {first_line(error)}", hint="it may be truncated or damaged: copy it again"
-    )
 
 
 def load_symbols(prog: drgn.Program, files: Sequence[DebugFile], *, directory: Path | None = None) -> list[str]:

@@ -76,9 +76,9 @@ class DrgnTarget(ProgramTypes):
         self.read_notes = read_notes
         self.code = code
         exclude_per_cpu_data(prog)
-        self.kernel_range = _find_kernel_range(prog, platform, self.word_size)
         self.kaslr_offset = int(kaslr_offset(prog))
         self.page_size = int(prog["PAGE_SIZE"])
+        self.kernel_range = UPPER_HALF_START if platform.arch in UPPER_HALF else self.page_size, word_mask(self.word_size)
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
@@ -261,13 +261,6 @@ def _unless_missing(make: Callable[[], _Walk]) -> _Walk | None:
         return make()
     except (MissingTypeError, MissingSymbolError):
         return None
-
-
-def _find_kernel_range(prog: drgn.Program, platform: drgn.Platform, word_size: int) -> tuple[int, int]:
-    last = word_mask(word_size)
-    if platform.arch in UPPER_HALF:
-        return UPPER_HALF_START, last
-    return int(prog["PAGE_SIZE"]), last
 
 
 def _find_machine(prog: drgn.Program, platform: drgn.Platform) -> str:
