@@ -184,7 +184,6 @@ class Activity:
     """Processor time that looking took, in seconds."""
     _tracks: Mapping[BufferKey, TaskActivity] = field(default_factory=dict, repr=False)
     _sections: Mapping[int, SectionActivity] = field(default_factory=dict, repr=False)
-    _knows_objects: bool = False
 
     @property
     def seconds(self) -> float:
@@ -209,7 +208,8 @@ class Activity:
         if self.sample is not None and sample.state not in (self.sample.state, None):
             events.append(MonitorEvent(sample.time, f"the machine is {sample.state}", "warning"))
         objects = self.objects if sample.objects is None else {found.kcov: found for found in sample.objects}
-        came = [objects[kcov] for kcov in sorted(objects.keys() - self.objects.keys())] if self._knows_objects else []
+        # The first look searches for objects, and finds those that were there before.
+        came = [objects[kcov] for kcov in sorted(objects.keys() - self.objects.keys())] if self.looks else []
         went = [self.objects[kcov] for kcov in sorted(self.objects.keys() - objects.keys())]
         events += [MonitorEvent(sample.time, f"+ {_object_text(found)}", "good") for found in came]
         events += [MonitorEvent(sample.time, f"- {_object_text(found)}") for found in went]
@@ -228,7 +228,6 @@ class Activity:
             used=self.used + sample.seconds,
             _tracks=self._follow_buffers(sample.time, steps),
             _sections=self._follow_sections(sample.time, steps, objects),
-            _knows_objects=self._knows_objects or sample.objects is not None,
         )
 
     @property

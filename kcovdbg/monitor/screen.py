@@ -52,9 +52,8 @@ class MonitorScreen(ScreenApplication):
         state = self.state
         try:
             while True:
-                pause = state.source.pause if state.is_advancing else _IDLE
                 # Keys typed meanwhile are answered at once.
-                rest = _IDLE if pause is None else min(pause, _IDLE)
+                rest = min(state.source.pause or 0.0, _IDLE) if state.is_advancing else _IDLE
                 if state.source.is_stepped:
                     # The machine runs on while the screen is frozen.
                     state.source.wait(min(rest, _STEP))
@@ -67,9 +66,7 @@ class MonitorScreen(ScreenApplication):
                     # The machine ended while it ran.
                     state.refresh()
                     self.application.invalidate()
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 (reported by who runs the application)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (reported by who runs the application)
             if self.application.is_running:
                 self.application.exit(exception=error)
 
