@@ -6,7 +6,7 @@ import pytest
 from kcovdbg.monitor.activity import Activity
 from kcovdbg.monitor.samples import ObjectSample, RecordShare
 from kcovdbg.monitor.screen_state import OBJECTS, TASKS, totals_line
-from kcovdbg.monitor.summary import exclusion, summarize, syzkaller_size
+from kcovdbg.monitor.summary import exclusion, summarize
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 
 
@@ -109,13 +109,6 @@ def test_cost():
     assert (activity.reads, activity.looks, round(activity.used, 3), activity.seconds) == (90, 9, 0.09, 2)
 
 
-def test_an_activity_does_not_change():
-    before = run(sample(0, task(0)))
-    before.after(sample(1, task(511)))
-    assert only(before).overflows == 0
-    assert before.events == ()
-
-
 def test_summary_of_a_buffer_that_overflows():
     # 100 records a second; full for 2 s each time, until it is emptied.
     counts = [0, 100, 200, 300, 400, 500, 511, 511, 511] * 3
@@ -181,10 +174,6 @@ def test_exclusion():
     assert exclusion("mm/") == ("mm/Makefile", "KCOV_INSTRUMENT := n")
     assert exclusion("include/linux/*.h") == exclusion("include/linux/list.h") == (None, None)
     assert exclusion("/usr/src/module.c") == exclusion(None) == (None, None)
-
-
-def test_syzkaller_size():
-    assert (syzkaller_size(1 << 19), syzkaller_size(512)) == ("512 << 10", "512")
 
 
 def test_long_recordings_keep_their_peaks():

@@ -16,7 +16,7 @@ from kcovdbg.monitor.monitor_source import PlaybackSource, make_task_samples
 from kcovdbg.monitor.samples import RecordShare, open_recording, read_samples
 from kcovdbg.monitor.screen import KEYS, PLAYBACK_KEYS, MonitorScreen
 from kcovdbg.monitor.screen_state import EVENTS, MonitorState, bar_text
-from kcovdbg.monitor.summary import handles_text, short_number
+from kcovdbg.monitor.summary import handles_text, short_number, syzkaller_size
 from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock
 from tests.support.samples import OTHER, USB, FakeMachine, FakeSource, kcov, owner, sample, section, task
@@ -392,16 +392,7 @@ def test_what_ends_a_recording_keeps_it(tmp_path, error):
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"not json\n",
-        b"[]\n",
-        b"{}\n",
-        b'{"time": "now"}\n',
-        b"\x00\xff\xfe",
-        b"[" * 100_000,
-        b'{"time": 1e999',
-    ],
+    [b"", b"not json\n", b"[]\n", b"{}\n", b'{"time": "now"}\n', b"\x00\xff\xfe", b"[" * 100_000, b'{"time": 1e999'],
 )
 def test_what_is_no_recording(tmp_path, content):
     path = tmp_path / "a"
@@ -439,14 +430,8 @@ def test_bars():
 
 
 def test_numbers_and_handles():
-    assert [short_number(number) for number in (0, 999, 1000, 12_345, 999_400, 4.5e6, 2e9)] == [
-        "0",
-        "999",
-        "1.0k",
-        "12.3k",
-        "999k",
-        "4.5M",
-        "2.0G",
-    ]
+    numbers = (0, 999, 1000, 12_345, 999_400, 4.5e6, 2e9)
+    assert " ".join(map(short_number, numbers)) == "0 999 1.0k 12.3k 999k 4.5M 2.0G"
+    assert (syzkaller_size(1 << 19), syzkaller_size(512)) == ("512 << 10", "512")
     assert handles_text((USB,)) == "usb:1"
     assert handles_text(range(USB, USB + 9)).endswith("usb:6 and 3 more")
