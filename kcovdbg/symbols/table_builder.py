@@ -10,6 +10,7 @@ import argparse
 import fcntl
 import os
 import sys
+import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ from kcovdbg.symbols.table_rows import INVERTED, LocationArrays, Locations, Merg
 
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed.
 _PART_BYTES: Final = 8 << 20
+# Seconds between two looks at another process that builds the same table.
+_PAUSE: Final = 0.05
 
 
 def _function_name(symbols: SymbolTable, address: int, *, is_assembly: bool) -> str | None:
@@ -312,20 +315,27 @@ def make_table(
 
 
 @contextmanager
-def _only_builder(path: Path) -> Iterator[int | None]:
-    """Yield the descriptor of the file that the only process that builds a table locks; None in any other process."""
+def _only_builder(path: Path) -> Iterator[int]:
+    """Yield the descriptor of the file that the only process that builds a table locks, once no other one does.
+
+    :raises CapabilityError: when the process that started this one has ended meanwhile.
+    """
+    parent = os.getppid()
     path.parent.mkdir(parents=True, exist_ok=True)
     # The file that a link leads to stays as it is.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(lock_path(path), flags, 0o600), "rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-        else:
-            # Never removed: two processes could each lock one of the same name.
-            write_progress(lock.fileno(), Progress(0, 0))
-            yield lock.fileno()
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if os.getppid() != parent:
+                    raise CapabilityError("nobody waits for the table, which another process builds") from None
+                time.sleep(_PAUSE)
+        # Never removed: two processes could each lock one of the same name.
+        write_progress(lock.fileno(), Progress(0, 0))
+        yield lock.fileno()
 
 
 def _open(image: str | os.PathLike[str]) -> ElfFile:
@@ -342,11 +352,11 @@ def build_table_file(
     *,
     code: str | os.PathLike[str] | None = None,
     folder: Path | None = None,
-) -> Path | None:
-    """Build an image's table in the cache, unless it exists or another process is building it.
+) -> Path:
+    """Build an image's table in the cache, unless it exists; if another process is building it, wait for that one.
 
     :param code: the image, where the first one is its file of debug info.
-    :return: the table's file; None where another process is building it.
+    :return: the table's file.
     :raises CapabilityError: see :func:`make_table`.
     :raises TargetError: when the image cannot be read.
     :raises OSError: when the table cannot be written.
@@ -359,8 +369,6 @@ def build_table_file(
             raise CapabilityError(f"{elf.name} has no build ID")
         path = table_path(build_id, folder)
         lock = stack.enter_context(_only_builder(path))
-        if lock is None:
-            return None
         if open_table(build_id, folder) is not None:
             return path
         with without_collection():

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import stat
@@ -35,7 +34,6 @@ CACHE_HINT = "set XDG_CACHE_HOME to a directory that you can write to"
 
 # Tables of small kernels take 8 MB, of large ones more: less free space than this is not worth starting.
 _ROOM = 16 << 20
-_MAX_RESTARTS: Final = 3
 
 
 class UsableCache(NamedTuple):
@@ -174,7 +172,8 @@ def choose_table_file(paths: Iterable[str], build_id: str | None) -> str | None:
 class TableBuild:
     """A table that another process builds.
 
-    The process outlives this one and has no terminal. It exits at once when the table exists or another process is building it.
+    The process outlives this one and has no terminal. If another process is building the table, it waits for that one as long
+    as this process runs, and builds the table itself if that one is killed.
 
     :param image: a kernel image with debug info, or its file of debug info.
     :param build_id: its build ID, hexadecimal.
@@ -193,27 +192,18 @@ class TableBuild:
         code: str | os.PathLike[str] | None = None,
         nice: bool = True,
     ) -> None:
-        self._files = [path for path in (image, code) if path is not None]
         self._build_id = build_id
         self._folder = folder
-        self._nice = nice
         # Kept in memory, so that no disk space is needed.
         self._errors = os.fdopen(os.memfd_create("kcovdbg-table-errors"), "rb")
-        self.process = self._start()
-        """The process that builds it."""
-        self._restarts = 0
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [*python_command("kcovdbg.symbols.table_builder"), "--folder", str(self._folder)]
-        if self._nice:
-            command.append("--nice")
+        command = [*python_command("kcovdbg.symbols.table_builder"), "--folder", str(folder), *(("--nice",) if nice else ())]
         try:
             with ExitStack() as stack:
                 # Open in the child as well: a decompressed image is removed when this process exits.
-                files = [stack.enter_context(Path(path).open("rb")).fileno() for path in self._files]
-                image, *code = (f"/proc/self/fd/{file}" for file in files)
-                return subprocess.Popen(
-                    [*command, *(f"--code={path}" for path in code), "--", image],
+                files = [stack.enter_context(Path(path).open("rb")).fileno() for path in (image, code) if path is not None]
+                opened, *others = (f"/proc/self/fd/{file}" for file in files)
+                self.process = subprocess.Popen(
+                    [*command, *(f"--code={path}" for path in others), "--", opened],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors.fileno(),
@@ -221,6 +211,7 @@ class TableBuild:
                     cwd="/",
                     pass_fds=files,
                 )
+                """The process that builds it."""
         except OSError:
             raise CapabilityError("no process could be started", hint="install python3") from None
 
@@ -238,17 +229,11 @@ class TableBuild:
 
         :raises CapabilityError: when building it failed.
         """
-        status = self.process.poll()
         # Asked before the table is looked for: a builder that ends in between has left it there.
-        is_locked = self._is_locked()
+        status = self.process.poll()
         table = open_table(self._build_id, self._folder)
-        if table is not None or status is None or (status == 0 and is_locked):
+        if table is not None or status is None:
             return table
-        if status == 0 and self._restarts < _MAX_RESTARTS:
-            # Another process was building it, and was killed.
-            self._restarts += 1
-            self.process = self._start()
-            return None
         lines = os.pread(self._errors.fileno(), 1 << 16, 0).decode("utf-8", "replace").splitlines()
         if status == -signal.SIGBUS:
             raise CapabilityError("the image was changed while it was read", hint="try again when nothing writes it")
@@ -256,17 +241,6 @@ class TableBuild:
             raise CapabilityError(f"its process ended early, with status {status}", hint=CACHE_HINT)
         message, hint = (lines[-2], lines[-1].strip()) if lines[-1].startswith("  ") and len(lines) > 1 else (lines[-1], "")
         raise CapabilityError(message, hint=hint or None)
-
-    def _is_locked(self) -> bool:
-        """Return whether some process is building the table."""
-        try:
-            with lock_path(table_path(self._build_id, self._folder)).open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
 
 
 def lock_path(path: Path) -> Path:
