@@ -129,7 +129,7 @@ def _result_text(call: TracedSyscall) -> str:
 
 _CALL_COLUMNS: Final = (
     Column("tid", PID, value=lambda row: row.call.tid),
-    Column("comm", COMM, value=lambda row: row.comm, json_only=True),
+    Column("comm", COMM, json_only=True),
     Column("number", NUMBER, value=lambda row: row.call.number, json_only=True, meaning="number of the system call"),
     Column("name", TEXT, value=lambda row: None if row.call.is_compat else syscall_name(row.call.number), json_only=True),
     Column("call", TEXT, value=lambda row: call_text(row.call), elastic=30, meaning="the call as it is written in C"),

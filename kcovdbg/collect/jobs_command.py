@@ -17,11 +17,11 @@ from kcovdbg.errors import CollectError
 
 _COLUMNS: Final = (
     Column("job", NUMBER, value=lambda job: job.number, meaning="number of the job"),
-    Column("pid", PID, title="COLLECTOR", value=lambda job: job.pid, meaning="process id of the collector"),
+    Column("pid", PID, title="COLLECTOR", meaning="process id of the collector"),
     Column("state", TEXT, value=lambda job: "running" if job.status is None else "ended", meaning="`running` or `ended`"),
-    Column("status", NUMBER, value=lambda job: job.status, meaning="exit status of the command", null="it has not ended"),
-    Column("buffers", LIST, value=lambda job: job.buffers, elastic=12, meaning="names of the buffers that it collects into"),
-    Column("kept", LIST, value=lambda job: job.kept, meaning="names under which its buffers are kept"),
+    Column("status", NUMBER, meaning="exit status of the command", null="it has not ended"),
+    Column("buffers", LIST, elastic=12, meaning="names of the buffers that it collects into"),
+    Column("kept", LIST, meaning="names under which its buffers are kept"),
     Column("files", LIST, value=lambda job: [] if job.name is not None else [str(path) for path in job.files], json_only=True),
     Column("command", TEXT, value=lambda job: job.title, elastic=16, meaning="the command line"),
 )

@@ -36,7 +36,7 @@ _COMMAND_COLUMNS: Final = (
     Column("command", value=lambda command: command.name, meaning="name of the command"),
     Column("summary", meaning="what it does, in a line"),
     Column("aliases", LIST, json_only=True, meaning="its other names"),
-    Column("topic", value=lambda command: command.topic, json_only=True, meaning="the group that help lists it in"),
+    Column("topic", json_only=True, meaning="the group that help lists it in"),
     Column("usage", json_only=True, meaning="the command with its arguments"),
     Column("description", json_only=True, meaning="what the summary does not say; may be empty"),
     Column("needs", LIST, value=lambda command: sorted(need.name.lower() for need in command.needs), json_only=True),
