@@ -67,9 +67,10 @@ def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str
         found = None if is_file_name(wanted) else find_module_points(context, wanted)
         if found is None:
             raise
-        absence = f"'{wanted}' of module {found.module} calls no callback: it is not instrumented"
-        remark = f"'{wanted}' is in module {found.module}; copies that are inlined into other functions are not searched"
-        return found.points, absence, (remark,)
+        module, points = found
+        absence = f"'{wanted}' of module {module} calls no callback: it is not instrumented"
+        remark = f"'{wanted}' is in module {module}; copies that are inlined into other functions are not searched"
+        return points, absence, (remark,)
     rows = zip(pcs, table.get_rows(pcs), strict=True)
     return [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None], absence, ()
 

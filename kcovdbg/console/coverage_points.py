@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
@@ -85,16 +86,8 @@ def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
     return tuple(OwnPoint(pc, kind, location.frames) for (pc, kind), location in zip(rows, locations, strict=True))
 
 
-class ModulePoints(NamedTuple):
-    """The points in the code of a module's function."""
-
-    module: str
-    points: tuple[OwnPoint, ...]
-    """With PCs as recorded: minus the KASLR offset."""
-
-
-def find_module_points(context: Context, function: str) -> ModulePoints | None:
-    """Return the points of a function of a loaded module, from its code in memory; None where no known module has it.
+def find_module_points(context: Context, function: str) -> tuple[str, Sequence[OwnPoint]] | None:
+    """Return a loaded module and the points of its function as recorded, from its code in memory; None where none has it.
 
     :raises KcovdbgError: when a module has it, but its points cannot be found.
     """
@@ -124,4 +117,4 @@ def find_module_points(context: Context, function: str) -> ModulePoints | None:
         found = find_text_points(text, symbol.address, elf, offset)
     locations = symbolizer.locate_all([at - offset for at, _ in found])
     rows = zip(found, locations, strict=True)
-    return ModulePoints(module, tuple(OwnPoint(at - offset, kind, location.frames) for (at, kind), location in rows))
+    return module, [OwnPoint(at - offset, kind, location.frames) for (at, kind), location in rows]

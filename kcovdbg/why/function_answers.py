@@ -111,10 +111,11 @@ def _explain_module_function(context: Context, function: str, address: int) -> A
     if found is None:
         answer = f"{function}() is in a module, {problem}; name a task to ask whether it was covered there"
         return Answer("function-unknown", answer, {"address": address}, {"function": function})
-    points = sum(point.kind in (PointKind.PC, PointKind.ENTRY) for point in found.points)
+    module, its_points = found
+    points = sum(point.kind in (PointKind.PC, PointKind.ENTRY) for point in its_points)
     is_instrumented = "is instrumented" if points else "is not instrumented and cannot be covered"
     code: Reason = "function-instrumented" if points else "function-not-instrumented"
-    answer = f"{function}() of module {found.module} {is_instrumented}"
+    answer = f"{function}() of module {module} {is_instrumented}"
     return Answer(code, answer, {"points": points, "address": address}, {"function": function})
 
 
