@@ -5,20 +5,14 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import drgn
 from drgn.helpers.linux.mm import follow_phys
 
-from kcovdbg.elf.header import make_note, parse_notes
 from kcovdbg.target.drgn.program_memory import copy_program
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.opener import TargetOptions, find_demo, open_target
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 PAGE = 4096
 LINE = 64
@@ -154,19 +148,14 @@ class DamagedTarget(DrgnTarget):
         self.write(address + member.offset, (value & (1 << 8 * member.size) - 1).to_bytes(member.size, "little"))
 
 
-def open_damaged(path: str | Path | None = None, symbols: Sequence[str] = ()) -> DamagedTarget:
-    """Open a dump of an x86-64 kernel so that it can be damaged; by default one of the demo's kernel, healthy."""
-    if path is None:
-        demo = find_demo()
-        path, symbols = HEALTHY, (str(demo / "vmlinux.zst"), str(demo / "kcovlab_keep.ko.zst"))
-    options = TargetOptions(core=str(path), symbols=symbols)
-    source = open_target(options)
+def open_damaged() -> DamagedTarget:
+    """Open a slice of the demo's kernel, healthy, so that it can be damaged."""
+    demo = find_demo()
+    symbols = (str(demo / "vmlinux.zst"), str(demo / "kcovlab_keep.ko.zst"))
+    source = open_target(TargetOptions(core=str(HEALTHY), symbols=symbols))
     assert isinstance(source, DrgnTarget)
     memory = DamagedMemory(source)
     notes = source.read_notes()
-    if not any(note.name == "VMCOREINFO" for note in parse_notes(notes, "<")):
-        notes += make_note("VMCOREINFO", 0, source.prog["VMCOREINFO"].string_())
-    prog = copy_program(source.prog, notes, memory.read)
-    target = DamagedTarget(prog, memory, source)
+    target = DamagedTarget(copy_program(source.prog, notes, memory.read), memory, source)
     target.notes_of_dump = notes
     return target

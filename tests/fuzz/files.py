@@ -68,10 +68,7 @@ SECONDS = 300
 MEMORY = 2 << 30
 """Of address space, beyond what the program has before it opens anything."""
 OUTPUT = 64 << 20
-KINDS = (
-    *("trace", "side file", "text", "kept", "slice", "zstd", "flattened", "kdump", "notes", "image", "table", "whole table"),
-    *("elf", "script"),
-)
+KINDS = "trace, side file, text, kept, slice, zstd, flattened, kdump, notes, image, table, whole table, elf, script".split(", ")
 BUILD_ID = "ab" * 20
 # Where the directory of a location table begins.
 _DIRECTORY = 80
@@ -372,7 +369,7 @@ class Files:
         path = self._write("image", bytes(data))
         if random.random() < 0.5:
             return ["symbols", "build", path, "-o", str(self.folder / "out")]
-        return ["\0image", path, path]
+        return ["\0image", path]
 
     def _script(self, random: Random) -> list[str]:
         """Lines of garbage: pasted text, or a file that is no script."""
@@ -431,8 +428,9 @@ def _become(words: list[str], out: int, err: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT, OUTPUT))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        own = {"\0table": _read_table, "\0commands": _use_table, "\0image": _read_image}.get(words[0])
-        status = kcovdbg(words) if own is None else own(words[1], words[2])
+        readers: dict[str, Callable[..., int]] = {"\0table": _read_table, "\0commands": _use_table, "\0image": _read_image}
+        own = readers.get(words[0])
+        status = kcovdbg(words) if own is None else _run_own(own, words[1:])
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:  # noqa: BLE001 - whatever it is, this process goes no further
@@ -443,40 +441,40 @@ def _become(words: list[str], out: int, err: int) -> None:
     os._exit(status)
 
 
+def _run_own(own: Callable[..., int], words: list[str]) -> int:
+    try:
+        return own(*words)
+    except KcovdbgError as error:
+        print(f"kcovdbg: {error}", file=sys.stderr)
+        return 2
+
+
 def _read_table(path: str, trace: str) -> int:
     """Use a symbol table as the symbolizer does."""
     pcs = struct.unpack_from(f"<{Path(trace).stat().st_size // 8}Q", Path(trace).read_bytes())[1:]
     folder = Path(path).parent
     Path(path).replace(table_path(BUILD_ID, folder))
-    try:
-        symbolizer = open_symbolizer(0, build_id=BUILD_ID, image=None, folder=folder)
-        for location in symbolizer.locate_all(pcs):
-            print(escape(repr(location)))
-        table = open_table(BUILD_ID, folder)
-        if table is not None:
-            print(len(table), escape(repr(table.files())))
-            print(escape(repr((list(table.functions()), table.find(function="a"), table.text_ranges()))))
-    except KcovdbgError as error:
-        print(f"kcovdbg: {error}", file=sys.stderr)
-        return 2
+    symbolizer = open_symbolizer(0, build_id=BUILD_ID, image=None, folder=folder)
+    for location in symbolizer.locate_all(pcs):
+        print(escape(repr(location)))
+    table = open_table(BUILD_ID, folder)
+    if table is not None:
+        print(len(table), escape(repr(table.files())))
+        print(escape(repr((list(table.functions()), table.find(function="a"), table.text_ranges()))))
     return 0
 
 
-def _read_image(path: str, _same: str) -> int:
+def _read_image(path: str) -> int:
     """Read everything in an image that commands read."""
     pcs = range(_KERNEL, _KERNEL + 256)
-    try:
-        with ElfFile(path) as elf:
-            print(elf.build_id, len(elf.symbols), read_comp_dir(elf))
-            print(len(find_points(elf).pc), find_file_points(elf) if elf.is_relocatable else None)
-            print(elf.symbols.find_at(_KERNEL), elf.symbols.find_before(_KERNEL))
-            proof = CodeProof(path, elf.build_id, 0, None)
-            print(proof.judge(pcs, PC, elf.read), RemoteCalls(open_code(path, None, elf.build_id), 0).of_image())
-            symbolizer = Symbolizer(text=text_ranges(elf), image=path)
-            print(escape(repr(symbolizer.locate_all(pcs))))
-    except KcovdbgError as error:
-        print(f"kcovdbg: {error}", file=sys.stderr)
-        return 2
+    with ElfFile(path) as elf:
+        print(elf.build_id, len(elf.symbols), read_comp_dir(elf))
+        print(len(find_points(elf).pc), find_file_points(elf) if elf.is_relocatable else None)
+        print(elf.symbols.find_at(_KERNEL), elf.symbols.find_before(_KERNEL))
+        proof = CodeProof(path, elf.build_id, 0, None)
+        print(proof.judge(pcs, PC, elf.read), RemoteCalls(open_code(path, None, elf.build_id), 0).of_image())
+        symbolizer = Symbolizer(text=text_ranges(elf), image=path)
+        print(escape(repr(symbolizer.locate_all(pcs))))
     return 0
 
 
@@ -492,18 +490,11 @@ def _use_table(path: str, line: str) -> int:
     """Run a command for a kernel that has a location table alone."""
     start = SimpleNamespace(address=_KERNEL, size=0)
     target = make_target(kaslr_offset=0, symbol=lambda _name: start, read=_refuse_memory)
-    workspace = Workspace(
-        COMMANDS,
-        Kernel(lambda: target, table_file=path),
-    )
+    workspace = Workspace(COMMANDS, Kernel(lambda: target, table_file=path))
     workspace.kernel.layout = make_layout()
     # This process runs one command; its kernel has no state to be read.
     Context.reader = property(_no_state)  # type: ignore[assignment,method-assign]
-    try:
-        return run_line(workspace, line, workspace.terminal())
-    except KcovdbgError as error:
-        print(f"kcovdbg: {error}", file=sys.stderr)
-        return 2
+    return run_line(workspace, line, workspace.terminal())
 
 
 # What Python says; a builder of tables passes on its last line.

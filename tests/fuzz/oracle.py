@@ -68,13 +68,7 @@ class Oracle:
         :param remarks: what it says is missing of the walk that these rows come from.
         :return: what is wrong.
         """
-        judge = {
-            "tasks -a": self._judge_tasks,
-            "objects": self._judge_objects,
-            "remote": self._judge_remote,
-            "areas": self._judge_areas,
-            "saved": self._judge_saved,
-        }[name]
+        judge = getattr(self, f"_judge_{name.split()[0]}")
         return [f"{name}: {problem}" for problem in judge(rows, remarks)]
 
     # Tasks.

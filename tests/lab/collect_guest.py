@@ -98,11 +98,7 @@ class Lab:
     def __init__(self, guest: Guest, exchange: Path) -> None:
         self.guest = guest
         self.exchange = exchange
-        self.symbols = sorted(
-            (int(address, 16), name)
-            for address, kind, name in map(str.split, guest.kernel.system_map.read_text().splitlines())
-            if kind in "tT"
-        )
+        self.symbols = sorted((address, name) for address, kind, name in guest.kernel.symbols if kind in "tT")
         self.addresses = [address for address, _ in self.symbols]
         self.target = ("--qemu", str(guest.sockets.debugger_qmp), "-s", str(guest.kernel.vmlinux))
 
@@ -137,23 +133,38 @@ class Lab:
     def trace(self, name: str) -> Buffer:
         return read_trace(self.exchange / name)
 
+    def hold(self, size: int, modes: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Have a process hold a buffer of each mode; return what it printed of each."""
+        modes = list(modes)
+        program = self.python(f"{SHARED}/hold.py", str(size), *modes)
+        done = self.guest.run(
+            f'cd {SHARED}; ({program} >held 2>hold.log &)\nuntil [ "$(grep -c mode held)" = {len(modes)} ]; do\n'
+            "sleep 0.2; [ -s hold.log ] && cat hold.log >&2 && exit 1; done; true",
+            600,
+        )
+        assert done.returncode == 0, done.stderr
+        self.fetch("held")
+        return {row["mode"]: row for row in map(json.loads, (self.exchange / "held").read_text().splitlines())}
+
     def fetch(self, *names: str) -> None:
-        """Copy files out of a guest whose exchange directory the host cannot see."""
+        """Copy files out of a guest whose exchange directory the host cannot see; of others they are there."""
+        if not self.guest.machine.packed:
+            return
         packed = self.guest.run("cd /tmp/exchange && gzip -f1 " + " ".join(map(shlex.quote, names)))
         assert packed.returncode == 0, packed.stderr
         for name in names:
             (self.exchange / name).write_bytes(gzip.decompress(self.guest.fetch(f"{name}.gz").read_bytes()))
 
-    def assert_each_has_its_own(self, files: Sequence[Mapping[str, Any]], prefix: str, rounds: int) -> None:
+    def assert_each_has_its_own(self, files: Sequence[Mapping[str, Any]], rounds: int) -> None:
         """Assert that each trace of the program crowd has the system calls of its own thread or child, and no others.
 
         :param files: the rows of ``collect``.
-        :param prefix: of the system calls' functions.
         """
-        calls = {comm: f"{prefix}{comm[2:]}" for comm in CROWD}
+        calls = {comm: f"__x64_sys_{comm[2:]}" for comm in CROWD}
         if self.guest.kernel.recipe.architecture == "aarch64":
-            # Its C library makes this call.
-            calls["t-getpgrp"] = f"{prefix}getpgid"
+            # Its C library makes this one by getpgid().
+            calls = {comm: f"__arm64_sys_{'getpgid' if comm == 't-getpgrp' else comm[2:]}" for comm in CROWD}
+        self.fetch(*(Path(row["file"]).name for row in files))
         assert {row["comm"] for row in files} == {"crowd", *calls}
         assert len(files) == 1 + len(calls)
         for row in files:

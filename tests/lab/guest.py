@@ -9,6 +9,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -22,7 +23,6 @@ from typing import Any, NamedTuple
 from typing_extensions import Self
 
 from tests.lab import requirements
-from tests.lab.device_tree import write_seeded_tree
 from tests.lab.errors import LabError
 from tests.lab.initramfs import Userland
 from tests.lab.kcovdbg_run import symbol_options
@@ -55,7 +55,6 @@ class Machine:
     # Another archive to boot with, for kernels without 9p: kcovdbg_initramfs.py packs the host's programs with their libraries.
     # The guest does not see the exchange directory then, and `Guest.run` and `Guest.fetch` copy.
     packed: str = ""
-    network: bool = False
     # Time is instructions executed, one of them a nanosecond, and none passes while nothing runs: what is measured in such a
     # guest doesn't depend on what else the host does. Slower, and all of its CPUs are one thread of the host.
     counts_instructions: bool = False
@@ -78,11 +77,6 @@ class Machine:
             command += ["-device", f"virtio-9p-{platform.virtio},fsdev=exchange,mount_tag=exchange"]
         if self.counts_instructions:
             command += ["-icount", "shift=0,sleep=off"]
-        if self.network:
-            command += ["-netdev", "user,id=net0,restrict=on"]
-            # Its ROM is for booting from it, and not installed with QEMU.
-            rom = ",romfile=" if platform.virtio == "pci" else ""
-            command += ["-device", f"virtio-net-{platform.virtio},netdev=net0{rom}"]
         return [*command, *self.options]
 
     def command_line(self, platform: Architecture) -> str:
@@ -377,9 +371,12 @@ class Guest:
             *("-append", f"{self.machine.command_line(platform)} {self.kernel.recipe.command_line}".strip()),
         ]
         if platform.lacks_seed:
-            tree = sockets.directory / "tree"
-            write_seeded_tree(booted, platform.machine[1], tree)
-            booted += ["-dtb", str(tree)]
+            tree = str(sockets.directory / "tree")
+            described = [f"{word},dumpdtb={tree}" if word == platform.machine[1] else word for word in booted]
+            seed = ("/chosen", "kaslr-seed", secrets.token_hex(4), secrets.token_hex(4))
+            for command in (described, ["fdtput", "-t", "x", tree, *seed]):
+                subprocess.run(command, check=True, capture_output=True)
+            booted += ["-dtb", tree]
         return [
             *booted,
             *("-serial", f"file:{sockets.console_log}"),

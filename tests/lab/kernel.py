@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -76,15 +77,16 @@ class Kernel:
     def config(self) -> Path:
         return self.directory / ".config"
 
-    @property
-    def system_map(self) -> Path:
-        return self.directory / "System.map"
+    @functools.cached_property
+    def symbols(self) -> list[tuple[int, str, str]]:
+        """Address before KASLR, kind and name of each symbol of System.map."""
+        lines = map(str.split, (self.directory / "System.map").read_text().splitlines())
+        return [(int(address, 16), kind, name) for address, kind, name in lines]
 
     @property
     def linked_at(self) -> int:
         """Where _text is linked to."""
-        lines = (line.split() for line in self.system_map.read_text().splitlines())
-        return next(int(address, 16) for address, _, name in lines if name == "_text")
+        return next(address for address, _, name in self.symbols if name == "_text")
 
     @property
     def tree(self) -> Path:
@@ -257,7 +259,7 @@ def run_logged(command: Sequence[str], directory: Path, progress: Progress | Non
         for line in process.stdout:
             last.append(line)
             if progress is not None:
-                progress.step(line.strip())
+                progress.step()
     if process.returncode:
         raise LabError(f"`{' '.join(command)}` failed with {process.returncode}:\n{''.join(last)}")
 

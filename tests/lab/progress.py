@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Progress of a long job: one line that is updated on a terminal, a few plain lines elsewhere."""
+"""Progress of a long job: a line for each tenth of it."""
 
 from __future__ import annotations
 
 import sys
 import time
 from types import TracebackType
-from typing import TextIO
 
 from typing_extensions import Self
 
@@ -14,36 +13,25 @@ from typing_extensions import Self
 class Progress:
     """Counts the steps of a job; their total is an estimate."""
 
-    def __init__(self, title: str, total: int, stream: TextIO | None = None) -> None:
+    def __init__(self, title: str, total: int) -> None:
         self._title = title
-        self._total = max(total, 1)
-        self._stream = stream or sys.stderr
-        self._moving = self._stream.isatty()
+        self._total = total
         self._start = time.monotonic()
         self._done = 0
-        self._shown = -1
 
     def __enter__(self) -> Self:
-        self._show(0, "")
+        self._say("0 %")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        end = "failed" if kind else "done"
-        before = "\r\x1b[K" if self._moving else ""
-        elapsed = time.monotonic() - self._start
-        print(f"{before}{self._title}: {end} after {elapsed:.0f} s ({self._done} steps)", file=self._stream, flush=True)
+        self._say(f"{'failed' if kind else 'done'} after {time.monotonic() - self._start:.0f} s ({self._done} steps)")
 
-    def step(self, what: str = "") -> None:
-        """Count a step. The estimate may be too low, so the display stops at 99 % until the end."""
+    def step(self) -> None:
+        """Count a step. The estimate may be too low, so the display stops at 90 % until the end."""
+        tenths = self._done * 10 // self._total
         self._done += 1
-        self._show(min(99, self._done * 100 // self._total), what)
+        if tenths < self._done * 10 // self._total < 10:
+            self._say(f"{self._done * 10 // self._total}0 %")
 
-    def _show(self, percent: int, what: str) -> None:
-        if self._moving:
-            line = f"{self._title}: {percent:3d} %  {what}"[:100]
-            print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
-        elif percent // 10 > self._shown // 10 or self._shown < 0:
-            print(f"{self._title}: {percent} %", file=self._stream, flush=True)
-        else:
-            return
-        self._shown = percent
+    def _say(self, what: str) -> None:
+        print(f"{self._title}: {what}", file=sys.stderr, flush=True)

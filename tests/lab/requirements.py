@@ -82,7 +82,8 @@ def for_build(recipe: Recipe) -> dict[str, str]:
 
 def for_boot(platform: Architecture) -> dict[str, str]:
     """Return what booting a kernel needs."""
-    return {platform.qemu: platform.qemu_package}
+    needed = {platform.qemu: platform.qemu_package}
+    return needed | {"fdtput": "device-tree-compiler"} if platform.lacks_seed else needed
 
 
 def for_userland(platform: Architecture) -> dict[str, str]:
@@ -97,25 +98,15 @@ def ensure(needed: dict[str, str]) -> None:
         return
     if not may_install():
         raise UnavailableError(f"missing: {', '.join(packages)}", remedy(packages))
-    if _absent(packages):
+    if any(package_candidate(package) is None for package in packages):
         # On a fresh machine there are no lists, or those of the day when it was made.
         update_package_lists()
-    absent = _absent(packages)
-    if unknown := [package for package in absent if package not in OTHER_SUITES]:
-        raise UnavailableError(
-            f"this distribution's package lists know no {', '.join(unknown)}",
-            "linux-source packages come from Debian 12's updates (6.12: bookworm-backports or bookworm-security) "
-            "and Debian 13; add the source and run this again",
-        )
     with tempfile.TemporaryDirectory(prefix="kcovdbg-packages-") as directory:
-        suites = {OTHER_SUITES[package] for package in absent}
-        files = [
-            str(file)
-            for suite in suites
-            for file in download([package for package in absent if OTHER_SUITES[package] == suite], suite, Path(directory))
-        ]
+        # One that apt does not know, and is of no suite below, apt-get names.
+        other = {package for package in packages if package in OTHER_SUITES and package_candidate(package) is None}
+        files = [str(path) for package in other for path in download([package], OTHER_SUITES[package], Path(directory))]
         # Another installation holds the lock: apt-get fails at once unless it is told to wait.
-        known = [package for package in packages if package not in absent]
+        known = [package for package in packages if package not in other]
         command = [*install_command([*known, *files]), "-o", "DPkg::Lock::Timeout=600"]
         print(f"$ {' '.join(command)}", file=sys.stderr, flush=True)
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
@@ -172,7 +163,11 @@ def install_command(packages: Iterable[str]) -> list[str]:
 
 def remedy(packages: Iterable[str]) -> str:
     """Return the command that installs packages."""
-    return f"install with: sudo {' '.join(install_command(packages))}"
+    packages = list(packages)
+    text = f"install with: sudo {' '.join(install_command(packages))}"
+    if any(package.startswith("linux-source-") for package in packages):
+        text += " (Debian 13 and bookworm-backports have linux-source-6.12)"
+    return text
 
 
 def package_version(package: str) -> str | None:
@@ -206,8 +201,3 @@ def _first_line(command: list[str], prefix: str) -> str | None:
     if shown.returncode or not shown.stdout.startswith(prefix):
         return None
     return shown.stdout.splitlines()[0].removeprefix(prefix).strip()
-
-
-def _absent(packages: Iterable[str]) -> list[str]:
-    """Return the packages that are in no list."""
-    return [package for package in packages if package_candidate(package) is None]

@@ -16,7 +16,6 @@ import hashlib
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import drgn
@@ -106,7 +105,8 @@ def read_layout(kernel: Kernel) -> Layout:
     # Without a target there is no main module for vmlinux to match; types need none.
     module = program.extra_module("vmlinux", create=True)
     module.try_file(kernel.vmlinux, force=True)
-    symbols = read_system_map(kernel.system_map)
+    # The first of a name.
+    symbols = {name: address for address, _, name in reversed(kernel.symbols)}
     record_words = {
         value: _WORDS_PER_RECORD[name.removeprefix("KCOV_MODE_")]
         for name, value in program.type("enum kcov_mode").enumerators or ()
@@ -160,15 +160,6 @@ def _state_values(of: drgn.Object, state: str, prefix: str) -> dict[str, int]:
     if not of.type_.has_member(state):
         return {}
     return {f"{prefix}{name}": value for name, value in _values(of.member_(state), _STATE_FIELDS).items()}
-
-
-def read_system_map(path: Path) -> dict[str, int]:
-    """Symbols and their addresses, before KASLR."""
-    found: dict[str, int] = {}
-    for line in path.read_text().splitlines():
-        address, _, name = line.split()
-        found.setdefault(name, int(address, 16))
-    return found
 
 
 def kaslr_offset(guest: Guest, symbols: dict[str, int]) -> int:

@@ -7,10 +7,13 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 import zstandard
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import SHF_ALLOC, SHT_NOBITS
 
 TOOLS = {"dwz": "dwz", "objcopy": "binutils"}
 # Line tables, where variables live, how frames unwind.
@@ -18,11 +21,7 @@ DROPPED = (
     *(".debug_line", ".debug_line_str", ".debug_loclists", ".debug_loc", ".debug_rnglists", ".debug_ranges"),
     *(".debug_frame", ".comment"),
 )
-# What is read of the image itself; the rest of it is in the dump, or nobody's.
-_KEPT = (b".notes",)
-_SHT_NOBITS, _SHF_ALLOC = 8, 2
-_HEADER = "16sHHIQQQIHHHHHH"
-_SECTION = "IIQQQQIIQQ"
+# Of a section's size in its header.
 _SIZE_OFFSET = 32
 _UNIT_NAME = re.compile(r"DW_AT_name +: (?:\(.*?\): )?(.*)")
 _UNIT_LENGTH = re.compile(r"Length: +(0x[0-9a-f]+|0)")
@@ -52,7 +51,8 @@ def slim(vmlinux: Path, destination: Path, sources: Collection[str], tools: str 
     # Before the line tables go: it tells types of one name apart by the files that they are from. No limits, as the kernel's
     # debug info is larger than it takes by default.
     # It knows nothing of string offsets and address tables, which is how Clang writes DWARF 5: that stays as it is.
-    by_table = any(name == b".debug_str_offsets" for name, *_ in _sections(bytearray(few.read_bytes())))
+    with ElfFile(few) as elf:
+        by_table = elf.section(".debug_str_offsets") is not None
     if by_table:
         shutil.copyfile(few, compact)
     else:
@@ -78,37 +78,21 @@ def keep_units(path: Path, sources: Collection[str]) -> None:
         if name is not None and name[1] in sources:
             # The length doesn't count itself.
             units.append((int(unit.split(":", 1)[0], 16), int(length[1], 16) + 4))
-    data = bytearray(path.read_bytes())
-    for index, (section, _, _, _, offset, size) in enumerate(_sections(data)):
-        if section == b".debug_info":
-            whole = bytes(data[offset : offset + size])
-            kept = b"".join(whole[start : start + length] for start, length in units)
-            data[offset : offset + size] = kept.ljust(size, b"\0")
-            order = _byte_order(data)
-            entries = struct.unpack_from(order + _HEADER, data)[6]
-            size_at = entries + index * struct.calcsize(order + _SECTION) + _SIZE_OFFSET
-            struct.pack_into(f"{order}Q", data, size_at, len(kept))
-        elif section == b".debug_loclists":
-            # Zeros are lists without entries. dwz wants them to be there, and no entry that names a unit that has gone.
-            data[offset : offset + size] = bytes(size)
+    with ElfFile(path) as elf:
+        data, header, (info, lists) = (
+            bytearray(path.read_bytes()),
+            elf.header,
+            map(elf.section, (".debug_info", ".debug_loclists")),
+        )
+    assert info is not None
+    whole = bytes(data[info.offset : info.offset + info.size])
+    kept = b"".join(whole[start : start + length] for start, length in units)
+    data[info.offset : info.offset + info.size] = kept.ljust(info.size, b"\0")
+    struct.pack_into(f"{header.byte_order}Q", data, header.shoff + info.number * header.shentsize + _SIZE_OFFSET, len(kept))
+    if lists is not None:
+        # Zeros are lists without entries. dwz wants them to be there, and no entry that names a unit that has gone.
+        data[lists.offset : lists.offset + lists.size] = bytes(lists.size)
     path.write_bytes(data)
-
-
-def _byte_order(data: bytearray) -> str:
-    """Return the byte order of an ELF file as struct has it."""
-    return ">" if data[5] == 2 else "<"
-
-
-def _sections(data: bytearray) -> Iterator[tuple[bytes, int, int, int, int, int]]:
-    """Yield name, type, flags, address, offset and size of each section."""
-    order = _byte_order(data)
-    header = struct.unpack_from(order + _HEADER, data)
-    start, number, names = header[6], header[12], header[13]
-    layout = struct.Struct(order + _SECTION)
-    entries = [layout.unpack_from(data, start + index * layout.size) for index in range(number)]
-    strings = entries[names][4]
-    for name, kind, flags, address, offset, size, *_ in entries:
-        yield bytes(data[strings + name : data.index(b"\0", strings + name)]), kind, flags, address, offset, size
 
 
 def blank_image(path: Path) -> None:
@@ -116,31 +100,32 @@ def blank_image(path: Path) -> None:
 
     Without them, as `objcopy --only-keep-debug` leaves a file, drgn takes the addresses of per-CPU variables for the image's.
     """
-    data = bytearray(path.read_bytes())
-    for name, kind, flags, _, offset, size in _sections(data):
-        if flags & _SHF_ALLOC and kind != _SHT_NOBITS and not name.startswith(_KEPT):
-            data[offset : offset + size] = bytes(size)
-    path.write_bytes(data)
+    with ElfFile(path) as elf, path.open("r+b") as file:
+        for section in elf.sections:
+            # What is read of the image itself; the rest of it is in the dump, or nobody's.
+            if section.flags & SHF_ALLOC and section.type != SHT_NOBITS and not section.name.startswith(".notes"):
+                file.seek(section.offset)
+                file.write(bytes(section.size))
 
 
 def blank_strings(path: Path) -> None:
     """Turn the names that nothing refers to into zeros; what they are referred to by stays."""
-    data = bytearray(path.read_bytes())
-    places = {name: (offset, size) for name, _, _, _, offset, size in _sections(data)}
-    offset, size = places[b".debug_str"]
-    text = bytes(data[offset : offset + size])
-    start, length = places[b".debug_info"]
+    with ElfFile(path) as elf:
+        strings, info, order = elf.section(".debug_str"), elf.section(".debug_info"), elf.header.byte_order
+        assert strings is not None
+        assert info is not None
+        text, data = elf.read_section(strings), elf.read_section(info)
     # A reference is four bytes anywhere. What only looks like one keeps a name too many.
     named: set[int] = set()
     for shift in range(4):
-        words = length - shift & ~3
-        named.update(struct.unpack_from(f"{_byte_order(data)}{words // 4}I", data, start + shift))
-    kept = bytearray(size)
-    for at in sorted(value for value in named if value < size):
+        named.update(struct.unpack_from(f"{order}{(len(data) - shift) // 4}I", data, shift))
+    kept = bytearray(len(text))
+    for at in sorted(value for value in named if value < len(text)):
         end = text.index(b"\0", at)
         kept[at:end] = text[at:end]
-    data[offset : offset + size] = kept
-    path.write_bytes(data)
+    with path.open("r+b") as file:
+        file.seek(strings.offset)
+        file.write(kept)
 
 
 def compress(path: Path, destination: Path) -> Path:

@@ -25,9 +25,12 @@ from tests.lab.conftest import built
 from tests.lab.dump import truth_about
 from tests.lab.kcovdbg_initramfs import foreign_files
 from tests.lab.kcovdbg_run import ROOT
+from tests.lab.test_collect import test_remote_usb, test_threads_and_children_each_have_their_own
+
+# The same, by the fixture of this file.
+__all__ = ["test_remote_usb", "test_threads_and_children_each_have_their_own"]
 
 COMPILER = "aarch64-linux-gnu-gcc"
-
 
 # Where the guest has the kernel's debug info.
 VMLINUX = Path("/usr/lib/debug/vmlinux")
@@ -105,34 +108,12 @@ def test_a_command(lab: Inside) -> None:
     assert not [name for name in found if name.startswith(("__arm64_sys_execve", "kcov_", "ptrace_traceme"))]
 
 
-def test_threads_and_children_each_have_their_own(lab: Inside) -> None:
-    rounds = 100
-    done = lab.collect(f"--per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd {rounds}", 600)
-    assert done.returncode == 0, done.stderr
-    files = json.loads(done.stdout)
-    lab.fetch(*(Path(row["file"]).name for row in files))
-    lab.assert_each_has_its_own(files, "__arm64_sys_", rounds)
-
-
 def test_system_calls(lab: Inside) -> None:
     done = lab.collect("--syscall --json -- cat /proc/version", 400)
     assert done.returncode == 0, done.stderr
     calls = json.loads(done.stdout)
     assert {"openat", "read", "close", "mmap", "exit_group"} <= {call["name"] for call in calls}
     assert "/proc/version" in {call["text"] for call in calls}
-
-
-def test_remote_usb(lab: Inside) -> None:
-    bus = lab.guest.make("traffic usb plug", "kc-plugging")["bus"]
-    try:
-        done = lab.collect(f"--remote usb:{bus} -o {SHARED}/usb.kcov -- sleep 3", 400)
-        assert done.returncode == 0, done.stderr
-    finally:
-        lab.guest.ask("stop")
-    lab.fetch("usb.remote.kcov", "usb.kcov")
-    assert lab.functions(lab.trace("usb.remote.kcov"))["hub_event"]
-    assert not lab.functions(lab.trace("usb.kcov"))["hub_event"]
-    lab.assert_nothing_is_left()
 
 
 def test_doctor_without_debug_info(lab: Inside) -> None:

@@ -53,10 +53,9 @@ def test_addresses_and_names(standing: Standing) -> None:
     offset = int(dump.states()["kernel"]["symbols"]["_text"], 16) - 0xFFFFFFFF81000000
     (rows,) = ask(dump.target, f"buffer {standing.name('kc-pc')} --raw")
     symbols: dict[int, set[str]] = {}
-    for line in dump.kernel.system_map.read_text().splitlines():
-        address, kind, symbol = line.split()
+    for address, kind, symbol in dump.kernel.symbols:
         if kind in "tT":
-            symbols.setdefault(int(address, 16), set()).add(symbol.split(".")[0])
+            symbols.setdefault(address, set()).add(symbol.split(".")[0])
     starts = sorted(symbols)
     assert rows
     for row in rows:

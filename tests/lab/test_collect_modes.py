@@ -6,7 +6,6 @@ Kernels that are not built are skipped: python -m tests.lab build NAME. None of 
 
 from __future__ import annotations
 
-import json
 import sys
 from array import array
 from pathlib import Path
@@ -181,39 +180,13 @@ def compare_modes(traces: dict[str, Buffer]) -> None:
 
 
 HELD = 1 << 14
-HOLD = """
-import json, os, sys, time
-import kcovdbg.collect
-from kcovdbg.abi.generations import Feature
-known = {Feature.COMPARISONS, "ext-records", "unique-bitmap", "unique-maps"}
-held = []
-for mode in sys.argv[2:]:
-    trace = kcovdbg.collect.Trace(mode, size=int(sys.argv[1]), features=known)
-    with trace:
-        os.getppid()
-        os.stat("/proc/self")
-    edges = None if trace.edges is None else trace.edges.words.tolist()
-    words = trace.buffer.words.tolist()
-    held.append([trace, {"mode": mode, "pid": os.getpid(), "fd": trace.fd, "words": words, "edges": edges}])
-with open("/tmp/exchange/held.new", "w") as file:
-    json.dump([row for _, row in held], file)
-os.rename("/tmp/exchange/held.new", "/tmp/exchange/held")
-time.sleep(100000)
-"""
 
 
 def test_user_space_sees_what_the_kernel_holds(packed: tuple[str, Lab]) -> None:
     name, lab = packed
-    names = [mode.name for mode in MODES[name]]
-    (lab.exchange / "hold.txt").write_text(HOLD)
-    script = f"cd {SHARED}; cat >held.py <<'EOF'\n{HOLD}EOF\n"
-    script += f"({lab.python('held.py', str(HELD), *names)} >log 2>&1 &)\n"
-    script += "until test -e held; do sleep 0.5; test -s log && { cat log >&2; exit 1; }; done; true\n"
-    done = lab.guest.run(script, 600)
-    assert done.returncode == 0, done.stderr
-    lab.fetch("held")
-    for row in json.loads((lab.exchange / "held").read_text()):
-        mode = next(mode for mode in MODES[name] if mode.name == row["mode"])
+    held = lab.hold(HELD, (mode.name for mode in MODES[name]))
+    for mode in MODES[name]:
+        row = held[mode.name]
         seen = lab.outside("buffer", f"fd:{row['pid']}/{row['fd']}", "--raw")
         edges = [int(one["pc"], 16) for one in seen if one["kind"] == "edge"]
         seen = [one for one in seen if one["kind"] != "edge"]

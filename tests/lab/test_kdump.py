@@ -107,13 +107,7 @@ def test_a_capture_that_was_cut(crash: KdumpCrash, tmp_path: Path, share: float)
     expected, found = drgn.Program(), drgn.Program()
     expected.set_core_dump(unpack_dump(whole).path)
     found.set_core_dump(dump.path)
-    missing = 0
-    for address in range(0, MEMORY_MIB << 20, PAGE):
-        page = read_page(found, address)
-        if page is None:
-            missing += read_page(expected, address) is not None
-        else:
-            assert page == read_page(expected, address)
+    missing = count_missing(found, expected, MEMORY_MIB)
     assert f" {missing:,} of " in dump.notes[-1]
 
     done = run_kcovdbg("-c", cut, *crash.symbols, "-e", "tasks -a --json", "-e", "info")
@@ -124,12 +118,18 @@ def test_a_capture_that_was_cut(crash: KdumpCrash, tmp_path: Path, share: float)
         assert crash.states()["kc-crash"]["tid"] in tids
 
 
-def read_page(program: drgn.Program, address: int) -> bytes | None:
-    try:
-        data: bytes = program.read(address, PAGE, True)
-    except drgn.FaultError:
-        return None
-    return data
+def count_missing(cut: drgn.Program, whole: drgn.Program, mib: int) -> int:
+    """Return how many pages only the whole dump has; assert that all others are equal."""
+
+    def read_page(program: drgn.Program, address: int) -> bytes | None:
+        try:
+            return program.read(address, PAGE, True)
+        except drgn.FaultError:
+            return None
+
+    pages = [(read_page(cut, address), read_page(whole, address)) for address in range(0, mib << 20, PAGE)]
+    assert all(page in (None, expected) for page, expected in pages)
+    return sum(page is None and expected is not None for page, expected in pages)
 
 
 def test_a_capture_without_pages(crash: KdumpCrash, tmp_path: Path) -> None:

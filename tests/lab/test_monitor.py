@@ -18,8 +18,6 @@ from tests.lab.kcovdbg_run import ROOT
 from tests.lab.kernel import Kernel
 
 FULL, SECTIONS = 4, 3
-# As many as there may be before and after the one that is waited for.
-FILLS = 12
 # Seconds.
 LAST = 5
 # 128 plus SIGTERM.

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A patch of the kernel's source, compiled as in the lab's kernel: what is matched is what a diff of the sources says."""
+"""A patch of the kernel's source, compiled as in the lab's kernel: points are matched as a diff of the sources pairs lines.
+
+What the patch adds to coverage, tests/integration/test_kept_traces.py asks of traces of kernels before and after it.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +63,6 @@ class Build:
     def of(self, function: str) -> list[int]:
         return [pc for pc, (name, _) in self.lines.items() if name == function]
 
-    def line(self, pc: str | None) -> str:
-        """The text of a point's line."""
-        assert pc is not None
-        return self.text[self.lines[int(pc, 0)][1] - 1]
-
 
 @pytest.fixture(scope="module")
 def builds(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Build]:
@@ -119,27 +117,3 @@ def test_points_are_matched_as_a_diff_pairs_their_lines(builds: tuple[Build, Bui
     assert len(before.lines) > 500
     assert paired > 0.98 * (len(before.lines) - len(renamed))
     assert wrong <= (0 if with_source else 0.01 * paired)
-
-
-def test_what_a_patch_adds(builds: tuple[Build, Build]) -> None:
-    before, after = builds
-    syscall = "__do_sys_getpriority"
-    never = [pc for pc in after.of(syscall) if "kcovlab_asked, 0)" in after.line(hex(pc))]
-    assert never
-    left = before.trace("old", before.of(syscall))
-    ran = [pc for pc in after.of(syscall) if pc not in never]
-    right = after.trace("new", ran)
-    rows = ask(before, after, "diff", "--pc", "raw", left, right)
-    added = {after.line(row["pc"]).strip() for row in rows if row["side"] == "right"}
-    assert "WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);" in added
-    assert all("kcovlab_asked" in line or "which == PRIO_" in line for line in added)
-    assert {row["missing"] for row in rows if row["side"] == "right"} == {"line"}
-    page = before.source / "page.html"
-    ask(before, after, "report", "--pc", "raw", left, right, "-o", str(page))
-    words = {
-        line: row.split('class="covered">')[1].split("<")[0]
-        for row in page.read_text().split('<section id="changes"')[1].split("</section>")[0].split("<tr")
-        for line in ("kcovlab_asked + 1);", "kcovlab_asked, 0);")
-        if line in row
-    }
-    assert words == {"kcovlab_asked + 1);": "covered after", "kcovlab_asked, 0);": "never covered"}

@@ -83,7 +83,6 @@ def run_gdb(
     *arguments: object,
     ask: list[str],
     before: list[str] | None = None,
-    loader: Path | None = LOADER,
     environment: dict[str, str] | None = None,
     timeout: float = 120,
     program: str = "gdb",
@@ -95,10 +94,7 @@ def run_gdb(
     :param before: commands whose output doesn't matter.
     :param ask: commands; each has its own answer.
     """
-    command = [program, *PLAIN, "-batch"]
-    if loader is not None:
-        command += ["-iex", f"source {loader}"]
-    command += [str(argument) for argument in arguments]
+    command = [program, *START, "-batch", *map(str, arguments)]
     for line in before or []:
         command += ["-ex", line]
     for line in ask:

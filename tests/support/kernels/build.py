@@ -103,6 +103,17 @@ class Kernel:
             self.write_word(node, ring[(index + 1) % len(ring)])
             self.write_word(node + self.word, ring[index - 1])
 
+    def read_word(self, address):
+        return int.from_bytes(self.target.read(address, self.word), self.order)
+
+    def push(self, head, address, type_name, path="hnode", **values):
+        """Write a structure and put it in front of a hash table's chain."""
+        node, first = address + self.offset(type_name, path), self.read_word(head)
+        self.put(address, type_name, **values, **{f"{path}__next": first, f"{path}__pprev": head})
+        if first:
+            self.write_word(first + self.word, node)
+        self.write_word(head, node)
+
     # Names of members.
 
     def _path(self, of, name):
@@ -219,14 +230,9 @@ class Kernel:
 
     def add_entry(self, kcov_map, place, bucket=None, **values):
         """Put an entry into a map, in front of its bucket; which bucket is its own the walk doesn't ask."""
-        member = self.target.member("struct kcov_map", "mem")
-        mem = int.from_bytes(self.target.read(kcov_map + member.offset, self.word), self.order)
-        entry = mem + place * self.chunk()
+        entry = self.read_word(kcov_map + self.offset("struct kcov_map", "mem")) + place * self.chunk()
         head = kcov_map + self.word * (place * 11 % 32768 if bucket is None else bucket)
-        node = self.offset("struct kcov_entry", "node")
-        first = int.from_bytes(self.target.read(head, self.word), self.order)
-        self.put(entry, "struct kcov_entry", node__next=first, node__pprev=head, **values)
-        self.write_word(head, entry + node)
+        self.push(head, entry, "struct kcov_entry", "node", **values)
         return entry
 
     def _fill(self, area, kcov):
@@ -386,16 +392,11 @@ class Kernel:
         truth, target = self.truth, self.target
         table = self.add_symbol("kcov_remote_map", 16 * self.word)
         target.variables["kcov_remote_map"] = ("struct hlist_head", 16)
-        hnode = self.offset("struct kcov_remote", "hnode")
         for handle, name in truth.handles:
             entry = self.allocate_type("struct kcov_remote")
             self.handles[handle] = entry
             head = table + self.find_bucket(handle) * self.word
-            first = int.from_bytes(target.read(head, self.word), self.order)
-            self.put(entry, "struct kcov_remote", handle=handle, kcov=self.objects[name], hnode__next=first, hnode__pprev=head)
-            if first:
-                self.write_word(first + self.word, entry + hnode)
-            self.write_word(head, entry + hnode)
+            self.push(head, entry, "struct kcov_remote", handle=handle, kcov=self.objects[name])
         lists = 2 if self.row.saved == "task" else 1
         heads = self.add_symbol("kcov_remote_areas", lists * 2 * self.word)
         target.variables["kcov_remote_areas"] = ("struct list_head", 2 if lists == 2 else None)

@@ -80,13 +80,12 @@ class _Files:
         embedded = kernel.tables[table] + kernel.offset("struct files_struct", "fdtab")
 
         def member(name):
-            at = embedded + kernel.offset("struct fdtable", name)
-            return int.from_bytes(kernel.target.read(at, kernel.word), kernel.order)
+            return kernel.read_word(embedded + kernel.offset("struct fdtable", name))
 
         bits = 8 * kernel.word
         word = member("open_fds") + fd // bits * kernel.word
         kernel.write_word(member("fd") + fd * kernel.word, file)
-        kernel.write_word(word, int.from_bytes(kernel.target.read(word, kernel.word), kernel.order) | 1 << fd % bits)
+        kernel.write_word(word, kernel.read_word(word) | 1 << fd % bits)
 
 
 class EarlyDevice(_Files):
@@ -150,8 +149,5 @@ class Device(_Files):
         kernel = self.kernel
         entry = kernel.allocate_type("struct kcov_df_remote")
         head = self.table + bucket * kernel.word
-        link = entry + kernel.offset("struct kcov_df_remote", "hnode")
-        first = int.from_bytes(kernel.target.read(head, kernel.word), kernel.order)
-        kernel.put(entry, "struct kcov_df_remote", handle=handle, df=self.objects[name], hnode__next=first, hnode__pprev=head)
-        kernel.write_word(head, link)
+        kernel.push(head, entry, "struct kcov_df_remote", handle=handle, df=self.objects[name])
         return entry

@@ -84,7 +84,6 @@ class Scenario:
     handles: tuple[tuple[int, str], ...] = ()
     """(handle, object)."""
     cpus: int = 3
-    leaders_out_of_order: bool = True
 
 
 def usb(bus):
