@@ -45,30 +45,6 @@ class PointProof(Protocol):
         """
 
 
-class NextMapping(NamedTuple):
-    """A mapping next to one of a buffer."""
-
-    start: int
-    end: int
-    writable: bool
-    name: str
-    """Its file's name, or what it is without one."""
-
-
-class BufferMapping(NamedTuple):
-    """A mapping of a buffer in user space, and what is next to it."""
-
-    pid: int | None
-    start: int
-    end: int
-    offset: int
-    """In bytes from the start of the buffer."""
-    writable: bool
-    before: NextMapping | None
-    """None where nothing is mapped directly before it."""
-    after: NextMapping | None
-
-
 _T = TypeVar("_T")
 
 
@@ -249,12 +225,10 @@ class WrongRecords:
     """Words of the records before and after the first one, by their numbers."""
     offset: int
     """Of the first one, in bytes from the start of the buffer."""
-    mappings: tuple[BufferMapping, ...] = ()
-    """The buffer's mappings in user space."""
+    mappings: tuple[str, ...] = ()
+    """The buffer's mappings in user space, with what is mapped next to each; why some may be missing."""
     vmalloc: tuple[VmallocArea | None, VmallocArea | None] = (None, None)
     """The vmalloc areas before and after the buffer's own."""
-    problems: tuple[str, ...] = ()
-    """Why mappings may be missing."""
 
 
 class _Members:
