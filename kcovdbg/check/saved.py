@@ -124,13 +124,12 @@ def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
 )
 def _check_whole(state: State) -> Iterator[Violation]:
     keeps_mode = state.kernel.leaves_saved_state
-    for of_cpu in state.cpu_states:
-        saved = of_cpu.saved
+    for cpu, saved in state.cpu_states.items():
         rest = (saved.size, saved.area) if keeps_mode else (saved.mode, saved.size, saved.area, saved.sequence)
         if not saved.kcov and any(rest):
-            current = state.current.get(of_cpu.cpu)
+            current = state.current.get(cpu)
             yield Violation(
-                f"CPU {of_cpu.cpu}",
+                f"CPU {cpu}",
                 "its saved state has no object, but is not empty",
                 _shown(saved),
                 tasks=(current,) if current else (),
@@ -146,15 +145,15 @@ def _check_whole(state: State) -> Iterator[Violation]:
     features=_PER_CPU,
 )
 def _check_on_top(state: State) -> Iterator[Violation]:
-    for of_cpu in state.cpu_states:
-        task = state.task_by_address.get(state.current.get(of_cpu.cpu, 0))
-        if of_cpu.saved.kcov and task is not None and task.kcov_softirq == 0:
+    for cpu, saved in state.cpu_states.items():
+        task = state.task_by_address.get(state.current.get(cpu, 0))
+        if saved.kcov and task is not None and task.kcov_softirq == 0:
             yield Violation(
-                f"CPU {of_cpu.cpu}",
+                f"CPU {cpu}",
                 f"a session is saved, but {name_task(task)}, which runs there, is not in a softirq section",
-                (*_shown(of_cpu.saved), ("kcov_softirq", "0")),
+                (*_shown(saved), ("kcov_softirq", "0")),
                 tasks=(task.address,),
-                kcovs=(of_cpu.saved.kcov,),
+                kcovs=(saved.kcov,),
             )
 
 
@@ -225,7 +224,7 @@ def _check_left_over(state: State) -> Iterator[Violation]:
     features=(Feature.IRQ_AREA_PER_CPU,),
 )
 def _check_cpu_areas(state: State) -> Iterator[Violation]:
-    areas = {of_cpu.cpu: of_cpu.irq_area for of_cpu in state.cpu_states if of_cpu.irq_area is not None}
+    areas = {cpu: saved.irq_area for cpu, saved in state.cpu_states.items() if saved.irq_area is not None}
     if not any(areas.values()):
         # kcov_init() has not run yet.
         return

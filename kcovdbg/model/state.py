@@ -18,7 +18,7 @@ from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, name_kcov, name_task
 from kcovdbg.model.memory import ListLink, StackFrame, VmallocArea
 from kcovdbg.model.remote import Area, Carrier, RemoteHandle
-from kcovdbg.model.task import CpuState, SavedState, Session, Task, TaskFields, TaskSyscall
+from kcovdbg.model.task import SavedState, Session, Task, TaskFields, TaskSyscall
 
 
 class Verdict(NamedTuple):
@@ -243,8 +243,8 @@ class _Members:
     """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
     saved: tuple[SavedState, ...]
     """The sessions that are saved now."""
-    cpu_states: tuple[CpuState, ...]
-    """``kcov_percpu_data`` of each CPU, on kernels that keep state there."""
+    cpu_states: Mapping[int, SavedState]
+    """``kcov_percpu_data`` of each CPU, on kernels that keep state there. Its task, the CPU's current one, is unknown here."""
     handles: tuple[RemoteHandle, ...]
     buckets: int
     """Of ``kcov_remote_map``."""
@@ -377,7 +377,7 @@ class State(_Members):
     @cached_property
     def irq_areas(self) -> Mapping[int, int]:
         """Each CPU's own area for softirq sections, where it has one."""
-        return {state.cpu: state.irq_area for state in self.cpu_states if state.irq_area}
+        return {cpu: state.irq_area for cpu, state in self.cpu_states.items() if state.irq_area}
 
     def allocated_by(self, function: str) -> Iterator[VmallocArea]:
         """Iterate over the vmalloc areas that a function allocated, as far as they can be listed."""

@@ -103,6 +103,8 @@ class SavedState(NamedTuple):
     kcov: int | None
     sequence: int | None
     errors: tuple[str, ...] = ()
+    irq_area: int | None = None
+    """The CPU's area for softirq sections, where ``struct kcov_percpu_data`` has both (v5.8 up to August 2026)."""
 
     @property
     def buffer(self) -> str:
@@ -113,15 +115,6 @@ class SavedState(NamedTuple):
     def is_empty(self) -> bool:
         """Whether nothing is saved: the kernel keeps all five members zero then."""
         return not (self.kcov or self.mode or self.size or self.area or self.sequence)
-
-
-class CpuState(NamedTuple):
-    """``struct kcov_percpu_data`` of one CPU (v5.8 up to August 2026)."""
-
-    cpu: int
-    irq_area: int | None
-    saved: SavedState
-    """Its task is unknown here: it is the CPU's current one."""
 
 
 class TaskFields(NamedTuple):

@@ -233,9 +233,7 @@ def read_owned(target: Target, state: State, read: Callable[[Target, str, int], 
     """
     return OwnedMembers(
         read_known(partial(read, target, TASK), (fields.address for fields in state.task_fields)),
-        read_known(
-            lambda cpu: read(target, PERCPU, target.per_cpu("kcov_percpu_data", cpu)), (saved.cpu for saved in state.cpu_states)
-        ),
+        read_known(lambda cpu: read(target, PERCPU, target.per_cpu("kcov_percpu_data", cpu)), state.cpu_states),
         read_known(partial(read, target, KCOV), state.kcovs),
     )
 

@@ -111,11 +111,11 @@ def _check_modes(state: State) -> Iterator[Violation]:
 )
 def _check_saved(state: State) -> Iterator[Violation]:
     flags: OwnedMembers[int] = state.series[EXT_RECORDS]
-    for of_cpu in state.cpu_states:
-        if of_cpu.saved.kcov == 0 and flags.cpus.get(of_cpu.cpu):
-            current = state.current.get(of_cpu.cpu, 0)
+    for cpu, saved in state.cpu_states.items():
+        if saved.kcov == 0 and flags.cpus.get(cpu):
+            current = state.current.get(cpu, 0)
             yield Violation(
-                f"CPU {of_cpu.cpu}",
+                f"CPU {cpu}",
                 "its saved state has no object, but the flag for records with a type",
                 values(saved_kcov_ext_format=1),
                 tasks=(current,) if current else (),

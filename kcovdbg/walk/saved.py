@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.abi.generations import Feature
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, ReadError
 from kcovdbg.model.state import Reading, Source
-from kcovdbg.model.task import CpuState, SavedState, TaskFields
+from kcovdbg.model.task import SavedState, TaskFields
 from kcovdbg.target.pointer import read_pointer, read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
@@ -23,12 +23,12 @@ _SERVING_SOFTIRQ: Final = 0x100
 _TASK_COUNT: Final = "softirq_disable_cnt"
 
 
-def read_per_cpu(target: Target, layout: Layout) -> Reading[tuple[CpuState, ...]]:
+def read_per_cpu(target: Target, layout: Layout) -> Reading[Mapping[int, SavedState]]:
     """Read ``kcov_percpu_data`` of every possible CPU. It may be absent where the kernel keeps nothing there."""
     features = layout.generation
     if layout.percpu is None or not (features.has(Feature.SAVED_PER_CPU) or features.has(Feature.IRQ_AREA_PER_CPU)):
-        return Reading((), {Source.PER_CPU: ()})
-    found: list[CpuState] = []
+        return Reading({}, {Source.PER_CPU: ()})
+    found: dict[int, SavedState] = {}
     remarks: list[str] = []
     for cpu in target.cpus():
         try:
@@ -37,12 +37,12 @@ def read_per_cpu(target: Target, layout: Layout) -> Reading[tuple[CpuState, ...]
         except (MissingSymbolError, ReadError) as error:
             remarks.append(f"kcov_percpu_data of CPU {cpu} could not be read: {error}")
             continue
-        found.append(CpuState(cpu, irq_area, SavedState("cpu", cpu, None, None, None, mode, size, area, kcov, sequence)))
-    return Reading(tuple(found), {Source.PER_CPU: tuple(remarks)})
+        found[cpu] = SavedState("cpu", cpu, None, None, None, mode, size, area, kcov, sequence, irq_area=irq_area)
+    return Reading(found, {Source.PER_CPU: tuple(remarks)})
 
 
 def find_saved(
-    layout: Layout, tasks: Iterable[TaskFields], per_cpu: Iterable[CpuState], current: Mapping[int, int]
+    layout: Layout, tasks: Iterable[TaskFields], per_cpu: Mapping[int, SavedState], current: Mapping[int, int]
 ) -> tuple[SavedState, ...]:
     """Return the sessions that are saved now.
 
@@ -52,15 +52,14 @@ def find_saved(
         return tuple(saved for task in tasks if not (saved := saved_in_task(task)).is_empty)
     by_address = {task.address: task for task in tasks}
     found: list[SavedState] = []
-    for instance in per_cpu:
-        saved = instance.saved
+    for cpu, saved in per_cpu.items():
         # If the saved mode stays when a session is restored, the object says whether one is saved.
         stale = layout.traits.leaves_saved_state and not saved.kcov
         if saved.is_empty or stale:
             continue
-        task = by_address.get(current.get(instance.cpu, 0))
+        task = by_address.get(current.get(cpu, 0))
         if task is None:
-            found.append(saved._replace(errors=(f"the current task of CPU {instance.cpu} could not be read",)))
+            found.append(saved._replace(errors=(f"the current task of CPU {cpu} could not be read",)))
         else:
             found.append(saved._replace(task=task.address, pid=task.pid, comm=task.comm))
     return tuple(found)

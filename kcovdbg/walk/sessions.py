@@ -310,7 +310,7 @@ def _of_sections(cache: StructureCache, sessions: SessionWalk) -> Iterator[Area]
     for saved, session in sessions.unattributed:
         if saved.area and session.certain_role is Role.REMOTE_SECTION:
             yield Area(saved.area, saved.size, TASK_LIST, "saved", None, saved.cpu, saved.errors)
-    of_cpus = {state.irq_area for state in cache.per_cpu.found}
+    of_cpus = {state.irq_area for state in cache.per_cpu.found.values()}
     for task in sessions.with_state:
         # A CPU's area is in use by the task that has it, even where the task's role is unknown.
         fields = task.fields
@@ -322,7 +322,7 @@ def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
     """Yield the idle areas of CPUs."""
     known = {area.size for area in used.values() if area.list == IRQ_LIST}
     state = "cached" if _sees_tasks(cache) else None
-    for of_cpu in cache.per_cpu.found:
+    for cpu, of_cpu in cache.per_cpu.found.items():
         area = of_cpu.irq_area
         if area and area not in used:
             # An idle area does not hold its size; all CPUs' areas have the same.
@@ -330,7 +330,7 @@ def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
             size = next(iter(known), None) or next(allocated, None)
             is_buffer = is_kernel_pointer(cache.target, area, PAGE_SIZE)
             errors = () if is_buffer else ("irq_area is not the address of a buffer",)
-            yield Area(area, size, IRQ_LIST, state, cpu=of_cpu.cpu, errors=errors)
+            yield Area(area, size, IRQ_LIST, state, cpu=cpu, errors=errors)
 
 
 def _unlisted(cache: StructureCache, sessions: SessionWalk, claimed: set[int]) -> Iterator[Area]:

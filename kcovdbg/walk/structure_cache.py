@@ -11,7 +11,7 @@ from kcovdbg.model.kcov import KcovFields, KcovFile
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.remote import AREA_ALLOCATORS
 from kcovdbg.model.state import Reading, Source
-from kcovdbg.model.task import CpuState, TaskFields
+from kcovdbg.model.task import SavedState, TaskFields
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
@@ -54,7 +54,7 @@ class StructureCache:
         return find_current_tasks(self.target)
 
     @cached_property
-    def per_cpu(self) -> Reading[tuple[CpuState, ...]]:
+    def per_cpu(self) -> Reading[Mapping[int, SavedState]]:
         """``kcov_percpu_data`` of each CPU, on kernels that keep state there."""
         return read_per_cpu(self.target, self.layout)
 

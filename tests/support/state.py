@@ -151,7 +151,7 @@ class StubReader:
             "all_tasks": self.all,
             "current": {},
             "saved": self.saved,
-            "cpu_states": (),
+            "cpu_states": {},
             "handles": self.remote,
             "buckets": 16,
             "areas": self.areas,
