@@ -9,13 +9,13 @@ for any caller, are not where it began.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from importlib.resources import files
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.memory import StackFrame
@@ -38,31 +38,17 @@ class CrashRole(Enum):
     INTERRUPTED = "is passed over where an interrupt found the CPU in it"
 
 
-class FunctionGroup(NamedTuple):
-    """Functions of one subsystem with one role."""
-
-    name: str
-    role: CrashRole
-    functions: str
-    """A regular expression of whole names without a clone's suffix."""
-    source: str
-    """The files of the kernel that define them."""
-
-
-def _read_groups() -> tuple[FunctionGroup, ...]:
+def _read_roles() -> Iterator[tuple[re.Pattern[str], CrashRole]]:
+    """Read the groups of functions in ``crash_functions.ini``: regular expressions of whole names without a clone's suffix."""
     tables = ConfigParser(interpolation=None)
     tables.read_string(files(__package__).joinpath("crash_functions.ini").read_text("utf-8"))
-    return tuple(
-        FunctionGroup(
-            name, CrashRole[tables[name]["role"].upper()], "|".join(tables[name]["functions"].split()), tables[name]["source"]
-        )
-        for name in tables.sections()
-    )
+    for name in tables.sections():
+        functions = "|".join(tables[name]["functions"].split())
+        yield re.compile(f"(?:{functions})$"), CrashRole[tables[name]["role"].upper()]
 
 
-GROUPS: Final = _read_groups()
-"""The groups of ``crash_functions.ini``; a function has the role of the first that names it."""
-_PATTERNS: Final = tuple((re.compile(f"(?:{group.functions})$"), group) for group in GROUPS)
+# A function has the role of the first group that names it.
+_ROLES: Final = tuple(_read_roles())
 
 
 @cache
@@ -71,7 +57,7 @@ def role_of(function: str) -> CrashRole | None:
 
     :param function: its name, without the suffix of a compiler's clone.
     """
-    return next((group.role for pattern, group in _PATTERNS if pattern.match(function)), None)
+    return next((role for pattern, role in _ROLES if pattern.match(function)), None)
 
 
 @dataclass(frozen=True, slots=True)
