@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kcovdbg.abi.address import align
 from kcovdbg.abi.generations import Generation
@@ -21,25 +21,16 @@ from kcovdbg.model.remote import Area, Carrier, RemoteHandle
 from kcovdbg.model.task import SavedState, Session, Task, TaskFields, TaskSyscall
 
 
-class Verdict(NamedTuple):
-    """The result of comparing some PCs with the code."""
-
-    wrong: Mapping[int, str]
-    """Impossible PCs, with the reason: what is there instead of a callback."""
-    unjudged: Collection[int]
-    """PCs whose code cannot be read."""
-    comparisons: Collection[int]
-    """PCs of ``wrong`` that callbacks for comparisons record."""
-
-
 class PointProof(Protocol):
     """The code of a kernel's image and of its loaded modules."""
 
     def problem(self) -> str | None:
         """Return why nothing can be judged, None when it can."""
 
-    def judge(self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]) -> Verdict:
-        """Judge PCs.
+    def judge(
+        self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]
+    ) -> tuple[Mapping[int, str], Collection[int]]:
+        """Return impossible PCs, with what is there instead of a callback, and those that callbacks for comparisons record.
 
         :param pcs: as recorded.
         """

@@ -25,7 +25,6 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
-from kcovdbg.model.state import Verdict
 from kcovdbg.symbols.arch import THUNKS, BranchKind
 from kcovdbg.symbols.compiled_reader import find_branches, open_code
 from kcovdbg.symbols.coverage_points import PointKind, find_callbacks, recorded_kinds
@@ -200,8 +199,12 @@ class CodeProof:
         """Return why nothing can be judged, None when it can."""
         return self._opened if isinstance(self._opened, str) else None
 
-    def judge(self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]) -> Verdict:
-        """Judge PCs.
+    def judge(
+        self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]
+    ) -> tuple[Mapping[int, str], Collection[int]]:
+        """Return impossible PCs, with what is there instead of a callback, and those that callbacks for comparisons record.
+
+        PCs whose code cannot be read are not judged.
 
         :param pcs: as recorded.
         :param codec: of the records that they are from.
@@ -209,11 +212,10 @@ class CodeProof:
         """
         image = self._opened
         if isinstance(image, str):
-            return Verdict({}, frozenset(pcs), frozenset())
+            return {}, frozenset()
         wanted = recorded_kinds(codec)
         memory = _Pages(read)
         wrong: dict[int, str] = {}
-        unjudged: set[int] = set()
         comparisons: set[int] = set()
         codes = {pc: code for pc in pcs if (code := image.code_before(pc)) is not None}
         calls = image.calls(codes)
@@ -226,7 +228,6 @@ class CodeProof:
                 # The kernel may have patched a call into it, or another one.
                 patched = memory.before(address)
                 if patched is None:
-                    unjudged.add(pc)
                     continue
                 if patched != code:
                     problem = self._explain(image, pc, image.calls({pc: patched})[pc], wanted)
@@ -238,7 +239,6 @@ class CodeProof:
                 is_module = self.modules is not None and self.modules.name_at(address - 1) is not None
                 code = memory.before(address) if is_module else None
                 if code is None:
-                    unjudged.add(pc)
                     continue
                 targets = image.calls({pc: code})[pc]
                 problem = self._explain(image, pc, targets, wanted)
@@ -246,7 +246,7 @@ class CodeProof:
                 wrong[pc] = problem
                 if any(image.callbacks.get(target) is PointKind.CMP for target in targets):
                     comparisons.add(pc)
-        return Verdict(wrong, unjudged, comparisons)
+        return wrong, comparisons
 
     def _explain(self, image: _Image, pc: int, targets: Iterable[int], wanted: Collection[PointKind]) -> str | None:
         """Return why an address cannot be recorded, None when it can.

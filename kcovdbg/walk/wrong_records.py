@@ -50,12 +50,12 @@ class WrongRecordWalk:
             # User space has written the count: the kernel wrote none of these.
             return None
         words = contents.written
-        verdict = self._proof.judge(tuple(islice(dict.fromkeys(words), _JUDGED)), codec, self._target.read)
-        if not verdict.wrong:
+        impossible, comparisons = self._proof.judge(tuple(islice(dict.fromkeys(words), _JUDGED)), codec, self._target.read)
+        if not impossible:
             return None
         missing = contents.buffer.missing
-        numbers = [number for number, word in enumerate(words) if word in verdict.wrong and number not in missing]
-        if not numbers or (is_reused and any(not words[number] or words[number] in verdict.comparisons for number in numbers)):
+        numbers = [number for number, word in enumerate(words) if word in impossible and number not in missing]
+        if not numbers or (is_reused and any(not words[number] or words[number] in comparisons for number in numbers)):
             return None
         number = numbers[0]
         near = range(max(number - _NEIGHBORS, 0), min(number + _NEIGHBORS + 1, len(words)))
@@ -74,7 +74,7 @@ class WrongRecordWalk:
             contents,
             len(numbers),
             tuple((wrong, words[wrong]) for wrong in numbers[:_DESCRIBED]),
-            verdict.wrong[words[number]],
+            impossible[words[number]],
             {other: words[other] for other in near if other != number},
             # The count word is a word of a record.
             buffer.encoding.word_size * (1 + codec.pc_word + number * codec.record_words),

@@ -14,7 +14,7 @@ from kcovdbg.check.runner import check, find_rule, list_rules
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.memory import StackFrame, VmallocArea
-from kcovdbg.model.state import BufferContents, KernelFacts, State, Verdict
+from kcovdbg.model.state import BufferContents, KernelFacts, State
 from kcovdbg.target.protocol import Member, Symbol, Vma
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
@@ -41,7 +41,7 @@ class MadeUpProof:
 
     def judge(self, pcs, codec, read):
         wrong = dict.fromkeys({0, WRONG} if codec.has_operands else {0, WRONG, WRONG + 2}, "no call ends there")
-        return Verdict({pc: wrong[pc] for pc in pcs if pc in wrong}, {WRONG + 1} & {*pcs}, {WRONG + 2} & {*pcs} & {*wrong})
+        return {pc: wrong[pc] for pc in pcs if pc in wrong}, {WRONG + 2} & {*pcs} & {*wrong}
 
 
 def prove(kernel):
