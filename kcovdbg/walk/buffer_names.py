@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.mode import is_known, is_tracing
@@ -26,21 +26,11 @@ _FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tT
 _FREE_LIST_REMARK: Final = "on the free list: list pointers overlay the count, and records are left over from earlier use"
 
 
-class BufferName(NamedTuple):
-    """The parts of a buffer's name."""
-
-    kind: str
-    """``kcov``, ``area``, ``fd``, ``saved``, the name of a posted series' device, or empty for a task's own."""
-    number: int
-    """A thread id, a CPU, or an address."""
-    fd: int = 0
-    is_task: bool = False
-    """Whether the number is a thread id, where it may be something else."""
-
-
-def parse_name(name: str) -> BufferName:
+def parse_name(name: str) -> tuple[str, int, int, bool]:
     """Return the parts of a buffer's name, without looking for the buffer.
 
+    :return: the kind (``kcov``, ``area``, ``fd``, ``saved``, the name of a posted series' device, or empty for a task's own); a
+        thread id, a CPU or an address; a descriptor; whether the number is a thread id, where it may be something else.
     :raises UsageError: if it has no such form.
     """
 
@@ -54,18 +44,18 @@ def parse_name(name: str) -> BufferName:
     if not colon:
         if not name.isdecimal():
             raise UsageError(f"'{name}' is not a buffer name; use a thread id for a task's buffer", hint=_FORMS)
-        return BufferName("", int(name), is_task=True)
+        return "", int(name), 0, True
     if kind in ("kcov", "area"):
-        return BufferName(kind, number(rest))
+        return kind, number(rest), 0, False
     if kind == "fd":
         pid, slash, fd = rest.partition("/")
         if not slash:
             raise UsageError(f"'{name}' is not a descriptor", hint="fd:PID/FD, for instance fd:41/3")
-        return BufferName(kind, number(pid, 10), number(fd, 10))
+        return kind, number(pid, 10), number(fd, 10), False
     if kind == "saved":
-        return BufferName(kind, number(rest.removeprefix("t"), 10), is_task=rest.startswith("t"))
+        return kind, number(rest.removeprefix("t"), 10), 0, rest.startswith("t")
     if kind in table.device_names():
-        return BufferName(kind, number(rest, 10 if rest.isdecimal() else 16), is_task=rest.isdecimal())
+        return kind, number(rest, 10 if rest.isdecimal() else 16), 0, rest.isdecimal()
     raise UsageError(f"'{name}' is not a buffer name", hint=_FORMS)
 
 

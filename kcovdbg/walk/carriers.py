@@ -16,7 +16,7 @@ from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import Remarks, check_pointer, follow_chain, is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Member, Target
 from kcovdbg.target.struct_layout import find_kernel_symbol, find_member
-from kcovdbg.walk.files import FileWalk, OpenFile
+from kcovdbg.walk.files import FileWalk
 
 # A queue is bounded by its socket's buffer; a list longer than that is damage.
 _MAX_PACKETS: Final = 1 << 16
@@ -55,26 +55,23 @@ class CarrierWalk:
     def _pointer(self, address: int, type_name: str, path: str) -> int:
         return read_pointer(self._target, address + self._target.member(type_name, path).offset)
 
-    def _open_files(self, operations: Iterable[str]) -> Iterator[tuple[str, OpenFile]]:
-        known: dict[int, str] = {}
-        for name in operations:
-            symbol = find_kernel_symbol(self._target, name)
-            # Without one it is not built in, and no such module is loaded.
-            if symbol is not None:
-                known[symbol.address] = name
+    def _open_files(self, operations: Iterable[str]) -> Iterator[tuple[str, str, int]]:
+        # Without a symbol it is not built in, and no such module is loaded.
+        symbols = ((name, find_kernel_symbol(self._target, name)) for name in operations)
+        known = {symbol.address: name for name, symbol in symbols if symbol is not None}
         if known:
-            for file in self._files.for_each_file(self._tasks, known.keys()):
-                yield known[file.operations], file
+            for found, descriptor, private in self._files.for_each_file(self._tasks, known.keys()):
+                yield known[found], descriptor, private
 
     # vhost.
 
     def _for_each_worker(self) -> Iterator[Carrier]:
         kinds = {name: (type_name, member) for name, type_name, member in _VHOST_FILES}
-        for name, file in self._open_files(kinds):
+        for name, descriptor, private in self._open_files(kinds):
             type_name, member = kinds[name]
-            place = f"{type_name.removeprefix('struct ')} of descriptor {file.pid}/{file.fd}"
+            place = f"{type_name.removeprefix('struct ')} of descriptor {descriptor}"
             try:
-                device = file.private + self._target.member(type_name, member).offset
+                device = private + self._target.member(type_name, member).offset
                 yield from self._workers_of(device, place)
             except MissingTypeError as error:
                 self.remarks.note(f"{place}: its workers could not be found: {error}")
@@ -162,18 +159,18 @@ class CarrierWalk:
 
     def _socket_queues(self) -> Iterator[tuple[int, str]]:
         target = self._target
-        for _, file in self._open_files(("socket_file_ops",)):
+        for _, descriptor, socket in self._open_files(("socket_file_ops",)):
             try:
-                check_pointer(target, file.private, "struct socket")
-                sock = self._pointer(file.private, "struct socket", "sk")
+                check_pointer(target, socket, "struct socket")
+                sock = self._pointer(socket, "struct socket", "sk")
                 if not sock:
                     continue
                 check_pointer(target, sock, "struct sock")
                 for member, kind in _SOCKET_QUEUES:
                     head = sock + target.member("struct sock", member).offset
-                    yield head, f"the {kind} queue of descriptor {file.pid}/{file.fd}"
+                    yield head, f"the {kind} queue of descriptor {descriptor}"
             except (ReadError, MissingTypeError) as error:
-                self.remarks.note(f"the queues of descriptor {file.pid}/{file.fd}: {error}")
+                self.remarks.note(f"the queues of descriptor {descriptor}: {error}")
 
     def _cpu_queues(self) -> Iterator[tuple[int, str]]:
         target = self._target

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
@@ -19,20 +19,6 @@ _MAX_FDS: Final = 1 << 24
 # Limit for unreadable files, after which a table is taken for garbage.
 _MAX_BAD_FILES: Final = 16
 _BITS: Final = [[bit for bit in range(8) if byte >> bit & 1] for byte in range(256)]
-
-
-class OpenFile(NamedTuple):
-    """A descriptor of a process, whatever its file is."""
-
-    pid: int | None
-    """As of :class:`KcovFile`."""
-    fd: int
-    file: int
-    """``struct file *``."""
-    operations: int
-    """``file->f_op``."""
-    private: int
-    """``file->private_data``."""
 
 
 class FileWalk:
@@ -114,8 +100,8 @@ class FileWalk:
         except ReadError:
             return self._has_table(task)
 
-    def for_each_file(self, tasks: Iterable[TaskFields], operations: Collection[int]) -> Iterator[OpenFile]:
-        """Yield descriptors of files that have one of these ``f_op``, each file once.
+    def for_each_file(self, tasks: Iterable[TaskFields], operations: Collection[int]) -> Iterator[tuple[int, str, int]]:
+        """Yield a descriptor of each file that has one of these ``f_op``: that, process and descriptor, and ``private_data``.
 
         Unreadable files are left out here; the walk over KCOV's own files reports them.
         """
@@ -132,7 +118,7 @@ class FileWalk:
                 except ReadError:
                     continue
                 if found in operations and private:
-                    yield OpenFile(next(iter(holders)), fd, file, found, private)
+                    yield found, f"{next(iter(holders))}/{fd}", private
 
     def for_each_mapping(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
         """Yield mappings of KCOV's files, whose descriptor may be closed; of memory that processes share, for each of them."""
