@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
@@ -34,18 +33,6 @@ _ARM64_MODE: Final = 0xF
 _ARM64_MODE32: Final = 0x10
 _MOST_ARGUMENTS: Final = 6
 _LARGEST_PAGE: Final = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class _Registers:
-    """The saved registers of an architecture that matter."""
-
-    fields: Mapping[str, tuple[str, ...]]
-    """Their members of ``struct pt_regs``."""
-    paddings: tuple[int, ...]
-    """Possible gap between them and the end of the stack, in bytes."""
-    decode: Callable[[Mapping[str, Any], str], tuple[bool, Syscall | None]]
-    """Returns, by their values and the machine, whether they are those of user space, and the system call."""
 
 
 def _decode_x86(regs: Mapping[str, Any], machine: str) -> tuple[bool, Syscall | None]:
@@ -80,22 +67,19 @@ def _make_syscall(number: int, machine: str, args: list[int]) -> Syscall:
     return Syscall(number, name, tuple(arg & ((1 << 64) - 1) for arg in args[: argument_count(name)]))
 
 
-_REGISTERS: Final[Mapping[str, _Registers]] = {
-    "x86_64": _Registers(
-        {name: (name,) for name in "r10 r9 r8 cx dx si di bp bx orig_ax ip cs sp".split()}, _X86_PADDINGS, _decode_x86
-    ),
-    "aarch64": _Registers(
-        {
-            "regs": ("regs", "user_regs.regs"),
-            "pstate": ("pstate", "user_regs.pstate"),
-            "pc": ("pc", "user_regs.pc"),
-            "sp": ("sp", "user_regs.sp"),
-            "orig_x0": ("orig_x0",),
-            "syscallno": ("syscallno",),
-        },
-        (0,),
-        _decode_arm64,
-    ),
+_Decode: TypeAlias = Callable[[Mapping[str, Any], str], "tuple[bool, Syscall | None]"]
+_X86: Final = {name: (name,) for name in "r10 r9 r8 cx dx si di bp bx orig_ax ip cs sp".split()}
+_ARM64: Final = {
+    **{name: (name, f"user_regs.{name}") for name in ("regs", "pstate", "pc", "sp")},
+    "orig_x0": ("orig_x0",),
+    "syscallno": ("syscallno",),
+}
+# The saved registers of an architecture that matter: their members of struct pt_regs; possible gaps between them and the end of
+# the stack, in bytes; and a function that returns, by their values and the machine, whether they are those of user space, and
+# the system call.
+_REGISTERS: Final[Mapping[str, tuple[Mapping[str, tuple[str, ...]], tuple[int, ...], _Decode]]] = {
+    "x86_64": (_X86, _X86_PADDINGS, _decode_x86),
+    "aarch64": (_ARM64, (0,), _decode_arm64),
 }
 
 
@@ -131,18 +115,18 @@ class SyscallWalk:
         stack = fields.stack
         if stack is None:
             raise MissingTypeError("the debug info has no struct task_struct.stack")
-        registers = _REGISTERS[self._target.machine]
+        _, paddings, decode = _REGISTERS[self._target.machine]
         check_pointer(self._target, stack, "task_struct.stack")
         layout = self._layout
         if self._stack_size is None:
             self._stack_size = self._find_stack_size(fields.address, stack)
         top = stack + self._stack_size
-        size = layout.size + max(registers.paddings)
+        size = layout.size + max(paddings)
         data = self._target.read(top - size, size)
-        for padding in registers.paddings:
+        for padding in paddings:
             start = size - layout.size - padding + layout.start
             values = dict(zip(layout.names, layout.decode(data[start : start + layout.span]), strict=True))
-            is_user, call = registers.decode(values, self._target.machine)
+            is_user, call = decode(values, self._target.machine)
             if is_user:
                 return call
         at = top - layout.size
@@ -150,7 +134,7 @@ class SyscallWalk:
 
     @cached_property
     def _layout(self) -> BlockLayout:
-        return BlockLayout(self._target, _PT_REGS, _REGISTERS[self._target.machine].fields).require()
+        return BlockLayout(self._target, _PT_REGS, _REGISTERS[self._target.machine][0]).require()
 
     def _find_stack_size(self, task: int, stack: int) -> int:
         """Return THREAD_SIZE, in bytes.
