@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 from kcovdbg.abi.generations import AREA, KCOV, TASK
@@ -98,22 +97,6 @@ class CaughtWrite(NamedTuple):
     """Why the stack lacks callers, None when it is complete."""
 
 
-@dataclass(frozen=True, slots=True)
-class Catch:
-    """The end of an attempt to catch a write."""
-
-    end: RunEnd
-    caught: CaughtWrite | None
-    reason: str | None
-    """Why nothing can be caught any more, where that is so."""
-    writes: int
-    """Number of writes seen."""
-    broken_before: Sequence[Finding]
-    """Findings at the start."""
-    broken_after: Sequence[Finding]
-    """Findings at the end, if no write was caught."""
-
-
 def catch_write(target: Target, layout: Layout, watched: WatchedField, seconds: float | None) -> Catch:
     """Let the kernel run until a write breaks a rule.
 
@@ -125,11 +108,13 @@ def catch_write(target: Target, layout: Layout, watched: WatchedField, seconds: 
         raise CapabilityError(
             f"{target.name} has no hardware watchpoints", hint="--gdb-remote ADDRESS, or kcov-show catch in GDB, has them"
         )
-    return _Judge(target, layout, target.watchpoints, watched).run(seconds)
+    catch = Catch(target, layout, target.watchpoints, watched)
+    catch.run(seconds)
+    return catch
 
 
-class _Judge:
-    """Judges the writes to one field."""
+class Catch:
+    """An attempt to catch a write: judges the writes to one field."""
 
     def __init__(self, target: Target, layout: Layout, watchpoints: Watchpoints, watched: WatchedField) -> None:
         self._target = target
@@ -140,12 +125,20 @@ class _Judge:
         self._groups = _GROUPS[watched.type_name]
         self._values: dict[MemorySpan, bytes] = {}
         self._is_free = True
-        self._writes = 0
-        self._caught: CaughtWrite | None = None
-        self._reason: str | None = None
+        self.end = RunEnd.OTHER
+        self.writes = 0
+        """Number of writes seen."""
+        self.caught: CaughtWrite | None = None
+        self.reason: str | None = None
+        """Why nothing can be caught any more, where that is so."""
+        self.broken_before: Sequence[Finding] = ()
+        """Findings at the start."""
+        self.broken_after: Sequence[Finding] = ()
+        """Findings at the end, if no write was caught."""
 
-    def run(self, seconds: float | None) -> Catch:
-        broken_before = self._find_violations(self._target)
+    def run(self, seconds: float | None) -> None:
+        """Let the kernel run until a write breaks a rule, or the field is gone."""
+        self.broken_before = self._find_violations(self._target)
         deadline = None if seconds is None else time.monotonic() + seconds
         self._is_free = self._watched.type_name != AREA or self._is_listed()
         while True:
@@ -153,15 +146,15 @@ class _Judge:
             spans = self._field_spans if is_free else self._find_heads()
             self._values = {span: self._read(span) for span in spans}
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
-            end = self._watchpoints.run(spans, self._judge if is_free else self._is_listed_again, remaining)
-            if end is not RunEnd.WRITE or self._is_free is is_free:
-                is_open = self._caught is None and self._reason is None
-                broken_after = self._find_missed(broken_before) if is_open else ()
-                return Catch(end, self._caught, self._reason, self._writes, broken_before, broken_after)
+            self.end = self._watchpoints.run(spans, self._judge if is_free else self._is_listed_again, remaining)
+            if self.end is not RunEnd.WRITE or self._is_free is is_free:
+                if self.caught is None and self.reason is None:
+                    self.broken_after = self._find_missed()
+                return
 
-    def _find_missed(self, broken_before: Sequence[Finding]) -> tuple[Finding, ...]:
+    def _find_missed(self) -> tuple[Finding, ...]:
         """Return what is broken now, and is not about to be resolved: two CPUs that write at once are seen as one write."""
-        known = {_identity(finding) for finding in broken_before}
+        known = {_identity(finding) for finding in self.broken_before}
         rules = [rule.name for rule in list_rules() if rule.name[0] in self._groups and rule.severity.is_violation]
         report = check(StateReader(self._target, self._layout), wanted=rules)
         found = (finding for finding in report.findings if finding.severity.is_violation and not finding.more)
@@ -191,7 +184,7 @@ class _Judge:
         """Judge the write that just happened; return whether to stop there."""
         before, self._values = self._values, {span: self._read(span) for span in self._values}
         changed = [span for span in before if before[span] != self._values[span]]
-        self._writes += 1
+        self.writes += 1
         if not changed:
             return False
         span = changed[0]
@@ -228,8 +221,8 @@ class _Judge:
             self._is_free = self._is_listed()
             return not self._is_free
         if self._watched.field == _REFCOUNT and not any(any(value) for value in self._values.values()):
-            self._reason = f"{name_kcov(self._watched.address)} was freed"
-        return self._reason is not None
+            self.reason = f"{name_kcov(self._watched.address)} was freed"
+        return self.reason is not None
 
     def _breaks(self, span: MemorySpan, before: bytes, *, is_other: bool = False) -> bool:
         """Return whether a write that is not KCOV's own breaks a rule, or the structure is gone.
@@ -237,8 +230,8 @@ class _Judge:
         :param is_other: whether another CPU wrote than the one that stopped.
         """
         reader = StateReader(self._target, self._layout)
-        self._reason = self._find_end(reader.read(Part.TASKS | Part.OBJECTS))
-        if self._reason is not None:
+        self.reason = self._find_end(reader.read(Part.TASKS | Part.OBJECTS))
+        if self.reason is not None:
             return True
         broken = find_violations(reader, self._groups)
         if not broken:
@@ -252,7 +245,7 @@ class _Judge:
         state = reader.read(Part.CURRENT | Part.TASKS)
         cpu, stack, reason = self._find_writer(is_other=is_other)
         task = None if cpu is None else state.task_by_address.get(state.current.get(cpu, 0))
-        self._caught = CaughtWrite(
+        self.caught = CaughtWrite(
             span.address,
             self._number(before),
             self._number(self._values[span]),
