@@ -7,8 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import groupby
+from functools import cache, cached_property
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -19,11 +19,12 @@ from kcovdbg.model.finding import Certainty, Finding, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.rule import Rule, Violation, rules_of
-from kcovdbg.model.state import KernelFacts, Part, State, StateSource
+from kcovdbg.model.state import KernelFacts, Part, StateSource
 from kcovdbg.series import table
 
 # Unwinding is slow: limit for the tasks in which a function of KCOV is looked for.
 _MAX_STACKS: Final = 2000
+_TASKS: Final = Part.TASKS | Part.CURRENT
 # An object that only these roads lead to was found in slab memory.
 _SLAB_ROADS: Final = frozenset(("file", "vmalloc"))
 
@@ -35,29 +36,17 @@ class Excuses:
     """
 
     def __init__(self, source: StateSource) -> None:
-        self._source = source
-
-    @cached_property
-    def _objects(self) -> State:
-        return self._source.read(Part.OBJECTS)
-
-    @cached_property
-    def _locks(self) -> State:
-        return self._source.read(Part.LOCKS)
-
-    @cached_property
-    def _tasks(self) -> State:
-        return self._source.read(Part.TASKS | Part.CURRENT)
+        self._read = cache(source.read)
 
     def find(self, violation: Violation) -> str | None:
         """Return why a violation may be about to be resolved, None where nothing speaks for that."""
         for kcov in violation.kcovs:
-            if self._objects.is_locked(kcov):
+            if self._read(Part.OBJECTS).is_locked(kcov):
                 return f"the lock of {name_kcov(kcov)} is held"
-        if violation.remote_lock and self._locks.remote_lock_held:
+        if violation.remote_lock and self._read(Part.LOCKS).remote_lock_held:
             return "kcov_remote_lock is held"
         for address in violation.tasks:
-            function = find_kcov_function(self._stack(address)) if address in self._tasks.running else None
+            function = find_kcov_function(self._stack(address)) if address in self._read(_TASKS).running else None
             if function is not None:
                 return f"{self._name(address)} is inside {function}(), which may be changing it"
         if violation.anybody and len(self._busy) >= violation.most:
@@ -68,24 +57,24 @@ class Excuses:
     def find_doubtful_object(self, violation: Violation) -> str | None:
         """Return the object that may have been freed: a live kernel's free slab objects may look allocated."""
         for address in violation.kcovs:
-            kcov = self._objects.objects.get(address)
+            kcov = self._read(Part.OBJECTS).objects.get(address)
             if kcov is not None and kcov.fields is not None and kcov.found_by and _SLAB_ROADS.issuperset(kcov.found_by):
                 return f"{name_kcov(address)} was found only in slab memory, and may have been freed"
         return None
 
     def _name(self, address: int) -> str:
-        fields = self._tasks.task_by_address.get(address)
+        fields = self._read(_TASKS).task_by_address.get(address)
         return f"task {address:#x}" if fields is None else name_task(fields)
 
     def _stack(self, address: int) -> Sequence[StackFrame] | None:
-        return self._source.read(Part.NOTHING, stacks=(address,)).stacks[address]
+        return self._read(Part.NOTHING, stacks=(address,)).stacks[address]
 
     @cached_property
     def _busy(self) -> tuple[tuple[int, str], ...]:
         """The tasks inside a KCOV call that may not have linked a reference or an area yet, each with the function."""
-        running = self._tasks.running
-        order = [*running, *(fields.address for fields in self._tasks.task_fields if fields.address not in running)]
-        stacks = ((address, self._stack(address)) for address in order[:_MAX_STACKS])
+        state = self._read(_TASKS)
+        order = dict.fromkeys((*state.running, *(fields.address for fields in state.task_fields)))
+        stacks = ((address, self._stack(address)) for address in islice(order, _MAX_STACKS))
         found = ((address, stack, find_kcov_function(stack)) for address, stack in stacks)
         return tuple(
             (address, function)
@@ -95,7 +84,7 @@ class Excuses:
 
     def _shows_reference(self, address: int, stack: Sequence[StackFrame], function: str) -> bool:
         """Return whether a task that is ending a section still refers to the object, so that it hides nothing."""
-        task = self._tasks.tasks_with_state.get(address)
+        task = self._read(_TASKS).tasks_with_state.get(address)
         if task is None or not function.startswith("kcov_remote_stop"):
             return False
         if task.fields.kcov_softirq:

@@ -15,7 +15,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.model.state import BufferContents, KernelFacts, State
-from kcovdbg.target.protocol import Member, Symbol, Vma
+from kcovdbg.target.protocol import Member, Vma
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
@@ -1138,8 +1138,7 @@ def test_a_second_init_trace_is_named():
 def test_pages_of_other_sizes(size, end, pgoff, area, expected):
     """A mapping is counted in the kernel's pages, and memory is allocated in whole ones."""
     kernel = Kernel(E9A)
-    kernel.target.machine = "aarch64"
-    kernel.target.symbols["empty_zero_page"] = Symbol("empty_zero_page", NOWHERE, size)
+    kernel.target.page_size = size
     mapping("parent", 0x40000, end, pgoff, "stopped")(kernel)
     start = kernel.cached["task"][0][0]
     change_area(kernel, start, size=area)
