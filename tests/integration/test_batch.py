@@ -256,8 +256,7 @@ def test_stopped_by_an_interrupt(tmp_path: Path, vmlinux: Path) -> None:
     words = ["batch", "-e", "tasks", *dumps, "-s", vmlinux, "-o", tmp_path / "out"]
     with Screen(sys.executable, "-m", "kcovdbg", *words, "-j", "1") as screen:
         screen.wait(" of 7")
-        screen.type("\x03")
-        assert screen.end() == 130
+        assert screen.end(keys="\x03") == 130
         assert " of 7" not in screen.text
         assert "same command" in screen.text
     done = len(list((tmp_path / "out/_runs").glob("*.json")))

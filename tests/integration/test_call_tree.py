@@ -7,7 +7,6 @@ import bisect
 import functools
 import io
 from collections import Counter
-from typing import Any, NamedTuple
 
 import pytest
 import zstandard
@@ -15,32 +14,23 @@ from elftools.elf.elffile import ELFFile
 
 from tests.lab.comparison import lines_of
 from tests.lab.golden import DEBUG_INFO, DESTINATION, golden_target, read_truth
-from tests.lab.kcovdbg_run import ask, run_kcovdbg
+from tests.lab.kcovdbg_run import Rows, ask, run_kcovdbg
 
 DIRECTORY = DESTINATION / "ext-records"
 STATE = lines_of(read_truth(DIRECTORY))["kc-ext"]
 ENTRY, EXIT, POINT = 0x0, 0x1, 0xF
 
 
-class Reading(NamedTuple):
-    """The trace as we read it."""
-
-    words: list[int]
-    spans: list[tuple[str, int, int]]
-    """Calls in the order of their entries: function, index of the entry, index behind the exit."""
-
-
-class Answers(NamedTuple):
-    """Return kcovdbg's answer about the trace."""
-
-    buffer: list[dict[str, Any]]
-    tree: list[dict[str, Any]]
+@pytest.fixture(scope="module")
+def answers() -> list[Rows]:
+    """Return kcovdbg's answers about the trace: its words, and its tree."""
+    what = STATE["tid"]
+    return ask(golden_target(DIRECTORY), f"buffer {what} --raw", f"tree {what}")
 
 
 @pytest.fixture(scope="module")
-def answers() -> Answers:
-    what = STATE["tid"]
-    return Answers(*ask(golden_target(DIRECTORY), f"buffer {what} --raw", f"tree {what}"))
+def words(answers: list[Rows]) -> list[int]:
+    return [int(row["pc"], 16) for row in answers[0]]
 
 
 @functools.cache
@@ -60,9 +50,8 @@ def function_at(pc: int) -> str:
     return name
 
 
-@pytest.fixture(scope="module")
-def read(answers: Answers) -> Reading:
-    words = [int(row["pc"], 16) for row in answers.buffer]
+def read_calls(words: list[int]) -> list[tuple[str, int, int]]:
+    """Return the calls in the order of their entries: function, index of the entry, index behind the exit."""
     stack: list[tuple[str, int]] = []
     deepest = 0
     spans: list[tuple[str, int, int]] = []
@@ -78,26 +67,27 @@ def read(answers: Answers) -> Reading:
             assert function == entered or not stack or function == stack[-1][0], (index, function, entered, stack)
             spans[call] = (entered, spans[call][1], index + 1)
     assert deepest > 5
-    return Reading(words, spans)
+    return spans
 
 
-def test_words_are_those_that_the_guest_saw(read: Reading) -> None:
-    words = [STATE["count"], *read.words]
-    assert len(words) == STATE["hashed_words"] > 1000
+def test_words_are_those_that_the_guest_saw(words: list[int]) -> None:
+    hashed = [STATE["count"], *words]
+    assert len(hashed) == STATE["hashed_words"] > 1000
     value = 0xCBF29CE484222325
-    for byte in b"".join(word.to_bytes(8, "little") for word in words):
+    for byte in b"".join(word.to_bytes(8, "little") for word in hashed):
         value = (value ^ byte) * 0x100000001B3 & (1 << 64) - 1
     assert value == int(STATE["hash"], 16)
     # There are enough records of each kind for the comparison.
-    kinds = Counter(word >> 60 for word in read.words)
+    kinds = Counter(word >> 60 for word in words)
     assert set(kinds) == {ENTRY, EXIT, POINT}
     assert min(kinds.values()) > 100
 
 
-def test_tree(answers: Answers, read: Reading) -> None:
-    assert [(row["function"], row["index"], row["last"] + 1) for row in answers.tree] == read.spans
-    # Of whom a function called, too.
-    assert [row["records"] for row in answers.tree] == [end - start for _, start, end in read.spans]
+def test_tree(answers: list[Rows], words: list[int]) -> None:
+    tree, calls = answers[1], read_calls(words)
+    assert [(row["function"], row["index"], row["last"] + 1) for row in tree] == calls
+    # With those of the functions that it called.
+    assert [row["records"] for row in tree] == [end - start for _, start, end in calls]
 
 
 def test_without_entries_it_says_so() -> None:

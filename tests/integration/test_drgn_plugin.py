@@ -70,19 +70,16 @@ def test_lines_of_kcov_complete_at_drgns_prompt(demo, tmp_path):
             ("%kcov buffer fd:41/", r"fd:41/\d"),
             ("prog.main_th", "main_thread"),
         ):
-            screen.type(f"{typed}\t")
-            screen.wait(lambda screen, whole=whole: re.search(whole, screen.text))
+            screen.type(f"{typed}\t", lambda screen, whole=whole: re.search(whole, screen.text))
             screen.type("\x15")
 
 
 def test_columns_and_aliases(demo, tmp_path):
     settings = '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfuzzers = "tasks --mode trace-pc"\n'
     with open_drgn(demo, tmp_path, settings) as screen:
-        screen.type("%kcov tasks | head -1\r")
-        screen.wait(lambda screen: ["COMM", "PID"] in [line.split() for line in screen.lines])
+        screen.type("%kcov tasks | head -1\r", lambda screen: ["COMM", "PID"] in [line.split() for line in screen.lines])
         screen.wait(at_prompt)
-        screen.type("\x0c%kcov fuzzers --json | grep -c TRACE_CMP\r")
-        screen.wait(lambda screen: "0" in screen.lines)
+        screen.type("\x0c%kcov fuzzers --json | grep -c TRACE_CMP\r", lambda screen: "0" in screen.lines)
 
 
 def test_an_error_names_the_configuration_file(demo, tmp_path):

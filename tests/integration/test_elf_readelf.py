@@ -8,14 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NT_GNU_BUILD_ID, parse_notes
 from kcovdbg.errors import TargetError
 from kcovdbg.input_file import find_packing
 from tests.support.programs import output_of
-
-zstandard = pytest.importorskip("zstandard")
 
 pytestmark = pytest.mark.skipif(shutil.which("readelf") is None, reason="needs readelf")
 

@@ -20,8 +20,6 @@ from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from tests.lab.kcovdbg_run import ROOT
 from tests.support.child_process import children_of, is_alive, wait_for
 
-pytest.importorskip("kcovdbg._native")
-
 
 class Shell:
     def __init__(self):
@@ -54,11 +52,8 @@ def shell(monkeypatch, tmp_path):
 
 
 def commands_of(shell):
-    return [
-        Path(f"/proc/{pid}/comm").read_text().strip()
-        for job in find_jobs(shell.workspace).running
-        for pid in children_of(job.pid)
-    ]
+    pids = (pid for job in find_jobs(shell.workspace).running for pid in children_of(job.pid))
+    return [Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids]
 
 
 def test_the_shell_goes_on_and_tells_the_end(shell, tmp_path):

@@ -15,7 +15,6 @@ import zstandard
 from kcovdbg.records.trace_file import read_header
 from tests.integration.test_two_builds import ask, refuse
 
-pytest.importorskip("drgn")
 KEPT = Path(__file__).parent.parent / "golden" / "two_kernels"
 MODULE = {"kcovlab_keep_write", "kcovlab_keep_outer", "kcovlab_keep_middle", "kcovlab_keep_inner"}
 

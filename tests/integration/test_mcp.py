@@ -16,24 +16,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jsonschema
+import mcp
 import pytest
+from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPError
 
-pytest.importorskip("drgn")
-mcp = pytest.importorskip("mcp")
-
-from mcp.client.stdio import StdioServerParameters  # noqa: E402
-from mcp.shared.exceptions import MCPError  # noqa: E402
-
-from kcovdbg.commands import COMMANDS  # noqa: E402
-from kcovdbg.console.context import Workspace  # noqa: E402
-from kcovdbg.console.kernel import Kernel  # noqa: E402
-from kcovdbg.console.trace_paths import FileConfinement  # noqa: E402
-from kcovdbg.frontends.mcp.server import CallQueue, ToolServer  # noqa: E402
-from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox, output_schema  # noqa: E402
-from kcovdbg.target.opener import TargetOptions, find_demo, find_demo_source, open_target  # noqa: E402
-from tests.lab.kcovdbg_run import ROOT, run_kcovdbg, run_lines  # noqa: E402
-from tests.support.escaped_rows import escape_all  # noqa: E402
-from tests.support.state import strict_schema  # noqa: E402
+from kcovdbg.commands import COMMANDS
+from kcovdbg.console.context import Workspace
+from kcovdbg.console.kernel import Kernel
+from kcovdbg.console.trace_paths import FileConfinement
+from kcovdbg.frontends.mcp.server import CallQueue, ToolServer
+from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox, output_schema
+from kcovdbg.target.opener import TargetOptions, find_demo, find_demo_source, open_target
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg, run_lines
+from tests.support.escaped_rows import escape_all
+from tests.support.state import strict_schema
 
 T = TypeVar("T")
 DEMO_SOURCE = (str(find_demo_source()),)

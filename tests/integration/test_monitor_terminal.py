@@ -23,28 +23,20 @@ def open_monitor(rows=24, columns=80, **environment):
 def test_a_session(rows, columns):
     with open_monitor(rows, columns) as screen:
         screen.wait("look ")
-        screen.type(" 0")
-        screen.wait("paused 0.0 s")
-        screen.type("]" * 30)
-        screen.wait("look 31/60")
+        screen.type(" 0", "paused 0.0 s")
+        screen.type("]" * 30, "look 31/60")
         screen.wait("rounds-fill")
         assert len(screen.lines) == rows
         assert "Quit" in screen.lines[-1]
         assert "FULL" in next(line for line in screen.lines if "rounds-fill" in line and "TRACE_PC" in line)
-        screen.type("/own\r")
-        screen.wait(lambda shown: "filter 'own'" in shown.text and " rounds-run " not in shown.text)
-        screen.type("\x1b")
-        screen.wait(" rounds-run ")
-        screen.type("\t")
-        screen.wait("common:0x5ec7")
-        screen.type("?")
-        screen.wait("show this help")
-        screen.type("?")
-        screen.wait(lambda shown: "show this help" not in shown.text)
+        screen.type("/own\r", lambda shown: "filter 'own'" in shown.text and " rounds-run " not in shown.text)
+        screen.type("\x1b", " rounds-run ")
+        screen.type("\t", "common:0x5ec7")
+        screen.type("?", "show this help")
+        screen.type("?", lambda shown: "show this help" not in shown.text)
         screen.resize(16, 60)
         screen.wait(lambda shown: "Help" in shown.lines[15])
-        screen.type("q")
-        assert screen.end() == 0
+        assert screen.end(keys="q") == 0
         # The terminal is left as it was.
         assert b"\x1b[?1049l" in screen.raw
 
@@ -52,12 +44,10 @@ def test_a_session(rows, columns):
 def test_no_color():
     with open_monitor(NO_COLOR="1") as screen:
         screen.wait("look ")
-        screen.type(" ")
-        screen.wait("paused")
+        screen.type(" ", "paused")
         assert b"\x1b[0;31" not in screen.raw
         assert not [code for code in range(31, 37) if f"[0;{code}".encode() in screen.raw or f";{code}m".encode() in screen.raw]
-        screen.type("\x03")
-        assert screen.end() == 0
+        assert screen.end(keys="\x03") == 0
 
 
 def is_cooked(screen):
@@ -68,8 +58,7 @@ def test_stopped_and_continued():
     with open_monitor() as screen:
         cooked = termios.tcgetattr(screen.process.child_fd)
         screen.wait("look ")
-        screen.type(" ")
-        screen.wait("paused")
+        screen.type(" ", "paused")
         screen.settle()
         assert not is_cooked(screen)
         # As a shell has the terminal afterwards.
@@ -84,8 +73,7 @@ def test_stopped_and_continued():
         assert "Quit" in screen.lines[-1]
         assert not is_cooked(screen)
         assert screen.raw.count(b"\x1b[?1049h") == 2
-        screen.type("q")
-        assert screen.end() == 0
+        assert screen.end(keys="q") == 0
         # The terminal is as it was at the start.
         assert is_cooked(screen)
 
@@ -97,13 +85,10 @@ def test_suspended_by_a_key(words):
         screen.type(" ".join(map(str, command)) + "\r")
         shown = "Quit" if "monitor" in words else "q leave"
         screen.wait(shown)
-        screen.type("\x1a")
-        screen.wait("Stopped")
-        screen.type("fg\r")
-        screen.wait(lambda screen: "Stopped" not in screen.text and shown in screen.lines[-1])
+        screen.type("\x1a", "Stopped")
+        screen.type("fg\r", lambda screen: "Stopped" not in screen.text and shown in screen.lines[-1])
         screen.type("q")
-        screen.type("exit 7\r")
-        assert screen.end() == 7
+        assert screen.end(keys="exit 7\r") == 7
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])

@@ -11,8 +11,6 @@ from kcovdbg.console.argument import Value
 from kcovdbg.console.buffer_sources import read_trace_file
 from kcovdbg.records.pc_file import NotATraceError
 
-pytest.importorskip("drgn")
-
 LISTS = Path(__file__).parents[1] / "golden" / "pc_lists"
 OFFSET = 0x22600000
 TASKS = (41, 34, 42, 43, 36, 56)

@@ -35,93 +35,69 @@ def test_banner_and_leaving(tmp_path, keys):
         else:
             assert screen.lines[0].startswith("kcovdbg 0.")
             assert "vmcore, Linux 6.12.1 x86_64" in screen.lines[0]
-        screen.type(keys)
-        assert screen.end() == 0
+        assert screen.end(keys=keys) == 0
 
 
 def test_history_lists_what_was_typed(shell):
-    shell.type("info\r")
-    shell.wait("release")
-    shell.type("history 2\r")
-    shell.wait("1  info")
+    shell.type("info\r", "release")
+    shell.type("history 2\r", "1  info")
     shell.wait("2  history 2")
 
 
 def test_completion_menu(shell):
-    shell.type("ta")
-    shell.wait("tasks  list tasks")
-    shell.type("\t")
-    shell.wait(f"{PROMPT} tasks")
-    shell.type(" --mode ")
-    shell.wait("trace-pc   KCOV_MODE_TRACE_PC")
-    shell.type("trace-c\t")
-    shell.wait(f"{PROMPT} tasks --mode trace-cmp")
-    shell.type("\x15buffer kcov:")
-    shell.wait("TRACE_PC  11  41 syz-executor")
+    shell.type("ta", "tasks  list tasks")
+    shell.type("\t", f"{PROMPT} tasks")
+    shell.type(" --mode ", "trace-pc   KCOV_MODE_TRACE_PC")
+    shell.type("trace-c\t", f"{PROMPT} tasks --mode trace-cmp")
+    shell.type("\x15buffer kcov:", "TRACE_PC  11  41 syz-executor")
     # Parts of names, and programs.
     shell.type("\x15remote | gre")
-    shell.type("\t")
-    shell.wait("grep")
+    shell.type("\t", "grep")
 
 
 def test_tasks_and_buffers_of_a_dump_complete(tmp_path):
     with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, XDG_STATE_HOME=str(tmp_path)) as screen:
         screen.wait(at_prompt, 60)
-        screen.type("tasks 3")
-        screen.wait("kc-pc  TRACE_PC")
-        screen.type("\x15buffer kcov:0xff\t")
-        screen.wait(lambda screen: sum("kcov:0xffff" in line for line in screen.lines) > 5)
-        screen.type("\x15buffer fd:34")
-        screen.wait("fd:34/")
+        screen.type("tasks 3", "kc-pc  TRACE_PC")
+        screen.type("\x15buffer kcov:0xff\t", lambda screen: sum("kcov:0xffff" in line for line in screen.lines) > 5)
+        screen.type("\x15buffer fd:34", "fd:34/")
 
 
 def test_enter_takes_what_is_selected_and_then_runs(shell):
-    shell.type("remo")
-    shell.wait("remote handles in")
+    shell.type("remo", "remote handles in")
     shell.type("\t")
-    shell.type("\r")
-    shell.wait(f"{PROMPT} remote")
+    shell.type("\r", f"{PROMPT} remote")
     shell.settle()
     assert "HANDLE" not in shell.text
-    shell.type("\r")
-    shell.wait("HANDLE")
+    shell.type("\r", "HANDLE")
     shell.wait("usb:1")
 
 
 def test_commands_from_a_file(shell, tmp_path):
     (tmp_path / "look.k").write_text("info | grep release\nremote -n 1 --json; saved\n")
-    shell.type("pager off\r")
-    shell.wait(at_prompt)
+    shell.type("pager off\r", at_prompt)
     shell.type(f"< {tmp_path}/lo")
-    shell.type("\t")
-    shell.wait("look.k")
-    shell.type("\r")
-    shell.wait("release")
+    shell.type("\t", "look.k")
+    shell.type("\r", "release")
     shell.wait("bucket")
 
 
 def test_grey_suggestion(shell):
-    shell.type("remote\r")
-    shell.wait("usb:1")
+    shell.type("remote\r", "usb:1")
     shell.wait(at_prompt)
-    shell.type("re")
-    shell.wait(lambda screen: screen.lines[screen.screen.cursor.y] == f"{PROMPT} remote")
+    shell.type("re", lambda screen: screen.lines[screen.screen.cursor.y] == f"{PROMPT} remote")
     assert shell.screen.cursor.x == len(f"{PROMPT} re")
-    shell.type("\x1b[C")
-    shell.wait(lambda screen: screen.screen.cursor.x == len(f"{PROMPT} remote"))
+    shell.type("\x1b[C", lambda screen: screen.screen.cursor.x == len(f"{PROMPT} remote"))
 
 
 def test_history_is_searched_and_lasts(tmp_path):
     with open_shell(tmp_path, rows=70) as screen:
         screen.wait(at_prompt)
-        screen.type("help tasks\r")
-        screen.wait("Usage:")
+        screen.type("help tasks\r", "Usage:")
         # A line that begins with a blank is not saved.
-        screen.type(" help remote\r")
-        screen.wait("remote - ")
+        screen.type(" help remote\r", "remote - ")
         screen.wait(at_prompt)
-        screen.type("\x04")
-        assert screen.end() == 0
+        assert screen.end(keys="\x04") == 0
     path = tmp_path / "kcovdbg" / "history"
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -129,32 +105,24 @@ def test_history_is_searched_and_lasts(tmp_path):
     assert "help remote" not in path.read_text()
     with open_shell(tmp_path, rows=70) as screen:
         screen.wait(at_prompt)
-        screen.type("\x12TASK")
-        screen.wait("help tasks")
-        screen.type("\r\r")
-        screen.wait("Usage:")
+        screen.type("\x12TASK", "help tasks")
+        screen.type("\r\r", "Usage:")
 
 
 def test_interrupts(shell):
     """Of a line, of a command, and of a watch."""
-    shell.type("tasks --mo")
-    shell.wait("--mode")
+    shell.type("tasks --mo", "--mode")
     for line, shown in (("", PROMPT), ("slow\r", "working"), ("watch 0.05 remote\r", "every 0.05 s: remote")):
-        shell.type(line)
-        shell.wait(shown)
+        shell.type(line, shown)
         shell.settle()
-        shell.type("\x03")
-        shell.wait(at_prompt)
-    shell.type("remote\r")
-    shell.wait("usb:1")
+        shell.type("\x03", at_prompt)
+    shell.type("remote\r", "usb:1")
     shell.wait(at_prompt)
-    shell.type("\x04")
-    assert shell.end() == 0
+    assert shell.end(keys="\x04") == 0
 
 
 def test_errors_point_at_their_place(shell):
-    shell.type("tasks --bogus 41\r")
-    shell.wait("unknown option '--bogus'")
+    shell.type("tasks --bogus 41\r", "unknown option '--bogus'")
     shell.wait("usage: tasks")
     lines = shell.lines
     shown = lines.index("  tasks --bogus 41")
@@ -165,43 +133,35 @@ def test_errors_point_at_their_place(shell):
 @pytest.mark.skipif(shutil.which("less") is None, reason="no less here")
 def test_pager(shell):
     """For what is too tall or too wide."""
-    shell.type("tall\r")
-    shell.wait("line 20")
+    shell.type("tall\r", "line 20")
     shell.wait(lambda screen: screen.lines[-1] == ":")
     assert "line 30" not in shell.text
-    shell.type(" ")
-    shell.wait("line 40")
-    shell.type("q")
-    shell.wait(at_prompt)
+    shell.type(" ", "line 40")
+    shell.type("q", at_prompt)
     shell.type("\x0cwide\r")
     # Chopped lines, and not a screen full of folded ones; it stays, so that one can scroll to the right.
     shell.wait("(END)")
     assert sum(line.startswith("line ") for line in shell.lines) == 3
-    shell.type("\x1b)" * 7)
-    shell.wait("|")
-    shell.type("q")
-    shell.wait(at_prompt)
+    shell.type("\x1b)" * 7, "|")
+    shell.type("q", at_prompt)
 
 
 def test_no_pager_for_what_fits_nor_for_watch(tmp_path):
     with open_shell(tmp_path, PAGER="sed s/^/PAGED/") as screen:
         screen.wait(at_prompt)
         for line, shown in (("remote", "usb:1"), ("watch 0.05 tall", "line 100"), ("tall | tail -1", "line 100")):
-            screen.type(f"{line}\r")
-            screen.wait(shown)
+            screen.type(f"{line}\r", shown)
             if line.startswith("watch"):
                 screen.type("\x03")
             screen.wait(at_prompt)
             assert "PAGED" not in screen.text
-        screen.type("tall\r")
-        screen.wait("PAGEDline 100")
+        screen.type("tall\r", "PAGEDline 100")
 
 
 def test_a_pager_that_is_left_early_is_no_error(tmp_path):
     with open_shell(tmp_path, "-q", PAGER="head -3") as screen:
         screen.wait(at_prompt)
-        screen.type("tall\r")
-        screen.wait("line 3")
+        screen.type("tall\r", "line 3")
         screen.wait(at_prompt)
         screen.settle()
         assert "line 4" not in screen.text
@@ -213,32 +173,24 @@ def test_status_line_and_resize(tmp_path):
         screen.wait(at_prompt)
         screen.wait("F1 help")
         assert "vmcore  6.12.1  dump  E9a" in screen.text
-        screen.type("\x1bOS")
-        screen.wait(lambda screen: any(line.endswith(" vi") for line in screen.lines))
+        screen.type("\x1bOS", lambda screen: any(line.endswith(" vi") for line in screen.lines))
         screen.resize(24, 50)
         os.kill(screen.process.pid, signal.SIGWINCH)
         screen.wait(lambda screen: any(line.strip() == "vmcore  6.12.1  dump  E9a" for line in screen.lines))
-        screen.type("remote\r")
-        screen.wait("usb:1")
+        screen.type("remote\r", "usb:1")
 
 
 def test_help_by_key_keeps_the_line(shell):
-    shell.type("tasks --js")
-    shell.wait("--json")
-    shell.type("\x1bOP")
-    shell.wait("Usage:")
+    shell.type("tasks --js", "--json")
+    shell.type("\x1bOP", "Usage:")
     # The help of a command is longer than the screen, so the pager holds it.
     shell.wait(lambda screen: screen.lines[-1] == ":")
-    shell.type("q")
-    shell.wait(f"{PROMPT} tasks --js")
-    shell.type("\x15! echo $((6*7))\r")
-    shell.wait(lambda screen: "42" in screen.lines)
-    shell.type("tasks?\r")
-    shell.wait("Usage:")
+    shell.type("q", f"{PROMPT} tasks --js")
+    shell.type("\x15! echo $((6*7))\r", lambda screen: "42" in screen.lines)
+    shell.type("tasks?\r", "Usage:")
     shell.type("q")
     # Pasted lines run one after the other.
-    shell.type("\x1b[200~! echo one$((1))\n! echo two$((2))\n\x1b[201~\r")
-    shell.wait("one1")
+    shell.type("\x1b[200~! echo one$((1))\n! echo two$((2))\n\x1b[201~\r", "one1")
     shell.wait("two2")
 
 
@@ -252,8 +204,7 @@ def test_colors_and_none(tmp_path):
             screen.wait(at_prompt)
             screen.type("objects --json | cat > /dev/null\r")
             screen.settle()
-            screen.type("remote\r")
-            screen.wait("usb:1")
+            screen.type("remote\r", "usb:1")
             screen.wait(at_prompt)
             assert colors(screen.raw) is expected
 
@@ -261,14 +212,11 @@ def test_colors_and_none(tmp_path):
 def test_dumb_terminal(tmp_path):
     with open_shell(tmp_path, TERM="dumb") as screen:
         screen.wait(PROMPT)
-        screen.type("remote\r")
-        screen.wait("usb:1")
+        screen.type("remote\r", "usb:1")
         screen.wait(lambda screen: screen.text.count(PROMPT) >= 2)
-        screen.type("\x03")
-        screen.wait(lambda screen: screen.text.count(PROMPT) >= 3)
+        screen.type("\x03", lambda screen: screen.text.count(PROMPT) >= 3)
         assert b"\x1b" not in screen.raw
-        screen.type("\x04")
-        assert screen.end() == 0
+        assert screen.end(keys="\x04") == 0
 
 
 def test_answers_into_a_pipe_and_the_prompt_on_the_terminal(tmp_path):
@@ -280,8 +228,7 @@ def test_answers_into_a_pipe_and_the_prompt_on_the_terminal(tmp_path):
             screen.type(f"{line}\r")
             screen.settle()
             screen.wait(at_prompt)
-        screen.type("\x04")
-        assert screen.end() == 0
+        assert screen.end(keys="\x04") == 0
         assert "HANDLE" not in screen.text
     text = answers.read_text()
     assert text.startswith("HANDLE")
@@ -320,12 +267,8 @@ def test_the_configuration_sets_keys_pager_and_aliases(tmp_path):
     with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, answers_cursor=True, **options) as screen:
         screen.wait(at_prompt, 60)
         screen.wait(lambda screen: screen.lines[-1].split()[-1:] == ["vi"])
-        screen.type("tasks 82\r")
-        screen.wait("COMM        PID")
+        screen.type("tasks 82\r", "COMM        PID")
         screen.wait(at_prompt)
-        screen.type("lon\t")
-        screen.wait("kcovdbg> long")
-        screen.type(" --wid\t")
-        screen.wait("kcovdbg> long --wide")
-        screen.type("\r")
-        screen.wait(lambda screen: any(line.startswith("MINE") for line in screen.lines))
+        screen.type("lon\t", "kcovdbg> long")
+        screen.type(" --wid\t", "kcovdbg> long --wide")
+        screen.type("\r", lambda screen: any(line.startswith("MINE") for line in screen.lines))

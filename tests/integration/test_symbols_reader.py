@@ -52,7 +52,6 @@ def test_tables_have_what_debug_info_says(tmp_path, compiler, variant):
         assert {frames[0].function for frames in mine} >= {"first", "second"}
         return
     assert max(map(len, mine)) == 3
-    pytest.importorskip("drgn")
     from kcovdbg.target.drgn.lines import frames_at, open_image_program
 
     program = open_image_program(image, pcs[0] - 0x1000, pcs[-1] + 0x1000)

@@ -2,7 +2,7 @@
 """Locations of PCs: from the table, from the debugger, and remarks on the others."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.elf.file import ElfFile
@@ -108,7 +108,6 @@ def test_32_bit_addresses_wrap():
     assert Symbolizer(0xFFFFFFF0, word_size=4).locate(0x20).address == 0x10
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, MASK)))
 def test_nothing_is_dropped(pcs):
     found = Symbolizer(OFFSET, text=TEXT, modules=Modules()).locate_all(pcs)

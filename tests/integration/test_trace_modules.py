@@ -14,8 +14,6 @@ from tests.support.programs import output_of
 from tests.support.traces import write_words
 from tests.support.two_builds import AFTER, BEFORE, build_program
 
-pytest.importorskip("drgn")
-
 SOURCE = """
 int total;
 __attribute__((noinline)) int keep_inner(int n)

@@ -25,8 +25,7 @@ def traces(tmp_path):
 def test_a_session(traces):
     with open_view("view", *traces) as screen:
         screen.wait("1/5004")
-        screen.type("]")
-        screen.wait("3001/5004")
+        screen.type("]", "3001/5004")
         assert sum(" > " in line for line in screen.lines) == 4
         for keys, shown in (
             ("G", "5004/5004"),
@@ -35,14 +34,11 @@ def test_a_session(traces):
             ("f", "equal records from 0 and 0"),
             ("?", "the next difference"),
         ):
-            screen.type(keys)
-            screen.wait(shown)
-        screen.type("?")
-        screen.wait(lambda screen: "the next difference" not in screen.text)
+            screen.type(keys, shown)
+        screen.type("?", lambda screen: "the next difference" not in screen.text)
         screen.resize(15, 70)
         screen.wait(lambda screen: "] diff" in screen.lines[14])
-        screen.type("q")
-        assert screen.end() == 0
+        assert screen.end(keys="q") == 0
         # The terminal is left as it was.
         assert screen.raw.count(b"\x1b[?1049l") == 1
 
@@ -51,8 +47,7 @@ def test_a_session(traces):
 def test_ways_out(traces, key):
     with open_view("view", traces[0]) as screen:
         screen.wait("1/5000")
-        screen.type(key)
-        assert screen.end() == 0
+        assert screen.end(keys=key) == 0
 
 
 def test_text_has_the_width_of_the_terminal(traces):
@@ -65,9 +60,6 @@ def test_a_key_shows_all_notes():
     with open_view("--demo", "view", "41") as screen:
         screen.wait("(i: ")
         assert "system calls in the records" not in screen.text
-        screen.type("i")
-        screen.wait("system calls in the records")
-        screen.type("x")
-        screen.wait(lambda screen: "system calls in the records" not in screen.text)
-        screen.type("q")
-        assert screen.end() == 0
+        screen.type("i", "system calls in the records")
+        screen.type("x", lambda screen: "system calls in the records" not in screen.text)
+        assert screen.end(keys="q") == 0

@@ -65,8 +65,9 @@ def run_lines(target: Sequence[str | Path], *lines: str, **options: Any) -> list
     :param options: of :func:`run_kcovdbg`.
     """
     words = [word for line in lines for word in ("-e", line, "-e", "! echo @@@")]
-    parts: list[str] = run_kcovdbg(*target, "-q", *words, **options).stdout.split("@@@\n")
-    assert len(parts) == len(lines) + 1
+    done = run_kcovdbg(*target, "-q", *words, **options)
+    parts: list[str] = done.stdout.split("@@@\n")
+    assert (len(parts), "Traceback" in done.stderr) == (len(lines) + 1, False), done.stderr
     return parts[:-1]
 
 

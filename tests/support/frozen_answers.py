@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import zstandard
 
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import run_lines
 
 ROOT: Final = Path(__file__).parents[1] / "golden"
 ANSWERS: Final = ROOT / "answers"
@@ -82,14 +82,8 @@ def find_changes(kept: object, found: object, path: str) -> Iterator[str]:
 
 
 def _run(dump: KeptDump, lines: Sequence[str], cache: str) -> Iterator[tuple[str, Any]]:
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder, str(number)) for number in range(len(lines))]
-        asked = [f"{line} --json > {path}" for line, path in zip(lines, files, strict=True)]
-        done = run_kcovdbg("-q", *dump.target, *(word for line in asked for word in ("-e", line)), cache=cache)
-        assert "Traceback" not in done.stderr, done.stderr
-        for line, path in zip(lines, files, strict=True):
-            text = path.read_text() if path.exists() else ""
-            yield line, _without_names(json.loads(text)) if text else None
+    for line, text in zip(lines, run_lines(dump.target, *(f"{line} --json" for line in lines), cache=cache), strict=True):
+        yield line, _without_names(json.loads(text)) if text else None
 
 
 def _list_lines(answers: Answers) -> Iterator[str]:

@@ -85,15 +85,20 @@ class Screen:
         while time.monotonic() < end and self._read(0.05):
             pass
 
-    def type(self, keys):
+    def type(self, keys, shown=None):
+        """Type keys, and wait for what they show."""
         self.process.send(keys)
+        if shown is not None:
+            self.wait(shown)
 
     def resize(self, rows, columns):
         self.screen.resize(rows, columns)
         self.process.setwinsize(rows, columns)
 
-    def end(self, seconds=10.0):
-        """Wait for its end; return its exit status."""
+    def end(self, seconds=10.0, keys=None):
+        """Wait for its end, after the last keys; return its exit status."""
+        if keys is not None:
+            self.type(keys)
         end = time.monotonic() + seconds
         while self._read(0.05):
             assert time.monotonic() < end, f"it doesn't end:\n{self.text}"

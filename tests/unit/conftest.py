@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Settings of property tests, and fixtures: command lines on a kernel in memory, traces with made-up names."""
+"""Fixtures: command lines on a kernel in memory, traces with made-up names."""
 
 import json
 
 import pytest
-from hypothesis import settings
 
 from kcovdbg.frontends.cli import main
 from tests.support.state import Streams, make_workspace
 from tests.support.traces import names, write_trace
-
-# No test depends on how busy the machine is.
-settings.register_profile("kcovdbg", deadline=None)
-settings.load_profile("kcovdbg")
 
 
 @pytest.fixture

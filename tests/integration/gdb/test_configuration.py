@@ -27,11 +27,18 @@ def ask(path: Path, lines: list[str], made: Demo | None = None) -> Said:
     return run_gdb(*files, ask=lines, environment={"XDG_CONFIG_HOME": str(path.parent.parent)})
 
 
-def test_columns_and_aliases(demo: Demo, path: Path) -> None:
-    said = ask(path, ["kcov-show tasks", "kcov-show full"], demo)
-    for answer in said.answers:
+def test_columns_aliases_and_changes(demo: Demo, path: Path) -> None:
+    """GDB's parameters go before the file, which is read again when it changes."""
+    change = f"""python open({str(path)!r}, "w").write('color = "always"\\n[columns]\\ntasks = ["comm"]\\n')"""
+    asked = ["tasks", "full", change, "tasks", "set kcov color never", "tasks"]
+    said = ask(path, [f"kcov-show {line}" if line in ("tasks", "full") else line for line in asked], demo)
+    whole, full, _, colored, _, plain = said.answers
+    for answer in (whole, full):
         assert answer.split()[:2] == ["COMM", "PID"], said.stderr
-    assert 1 < len(said.answers[1].splitlines()) < len(said.answers[0].splitlines())
+    assert 1 < len(full.splitlines()) < len(whole.splitlines())
+    assert "\x1b[" in colored
+    assert "\x1b[" not in plain
+    assert (plain.split()[0], plain.split()[1] != "PID") == ("COMM", True)
 
 
 def test_aliases_are_completed(path: Path) -> None:
@@ -47,13 +54,6 @@ def test_an_error_names_the_file(path: Path) -> None:
     assert said.answers[1] == "kcov-show tasks"
 
 
-def test_gdbs_parameter_goes_before_the_file(demo: Demo, path: Path) -> None:
-    path.write_text('color = "always"\n')
-    said = ask(path, ["kcov-show tasks", "set kcov color never", "kcov-show tasks"], demo)
-    assert "\x1b[" in said.answers[0]
-    assert "\x1b[" not in said.answers[2]
-
-
 def test_the_symbol_table_of_the_build(demo: Demo, path: Path) -> None:
     write_one(path.parent / "other", demo.vmlinux, "from_other", is_other_build=True)
     pc = write_one(path.parent / "mine", demo.vmlinux, "from_mine")
@@ -64,11 +64,3 @@ def test_the_symbol_table_of_the_build(demo: Demo, path: Path) -> None:
     said = ask(path, [f"kcov-show sym {pc:#x}"], demo)
     assert "/nosuch" in said.stderr
     assert "Traceback" not in said.stderr
-
-
-def test_the_file_is_read_again_when_it_changes(demo: Demo, path: Path) -> None:
-    change = f"""python open({str(path)!r}, "w").write('[columns]\\ntasks = ["comm"]\\n')"""
-    said = ask(path, ["kcov-show tasks", change, "kcov-show tasks"], demo)
-    assert said.answers[0].split()[:2] == ["COMM", "PID"]
-    assert said.answers[2].split()[0] == "COMM"
-    assert said.answers[2].split()[1] != "PID"

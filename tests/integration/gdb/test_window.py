@@ -64,21 +64,18 @@ def test_buffer_beside_the_source(terminal):
     terminal.wait("34, task 34")
     terminal.wait("0 __rcu_read_lock")
     assert "0 __rcu_read_lock" in highlighted(terminal)
-    # Selecting a record moves the source window.
-    send(terminal, "kcov-window record 11")
-    wait_selected(terminal, "11 sched_clock", "tsc.c line 283")
-    send(terminal, "kcov-window record 4")
-    wait_selected(terminal, "4 task_pid_ptr", "pid.c line 334")
-    send(terminal, "kcov-window next")
-    wait_selected(terminal, "5 __task_pid_nr_ns", "pid.c line 513")
-    # And an empty line goes on.
-    send(terminal, "")
-    wait_selected(terminal, "6 ns_of_pid")
-    assert max(map(len, terminal.screen.display)) <= 80
-    send(terminal, "kcov-window last")
-    wait_selected(terminal, "70 ")
-    send(terminal, "kcov-window first")
-    wait_selected(terminal, "0 __rcu_read_lock")
+    # Selecting a record moves the source window, and an empty line goes on.
+    for line, record, place in (
+        ("kcov-window record 11", "11 sched_clock", "tsc.c line 283"),
+        ("kcov-window record 4", "4 task_pid_ptr", "pid.c line 334"),
+        ("kcov-window next", "5 __task_pid_nr_ns", "pid.c line 513"),
+        ("", "6 ns_of_pid", ""),
+        ("kcov-window last", "70 ", ""),
+        ("kcov-window first", "0 __rcu_read_lock", ""),
+    ):
+        send(terminal, line)
+        wait_selected(terminal, record, place)
+        assert max(map(len, terminal.screen.display)) <= 80
 
 
 def test_keys_select_and_the_source_follows(terminal):
@@ -102,8 +99,7 @@ def test_keys_select_and_the_source_follows(terminal):
     send(terminal, "typed\\n")
     terminal.wait("typed\n".strip())
     # To the right, what the column cuts off.
-    terminal.type("\x1bOC" * 30)
-    terminal.wait("./include/linux/rcupdate.h:93")
+    terminal.type("\x1bOC" * 30, "./include/linux/rcupdate.h:93")
 
 
 def test_errors_are_shown_in_the_window(terminal):

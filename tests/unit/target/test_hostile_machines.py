@@ -10,13 +10,13 @@ import time
 
 import pytest
 
-from kcovdbg.child_process import python_command
 from kcovdbg.errors import KcovdbgError, LimitError, TargetError
 from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, VARIABLE
 from kcovdbg.target.connection import parse_socket_address
 from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient
+from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.unit.target.test_rsp import Stub, frame
 
 # Generous: the machine may be busy.
@@ -230,10 +230,7 @@ def test_drgn_s_own_talk_to_qmp_takes_no_more_memory_than_a_reply_may(tmp_path, 
     with subprocess.Popen([sys.executable, "-c", _ENDLESS, path, reply, piece], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
-        done = subprocess.run(
-            python_command("kcovdbg", "--qemu", path, "-e", "info"), capture_output=True, text=True, timeout=60, check=False
-        )
-    assert done.returncode == 2
+        done = run_kcovdbg("--qemu", path, "-e", "info", status=2)
     assert REPLY_SIZE in done.stderr
     assert REPLY_TIME not in done.stderr
 

@@ -302,13 +302,8 @@ def test_a_stub_that_goes_away(stub):
         (":1234", None, "localhost", 1234),
         ("tcp::1234", None, "localhost", 1234),
         ("[::1]:1234", None, "::1", 1234),
-        ("/tmp/qmp", "/tmp/qmp", "", 0),
         ("unix:/tmp/qmp", "/tmp/qmp", "", 0),
-        ("./a:1234", "./a:1234", "", 0),
-        ("/a:1234", "/a:1234", "", 0),
-        ("qmp", "qmp", "", 0),
-        ("host:0", "host:0", "", 0),
-        ("host:99999", "host:99999", "", 0),
+        *((path, path, "", 0) for path in ("/tmp/qmp", "./a:1234", "/a:1234", "qmp", "host:0", "host:99999")),
     ],
 )
 def test_addresses(text, path, host, port):

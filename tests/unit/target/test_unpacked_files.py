@@ -7,12 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import zstandard
 
 from kcovdbg.errors import LimitError
 from kcovdbg.limits import UNPACKED_SIZE, VARIABLE
 from kcovdbg.target.dump_file import unpack
-
-zstandard = pytest.importorskip("zstandard")
 
 
 def compress(path, size, times=1, byte=b"\0"):
