@@ -22,11 +22,6 @@ def open_gdb(*arguments: object) -> Iterator[Screen]:
         screen.process.kill(signal.SIGKILL)
 
 
-def send(screen: Screen, *lines: str) -> None:
-    for line in lines:
-        screen.type(f"{line}\r")
-
-
 def highlighted(screen: Screen) -> str:
     """Return the text in reverse video inside the window."""
     # The frames of the windows may be in reverse video as well.
@@ -60,8 +55,7 @@ def terminal(demo, tmp_path):
 
 
 def test_buffer_beside_the_source(terminal):
-    send(terminal, "kcov-window 34")
-    terminal.wait("34, task 34")
+    terminal.type("kcov-window 34\r", "34, task 34")
     terminal.wait("0 __rcu_read_lock")
     assert "0 __rcu_read_lock" in highlighted(terminal)
     # Selecting a record moves the source window, and an empty line goes on.
@@ -73,56 +67,47 @@ def test_buffer_beside_the_source(terminal):
         ("kcov-window last", "70 ", ""),
         ("kcov-window first", "0 __rcu_read_lock", ""),
     ):
-        send(terminal, line)
+        terminal.type(f"{line}\r")
         wait_selected(terminal, record, place)
         assert max(map(len, terminal.screen.display)) <= 80
 
 
 def test_keys_select_and_the_source_follows(terminal):
-    send(terminal, "kcov-window 34")
-    terminal.wait("0 __rcu_read_lock")
-    send(terminal, "kcov-window record 4")
-    send(terminal, "focus kcov")
-    terminal.wait("Focus set to kcov")
+    terminal.type("kcov-window 34\r", "0 __rcu_read_lock")
+    terminal.type("kcov-window record 4\r")
+    terminal.type("focus kcov\r", "Focus set to kcov")
     # At once, without a prompt in between; in the middle of the window, whichever way it has to go there.
     for key, line, record in (("B", "pid.c line 513", "5 __task_pid_nr_ns"), ("A", "pid.c line 334", "4 task_pid_ptr")):
         terminal.type(f"\x1bO{key}")
         wait_selected(terminal, record, line)
     # Also when other commands have moved it meanwhile, and for keys that come faster than it is drawn.
-    send(terminal, "list kernel/kcov.c:700,701")
-    terminal.wait("kcov.c line 70")
+    terminal.type("list kernel/kcov.c:700,701\r", "kcov.c line 70")
     terminal.type("\x1bOB\x1bOA\x1bOB")
     wait_selected(terminal, "5 __task_pid_nr_ns", "pid.c line 513")
     # What is typed stays, and so does the cursor.
     terminal.type("echo \x1bOA")
     wait_selected(terminal, "4 task_pid_ptr", "pid.c line 334")
-    send(terminal, "typed\\n")
-    terminal.wait("typed\n".strip())
+    terminal.type("typed\\n\r", "typed")
     # To the right, what the column cuts off.
     terminal.type("\x1bOC" * 30, "./include/linux/rcupdate.h:93")
 
 
 def test_errors_are_shown_in_the_window(terminal):
-    send(terminal, "kcov-window 9999")
-    terminal.wait("task 9999")
-    send(terminal, "kcov-window 34")
-    terminal.wait("0 __rcu_read_lock")
-    send(terminal, "tui disable")
-    send(terminal, "kcov-window next")
-    send(terminal, "kcov-show tasks 34")
-    terminal.wait("SEQUENCE")
+    terminal.type("kcov-window 9999\r", "task 9999")
+    terminal.type("kcov-window 34\r", "0 __rcu_read_lock")
+    terminal.type("tui disable\r")
+    terminal.type("kcov-window next\r")
+    terminal.type("kcov-show tasks 34\r", "SEQUENCE")
     # No command has shown the window again.
-    send(terminal, "info win")
-    terminal.wait("The TUI is not active.")
+    terminal.type("info win\r", "The TUI is not active.")
 
 
 @pytest.mark.lab
 def test_refreshed_when_the_target_stops(kernel, standing_guest):
     pid = next(line["pid"] for line in standing_guest.truth.lines() if line.get("comm") == "kc-pc")
     with open_gdb(kernel.vmlinux) as screen:
-        send(screen, f"kcov-window {pid}")
-        screen.wait("no target")
-        send(screen, f"target remote {standing_guest.sockets.gdb_remote}")
+        screen.type(f"kcov-window {pid}\r", "no target")
+        screen.type(f"target remote {standing_guest.sockets.gdb_remote}\r")
         screen.wait(f"{pid}, task {pid}", 60)
         screen.wait("0 ")
     # A GDB that is killed leaves the guest stopped.
