@@ -420,8 +420,6 @@ class RspClient(Stub):
         if self._packet_size % PAGE_SIZE == 0:
             # QEMU reads exactly half of its packet size: a page takes two packets, not three.
             piece = self._packet_size // 2
-        if size <= piece:
-            return self._read_piece(address, size)
         data = bytearray()
         while len(data) < size:
             data += self._read_piece(address + len(data), min(piece, size - len(data)))
