@@ -10,12 +10,12 @@ import struct
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.address import PAGE_SIZE, word_mask
-from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.abi.address import word_mask
+from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.target.pointer import Links, check_pointer, finish, follow_chain, follow_list, read_pointer, read_word, strip_tag
-from kcovdbg.target.protocol import Symbol, Target, Vma
-from kcovdbg.target.struct_layout import BlockLayout
+from kcovdbg.target.protocol import Target, Vma
+from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 
 # include/linux/maple_tree.h and lib/maple_tree.c; debug info has no macros.
 _NODE_ALIGNMENT: Final = 256
@@ -179,17 +179,6 @@ class _Area(NamedTuple):
     caller: int
     flags: int
     pages: int
-    page_count: int
-
-    @property
-    def guard_pages(self) -> int:
-        return 0 if self.flags & _VM_NO_GUARD else 1
-
-    @property
-    def page_size(self) -> int:
-        """In bytes; 0 for an area without pages of its own."""
-        size, rest = divmod(self.size, self.page_count + self.guard_pages) if self.page_count else (0, 0)
-        return 0 if rest else size
 
 
 class VmallocWalk:
@@ -203,14 +192,12 @@ class VmallocWalk:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._area = BlockLayout(target, _VMAP_AREA, {"next": ("list.next",), "prev": ("list.prev",), "vm": ("vm",)}).require()
-        names = ("addr", "size", "requested_size", "caller", "flags", "pages", "nr_pages")
+        names = ("addr", "size", "requested_size", "caller", "flags", "pages")
         # It came with "mm: vmalloc: support more granular vrealloc() sizing" (in v6.15, and in stable kernels since 6.12).
         self._vm = BlockLayout(target, _VM_STRUCT, {name: (name,) for name in names}).require("requested_size")
-        try:
-            # Since Linux kernel commit d093602919ad ("mm: vmalloc: remove global vmap_area_root rb-tree") (in v6.9).
-            self._nodes: Symbol | None = target.symbol("vmap_nodes")
-        except MissingSymbolError:
-            self._nodes = None
+        # Since Linux kernel commit d093602919ad ("mm: vmalloc: remove global vmap_area_root rb-tree") (in v6.9).
+        self._nodes = find_kernel_symbol(target, "vmap_nodes")
+        if self._nodes is None:
             self._list = target.symbol("vmap_area_list").address
         else:
             self._count = target.symbol("nr_vmap_nodes").address
@@ -228,10 +215,10 @@ class VmallocWalk:
                     problem = ReadError(f"could not read the list of vmalloc areas: {broken}", head)
         except ReadError as error:
             problem = error
-        page_size = next((area.page_size for area in found if area.page_size), PAGE_SIZE)
         arrays = {area.pages for area in found}
         for area in found:
-            size = area.requested_size or area.size - area.guard_pages * page_size
+            guard = 0 if area.flags & _VM_NO_GUARD else self._target.page_size
+            size = area.requested_size or area.size - guard
             name = self._target.symbol_name(area.caller) or f"{area.caller:#x}"
             yield VmallocArea(area.address, size, name, bool(area.flags & _VM_USERMAP), area.address in arrays)
         if problem is not None:

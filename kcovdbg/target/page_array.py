@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
-from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.target.pointer import check_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_member, read_partly
+from kcovdbg.target.struct_layout import find_kernel_symbol, find_member, read_partly
 
 PAGE: Final = "struct page"
 _PAGE_TYPE: Final = ("page_type", "_mapcount.counter")
@@ -58,8 +58,6 @@ class PageArray:
         if target.machine not in _MACHINES:
             raise MissingTypeError(f"the memory model of {target.machine} is unknown")
         self._target = target
-        self.page_size = target.page_size
-        """Of the kernel, in bytes."""
         self.element_size = target.type_size(PAGE)
         """Of ``struct page``, in bytes."""
         self._free_order = _find_free_order(target) if target.connection.is_slow else None
@@ -73,16 +71,15 @@ class PageArray:
             return self._read_variable("kernel_map", "struct kernel_mapping", "va_pa_offset")
         if self._target.machine == "s390x":
             return self._find_s390x_map()
-        try:
-            # With CONFIG_DYNAMIC_MEMORY_LAYOUT, which KASLR of memory and five-level page tables need.
-            variable = self._target.symbol("page_offset_base").address
-        except MissingSymbolError:
+        # With CONFIG_DYNAMIC_MEMORY_LAYOUT, which KASLR of memory and five-level page tables need.
+        variable = find_kernel_symbol(self._target, "page_offset_base")
+        if variable is None:
             # Some structure that is not in the image.
             cache = read_pointer(self._target, self._target.symbol("slab_caches").address)
             if self._target.machine == "aarch64":
                 return self._find_arm64_map(cache)
             return next((base for base in _DIRECT_MAPS if base <= cache), _DIRECT_MAPS[-1])
-        base = read_word(self._target, variable)
+        base = read_word(self._target, variable.address)
         check_pointer(self._target, base, "page_offset_base", PAGE_SIZE)
         return base
 
@@ -97,7 +94,7 @@ class PageArray:
             return 0
         except ReadError:
             # Older slices lack it. It is moved behind all memory.
-            end = max(part.first + part.length for part in self._target.page_ranges()) * self.page_size
+            end = max(part.first + part.length for part in self._target.page_ranges()) * self._target.page_size
             if read_pointer(self._target, self._target.symbol("slab_caches").address) >= end:
                 raise
             return 0
@@ -125,7 +122,7 @@ class PageArray:
             for start in range(0, count, step):
                 length = min(step, count - start)
                 data, gaps = self._read_elements(first + start, address + start * size, length * size)
-                missing = sum(-(-gap // self.page_size) for _, gap in gaps)
+                missing = sum(-(-gap // self._target.page_size) for _, gap in gaps)
                 yield PageBlock(first + start, address + start * size, data[: len(data) // size * size], missing)
 
     def _read_elements(self, first: int, address: int, size: int) -> tuple[bytes, list[tuple[int, int]]]:

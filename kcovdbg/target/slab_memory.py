@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.target.page_array import PAGE, PageArray, PageBlock, find_page_type, page_reader
 from kcovdbg.target.pointer import (
     Links,
@@ -28,7 +28,7 @@ from kcovdbg.target.pointer import (
     tagged_pointers,
 )
 from kcovdbg.target.protocol import SlabObject, Target
-from kcovdbg.target.struct_layout import BlockLayout, find_member, read_partly
+from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, find_member, read_partly
 
 _CACHE: Final = "struct kmem_cache"
 _CPU_CACHE: Final = "struct kmem_cache_cpu"
@@ -213,7 +213,7 @@ class SlabWalk:
 
         :raises ReadError: at the end, when part of the array of pages is missing.
         """
-        base = self._pages.direct_map()
+        base, page_size = self._pages.direct_map(), self._target.page_size
         missing: list[PageBlock] = []
         for block in self._pages.for_each_block():
             if block.missing:
@@ -221,7 +221,7 @@ class SlabWalk:
             for number in self._find_candidates(block, caches):
                 start = number * self._pages.element_size
                 page = block.data[start : start + self._pages.element_size]
-                slab = self._decode(page, base + (block.first + number) * self._pages.page_size, caches)
+                slab = self._decode(page, base + (block.first + number) * page_size, caches)
                 if slab is not None and self._is_slab(page):
                     yield block.address + start, slab
         if missing:
@@ -347,16 +347,15 @@ class SlabWalk:
         if frame is None:
             raise ReadError(f"the slab of a CPU {page:#x} is not in the array of pages", page)
         data = self._target.read(page, self._pages.element_size)
-        return self._decode(data, self._pages.direct_map() + frame * self._pages.page_size, caches)
+        return self._decode(data, self._pages.direct_map() + frame * self._target.page_size, caches)
 
     def _find_cpu_offsets(self) -> list[int]:
         """Return what is added to a per-CPU pointer, for each CPU."""
-        try:
-            table = self._target.symbol("__per_cpu_offset").address
-        except MissingSymbolError:
+        table = find_kernel_symbol(self._target, "__per_cpu_offset")
+        if table is None:
             # CONFIG_SMP=n.
             return [0]
-        return [read_word(self._target, table + cpu * self._target.word_size) for cpu in self._target.cpus()]
+        return [read_word(self._target, table.address + cpu * self._target.word_size) for cpu in self._target.cpus()]
 
 
 class _SheafWalk:
@@ -413,14 +412,13 @@ class _SheafWalk:
         return found
 
     def _count_nodes(self) -> int:
-        try:
-            address = self._target.symbol("nr_node_ids").address
-        except MissingSymbolError:
+        count = find_kernel_symbol(self._target, "nr_node_ids")
+        if count is None:
             # CONFIG_NUMA=n.
             return 1
-        number = read_word(self._target, address, 4)
+        number = read_word(self._target, count.address, 4)
         if not 0 < number <= _MAX_NODES:
-            raise ReadError(f"nr_node_ids is {number}", address)
+            raise ReadError(f"nr_node_ids is {number}", count.address)
         return number
 
     def _read_full(self, head: int) -> Iterator[tuple[int, ...]]:
