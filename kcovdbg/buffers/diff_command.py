@@ -225,20 +225,17 @@ def _find_rows(
     for side, build in enumerate(builds):
         build.names.prefetch(pc for _, its, pc in placed if its == side)
     return [
-        _Row(
-            one.side,
-            pc,
-            builds[side].names[pc],
-            address_of(pc, builds[side].kaslr_offset),
-            comparison.counterpart(pc, side),
-            comparison.missing(pc, side),
-            one.records,
-            one.left_runs,
-            one.right_runs,
-        )
+        _make_row(comparison, builds, side, pc, one.side, one.records, one.left_runs, one.right_runs)
         for one, side, pc in placed
         if filters[side](pc)
     ]
+
+
+def _make_row(
+    comparison: BuildComparison, builds: Sequence[TraceBuild], side: int, pc: int, which: DiffSide, *counts: int
+) -> _Row:
+    location, address = builds[side].names[pc], address_of(pc, builds[side].kaslr_offset)
+    return _Row(which, pc, location, address, comparison.counterpart(pc, side), comparison.missing(pc, side), *counts)
 
 
 def _is_of_several(difference: RunDifference) -> bool:
@@ -337,16 +334,9 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
         for side, records in chain.from_iterable(part.find_differing() for part in alignment.parts()):
             names_of[side].prefetch(sides[side][records.start : records.stop])
             for index in records:
-                pc = sides[side][index]
-                yield _Row(
-                    _SIDES[side],
-                    pc,
-                    names_of[side][pc],
-                    address_of(pc, buffers[side].kaslr_offset),
-                    comparison.counterpart(pc, side),
-                    comparison.missing(pc, side),
-                    number=numbers[side][index],
-                )
+                row = _make_row(comparison, builds, side, sides[side][index], _SIDES[side])
+                address = address_of(row.pc, buffers[side].kaslr_offset)
+                yield row._replace(address=address, number=numbers[side][index])
 
     columns = _ORDERED_COLUMNS if comparison.match is None else (*_ORDERED_COLUMNS, *_BUILD_COLUMNS)
     left, right = alignment.left - alignment.common, alignment.right - alignment.common

@@ -11,6 +11,7 @@ import platform
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
 
@@ -88,11 +89,9 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
     :raises KcovdbgError: when traces of one side are of several builds, or a file cannot be read.
     """
     own = _make_own(context)
-    sources = context.workspace.other_sources
     images, module_files = sort_images(context.workspace.other_vmlinux)
-    named = [
-        _open_named(context, name, sources[number] if number < len(sources) else None) for number, name in enumerate(images)
-    ]
+    sources = chain(context.workspace.other_sources, repeat(None))
+    named = [_open_named(context, name, source) for name, source in zip(images, sources, strict=False)]
     found: list[TraceBuild | None] = []
     known: set[str] = set()
     strangers: dict[str, str] = {}

@@ -149,20 +149,14 @@ def align_by_index(left: Sequence[int], right: Sequence[int], width: int = 1) ->
     def is_same(start: int, end: int) -> bool:
         return bool(left[start * width : end * width] == right[start * width : end * width])
 
-    def add(start: int, end: int) -> None:
-        if blocks and blocks[-1].left + blocks[-1].length == start:
-            start = blocks.pop().left
-        blocks.append(Block(start, start, end - start))
-
     for start in range(0, min(counts), _CHUNK):
         end = min(start + _CHUNK, *counts)
         # Only a chunk that differs is compared record by record.
-        if is_same(start, end):
-            add(start, end)
-            continue
-        for index in range(start, end):
-            if is_same(index, index + 1):
-                add(index, index + 1)
+        same = [(start, end)] if is_same(start, end) else [(at, at + 1) for at in range(start, end) if is_same(at, at + 1)]
+        for first, last in same:
+            if blocks and blocks[-1].left + blocks[-1].length == first:
+                first = blocks.pop().left
+            blocks.append(Block(first, first, last - first))
     return Alignment(tuple(blocks), *counts, is_coarse=False)
 
 

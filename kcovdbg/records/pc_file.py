@@ -479,8 +479,6 @@ _SAMPLE: Final = 8192
 def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float:
     """Return how many of some words are addresses of one kernel: those of its code have most of their upper bits in common."""
     sample = words[:: len(words) // _SAMPLE + 1]
-    if not sample:
-        return 0.0
     inside = sum(code[0] <= word < code[1] for word in sample)
     tops = Counter(word >> (32 if word_size == 8 else 24) for word in sample if _is_upper(word, 8 * word_size))
     if word_size == 8:
