@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.console.column import ADDRESS, CPU, NUMBER, PID, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
-from kcovdbg.model.remote import Area
-from kcovdbg.model.state import Part, State
+from kcovdbg.model.state import Part
 from kcovdbg.series.table import find_device
 
 _STYLES: Final = {"cached": "idle", "unclaimed": "warning"}
@@ -29,21 +27,18 @@ _COLUMNS: Final = (
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     state = context.state(Part.AREAS | Part.DEVICES | Part.TASKS | Part.VMALLOC)
+    areas = list(state.areas)
+    for device in state.devices:
+        sections = find_device(device.feature).remote
+        areas += () if sections is None else sections.find_areas(state, device)
     return Table(
         _COLUMNS,
-        (*state.areas, *_find_device_areas(state)),
+        areas,
         remarks=context.notes,
         empty="no remote or softirq area",
         errors=lambda area: area.errors,
         label=lambda area: f"area {area.address:#x}",
     )
-
-
-def _find_device_areas(state: State) -> Iterator[Area]:
-    for device in state.devices:
-        sections = find_device(device.feature).remote
-        if sections is not None:
-            yield from sections.find_areas(state, device)
 
 
 COMMAND: Final = Command(

@@ -78,17 +78,11 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
     return chosen, f"no struct kcov that task {word} owns or refers to"
 
 
-def _find_objects(context: Context) -> Mapping[int, Kcov]:
-    """Return KCOV's objects and those of devices of posted series, by their address."""
-    state = context.state(Part.OBJECTS | Part.DEVICES)
-    found = dict(state.objects)
-    for device in state.devices:
-        found.update(device.objects)
-    return found
-
-
 def _run(context: Context, args: Namespace) -> Table:
-    objects = _find_objects(context)
+    state = context.state(Part.OBJECTS | Part.DEVICES)
+    objects = dict(state.objects)
+    for device in state.devices:
+        objects.update(device.objects)
     remarks: list[str] = []
     rows = list(objects.values())
     if args.objects:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kcovdbg.abi.mode import PREFIX
@@ -66,13 +66,6 @@ _SHOWN: Final = (
 ).split()
 
 
-def _unknown_syscalls(state: State) -> Iterator[str]:
-    """Yield one line about all tasks whose system calls are unknown; JSON has each task's own."""
-    unknown = [call.error for call in state.syscalls.values() if call.error is not None]
-    if unknown:
-        yield f"{unknown[0]} ({len(unknown)} tasks)" if len(unknown) > 1 else unknown[0]
-
-
 def _matches(task: Task, wanted: str) -> bool:
     """Return whether a word selects a task: its thread id, a pattern of its name, or a part of its name."""
     if wanted.isdecimal():
@@ -125,9 +118,10 @@ def _run(context: Context, args: Namespace) -> Table:
         error = state.syscalls[task.fields.address].error
         return task.errors if error is None or context.format is Format.TEXT else (*task.errors, error)
 
-    if context.format is Format.TEXT:
-        remarks += _unknown_syscalls(state)
-
+    unknown = [call.error for call in state.syscalls.values() if call.error is not None]
+    if unknown and context.format is Format.TEXT:
+        # One line about all of them; JSON has each task's own.
+        remarks.append(f"{unknown[0]} ({len(unknown)} tasks)" if len(unknown) > 1 else unknown[0])
     return Table(
         (*TASK_COLUMNS, _devices_column(sessions), _syscall_column(state)),
         tasks,
