@@ -27,7 +27,7 @@ def _knows_function(table: LocationTable, other: OtherCode | None, name: str) ->
     if is_pattern(name):
         # The functions of modules cannot be listed.
         return True
-    return bool(table.find_frames(function=demangle(name)) or table.functions_named(name)) or (
+    return bool(table.find_frames("frame_function", {demangle(name)}) or table.functions_named(name)) or (
         other is not None and (other.has_function(name) or other.find_code(name) is not None)
     )
 

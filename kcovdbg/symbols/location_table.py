@@ -222,62 +222,41 @@ class LocationTable:
         return array("Q", [base + offset for offset, word in pairs if word & KIND_MASK in wanted])
 
     def find(
-        self, kinds: Iterable[PointKind] = POINT_KINDS, *, function: str | None = None, files: Iterable[str] | None = None
+        self, kinds: Iterable[PointKind] = POINT_KINDS, *, function: str | None = None, files: Iterable[str] = ()
     ) -> array[int]:
-        """Find the points that have a frame in a function, or in some files, or both; inlined frames too. Ascending.
+        """Find the points that have a frame in a function, or else in some files; inlined frames too. Ascending.
 
         :param kinds: of points; without those of tail calls, which are in the caller of what was executed.
-        :param function: its name as in DWARF, or without files that of a symbol, all of whose code counts; of Rust in either
-            form.
+        :param function: its name as in DWARF, or that of a symbol, all of whose code counts; of Rust in either form.
         :param files: relative to the build root; a leading ``./`` makes no difference.
         """
         of_kinds = frozenset(map(int, kinds))
         columns = self.columns
-        if function is not None and is_mangled(function) and not self.find_functions(function.__eq__):
-            # Inlined everywhere.
-            function = demangle(function)
-        flags = bytearray(len(columns.frames.function))
-        for frame in self.find_frames(function=function, files=files):
-            flags[frame] = 1
-        found = array("Q")
-        for index in compress(count(), combine_flags(columns.frames, columns.chain, bytes(flags))):
-            if columns.chain[index] & KIND_MASK in of_kinds:
-                found.append(columns.base + columns.offset[index])
-        if function is None or files is not None:
-            return found
-        return array("Q", sorted({*found, *self._find_in_symbols(of_kinds, function)}))
-
-    def _find_in_symbols(self, kinds: Collection[int], name: str) -> Iterator[int]:
-        """Yield the points in the code of the symbols with a name.
-
-        :param kinds: of :class:`PointKind`.
-        """
-        for symbol in self.find_functions(lambda text: name in (text, demangle(text))):
-            start = symbol.address - self._base
-            first, last = (bisect_right(self._offset, end) for end in (start, start + symbol.size))
-            for index in range(first, last):
-                if self._chain[index] & KIND_MASK in kinds:
-                    yield self._base + self._offset[index]
-
-    def find_frames(self, *, function: str | None = None, files: Iterable[str] | None = None) -> set[int]:
-        """Find the frames in a function, or in some files, or both: their indexes in :attr:`columns`.
-
-        :param function: its name as in DWARF.
-        :param files: relative to the build root; a leading ``./`` makes no difference.
-        """
-        wanted: set[int] | None = None
-        if function is not None:
-            wanted = self._find_frames("frame_function", {function})
-        if files is not None:
+        symbols: list[FunctionSymbol] = []
+        if function is None:
             paths = {file.removeprefix("./") for file in files}
-            of_files = self._find_frames("frame_file", paths | {f"./{path}" for path in paths})
-            wanted = of_files if wanted is None else wanted & of_files
-        if wanted is None:
-            wanted = set(range(len(self._parts["frame_function"])))
-        return wanted
+            wanted = self.find_frames("frame_file", paths | {f"./{path}" for path in paths})
+        else:
+            if is_mangled(function) and not self.find_functions(function.__eq__):
+                # Inlined everywhere.
+                function = demangle(function)
+            wanted = self.find_frames("frame_function", {function})
+            symbols = self.find_functions(lambda text: function in (text, demangle(text)))
+        flags = bytearray(len(columns.frames.function))
+        for frame in wanted:
+            flags[frame] = 1
+        found = set(compress(count(), combine_flags(columns.frames, columns.chain, bytes(flags))))
+        for symbol in symbols:
+            start = symbol.address - self._base
+            found.update(range(*(bisect_right(columns.offset, end) for end in (start, start + symbol.size))))
+        chosen = (index for index in sorted(found) if columns.chain[index] & KIND_MASK in of_kinds)
+        return array("Q", [self._base + columns.offset[index] for index in chosen])
 
-    def _find_frames(self, column: str, texts: set[str]) -> set[int]:
-        """Return the frames that have one of some strings in a column."""
+    def find_frames(self, column: str, texts: Collection[str]) -> set[int]:
+        """Return the frames that have one of some texts in a column: their indexes in :attr:`columns`.
+
+        :param column: ``frame_function`` or ``frame_file``.
+        """
         wanted = {index for index, text in enumerate(self._strings) if text in texts}
         return set(compress(count(), map(wanted.__contains__, self._parts[column])))
 
