@@ -8,7 +8,7 @@ import contextlib
 import re
 import time
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import drgn
 
@@ -162,14 +162,7 @@ def open_lent_stub(stub: Stub, symbols: Sequence[str]) -> StubMachine:
     return StubMachine(stub, *unpack_symbols(symbols))
 
 
-class RamRange(NamedTuple):
-    """A range of physical memory, the end excluded."""
-
-    start: int
-    end: int
-
-
-def find_ram(text: str) -> list[RamRange]:
+def find_ram(text: str) -> list[range]:
     """Return the ranges of physical memory in QEMU's ``info mtree -f``, in whole pages; empty when its form is unknown.
 
     Reads of other addresses return zeros, or change the state of a device.
@@ -177,16 +170,14 @@ def find_ram(text: str) -> list[RamRange]:
     for view in text.replace("\r", "").split("FlatView ")[1:]:
         if not re.search(r'^ AS "memory"', view, re.MULTILINE):
             continue
-        found: list[RamRange] = []
+        found: list[range] = []
         pattern = r"^\s*([0-9a-f]{16})-([0-9a-f]{16}) \(prio -?\d+, (?:nv-)?(?:ram|rom|romd)\)"
         for start, end in re.findall(pattern, view, re.MULTILINE):
             low, high = int(start, 16), int(end, 16) + 1
-            if found and found[-1].end == low:
-                found[-1] = RamRange(found[-1].start, high)
-            else:
-                found.append(RamRange(low, high))
-        pages = (RamRange(page_align(low), page_align_down(high)) for low, high in found)
-        return [part for part in pages if part.start < part.end]
+            if found and found[-1].stop == low:
+                low = found.pop().start
+            found.append(range(low, high))
+        return [pages for part in found if (pages := range(page_align(part.start), page_align_down(part.stop)))]
     return []
 
 
@@ -282,8 +273,8 @@ class StubMachine:
     def _open_physical(self) -> drgn.Program:
         ram = find_ram(self._stub.monitor("info mtree -f") or "")
         prog = open_empty_program(self._kernel.header.machine, self._read_notes())
-        for start, end in ram or [RamRange(0, PHYSICAL_SIZE)]:
-            add_memory(prog, self._memory.read, start, end - start)
+        for part in ram or [range(PHYSICAL_SIZE)]:
+            add_memory(prog, self._memory.read, part.start, len(part))
         add_kernel_memory(prog)
         return prog
 

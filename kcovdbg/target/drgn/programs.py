@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import drgn
 
@@ -89,11 +89,11 @@ def _open_unpacked(path: str, symbols: Sequence[str], name: str | None, unpacked
     notes = [] if name is not None else [*unpacked.notes, *notes]
     with collect_warnings() as warnings:
         found = _find_dumped_kernel(path, unpacked.path, files)
-        if found is not None:
-            files, notes = [found.image, *(file for file in files if not file.is_kernel)], [*notes, *found.notes]
-            vmcoreinfo: bytes | None = found.vmcoreinfo
-        else:
+        if found is None:
             vmcoreinfo = _complete_vmcoreinfo(path, unpacked.path, files)
+        else:
+            vmcoreinfo, image, found_notes = found
+            files, notes = [image, *(file for file in files if not file.is_kernel)], [*notes, *found_notes]
         prog = _set_core(path, unpacked.path, files, vmcoreinfo)
         if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
             raise TargetError(f"{path} has no VMCOREINFO", hint=VMCOREINFO_HINT)
@@ -187,19 +187,11 @@ def find_image(where: str, cpu: CpuRegisters | TranslationRegisters, physical: R
         return cpu.find_kernel(where, physical, symbols, partial(stub_kernel.check_image, image))
 
 
-class _DumpedKernel(NamedTuple):
-    """The kernel in a dump that has no VMCOREINFO."""
-
-    vmcoreinfo: bytes
-    image: DebugFile
-    notes: tuple[str, ...]
-    """For the user."""
-
-
-def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _DumpedKernel | None:
-    """Return the kernel in a dump of QEMU whose VMCOREINFO is missing, or does not say where it is; None for other dumps.
+def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> tuple[bytes, DebugFile, tuple[str, ...]] | None:
+    """Find the kernel in a dump of QEMU whose VMCOREINFO is missing, or does not say where it is.
 
     :param name: what messages call the dump.
+    :return: its VMCOREINFO, its image, and notes for the user; None for other dumps.
     :raises TargetError: when it cannot be found.
     """
     notes = [*dumpfile.parse_dump_notes(path)]
@@ -232,7 +224,7 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _D
                 )
             else:
                 note = f"{name} has no {lack}; the kernel was found by its interrupt descriptor table"
-                return _DumpedKernel(vmcoreinfo, image, (note,) if given else (note, _beside_dump(image)))
+                return vmcoreinfo, image, (note,) if given else (note, _beside_dump(image))
     assert failure is not None
     raise failure
 

@@ -68,7 +68,7 @@ def test_registers_of_the_monitor():
 
 
 def test_memory_of_the_monitor():
-    assert machines.find_ram(MTREE) == [(0, 0xE8000), (0xF0000, 0x100000)]
+    assert machines.find_ram(MTREE) == [range(0xE8000), range(0xF0000, 0x100000)]
     assert machines.find_ram("unknown command") == []
 
 
