@@ -3,6 +3,6 @@
 
 A command declares its arguments, needs and columns (:mod:`.command`, :mod:`.argument`, :mod:`.column`); :mod:`.runner`
 parses a line, runs the handler and pipes or redirects what it returns, and :mod:`.renderable` with :mod:`.writer` turn that
-into text, JSON or CSV. :mod:`.workspace` holds the target, its names and the user's settings between commands. No command
+into text, JSON or CSV. :mod:`.context` holds the target, its names and the user's settings between commands. No command
 is known here.
 """

@@ -100,14 +100,6 @@ class Workspace:
 
         wait_for_table(self.terminal(), symbolizer, _TABLE_PATIENCE, is_quiet=True)
 
-    def input_files(self) -> Iterator[str]:
-        """Iterate over the files that are read: more of them once the kernel is open."""
-        yield from self.named_files
-        if self.settings.path is not None:
-            yield str(self.settings.path)
-        yield from self.kernel.input_files()
-        yield from self.other_sources
-
     @cached_property
     def settings_problems(self) -> Sequence[Problem]:
         """Problems of the configuration file, reported at the first call."""
@@ -229,8 +221,9 @@ class Context:
 
 
 def find_input_files(workspace: Workspace, command: Command, args: Namespace) -> Iterator[str]:
-    """Iterate over the files that a command reads: the target's, the script, source files, and traces in its arguments."""
-    yield from workspace.input_files()
+    """Iterate over the files that a command reads: the target's, the settings, source files, and traces in its arguments."""
+    settings = () if workspace.settings.path is None else (str(workspace.settings.path),)
+    yield from (*workspace.named_files, *settings, *workspace.kernel.input_files(), *workspace.other_sources)
     for argument in command.arguments:
         value = getattr(args, argument.attribute, None)
         words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
