@@ -1,31 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """``symbols build`` and ``symbols info``, the option --symbol-table, and builds that two processes want at once."""
 
-import io
+import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 
-from kcovdbg.console import coverage_points
-from kcovdbg.console.terminal import Terminal
-from kcovdbg.console.writer import Format
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import TableBuild, open_table, table_path
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.support.child_process import wait_for
 from tests.support.compiled_image import compile_image
 from tests.support.programs import split_image
+from tests.support.screen import Screen
 
 
 @pytest.fixture
@@ -82,6 +76,21 @@ def test_a_table_of_another_build_is_refused(image, tmp_path, run):
     run("symbols", "info", tmp_path / "none", status=2)
 
 
+@contextlib.contextmanager
+def unfinished_build(path):
+    """A builder that holds the lock of a table until it is killed."""
+    code = (
+        "import sys, time; from pathlib import Path; from kcovdbg.symbols.table_builder import _only_builder\n"
+        "with _only_builder(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout.readline() == b"held\n"
+            yield
+        finally:
+            holder.kill()
+
+
 def test_two_at_once_build_one_table(image, tmp_path):
     """The one that comes second waits for the first; when that is killed, it goes on itself."""
     with ElfFile(image) as elf:
@@ -95,49 +104,27 @@ def test_two_at_once_build_one_table(image, tmp_path):
     assert tables[0].path == tables[1].path
     assert os.path.samestat(tables[0].path.stat(), table_path(build_id, folder).stat())
     table_path(build_id, folder).unlink()
-    # A builder that holds the lock and never ends.
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys, time; from pathlib import Path; from kcovdbg.symbols.table_builder import _only_builder\n"
-            "with _only_builder(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)",
-            table_path(build_id, folder),
-        ],
-        stdout=subprocess.PIPE,
-    )
-    assert holder.stdout.readline() == b"held\n"
-    second = TableBuild(image, build_id, folder)
-    with pytest.raises(subprocess.TimeoutExpired):
-        second.process.wait(1)
-    assert second.find() is None
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
-    holder.stdout.close()
+    with unfinished_build(table_path(build_id, folder)):
+        second = TableBuild(image, build_id, folder)
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.process.wait(1)
+        assert second.find() is None
     assert len(wait_for(second.find)) == len(tables[0])
     assert open_table(build_id, folder) is not None
 
 
-def test_a_function_is_shown_before_the_table_is_built(image, monkeypatch):
-    """At a terminal, the command waits only for moments; a script gets the whole answer."""
-    monkeypatch.setattr(coverage_points, "_MOMENTS", 0)
-    frames = (Frame("second", "src/second.c", 1, 1),)
-    symbolizer = Symbolizer(find_table=lambda: None, fallback=lambda _: frames)
-    kernel = SimpleNamespace(symbolizer=symbolizer, image=str(image), code=None)
-    terminal = Terminal(io.StringIO(), io.StringIO(), error_width=80)
-    context = SimpleNamespace(kernel=kernel, terminal=terminal, format=Format.TEXT)
+def test_a_function_is_shown_before_the_table_is_built(image, tmp_path):
+    """At a terminal, where the command waits only for moments."""
     with ElfFile(image) as elf:
+        path = table_path(elf.build_id, tmp_path / "cache/kcovdbg/symbols")
         function = elf.symbols.find("second")
         inside = [pc for pc in find_points(elf).pc if function.address < pc <= function.address + function.size]
-    found = coverage_points.find_own_points(context, "second")
-    assert [point.pc for point in found] == inside
-    assert {point.frames for point in found} == {frames}
-    assert not coverage_points.find_own_points(context, "twice")
-    context.format = Format.JSON
-    assert not coverage_points.find_own_points(context, "second")
-    context.format = Format.TEXT
-    context.terminal = Terminal(io.StringIO(), io.StringIO())
-    assert not coverage_points.find_own_points(context, "second")
+    path.parent.mkdir(parents=True)
+    command = (sys.executable, "-m", "kcovdbg", "--image", image, "points", "second")
+    with unfinished_build(path), Screen(*command, columns=120, XDG_CACHE_HOME=str(tmp_path / "cache")) as screen:
+        assert screen.end(60) == 0
+        assert [pc for pc in inside if f"{pc:x}" not in screen.text] == []
+        assert "src/second.c:" in screen.text
 
 
 @pytest.mark.parametrize("line", ["buffer 26", "trace 26", "diff 41 34"])
