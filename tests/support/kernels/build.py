@@ -3,14 +3,17 @@
 
 from typing import Literal
 
-from kcovdbg.model.memory import VmallocArea
+from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.series.unique_maps import UNIQ_BOTH
 from kcovdbg.target.protocol import Symbol, Vma
+from kcovdbg.walk.buffers import read_buffer
+from kcovdbg.walk.layout import detect_layout
+from kcovdbg.walk.state import StateReader
 from tests.support.kernels.declare import Declarations
 from tests.support.kernels.device import Device, EarlyDevice
 from tests.support.kernels.rows import COMMON, TASK
 from tests.support.kernels.scenario import IN_CTXSW, IRQ_WORDS, make_scenario
-from tests.support.memory_target import MemorySlab, MemoryTarget, MemoryVmalloc, MemoryVmas
+from tests.support.memory_target import MemorySlab, MemoryStacks, MemoryTarget, MemoryVmalloc, MemoryVmas
 
 PAGE = 4096
 PF_EXITING, PF_KTHREAD = 0x4, 0x200000
@@ -105,6 +108,19 @@ class Kernel:
 
     def read_word(self, address):
         return int.from_bytes(self.target.read(address, self.word), self.order)
+
+    def reader(self):
+        """Return a new reader of its state."""
+        return StateReader(self.target, detect_layout(self.target))
+
+    def read_buffer(self, name):
+        reader = self.reader()
+        return read_buffer(self.target, reader.layout, reader, name)
+
+    def give_stack(self, pid, *functions):
+        """Give a task a stack, innermost function first."""
+        frames = [StackFrame(self.text, function, None, None, None, False) for function in functions]
+        self.target.stacks = MemoryStacks({self.tasks[pid]: frames})
 
     def push(self, head, address, type_name, path="hnode", **values):
         """Write a structure and put it in front of a hash table's chain."""

@@ -12,8 +12,6 @@ from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
 from kcovdbg.target.watchpoints import RunEnd
-from kcovdbg.walk.layout import detect_layout
-from kcovdbg.walk.state import read_state
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
 
@@ -66,10 +64,9 @@ def kernel(monkeypatch):
 
 
 def tracing_task(kernel):
-    layout = detect_layout(kernel.target)
-    state = read_state(kernel.target, layout, Part.TASKS)
-    task = next(task for task in state.tasks if task.session.is_local and task.mode == "TRACE_PC")
-    return layout, task.fields
+    reader = kernel.reader()
+    task = next(task for task in reader.read(Part.TASKS).tasks if task.session.is_local and task.mode == "TRACE_PC")
+    return reader.layout, task.fields
 
 
 def run(kernel, writes, others=(), field="kcov_mode"):

@@ -13,8 +13,6 @@ from kcovdbg.check.runner import check, list_rules
 from kcovdbg.frontends.cli import main
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.state import Part
-from kcovdbg.walk.layout import detect_layout
-from kcovdbg.walk.state import StateReader, read_state
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E6, E7, E9A
@@ -133,9 +131,7 @@ def test_what_is_missing_makes_it_unsure(cli):
 def look(kernel, change):
     """Check a kernel that runs: each pause changes something."""
     changes = iter(change)
-    layout = detect_layout(kernel.target)
-    reader = StateReader(kernel.target, layout)
-    return check(reader, pause=lambda _seconds: next(changes, lambda _kernel: None)(kernel))
+    return check(kernel.reader(), pause=lambda _seconds: next(changes, lambda _kernel: None)(kernel))
 
 
 def test_live_gone_at_second_look():
@@ -152,7 +148,7 @@ def test_what_only_slab_memory_shows_may_be_freed_on_a_running_kernel(live):
     kernel = Kernel(E9A, live=live)
     descriptor("fuzz", 70, "null")(kernel)
     unmapped = kernel.objects["unmapped"]
-    assert read_state(kernel.target, detect_layout(kernel.target), Part.OBJECTS).objects[unmapped].found_by == ("file",)
+    assert kernel.reader().read(Part.OBJECTS).objects[unmapped].found_by == ("file",)
     kernel.target.put(unmapped, "struct kcov", {"remote": 1, "remote_size": 5})
     report = look(kernel, [])
     (finding,) = [finding for finding in report.findings if finding.rule == "K7"]
@@ -239,15 +235,13 @@ def test_what_is_left_out_is_still_compared():
     """A running kernel is read again: all findings that persist are counted, although few are shown."""
     kernel = many_handles(50)
     kernel.target.live = True
-    layout = detect_layout(kernel.target)
-    report = check(StateReader(kernel.target, layout), wanted=("R2",), pause=lambda _seconds: None)
+    report = check(kernel.reader(), wanted=("R2",), pause=lambda _seconds: None)
     assert (report.violations, report.remarks, len(report.findings)) == (50, (), 21)
 
 
 def test_why_sees_what_check_leaves_out():
     kernel = many_handles(50)
-    layout = detect_layout(kernel.target)
-    names = {finding.object for finding in check(StateReader(kernel.target, layout)).findings}
+    names = {finding.object for finding in check(kernel.reader()).findings}
     rows, _ = Asker(kernel.target).rows("remote")
     handle = next(
         f"usb:{row['instance']}" for row in rows if row["bucket"] == 0 and f"handle usb:{row['instance']}" not in names

@@ -13,7 +13,7 @@ from kcovdbg.abi.record import PC, make_encoding
 from kcovdbg.check.runner import check, find_rule, list_rules
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.memory import StackFrame, VmallocArea
+from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.state import BufferContents, KernelFacts, State
 from kcovdbg.target.protocol import Member, Vma
 from kcovdbg.walk.layout import detect_layout
@@ -22,7 +22,7 @@ from tests.support.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
 from tests.support.kernels.device import LOCAL, WORDS
 from tests.support.kernels.rows import D2, E1, E2, E3, E5, E6, E7, E8, E9A, E9B, P1, P2, ROWS, X1, J, K
 from tests.support.kernels.scenario import IN_CTXSW, usb
-from tests.support.memory_target import MemorySlab, MemoryStacks, MemoryVmalloc, MemoryVmas, Structure
+from tests.support.memory_target import MemorySlab, MemoryVmalloc, MemoryVmas, Structure
 from tests.support.stub import make_stub
 
 NOWHERE = 0xFFFF88800DEAD000
@@ -49,9 +49,8 @@ def prove(kernel):
 
 
 def look(kernel, *, advice=False, wanted=()):
-    layout = detect_layout(kernel.target)
     return check(
-        StateReader(kernel.target, layout, getattr(kernel, "find_proof", None)),
+        StateReader(kernel.target, detect_layout(kernel.target), getattr(kernel, "find_proof", None)),
         advice=advice,
         wanted=wanted,
         pause=lambda _seconds: None,
@@ -240,14 +239,9 @@ def add_area(kernel, kind, words, caller="kcov_remote_start"):
 @change
 def add_handle(kernel, handle, name):
     """Register a handle."""
-    entry = kernel.allocate_type("struct kcov_remote")
-    hnode = kernel.offset("struct kcov_remote", "hnode")
     head = kernel.target.symbols["kcov_remote_map"].address + kernel.find_bucket(handle) * kernel.word
-    first = int.from_bytes(kernel.target.read(head, kernel.word), kernel.order)
-    kernel.put(entry, "struct kcov_remote", handle=handle, kcov=kernel.objects[name], hnode__next=first, hnode__pprev=head)
-    if first:
-        kernel.write_word(first + kernel.word, entry + hnode)
-    kernel.write_word(head, entry + hnode)
+    entry = kernel.allocate_type("struct kcov_remote")
+    kernel.push(head, entry, "struct kcov_remote", handle=handle, kcov=kernel.objects[name])
 
 
 def other_handle(*, is_same):
@@ -292,7 +286,7 @@ def descriptor(kernel, table, fd, name):
     """Make a descriptor lead to another file."""
     fdt = kernel.tables[table] + kernel.offset("struct files_struct", "fdtab")
     member = kernel.target.member("struct fdtable", "fd")
-    array = int.from_bytes(kernel.target.read(fdt + member.offset, kernel.word), kernel.order)
+    array = kernel.read_word(fdt + member.offset)
     kernel.write_word(array + fd * kernel.word, kernel.files[name])
 
 
@@ -401,7 +395,7 @@ def remember(kernel, name, place, member="map", bucket=None, **values):
 def chain(kernel, name, place, to, member="map"):
     """Make an entry lead to another place of the map's memory."""
     offset = kernel.offset("struct kcov_map", "mem")
-    mem = int.from_bytes(kernel.target.read(kernel.maps[name, member] + offset, kernel.word), kernel.order)
+    mem = kernel.read_word(kernel.maps[name, member] + offset)
     node = kernel.offset("struct kcov_entry", "node")
     entry = mem + place * kernel.chunk()
     kernel.put(entry, "struct kcov_entry", node__next=mem + to * kernel.chunk() + node)
@@ -477,11 +471,7 @@ def relink(kernel, kind, *areas):
     kernel.link(head, [resolve(kernel, area) for area in areas])
 
 
-@change
-def stack(kernel, pid, *functions):
-    """Give a task a stack, innermost function first."""
-    frames = [StackFrame(kernel.text, function, None, None, None, False) for function in functions]
-    kernel.target.stacks = MemoryStacks({kernel.tasks[pid]: frames})
+stack = change(Kernel.give_stack)
 
 
 @change
@@ -1113,9 +1103,7 @@ def test_a_second_init_trace_is_named():
             kernel.put(kernel.objects["stopped"], "struct kcov", area=area)
     found = [finding for finding in look(kernel).findings if finding.severity.is_violation]
     leaked = {kernel.buffers["stopped"]} | {
-        int.from_bytes(kernel.target.read(one + kernel.offset("struct kcov_map", name), 8), "little")
-        for one in old
-        for name in ("mem", "area")
+        kernel.read_word(one + kernel.offset("struct kcov_map", name)) for one in old for name in ("mem", "area")
     }
     assert {finding.object for finding in found if finding.rule == "X2"} == {f"buffer {area:#x}" for area in leaked}
     assert {finding.rule for finding in found} == {"K4", "M2", "X2"}

@@ -17,9 +17,8 @@ from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.series.table import traits_of
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.walk.buffer_names import parse_name
-from kcovdbg.walk.buffers import read_buffer, read_found
-from kcovdbg.walk.layout import Layout, detect_layout
-from kcovdbg.walk.state import StateReader
+from kcovdbg.walk.buffers import read_found
+from kcovdbg.walk.layout import Layout
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E7, E9A, J
@@ -267,11 +266,6 @@ def test_small_numbers_are_no_code_where_the_kernel_is_linked_low():
 # Names.
 
 
-def read_named(kernel, name):
-    layout = detect_layout(kernel.target)
-    return read_buffer(kernel.target, layout, StateReader(kernel.target, layout), name)
-
-
 @pytest.mark.parametrize(
     ("row", "names", "count", "private"),
     [
@@ -286,7 +280,7 @@ def read_named(kernel, name):
 def test_names_of_one_buffer(row, names, count, private):
     kernel = Kernel(row)
     found = [
-        read_named(kernel, name) for name in (name.format(**kernel.objects, area=kernel.buffers["local"]) for name in names)
+        kernel.read_buffer(name) for name in (name.format(**kernel.objects, area=kernel.buffers["local"]) for name in names)
     ]
     assert {(buffer.count, buffer.private) for buffer in found} == {(count, private)}
     assert len({buffer.address for buffer in found}) == 1
@@ -302,7 +296,7 @@ class CutVmalloc(MemoryVmalloc):
 
 def test_areas():
     kernel = Kernel(E9A)
-    cached = read_named(kernel, f"area:{kernel.cached['task'][0][0]:x}")
+    cached = kernel.read_buffer(f"area:{kernel.cached['task'][0][0]:x}")
     assert (cached.count, cached.stored_count) == (0, None)
     assert "free list" in cached.remarks[0]
     address = kernel.allocate(4096)
@@ -312,7 +306,7 @@ def test_areas():
     # A list that is whole, one that is cut behind the area, and one that is cut before it.
     for vmalloc, capacity in ((MemoryVmalloc(known), 63), (CutVmalloc(known), 63), (CutVmalloc(()), None)):
         kernel.target.vmalloc = vmalloc
-        lost = read_named(kernel, f"area:{address:#x}")
+        lost = kernel.read_buffer(f"area:{address:#x}")
         assert (lost.count, lost.capacity) == (1, capacity)
         assert any("size" in remark for remark in lost.remarks) == (capacity is None)
         assert lost.remarks
@@ -331,7 +325,7 @@ def test_areas():
 )
 def test_what_is_not_there(name, message):
     with pytest.raises(KcovdbgError, match=message):
-        read_named(Kernel(E9A), name)
+        Kernel(E9A).read_buffer(name)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ import pytest
 
 from kcovdbg.model.remote import SKB, VHOST
 from kcovdbg.model.state import Part, Source
-from kcovdbg.walk.layout import detect_layout
-from kcovdbg.walk.state import read_state
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.declare import Declarations
 from tests.support.kernels.rows import E6, E8, E9A
@@ -62,7 +60,7 @@ class Carriers:
             self.kernel.add_symbol(symbol, 256)
         file = self.put("struct file", f_op=self.target.symbols[symbol].address, private_data=private)
         fdt = self.kernel.tables[table] + self.kernel.offset("struct files_struct", "fdtab")
-        array = int.from_bytes(self.target.read(fdt + self.target.member("struct fdtable", "fd").offset, 8), "little")
+        array = self.kernel.read_word(fdt + self.kernel.offset("struct fdtable", "fd"))
         self.kernel.write_word(array + 8 * fd, file)
 
     def queue(self, head, handles):
@@ -71,7 +69,7 @@ class Carriers:
         return packets
 
     def walk(self):
-        state = read_state(self.target, detect_layout(self.target), Part.CARRIERS)
+        state = self.kernel.reader().read(Part.CARRIERS)
         return list(state.carriers), list(state.lacks(Source.CARRIERS))
 
 

@@ -13,9 +13,6 @@ from kcovdbg.model.state import Part
 from kcovdbg.records.located_records import select_records
 from kcovdbg.records.trace_file import read_trace
 from kcovdbg.series.kcov_dataflow import CODEC, EARLY_CODEC, WITHOUT_HANDLES
-from kcovdbg.walk.buffers import read_buffer
-from kcovdbg.walk.layout import detect_layout
-from kcovdbg.walk.state import StateReader
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.device import HANDLE, LOCAL, REMOTE_WORDS, WORDS, WORKER, argument, early, records_of
@@ -98,9 +95,8 @@ def test_unknown_names(kernel):
 def test_an_object_without_a_buffer(kernel):
     idle = kernel.device.objects["idle"]
     kernel.put(idle, "struct kcov_dataflow", size=0, area=0)
-    layout = detect_layout(kernel.target)
     with pytest.raises(KcovdbgError) as caught:
-        read_buffer(kernel.target, layout, StateReader(kernel.target, layout), f"dataflow:{idle:#x}")
+        kernel.read_buffer(f"dataflow:{idle:#x}")
     # The request is the series' own.
     assert "KCOV_DF_INIT_TRACK" in (caught.value.hint or "")
 
@@ -138,8 +134,7 @@ def test_trace_names_the_values_of_a_call(kernel, ask):
 
 
 def test_trace_file(kernel, tmp_path):
-    layout = detect_layout(kernel.target)
-    buffer = read_buffer(kernel.target, layout, StateReader(kernel.target, layout), str(LOCAL))
+    buffer = kernel.read_buffer(str(LOCAL))
     write_trace(tmp_path / "a.kcov", buffer, make_header(buffer))
     assert (tmp_path / "a.kcov").read_bytes() == kernel.target.read(kernel.device.areas["local"], 8 * 19)
     again = read_trace(tmp_path / "a.kcov")
@@ -191,7 +186,7 @@ def test_full(kernel, ask, used, full):
 def test_broken_lists_are_told(kernel):
     kernel.write_word(kernel.device.entry + kernel.offset("struct kcov_df_remote", "hnode"), kernel.device.entry + 16)
     kernel.write_word(kernel.device.free[0], 0x10)
-    state = StateReader(kernel.target, detect_layout(kernel.target)).read(Part.DEVICES)
+    state = kernel.reader().read(Part.DEVICES)
     assert len(state.notes) >= 2
     (device,) = state.devices
     assert device.idle_count is None
@@ -250,9 +245,7 @@ def test_a_part_of_the_records_of_the_first_posting(first_posting):
     device, pc = first_posting.device, first_posting.text + 0x40 + first_posting.target.kaslr_offset
     records = [early(0xE, number, pc + (0x1000 if 1 < number < 90 else 0), 0, (number,)) for number in range(1, 95)]
     device.fill(device.areas["local"], [word for one in records for word in one])
-    layout = detect_layout(first_posting.target)
-    buffer = read_buffer(first_posting.target, layout, StateReader(first_posting.target, layout), str(LOCAL))
-    part = select_records(buffer, [0, 89, 90])
+    part = select_records(first_posting.read_buffer(str(LOCAL)), [0, 89, 90])
     found = [record.decode_record(part.words, index, part.encoding) for index in range(part.count)]
     assert [one.values.values for one in found] == [(1,), (90,), (91,)]
 

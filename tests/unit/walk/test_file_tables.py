@@ -5,9 +5,6 @@ import pytest
 
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part
-from kcovdbg.walk.buffer_names import find_buffer_facts
-from kcovdbg.walk.layout import detect_layout
-from kcovdbg.walk.state import StateReader
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E0, E2, E9A, E9B
@@ -15,15 +12,14 @@ from tests.support.kernels.rows import E0, E2, E9A, E9B
 
 def holders(kernel, name, kind):
     """Return who has descriptors or mappings of an object, and how many of its references count."""
-    objects = StateReader(kernel.target, detect_layout(kernel.target)).read(Part.OBJECTS).objects
+    objects = kernel.reader().read(Part.OBJECTS).objects
     kcov = objects[kernel.objects[name]]
     found = [(reference.pid, reference.fd) for reference in kcov.references if reference.kind == kind]
     return found, kcov.counted
 
 
 def place(kernel, name):
-    layout = detect_layout(kernel.target)
-    return find_buffer_facts(kernel.target, layout, StateReader(kernel.target, layout), name).kcov
+    return kernel.read_buffer(name).kcov
 
 
 def own_table(kernel, tid, name):

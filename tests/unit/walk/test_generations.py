@@ -8,7 +8,6 @@ import pytest
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.model.state import Part
 from kcovdbg.walk.layout import detect_layout
-from kcovdbg.walk.state import read_state
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import ROWS
 from tests.support.kernels.scenario import IRQ_WORDS
@@ -37,8 +36,8 @@ def over_all_rows(test):
 
 
 def look(kernel, parts):
-    layout = detect_layout(kernel.target)
-    return layout, read_state(kernel.target, layout, parts)
+    reader = kernel.reader()
+    return reader.layout, reader.read(parts)
 
 
 def count_of(kernel, task):

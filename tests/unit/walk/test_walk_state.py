@@ -10,7 +10,7 @@ from kcovdbg.model.task import Role
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.saved import is_serving_softirq
-from kcovdbg.walk.state import StateReader, read_state
+from kcovdbg.walk.state import read_state
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E7, E9A, E9B, P2, J
 from tests.support.memory_target import MemorySlab, MemoryStacks, MemoryTarget, Structure
@@ -36,7 +36,7 @@ def kernel():
 
 
 def reader_of(kernel):
-    reader = StateReader(kernel.target, detect_layout(kernel.target))
+    reader = kernel.reader()
     kernel.target.reads.clear()
     return reader
 
@@ -89,7 +89,7 @@ def test_a_file_that_was_freed_holds_nothing(kernel, counter, dead, alive):
         kernel.write_word(file, alive, 8)
 
     def holders():
-        objects = read_state(target, detect_layout(target), Part.OBJECTS).objects
+        objects = kernel.reader().read(Part.OBJECTS).objects
         return {reference.file for reference in objects[kernel.objects["local"]].references}
 
     kernel.write_word(freed, alive, 8)
@@ -112,7 +112,7 @@ def test_files_in_a_slab_cache_that_is_incomplete(kernel):
     kernel.put(unlisted, "struct file", f_op=target.symbols["kcov_fops"].address, private_data=kernel.objects["local"])
     target.slab = CutSlab({}, (unlisted,))
     kernel.put(kernel.objects["full"], "struct kcov", **{"refcount.refs.counter": 9})
-    state = read_state(target, detect_layout(target), Part.OBJECTS)
+    state = kernel.reader().read(Part.OBJECTS)
     assert unlisted in {reference.file for reference in state.objects[kernel.objects["local"]].references}
     assert state.lacks(Source.SLAB)
 
@@ -179,7 +179,7 @@ def test_a_missing_page_is_data(kernel):
 
 
 def session_of(kernel, pid):
-    state = read_state(kernel.target, detect_layout(kernel.target), Part.TASKS)
+    state = kernel.reader().read(Part.TASKS)
     return next(task for task in state.tasks if task.fields.pid == pid)
 
 

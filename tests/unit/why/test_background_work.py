@@ -3,17 +3,13 @@
 
 import pytest
 
-from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import find_task
-from kcovdbg.walk.layout import detect_layout
-from kcovdbg.walk.state import StateReader
 from kcovdbg.why.background_work import explain_background, explain_function_work
 from kcovdbg.why.missing_coverage import NEEDS
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
-from tests.support.memory_target import MemoryStacks
 
 HUB = RemoteSite(0x10, "hub_event", "hub_event", "kcov_remote_start_usb", "drivers/usb/core/hub.c", 5896, None)
 INLINED = RemoteSite(0x20, "nested", "outer.constprop.0", "kcov_remote_start", "net/a.c", 7, "some")
@@ -24,10 +20,8 @@ KTHREADD, IN_SECTION, USER = 2, 7, 40
 def codes(pid, *functions, sites=(HUB, INLINED), of=None):
     """Return the codes of the answers about a task, or about a function, while the task's stack has these functions."""
     kernel = Kernel(E9A)
-    task = kernel.tasks[pid]
-    kernel.target.stacks = MemoryStacks({task: tuple(StackFrame(0, name, None, None, None, False) for name in functions)})
-    reader = StateReader(kernel.target, detect_layout(kernel.target))
-    state = reader.read(NEEDS | Part.ALL_TASKS, stacks=[task])
+    kernel.give_stack(pid, *functions)
+    state = kernel.reader().read(NEEDS | Part.ALL_TASKS, stacks=[kernel.tasks[pid]])
     found = explain_background(state, find_task(state.all_tasks, pid), sites) if of is None else None
     return [answer.code for answer in found or explain_function_work(state, of, sites)]
 

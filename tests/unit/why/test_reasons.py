@@ -7,14 +7,10 @@ import jsonschema
 import pytest
 
 from kcovdbg.frontends.cli import main
-from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
-from kcovdbg.walk.layout import detect_layout
-from kcovdbg.walk.state import read_state
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E6, E7, E9A, E9B
 from tests.support.kernels.scenario import usb
-from tests.support.memory_target import MemoryStacks
 from tests.support.state import strict_schema
 
 
@@ -195,20 +191,15 @@ def test_owner_is_gone(ask, subject):
     assert {pair["name"] for pair in finding["finding"]}
 
 
-def give_stack(kernel, pid, *functions):
-    frames = [StackFrame(kernel.text, function, None, None, None, False) for function in functions]
-    kernel.target.stacks = MemoryStacks({kernel.tasks[pid]: frames})
-
-
 def test_interrupted(ask):
     kernel = Kernel(E9A)
     own = ("vfs_read", "ksys_read", "do_syscall_64")
-    give_stack(kernel, 60, "give_back", "handle_softirqs", "irq_exit_rcu", "asm_sysvec_apic_timer_interrupt", *own)
+    kernel.give_stack(60, "give_back", "handle_softirqs", "irq_exit_rcu", "asm_sysvec_apic_timer_interrupt", *own)
     assert "is interrupted: its CPU is in asm_sysvec_apic_timer_interrupt()" in ask(kernel, "60")
-    give_stack(kernel, 60, *own)
+    kernel.give_stack(60, *own)
     assert "is interrupted" not in ask(kernel, "60")
     # One that sleeps isn't interrupted, whatever is left on its stack.
-    give_stack(kernel, 40, "schedule", "asm_sysvec_apic_timer_interrupt")
+    kernel.give_stack(40, "schedule", "asm_sysvec_apic_timer_interrupt")
     assert "is interrupted" not in ask(kernel, "40")
 
 
@@ -230,7 +221,7 @@ SOFTIRQ = ("handle_softirqs", "irq_exit_rcu", "sysvec_call_function", "asm_sysve
 )
 def test_work_after_an_interrupt_is_the_tasks_own(ask, functions, where):
     kernel = Kernel(E9A)
-    give_stack(kernel, 60, *functions, "vfs_read", "do_syscall_64")
+    kernel.give_stack(60, *functions, "vfs_read", "do_syscall_64")
     answers = ask(kernel, "60")
     assert ("is interrupted" in answers) == (where is not None)
     assert where is None or f"{where}()" in answers
@@ -305,7 +296,7 @@ def test_answers_have_values(ask):
 def test_lists_in_text(capsys):
     """The name of a list stands before its first item only."""
     kernel = Kernel(E9A)
-    give_stack(kernel, 60, "give_back", "handle_softirqs", "asm_sysvec_apic_timer_interrupt", "vfs_read")
+    kernel.give_stack(60, "give_back", "handle_softirqs", "asm_sysvec_apic_timer_interrupt", "vfs_read")
     main(["why", "60"], open_target=lambda _options: kernel.target)
     assert capsys.readouterr().out.count("frame=") == 1
 
@@ -319,7 +310,7 @@ def set_bits(kernel, bits, tids):
 
 def paused(kernel):
     """Return the tasks in which the flag is damage, or may be."""
-    tasks = read_state(kernel.target, detect_layout(kernel.target), Part.ALL_TASKS).all_tasks
+    tasks = kernel.reader().read(Part.ALL_TASKS).all_tasks
     return [task.fields.pid for task in tasks if any("29" in error for error in task.errors)]
 
 
