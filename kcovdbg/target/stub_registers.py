@@ -19,11 +19,11 @@ PRSTATUS_REGISTERS: Final = 112
 _TAIL: Final = 8
 
 
-class _Layout(NamedTuple):
-    """Layout of a machine's registers."""
+class StubRegisters(NamedTuple):
+    """The registers of a machine, and how they are decoded."""
 
     names: tuple[str, ...]
-    """GDB's names of the registers in :attr:`packet`."""
+    """GDB's names of the registers, in the order of its packet; empty for an unknown machine."""
     packet: struct.Struct
     """The start of its ``g`` packet, up to what unwinding needs."""
     pc: str
@@ -34,6 +34,46 @@ class _Layout(NamedTuple):
     stops_before_write: bool
     """Whether a watchpoint stops a CPU before the instruction that writes; otherwise after it."""
 
+    def pack(self, values: Sequence[int]) -> bytes:
+        """Return registers as a stub sends them.
+
+        :param values: of :attr:`names`.
+        """
+        return self.packet.pack(*values)
+
+    def _unpack(self, registers: bytes) -> tuple[int, ...]:
+        return self.packet.unpack_from(registers) if len(registers) >= self.packet.size else ()
+
+    def parse(self, registers: bytes) -> PtRegs:
+        """Return registers by the members of ``struct pt_regs``.
+
+        :param registers: as a stub sends them; empty gives nothing.
+        """
+        values = self._unpack(registers)
+        return self.make_pt_regs(values) if values else {}
+
+    def find_pc(self, registers: bytes) -> int:
+        """Return the program counter, 0 when it is unknown."""
+        return int(self.parse(registers).get(self.pc, 0))
+
+    def parse_at(self, registers: bytes, offset: int) -> PtRegs:
+        """Return registers as :meth:`parse` does, with the program counter shifted."""
+        found = self.parse(registers)
+        return {**found, self.pc: found[self.pc] + offset} if found else {}
+
+    def make_prstatus(self, cpu: int, registers: bytes) -> bytes | None:
+        """Return the ``struct elf_prstatus`` that a dump by QEMU would have, None when the registers are unknown."""
+        values = self._unpack(registers)
+        if not values:
+            return None
+        named = dict(zip(self.names, values, strict=True))
+        words = [named.get(name, 0) for name in self.prstatus]
+        status = bytearray(PRSTATUS_REGISTERS + 8 * len(words) + _TAIL)
+        # QEMU numbers CPUs from 1 in its dumps.
+        struct.pack_into("<I", status, _PID_OFFSET, cpu + 1)
+        struct.pack_into(f"<{len(words)}Q", status, PRSTATUS_REGISTERS, *words)
+        return bytes(status)
+
 
 _X86_NAMES: Final = tuple("rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip eflags cs ss ds es fs gs".split())
 _X86_PT_REGS: Final = tuple("ax bx cx dx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15 ip flags".split())
@@ -42,10 +82,8 @@ _X86_PRSTATUS: Final = tuple(
     "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi 0 rip cs eflags rsp ss 0 0 ds es fs gs".split()
 )
 _ARM64_NAMES: Final = (*(f"x{number}" for number in range(31)), "sp", "pc", "cpsr")
-
-
-_LAYOUTS: Final = {
-    EM_X86_64: _Layout(
+_MACHINES: Final = {
+    EM_X86_64: StubRegisters(
         _X86_NAMES,
         struct.Struct("<17Q7I"),
         "ip",
@@ -54,7 +92,7 @@ _LAYOUTS: Final = {
         stops_before_write=False,
     ),
     # This is struct user_pt_regs but for the size of the last one.
-    EM_AARCH64: _Layout(
+    EM_AARCH64: StubRegisters(
         _ARM64_NAMES,
         struct.Struct("<33QI"),
         "pc",
@@ -63,59 +101,12 @@ _LAYOUTS: Final = {
         stops_before_write=True,
     ),
 }
-_UNKNOWN: Final = _Layout((), struct.Struct(""), "", lambda _: {}, (), stops_before_write=False)
+_UNKNOWN: Final = StubRegisters((), struct.Struct(""), "", lambda _: {}, (), stops_before_write=False)
 
 
-class StubRegisters:
-    """Decodes the registers of a machine.
+def stub_registers_of(machine: int) -> StubRegisters:
+    """Return the registers of a machine; an unknown one has none.
 
-    :param machine: ``e_machine``; that of an unknown one has no registers.
+    :param machine: ``e_machine``.
     """
-
-    def __init__(self, machine: int) -> None:
-        self._layout = _LAYOUTS.get(machine, _UNKNOWN)
-        self.names = self._layout.names
-        """GDB's names of the registers, in the order of its packet; empty for an unknown machine."""
-        self.stops_before_write = self._layout.stops_before_write
-        """Whether a watchpoint of this machine stops a CPU before the instruction that writes; otherwise after it."""
-
-    def pack(self, values: Sequence[int]) -> bytes:
-        """Return registers as a stub sends them.
-
-        :param values: of :attr:`names`.
-        """
-        return self._layout.packet.pack(*values)
-
-    def _unpack(self, registers: bytes) -> tuple[int, ...]:
-        packet = self._layout.packet
-        return packet.unpack_from(registers) if len(registers) >= packet.size else ()
-
-    def parse(self, registers: bytes) -> PtRegs:
-        """Return registers by the members of ``struct pt_regs``.
-
-        :param registers: as a stub sends them; empty gives nothing.
-        """
-        values = self._unpack(registers)
-        return self._layout.make_pt_regs(values) if values else {}
-
-    def find_pc(self, registers: bytes) -> int:
-        """Return the program counter, 0 when it is unknown."""
-        return int(self.parse(registers).get(self._layout.pc, 0))
-
-    def parse_at(self, registers: bytes, offset: int) -> PtRegs:
-        """Return registers as :meth:`parse` does, with the program counter shifted."""
-        found = self.parse(registers)
-        return {**found, self._layout.pc: found[self._layout.pc] + offset} if found else {}
-
-    def make_prstatus(self, cpu: int, registers: bytes) -> bytes | None:
-        """Return the ``struct elf_prstatus`` that a dump by QEMU would have, None when the registers are unknown."""
-        values = self._unpack(registers)
-        if not values:
-            return None
-        named = dict(zip(self.names, values, strict=True))
-        words = [named.get(name, 0) for name in self._layout.prstatus]
-        status = bytearray(PRSTATUS_REGISTERS + 8 * len(words) + _TAIL)
-        # QEMU numbers CPUs from 1 in its dumps.
-        struct.pack_into("<I", status, _PID_OFFSET, cpu + 1)
-        struct.pack_into(f"<{len(words)}Q", status, PRSTATUS_REGISTERS, *words)
-        return bytes(status)
+    return _MACHINES.get(machine, _UNKNOWN)

@@ -26,7 +26,7 @@ from kcovdbg.abi.mode import IN_CTXSW
 from kcovdbg.elf.header import EM_X86_64
 from kcovdbg.target.connection import parse_socket_address
 from kcovdbg.target.rsp import RspClient
-from kcovdbg.target.stub_registers import StubRegisters
+from kcovdbg.target.stub_registers import stub_registers_of
 from kcovdbg.target.watchpoints import MemorySpan, StubWatchpoints
 from tests.lab.conftest import find_built
 from tests.lab.guest import Guest
@@ -178,7 +178,7 @@ def test_first_write(guest: Guest) -> None:
     for _ in range(300):
         client = RspClient(parse_socket_address(guest.sockets.gdb_remote)).attach()
         try:
-            watchpoints = StubWatchpoints(client, "", lambda: None, StubRegisters(EM_X86_64), lambda _: ())
+            watchpoints = StubWatchpoints(client, "", lambda: None, stub_registers_of(EM_X86_64), lambda _: ())
             values = [client.read(*span)]
             # QEMU remembers the watchpoint in memory that it has released: what uses that memory makes the difference.
             guest.qmp.running()

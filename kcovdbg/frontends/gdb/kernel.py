@@ -14,7 +14,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, GoneError, ReadError, TargetError
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.rsp import Stub
-from kcovdbg.target.stub_registers import StubRegisters
+from kcovdbg.target.stub_registers import StubRegisters, stub_registers_of
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, Watchpoints
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _open_machine(link: Link, state: Fields, symbols: Sequence[str]) -> StubMach
     if not symbols:
         raise TargetError("no kernel is loaded", hint="load the vmlinux of the kernel, with debug info: symbol-file VMLINUX")
     with ElfFile(Path(symbols[0])) as image:
-        decoder = StubRegisters(image.header.machine)
+        decoder = stub_registers_of(image.header.machine)
         anchor = image.symbols.find(_ANCHOR)
     stub = LentStub(link, state, decoder, None if anchor is None else anchor.address)
     machine = machines.open_lent_stub(stub, symbols)

@@ -35,7 +35,7 @@ from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, Stub
 from kcovdbg.target.stub_kernel import MismatchError, NotBootedError, find_offset
-from kcovdbg.target.stub_registers import StubRegisters
+from kcovdbg.target.stub_registers import stub_registers_of
 from kcovdbg.target.watchpoints import StubWatchpoints
 
 # Seconds to wait for the kernel of a guest that boots, and between looks at it.
@@ -200,7 +200,7 @@ class StubMachine:
         self._stub = stub
         self._kernel = _require_kernel_file(files)
         self._paths = [file.path for file in files]
-        self.registers = StubRegisters(self._kernel.header.machine)
+        self.registers = stub_registers_of(self._kernel.header.machine)
         self._memory = CachedMemory(stub.read, stub.block)
         found = self._find_physical() if stub.use_physical_memory() else None
         self._is_physical = found is not None

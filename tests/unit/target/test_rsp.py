@@ -14,7 +14,7 @@ from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.target import rsp
 from kcovdbg.target.connection import describe_record, parse_socket_address, read_record, remove_record
 from kcovdbg.target.rsp import RspClient
-from kcovdbg.target.stub_registers import StubRegisters
+from kcovdbg.target.stub_registers import stub_registers_of
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd, StubWatchpoints
 
 MEMORY = bytes(range(256)) * 64
@@ -321,7 +321,7 @@ def test_a_machine_that_stops_before_the_write(stub, machine):
         judged.append(len(made.asked))
         return len(judged) == 2
 
-    watchpoints = StubWatchpoints(client, "it", lambda: None, StubRegisters(machine), lambda _: ())
+    watchpoints = StubWatchpoints(client, "it", lambda: None, stub_registers_of(machine), lambda _: ())
     assert watchpoints.run([MemorySpan(0x1008, 4)], is_wanted, 5) is RunEnd.WRITE
     assert watchpoints.cpu == 1
     client.close()
@@ -349,7 +349,7 @@ def test_a_hit_that_was_not_reported_at_the_end(stub, steps, judged_of):
     """Each CPU executes one more instruction before the watchpoint is removed."""
     made, client = stub(answers={b"Z2": [b"OK"], b"z2": [b"OK"], b"c": [], **dict(zip(STEPS, steps, strict=True))})
     judged = []
-    watchpoints = StubWatchpoints(client, "it", lambda: None, StubRegisters(EM_X86_64), lambda _: ())
+    watchpoints = StubWatchpoints(client, "it", lambda: None, stub_registers_of(EM_X86_64), lambda _: ())
 
     def is_wanted():
         judged.append(watchpoints.cpu)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 
 from kcovdbg.elf.header import EM_AARCH64, EM_S390, EM_X86_64
-from kcovdbg.target.stub_registers import StubRegisters
+from kcovdbg.target.stub_registers import stub_registers_of
 
 ARM64 = struct.pack(
     "<33QI", *(0xA0 + number for number in range(31)), 0xFFFF_8000_8123_0000, 0xFFFF_8000_8001_0004, 0x8000_03C5
@@ -15,7 +15,7 @@ X86 = struct.pack("<17Q7I", *range(100, 117), 0x246, 0x10, 0x18, 0, 0, 0, 0)
 
 
 def test_arm64() -> None:
-    registers = StubRegisters(EM_AARCH64)
+    registers = stub_registers_of(EM_AARCH64)
     found = registers.parse(ARM64)
     assert (found["regs"][0], found["regs"][30], found["sp"]) == (0xA0, 0xA0 + 30, 0xFFFF_8000_8123_0000)
     assert (found["pc"], found["pstate"]) == (0xFFFF_8000_8001_0004, 0x8000_03C5)
@@ -30,7 +30,7 @@ def test_arm64() -> None:
 
 
 def test_x86_64() -> None:
-    registers = StubRegisters(EM_X86_64)
+    registers = stub_registers_of(EM_X86_64)
     found = registers.parse(X86)
     assert (found["ax"], found["bx"], found["sp"], found["r15"], found["ip"]) == (100, 101, 107, 115, 116)
     assert registers.parse_at(X86, -1)["ip"] == registers.find_pc(X86) - 1 == 115
@@ -44,12 +44,12 @@ def test_x86_64() -> None:
 
 def test_unknown_registers() -> None:
     for registers, data in (
-        (StubRegisters(EM_S390), X86),
-        (StubRegisters(EM_X86_64), b""),
-        (StubRegisters(EM_AARCH64), ARM64[:-1]),
+        (stub_registers_of(EM_S390), X86),
+        (stub_registers_of(EM_X86_64), b""),
+        (stub_registers_of(EM_AARCH64), ARM64[:-1]),
     ):
         assert registers.parse(data) == {}
         assert registers.parse_at(data, -1) == {}
         assert registers.find_pc(data) == 0
         assert registers.make_prstatus(0, data) is None
-    assert StubRegisters(EM_S390).names == ()
+    assert stub_registers_of(EM_S390).names == ()
