@@ -142,26 +142,12 @@ class LocationTable:
         """Return the number of PCs."""
         return len(self._offset)
 
-    def _index(self, pc: int) -> int:
-        """Return the index of a PC, -1 when it is not in the table."""
-        offset = pc - self._base
-        bucket = offset >> BUCKET_SHIFT
-        if not 0 <= bucket < self._bucket_count:
-            return -1
-        end = self._bucket[bucket + 1]
-        index = bisect_left(self._offset, offset, self._bucket[bucket], end)
-        return index if index < end and self._offset[index] == offset else -1
-
-    def __contains__(self, pc: object) -> bool:
-        """Return whether a PC, as recorded, is in the table."""
-        return isinstance(pc, int) and self._index(pc) >= 0
-
     def get_rows(self, pcs: Iterable[int]) -> list[tuple[int, tuple[Frame, ...]] | None]:
         """Return kind (of :class:`PointKind`) and frames of PCs, as recorded; None for each that is not in the table.
 
         Frames are innermost first; there are none where debug info has no line.
         """
-        # Everything shown waits for this: _index() inline, without a call for each PC.
+        # Everything shown waits for this: without a call for each PC.
         base, count = self._base, self._bucket_count
         buckets, offsets, chain_of = self._bucket, self._offset, self._chain
         words: list[int] = []
@@ -215,9 +201,7 @@ class LocationTable:
     def pcs(self, *kinds: PointKind) -> array[int]:
         """Return the PCs of these kinds, of all kinds by default, ascending."""
         base = self._base
-        if not kinds:
-            return array("Q", [base + offset for offset in self._offset])
-        wanted = frozenset(int(kind) for kind in kinds)
+        wanted = frozenset(map(int, kinds or PointKind))
         pairs = zip(self._offset, self._chain, strict=True)
         return array("Q", [base + offset for offset, word in pairs if word & KIND_MASK in wanted])
 

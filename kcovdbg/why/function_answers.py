@@ -34,9 +34,10 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
     check_code([names], [function])
     points = table.find(kinds, function=function)
     wanted = PcFilter(names, (function,))
-    tail_calls = sum(pc in table and wanted(pc) for pc in table.pcs(PointKind.TAIL_KNOWN) if pc in counts)
+    tail_calls = sum(wanted(pc) for pc in table.pcs(PointKind.TAIL_KNOWN) if pc in counts)
+    others = [pc for pc, row in zip(counts, table.get_rows(counts), strict=True) if row is None]
     if not points:
-        hits = sum(pc not in table and not names[pc].approximate and wanted(pc) for pc in counts)
+        hits = sum(not names[pc].approximate and wanted(pc) for pc in others)
         if tail_calls:
             yield Answer(
                 "function-covered",
@@ -95,7 +96,7 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
             named,
         )
         return
-    elif any(pc not in table and wanted(pc) for pc in counts):
+    elif any(map(wanted, others)):
         answer += ", but other addresses in it are: is the vmlinux another build's?"
     yield Answer("function-not-covered", answer, uncovered, named)
 
