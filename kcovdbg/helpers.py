@@ -25,6 +25,7 @@ from kcovdbg.abi.handle import decode_handle
 from kcovdbg.model.state import Part, State
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.pointer import strip_tag
+from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.layout import Layout, detect_layout, field_paths
 from kcovdbg.walk.objects import find_capacity, read_count, read_kcov
 from kcovdbg.walk.state import StateReader, read_state
@@ -179,14 +180,11 @@ def find_kcov_area(kcov_or_task: Object) -> Object:
     target, _ = _target(kcov_or_task.prog_)
     is_task = kcov_or_task.type_.type.tag == "task_struct"
     type_name, name = (TASK, "kcov_area") if is_task else (KCOV, "area")
-    for path in field_paths(type_name, name):
-        try:
-            member = target.member(type_name, path)
-        except LookupError:
-            continue
-        address = _address(target, kcov_or_task) + member.offset
-        return Object(kcov_or_task.prog_, "void *", strip_tag(target, kcov_or_task.prog_.read_word(address)))
-    return NULL(kcov_or_task.prog_, "void *")
+    member = find_member(target, type_name, field_paths(type_name, name))
+    if member is None:
+        return NULL(kcov_or_task.prog_, "void *")
+    address = _address(target, kcov_or_task) + member.offset
+    return Object(kcov_or_task.prog_, "void *", strip_tag(target, kcov_or_task.prog_.read_word(address)))
 
 
 def kcov_count(kcov: Object) -> int | None:
