@@ -129,19 +129,17 @@ class ExportSource:
     @cached_property
     def modules(self) -> dict[int, ModulePoint]:
         """The points that were recorded in modules and pass the filter, by PC."""
-        find_point = self.make_point_finder()
-        return {pc: place for pc in self.counts.pcs if (place := find_point(pc)).module is not None}
+        return {pc: place for pc in self.counts.pcs if (place := self.find_point(pc)).module is not None}
 
-    def make_point_finder(self, starts: Iterable[str] = ()) -> Callable[[int], ModulePoint]:
-        """Return a function from a recorded PC to its place in the kernel image or a module; without a kernel, it finds none.
-
-        :param starts: symbols that offsets within the image count from: the first that exists.
-        """
+    @cached_property
+    def find_point(self) -> Callable[[int], ModulePoint]:
+        """Returns the place of a recorded PC in the kernel image or a module; without a kernel, none."""
         target, length = self.context.kernel.optional_target, self.call_length
         kaslr_offset = 0 if target is None else target.kaslr_offset
         find_module = None if target is None or target.lines is None else target.lines.code_at
         image_start: int | None = None
-        for name in starts:
+        # Disassemblers load the image at _text; on arm64 _stext comes later.
+        for name in ("_text", "_stext"):
             # Without any of them offsets are left out, which the command says.
             with contextlib.suppress(KcovdbgError):
                 if target is not None:
@@ -233,8 +231,7 @@ def _find_offsets(source: ExportSource) -> tuple[list[ModulePoint], tuple[str, .
     if source.context.kernel.optional_target is None:
         problem = source.context.kernel.names_problem
         raise CapabilityError(f"{source.format} needs a kernel: {problem}", hint="export hex needs none")
-    # Disassemblers load the image at _text; on arm64 _stext comes later.
-    points = list(map(source.make_point_finder(("_text", "_stext")), source.counts))
+    points = list(map(source.find_point, source.counts))
     lost = sum(point.offset is None for point in points)
     if points and lost == len(points):
         raise CapabilityError(
