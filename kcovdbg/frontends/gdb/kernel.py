@@ -202,7 +202,8 @@ def _identify(state: Fields) -> Any:
 
 
 def _open_machine(link: Link, state: Fields, symbols: Sequence[str]) -> StubMachine:
-    from kcovdbg.target.drgn import machines
+    from kcovdbg.target.debug_files import unpack_symbols
+    from kcovdbg.target.drgn.machines import StubMachine
 
     if not symbols:
         raise TargetError("no kernel is loaded", hint="load the vmlinux of the kernel, with debug info: symbol-file VMLINUX")
@@ -210,7 +211,7 @@ def _open_machine(link: Link, state: Fields, symbols: Sequence[str]) -> StubMach
         decoder = stub_registers_of(image.header.machine)
         anchor = image.symbols.find(_ANCHOR)
     stub = LentStub(link, state, decoder, None if anchor is None else anchor.address)
-    machine = machines.open_lent_stub(stub, symbols)
+    machine = StubMachine(stub, *unpack_symbols(symbols))
     machine.target.watchpoints = LentWatchpoints(link, machine, stub)
     return machine
 

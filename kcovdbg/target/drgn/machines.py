@@ -154,14 +154,6 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
         raise
 
 
-def open_lent_stub(stub: Stub, symbols: Sequence[str]) -> StubMachine:
-    """Open the machine behind a stub that another debugger is connected to.
-
-    :raises TargetError: when it cannot be opened.
-    """
-    return StubMachine(stub, *unpack_symbols(symbols))
-
-
 def find_ram(text: str) -> list[range]:
     """Return the ranges of physical memory in QEMU's ``info mtree -f``, in whole pages; empty when its form is unknown.
 

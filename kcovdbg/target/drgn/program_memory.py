@@ -235,7 +235,7 @@ def direct_map_start(prog: drgn.Program) -> int | None:
     if is_walked(prog):
         from kcovdbg.target.riscv_pages import find_direct_map
 
-        return find_direct_map(parse_vmcoreinfo(prog["VMCOREINFO"].string_()))
+        return find_direct_map(vmcoreinfo_of(prog))
     try:
         with walking("the direct map"):
             from drgn.helpers.linux.mm import phys_to_virt
@@ -248,9 +248,7 @@ def direct_map_start(prog: drgn.Program) -> int | None:
 def _page_tables(prog: drgn.Program) -> PageTables:
     from kcovdbg.target.riscv_pages import find_page_tables
 
-    return find_page_tables(
-        parse_vmcoreinfo(prog["VMCOREINFO"].string_()), lambda address, size: prog.read(address, size, True)
-    )
+    return find_page_tables(vmcoreinfo_of(prog), lambda address, size: prog.read(address, size, True))
 
 
 def exclude_per_cpu_data(prog: drgn.Program) -> None:

@@ -394,13 +394,8 @@ def make_target(
     except (drgn.FaultError, LookupError, OSError) as error:
         if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EPERM:
             raise TargetError(f"{name}: no permission to read", hint="run kcovdbg with sudo") from None
-        raise TargetError(f"could not read {name}: {first_line(error)}", hint=_reading_hint(error)) from None
-
-
-def _reading_hint(error: Exception) -> str:
-    # libkdumpfile does not find the page size of the kdump-compressed dumps that QEMU writes of arm64 guests.
-    if "No way to translate" in str(error):
-        return (
-            "libkdumpfile cannot walk this machine's page tables: dump it as ELF, which is QEMU's dump-guest-memory without -z"
-        )
-    return "it may be truncated or damaged"
+        hint = "it may be truncated or damaged"
+        if "No way to translate" in str(error):
+            way = "dump it as ELF, which is QEMU's dump-guest-memory without -z"
+            hint = f"libkdumpfile cannot walk this machine's page tables: {way}"
+        raise TargetError(f"could not read {name}: {first_line(error)}", hint=hint) from None
