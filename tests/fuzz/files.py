@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import zlib
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -50,7 +51,7 @@ from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.drgn import programs
 from kcovdbg.target.opener import find_demo
 from tests.fuzz.damage_kinds import EXTREME, HOSTILE
-from tests.fuzz.run import Figures
+from tests.fuzz.run import Figures, gather
 from tests.support.compiled_image import VARIANTS, compile_image
 from tests.support.run_limits import RAW
 from tests.support.state import make_layout, make_target
@@ -519,45 +520,33 @@ def judge(status: int, out: str, err: str) -> tuple[str, str] | None:
 
 
 def run_files(cases: int, seed: int, seconds: float, say: Callable[[str], None], kinds: Sequence[str] = ()) -> bool:
-    """Run cases one after the other, and print failures and figures.
+    """Run cases one after the other, and print failures and figures, as :func:`tests.fuzz.run.gather`.
 
-    :param seconds: after which no more is done, of however many cases.
     :param kinds: of files; all when it is empty.
-    :return: whether nothing went wrong.
     """
-    figures, started = Figures(), time.monotonic()
     # Loaded before the first fork.
     assert programs is not None
     with tempfile.TemporaryDirectory(prefix="kcovdbg-fuzz-") as directory:
         files = Files(Path(directory))
         chosen = {name: make for name, make in files.kinds().items() if not kinds or name in kinds}
-        for number in range(seed, seed + cases):
+        folder = files.folder = files.folder / "case"
+        os.environ.update(XDG_CACHE_HOME=str(folder), TMPDIR=str(folder))
+
+        def run(number: int) -> Figures:
             random = Random(number)
             kind = random.choice(sorted(chosen))
-            folder = Path(directory) / "case"
             folder.mkdir()
-            files.folder = folder
-            os.environ.update(XDG_CACHE_HOME=str(folder), TMPDIR=str(folder))
             words = chosen[kind](random)
             status, out, err, took, memory = run_case(words)
-            figures.cases += 1
-            figures.kinds[kind] += 1
-            figures.slowest = max(figures.slowest, took)
-            figures.largest = max(figures.largest, memory)
+            figures = Figures(1, slowest=took, largest=memory, kinds=Counter([kind]))
             wrong = judge(status, out, err)
             if wrong is not None:
-                text = f"seed {number} ({kind}): {words}: {wrong[1]}"
-                getattr(figures, wrong[0]).append(text)
-                say(text)
+                getattr(figures, wrong[0]).append(f"seed {number} ({kind}): {words}: {wrong[1]}")
             elif os.WIFEXITED(status) and os.WEXITSTATUS(status) == 2:
-                figures.refused += 1
+                figures.refused = 1
             else:
-                figures.answered += 1
+                figures.answered = 1
             shutil.rmtree(folder)
-            if time.monotonic() - started > seconds:
-                say(f"stopped after {seconds:.0f} s, before seed {number + 1}")
-                break
-            if figures.cases % 500 == 0:
-                say(f"{figures.cases} files after {time.monotonic() - started:.0f} s, {len(figures.problems)} problems")
-    say(f"{figures}\n  {time.monotonic() - started:.0f} s")
-    return not figures.problems
+            return figures
+
+        return gather(map(run, range(seed, seed + cases)), seed, seconds, say)

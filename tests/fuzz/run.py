@@ -321,24 +321,32 @@ def _run(seeds: range) -> Figures:
 
 
 def run_cases(cases: int, seed: int, workers: int, seconds: float, say: Callable[[str], None]) -> bool:
-    """Run cases in processes, each with a Program of its own; print failures as they are found, and figures at the end.
+    """Run cases in processes, each with a Program of its own, and print failures and figures, as :func:`gather`.
 
     :param seed: of the first case; each next one has the next number.
+    """
+    end = seed + cases
+    chunks = [range(first, min(first + _CHUNK, end)) for first in range(seed, end, _CHUNK)]
+    with multiprocessing.get_context("spawn").Pool(workers, _open) as pool:
+        return gather(pool.imap(_run, chunks), seed, seconds, say)
+
+
+def gather(parts: Iterable[Figures], seed: int, seconds: float, say: Callable[[str], None]) -> bool:
+    """Print failures as they are found, and figures at the end.
+
     :param seconds: after which no more is done, of however many cases.
     :return: whether nothing went wrong.
     """
-    figures, started, end = Figures(), time.monotonic(), seed + cases
-    chunks = [range(first, min(first + _CHUNK, end)) for first in range(seed, end, _CHUNK)]
-    with multiprocessing.get_context("spawn").Pool(workers, _open) as pool:
-        for part in pool.imap(_run, chunks):
-            for problem in part.problems:
-                say(problem)
-            figures.add(part)
-            if time.monotonic() - started > seconds:
-                say(f"stopped after {seconds:.0f} s, before seed {seed + figures.cases}")
-                pool.terminate()
-                break
-            if figures.cases % 2500 == 0:
-                say(f"{figures.cases} cases after {time.monotonic() - started:.0f} s, {len(figures.problems)} problems")
-    say(f"{figures}\n  {time.monotonic() - started:.0f} s on {workers} workers")
+    figures, started, said = Figures(), time.monotonic(), 0
+    for part in parts:
+        for problem in part.problems:
+            say(problem)
+        figures.add(part)
+        if time.monotonic() - started > seconds:
+            say(f"stopped after {seconds:.0f} s, before seed {seed + figures.cases}")
+            break
+        if figures.cases - said >= 500:
+            said = figures.cases
+            say(f"{said} cases after {time.monotonic() - started:.0f} s, {len(figures.problems)} problems")
+    say(f"{figures}\n  {time.monotonic() - started:.0f} s")
     return not figures.problems
