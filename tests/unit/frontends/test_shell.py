@@ -18,8 +18,6 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel as OpenKernel
-from kcovdbg.errors import TargetError
-from kcovdbg.frontends import cli
 from kcovdbg.frontends.shell import pager, progress_word, run_interactively
 from kcovdbg.frontends.shell.loop import read_plain_line
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
@@ -74,25 +72,6 @@ def test_tracebacks_are_for_those_who_ask(workspace, streams):
     workspace.debug = True
     run_keys(workspace, "break\r\x04")
     assert "Traceback" in streams.take()[1]
-
-
-def _interrupt(_context, _args):
-    raise KeyboardInterrupt
-
-
-def test_interrupt_keeps_the_shell(workspace, streams):
-    workspace.commands = COMMANDS.with_commands(Command("hang", "is interrupted", _interrupt, needs=frozenset()))
-    assert run_keys(workspace, "hang\r\x03remote\r\x04") == 0
-    assert "HANDLE" in streams.take()[0]
-
-
-def test_exit_status_of_a_target_that_cannot_be_opened(monkeypatch, capsys):
-    def fail(_options):
-        raise TargetError("no permission to read /proc/kcore", hint="run kcovdbg by sudo")
-
-    monkeypatch.setattr(sys, "stdin", type("Tty", (io.StringIO,), {"isatty": lambda _self: True})())
-    assert cli.main([], open_target=fail) == 2
-    assert capsys.readouterr().err == "kcovdbg: no permission to read /proc/kcore\n  run kcovdbg by sudo\n"
 
 
 def test_progress_word_only_for_those_who_wait():

@@ -50,31 +50,20 @@ def test_rows_are_those_of_the_code() -> None:
     assert {name: row["kernels"] for name, row in eras.items()} == {era.name: era.kernels for era in ERAS}
 
 
-def test_kernels_are_those_that_are_kept() -> None:
+def test_kernels_and_imitations_are_those_that_are_kept() -> None:
     eras, variants = read_tables()
     kept = {path.parent.name: read_truth(path.parent)["generation"] for path in DESTINATION.glob("*/truth.json.zst")}
-    for name, row in eras.items():
-        # A kernel with a posted series is that series's.
-        assert names_in(row, "kernel") == {k for k, about in kept.items() if about["era"] == name and not about["variants"]}, (
-            name
-        )
-    for name, row in variants.items():
-        assert names_in(row, "kernel") == {kernel for kernel, about in kept.items() if name in about["variants"]}, name
-
-
-def test_imitations_are_those_that_there_are() -> None:
-    eras, variants = read_tables()
+    kernels = [(kernel, about["era"], tuple(about["variants"])) for kernel, about in kept.items()]
+    imitations = [(name, era, tuple(series)) for name, (era, series, _) in RECOGNISED.items()]
     assert set(RECOGNISED) == set(IMITATIONS)
-    for name, row in eras.items():
-        assert names_in(row, "imitation") == {i for i, (era, series, _) in RECOGNISED.items() if era == name and not series}, (
-            name
-        )
-    for name, row in variants.items():
-        # A generation that a series declares begins with its name.
-        begun = {
-            i for i, (era, series, _) in RECOGNISED.items() if any(name.startswith(start) for start in (*series, f"{era}:"))
-        }
-        assert names_in(row, "imitation") == begun, name
+    for what, known in (("kernel", kernels), ("imitation", imitations)):
+        for name, row in eras.items():
+            # A kernel with a posted series is that series's.
+            assert names_in(row, what) == {one for one, era, series in known if era == name and not series}, name
+        for name, row in variants.items():
+            # A generation that a series declares begins with its name.
+            begun = {one for one, era, series in known if name.startswith((*series, f"{era}:"))}
+            assert names_in(row, what) == begun, name
 
 
 def test_every_row_is_made_in_memory() -> None:
