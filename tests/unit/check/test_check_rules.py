@@ -100,27 +100,17 @@ run_queue = changes_of("struct rq", lambda kernel, cpu: kernel.run_queues[cpu])
 
 @change
 def kcov(kernel, name, **values):
-    """Change members of an object; a refcount is given as a difference."""
-    named = {
-        kernel._path("kcov", key) if key in ("mode", "size", "area", "sequence") else key: value
-        for key, value in values.items()
-        if key != "references"
-    }
-    count = values.get("refcount")
+    """Change members of an object; ``references`` are a difference of its refcount."""
+    address, count = (
+        kernel.objects[name],
+        "refcount.counter" if "atomic_t refcount" in kernel.row.kcov else "refcount.refs.counter",
+    )
     if "references" in values:
-        count = read_refcount(kernel, name) + values["references"]
-    if count is not None:
-        named[refcount_path(kernel)] = count
-    kernel.target.put(kernel.objects[name], "struct kcov", {key: resolve(kernel, value) for key, value in named.items()})
-
-
-def refcount_path(kernel):
-    return "refcount.counter" if "atomic_t refcount" in kernel.row.kcov else "refcount.refs.counter"
-
-
-def read_refcount(kernel, name):
-    member = kernel.target.member("struct kcov", refcount_path(kernel))
-    return int.from_bytes(kernel.target.read(kernel.objects[name] + member.offset, 4), kernel.order)
+        before = kernel.target.read(address + kernel.offset("struct kcov", count), 4)
+        values["refcount"] = int.from_bytes(before, kernel.order) + values.pop("references")
+    special = {"refcount": count, **{key: kernel._path("kcov", key) for key in ("mode", "size", "area", "sequence")}}
+    changed = {special.get(key, key): resolve(kernel, value) for key, value in values.items()}
+    kernel.target.put(address, "struct kcov", changed)
 
 
 @change
@@ -399,11 +389,6 @@ def chain(kernel, name, place, to, member="map"):
     node = kernel.offset("struct kcov_entry", "node")
     entry = mem + place * kernel.chunk()
     kernel.put(entry, "struct kcov_entry", node__next=mem + to * kernel.chunk() + node)
-
-
-def runs(pid, cpu):
-    """Let a task run on a CPU."""
-    return together(run_queue(cpu, curr=a_task(pid)), task(pid, on_cpu=1))
 
 
 @change
@@ -849,8 +834,8 @@ CASES = {
             remember("edges", 4, "map_edge"),
             end_softirq,
             task(60, on_cpu=0, kcov_mode=SWITCHED),
-            runs(201, 1),
-            task(201, kcov_mode=32),
+            run_queue(1, curr=a_task(201)),
+            task(201, on_cpu=1, kcov_mode=32),
         ],
         J,
     ),
