@@ -115,17 +115,19 @@ class BuildFunctions:
         for group, function in enumerate(self.functions):
             self.groups.setdefault(function, []).append(group)
         self._group_lines = Numbering().number(pair_words(groups.of_frame, columns.frames.line))
-        self.lines = cache(self._find_lines)
-        """Returns the lines of a function that frames of points are on, ascending."""
+        self._lines: dict[Function, Sequence[int]] = {}
 
-    def _find_lines(self, function: Function) -> Sequence[int]:
-        words = self._group_lines
-        found: set[int] = set()
-        for group in self.groups[function]:
-            # A frame without a line has the line 0.
-            span = bisect_left(words, group << 32 | 1), bisect_left(words, group + 1 << 32)
-            found.update(word & NO_ID for word in words[slice(*span)])
-        return sorted(found)
+    def lines(self, function: Function) -> Sequence[int]:
+        """Return the lines of a function that frames of points are on, ascending."""
+        if function not in self._lines:
+            words = self._group_lines
+            found: set[int] = set()
+            for group in self.groups[function]:
+                # A frame without a line has the line 0.
+                span = bisect_left(words, group << 32 | 1), bisect_left(words, group + 1 << 32)
+                found.update(word & NO_ID for word in words[slice(*span)])
+            self._lines[function] = sorted(found)
+        return self._lines[function]
 
     def frames(self, chain: int) -> Sequence[int]:
         """Return the numbers of a chain's frames, innermost first."""
@@ -283,6 +285,10 @@ class BuildMatch:
         """Functions whose lines were paired by a diff of their sources."""
         self.by_order = len(pairs) - self.by_source
         """Functions whose lines were paired by their order."""
+        self.remarks = tuple(self._find_remarks())
+        """What was matched how, and what was not."""
+        # What found the matches of a kernel with half a million points takes more memory than they do.
+        del self._builds, self._pair_lines, self._line, self._point
 
     def function(self, function: Function, side: int) -> Function:
         """Return a function as the left build has it; of the right build alone it has a name that no function has."""
@@ -422,8 +428,7 @@ class BuildMatch:
                 found[pc] = Unmatched.LINE if has_lines else Unmatched.LINES
         return found
 
-    def remarks(self) -> Iterator[str]:
-        """Yield what was matched how, and what was not."""
+    def _find_remarks(self) -> Iterator[str]:
         parts = [f"{self.same} functions in both"]
         names = [f"{name} ({old} → {new})" for name, old, new in self.moved]
         if names:
@@ -495,4 +500,4 @@ class BuildComparison:
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was matched how, and what was not."""
-        return () if self.match is None else tuple(self.match.remarks())
+        return () if self.match is None else self.match.remarks
