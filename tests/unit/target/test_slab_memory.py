@@ -369,11 +369,12 @@ def test_direct_map_of_52_bits_on_a_cpu_for_48():
     assert start + GIB & (1 << 64) - 1 == -(1 << 48) & (1 << 64) - 1
 
 
-def find_arm64_map(memstart, cache):
+def find_arm64_map(memstart, cache, tag=0):
     """Return the start of the direct map of a kernel that has its first slab cache at an address."""
     words = [word & (1 << 64) - 1 for word in (cache, memstart)]
     target = MemoryTarget(
         machine="aarch64",
+        pointer_tag=tag,
         types=Declarations().declare(TYPES).types,
         symbols={name: Symbol(name, IMAGE + at, 8) for name, at in (("slab_caches", 0), ("memstart_addr", 8))},
         segments={IMAGE: bytearray(struct.pack("<QQ", *words))},
