@@ -113,7 +113,9 @@ _shtab_kcovdbg__c_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___core_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg__s_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___symbols_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg___symbol_table_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___source_dir_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg___other_vmlinux_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___other_source_COMPGEN=_shtab_compgen_files
 
 _shtab_kcovdbg_log___level_choices=(emerg alert crit err warn notice info debug)
@@ -149,6 +151,8 @@ _shtab_kcovdbg_symbols_pos_0_choices=(build info)
 _shtab_kcovdbg_help_pos_0_choices=(areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg_watch_pos_1_choices=(areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg_pos_0_choices=(areas catch check info log monitor objects remote saved percpu sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg__e_choices=(areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg___execute_choices=(areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_areas___json_nargs=0

@@ -13,8 +13,6 @@ from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import NARGS, Command
 from kcovdbg.frontends.options import OPTIONS
 
-_PATHS = ("PATH", "VMLINUX")
-
 
 def complete_in(shell: str) -> str:
     """Return the completions for a shell."""
@@ -30,23 +28,11 @@ def make_parser() -> argparse.ArgumentParser:
     """Return a parser for everything that may follow ``kcovdbg``."""
     parser = argparse.ArgumentParser(prog="kcovdbg", add_help=False)
     for option in OPTIONS:
-        _add_option(parser, option)
+        _add_argument(parser, option, option.help)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command in COMMANDS:
         _add_command(subparsers, command)
     return parser
-
-
-def _add_option(parser: argparse.ArgumentParser, option: Argument) -> None:
-    if option.value is Value.FLAG:
-        parser.add_argument(*option.names, action="store_true", help=_plain(option.help))
-        return
-    settings: dict[str, Any] = {"help": _plain(option.help), "metavar": option.placeholder}
-    if option.choices:
-        settings["choices"] = option.choices
-    action = parser.add_argument(*option.names, **settings)
-    if option.placeholder in _PATHS:
-        action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
 def _add_command(subparsers: Any, command: Command) -> None:
@@ -57,11 +43,11 @@ def _add_command(subparsers: Any, command: Command) -> None:
         aliases=[alias for alias in command.aliases if alias.isalnum()],
     )
     for argument in command.options:
-        _add_argument(parser, argument)
+        _add_argument(parser, argument, argument.full_help)
 
 
-def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
-    settings: dict[str, Any] = {"help": _plain(argument.full_help)}
+def _add_argument(parser: argparse.ArgumentParser, argument: Argument, text: str) -> None:
+    settings: dict[str, Any] = {"help": _plain(text)}
     names = argument.names if argument.is_option else (argument.attribute,)
     if argument.value is Value.FLAG:
         parser.add_argument(*names, action="store_true", **settings)
