@@ -83,6 +83,7 @@ def run_gdb(
     *arguments: object,
     ask: list[str],
     before: list[str] | None = None,
+    loader: Path = LOADER,
     environment: dict[str, str] | None = None,
     timeout: float = 120,
     program: str = "gdb",
@@ -94,7 +95,7 @@ def run_gdb(
     :param before: commands whose output doesn't matter.
     :param ask: commands; each has its own answer.
     """
-    command = [program, *START, "-batch", *map(str, arguments)]
+    command = [program, *PLAIN, "-iex", f"source {loader}", "-batch", *map(str, arguments)]
     for line in before or []:
         command += ["-ex", line]
     for line in ask:
