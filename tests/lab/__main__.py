@@ -14,11 +14,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tests.lab import dump, guest, kernel
+from tests.lab import demo, dump, golden, guest, kernel, storm
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 from tests.lab.recipe import GENERATIONS, RECIPES
+from tests.lab.section import STATES, stopped_in
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
     added = verb("dump", _dump, "dump a guest to FILE, and what the guest printed to FILE.truth.json")
     with_machine(added)
-    added.add_argument("--state", choices=sorted(_states()), help="stop inside a remote section first")
+    added.add_argument("--state", choices=sorted(STATES), help="stop inside a remote section first")
     added.add_argument("--say", action="append", default=[], metavar="LINE", help="commands for the workload before that")
     added.add_argument("--format", choices=[*sorted(dump.FORMATS), "slice"], default="elf")
     added.add_argument("--guest", type=Path, metavar="DIRECTORY", help="use a detached guest instead of booting one")
@@ -97,15 +98,6 @@ def _parser() -> argparse.ArgumentParser:
 
     verb("list", _list, "list recipes with their kernels, and running guests")
     return parser
-
-
-def _states() -> list[str]:
-    # Building and booting work without drgn, which section.py needs for offsets.
-    try:
-        from tests.lab.section import STATES
-    except ImportError:
-        return []
-    return list(STATES)
 
 
 def _build(options: argparse.Namespace) -> None:
@@ -147,12 +139,7 @@ def _dump_from(source: guest.Guest, options: argparse.Namespace) -> None:
     for line in options.say:
         source.ask(line)
     stop: AbstractContextManager[dict[str, Any] | None]
-    if options.state is None:
-        stop = source.paused()
-    else:
-        from tests.lab.section import stopped_in
-
-        stop = stopped_in(source, options.state)
+    stop = source.paused() if options.state is None else stopped_in(source, options.state)
     with stop as section:
         truth = dump.truth_about(source, section)
         if options.format == "slice":
@@ -174,8 +161,6 @@ def _stop(options: argparse.Namespace) -> None:
 
 
 def _storm(options: argparse.Namespace) -> int:
-    from tests.lab import storm
-
     built = kernel.build(RECIPES[options.recipe])
     look = storm.storm_from_inside if options.where == "inside" else storm.storm_from_outside
     found = look(built, make_userland(built), options.seconds, options.cpus, options.processes, options.interval)
@@ -184,18 +169,14 @@ def _storm(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> None:
-    from tests.lab.demo import DESTINATION, make_demo
-
-    make_demo(kernel.build(RECIPES["demo"]), options.output or DESTINATION)
+    demo.make_demo(kernel.build(RECIPES["demo"]), options.output or demo.DESTINATION)
 
 
 def _generations(options: argparse.Namespace) -> None:
-    from tests.lab.golden import DESTINATION, make_golden
-
     if unknown := [name for name in options.name if name not in GENERATIONS]:
         raise LabError(f"no generation {unknown[0]!r}; there are: {', '.join(GENERATIONS)}")
     for name in options.name or GENERATIONS:
-        make_golden(name, GENERATIONS[name], options.output or DESTINATION, options.jobs)
+        golden.make_golden(name, GENERATIONS[name], options.output or golden.DESTINATION, options.jobs)
 
 
 def _list(_options: argparse.Namespace) -> None:

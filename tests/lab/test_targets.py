@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import select
@@ -12,7 +13,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import drgn
@@ -35,7 +35,7 @@ from tests.lab.dump import FORMATS, write_dump
 from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.kernel import Kernel
-from tests.lab.recipe import Architecture
+from tests.lab.recipe import ARCHITECTURES
 from tests.lab.test_kdump import count_missing
 
 
@@ -248,7 +248,7 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
 ) -> None:
     """Over TCP, or without -device vmcoreinfo, the kernel is found in the guest's memory."""
     # QEMU has it only for a guest that wrote it to this device.
-    monkeypatch.setattr(Machine, "arguments", _without_vmcoreinfo(Machine.arguments))
+    monkeypatch.setitem(ARCHITECTURES, "x86_64", dataclasses.replace(ARCHITECTURES["x86_64"], vmcoreinfo=()))
     guest = boot()
     target = open_guest(guest)
     assert any("interrupt descriptor table" in note for note in target.notes)
@@ -288,17 +288,6 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
             open_target(TargetOptions(core=str(tmp_path / name), symbols=[str(wrong)]))
         assert str(wrong) in str(caught.value.hint)
         assert dump.release in str(caught.value)
-
-
-def _without_vmcoreinfo(
-    arguments: Callable[[Machine, Architecture], list[str]],
-) -> Callable[[Machine, Architecture], list[str]]:
-    def changed(machine: Machine, platform: Architecture) -> list[str]:
-        words = arguments(machine, platform)
-        position = words.index("vmcoreinfo")
-        return words[: position - 1] + words[position + 1 :]
-
-    return changed
 
 
 def test_a_stub_that_reads_virtual_memory_only(boot: Booter, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
