@@ -265,11 +265,13 @@ static void told_words(const char *name, char *words, size_t n)
 
 static int print_states(char *unsettled, size_t n)
 {
-	int slots = atomic_load(&shm->nslots), missing = 0;
+	int slots, missing = 0;
 	size_t len = 0;
 
-	for (int i = 0; i < slots; i++)
+	/* While one is waited for, it may add others. */
+	for (int i = 0; i < atomic_load(&shm->nslots); i++)
 		slot_wait(&shm->slots[i], 60000);
+	slots = atomic_load(&shm->nslots);
 	/* All of them stand before the first is read: making one may yet change another. */
 	for (int i = 0; i < slots; i++) {
 		struct slot *s = &shm->slots[i];
