@@ -36,7 +36,7 @@ def unknown_function(tables: Sequence[LocationTable], name: str, noun: str = "fu
     """Return the error for a name of a function that a kernel does not have."""
     known = {known for table in tables for known in table.function_names()}
     source_name = strip_clone_suffix(name)
-    hint = f"did you mean {source_name}?" if source_name in known else suggest(name, known)
+    hint = f"did you mean {source_name}?" if source_name in known else suggest(name, sorted(known))
     return KcovdbgError(f"no {noun} '{name}' in this kernel", hint=hint or _OF_MODULE)
 
 
@@ -47,7 +47,7 @@ def _knows_file(table: LocationTable, other: OtherCode | None, name: str) -> boo
 
 def unknown_file(tables: Sequence[LocationTable], name: str) -> KcovdbgError:
     """Return the error for a path of source code that a kernel does not have."""
-    base_names = {posixpath.basename(file) for table in tables for file in table.files()}
+    base_names = sorted({posixpath.basename(file) for table in tables for file in table.files()})
     hint = suggest(posixpath.basename(name), base_names) or "paths are relative to the build root, as in fs/open.c or fs"
     return KcovdbgError(f"no code of a file or directory '{name}' in this kernel", hint=hint)
 

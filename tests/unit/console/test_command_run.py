@@ -3,11 +3,14 @@ import json
 import os
 import re
 import stat
+import string
+from types import SimpleNamespace
 
 import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import EXPLANATIONS, Argument, Value, WordError
+from kcovdbg.console.buffer_arguments import unknown_function
 from kcovdbg.console.column import Column, RowType
 from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Need, parse_arguments
 from kcovdbg.console.command_line import parse_line
@@ -440,3 +443,8 @@ def test_a_refused_permission_has_a_hint(workspace, streams):
     first, hint = streams.take()[1].splitlines()
     assert "/sys/kernel/debug/kcov" in first
     assert hint.startswith("  ")
+
+
+def test_similar_names_come_in_the_same_order_in_each_run():
+    table = SimpleNamespace(function_names=lambda: {f"vfs_{letter}" for letter in string.ascii_lowercase})
+    assert unknown_function([table], "vfs_").hint == "did you mean vfs_a or vfs_b or vfs_c?"
