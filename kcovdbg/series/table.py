@@ -45,7 +45,7 @@ def user_allocators() -> frozenset[str]:
 
 
 def devices() -> tuple[Device, ...]:
-    """Return the devices of all series, each form of one."""
+    """Return the devices of all series, each form of one; the names of their buffers begin with theirs."""
     return tuple(device for series in SERIES for device in series.devices)
 
 
@@ -59,11 +59,6 @@ def device_modes() -> Iterator[tuple[Device, Mode]]:
 def find_device(feature: str) -> Device:
     """Return the device of the kernels that have this feature."""
     return next(device for device in devices() if device.feature == feature)
-
-
-def device_names() -> tuple[str, ...]:
-    """Return the names of the devices of all series: names of their buffers begin with them."""
-    return tuple(dict.fromkeys(device.name for device in devices()))
 
 
 def eras() -> tuple[Era, ...]:

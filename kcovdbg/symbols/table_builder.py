@@ -28,7 +28,7 @@ from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.compiled_reader import NO_UNIT, CompileUnit, DwarfReader, core_count
-from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
+from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, TextRange
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
 from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, lock_path, open_table, table_path, write_progress
@@ -188,19 +188,6 @@ def _bytes_before(pcs: array[int]) -> array[int]:
     return array("Q", less.to_bytes(8 * len(pcs), sys.byteorder))
 
 
-def _merge(points: Points) -> MergedPoints:
-    return merge_kinds(
-        (
-            (points.pc, PointKind.PC),
-            (points.cmp, PointKind.CMP),
-            (points.entry, PointKind.ENTRY),
-            (points.exit, PointKind.EXIT),
-            ([pc for pc in points.tail if pc not in points.jumps], PointKind.TAIL),
-            (sorted(points.jumps), PointKind.TAIL_KNOWN),
-        )
-    )
-
-
 def _list_addresses(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]]) -> MergedPoints:
     """Return the addresses that the locations of PCs depend on: of kind 1 those inside jumps, of kind 0 all others."""
     plain = _bytes_before(array("Q", compress(rows.pcs, rows.kinds.translate(_IS_PLAIN))))
@@ -295,7 +282,16 @@ def make_table(
     symbols = elf.symbols if len(elf.symbols) else code.symbols
     reader = DwarfReader(elf)
     points = find_points(code, symbols)
-    rows = _merge(points)
+    rows = merge_kinds(
+        (
+            (points.pc, PointKind.PC),
+            (points.cmp, PointKind.CMP),
+            (points.entry, PointKind.ENTRY),
+            (points.exit, PointKind.EXIT),
+            ([pc for pc in points.tail if pc not in points.jumps], PointKind.TAIL),
+            (sorted(points.jumps), PointKind.TAIL_KNOWN),
+        )
+    )
     if not rows.pcs:
         why = "" if code.header.machine in ARCHITECTURES else f" for {code.header.machine_name}, whose calls are unknown"
         raise CapabilityError(f"{code.name}: no coverage points{why}", hint="build the kernel with CONFIG_KCOV")

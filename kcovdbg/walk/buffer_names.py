@@ -54,7 +54,7 @@ def parse_name(name: str) -> tuple[str, int, int, bool]:
         return kind, number(pid, 10), number(fd, 10), False
     if kind == "saved":
         return kind, number(rest.removeprefix("t"), 10), 0, rest.startswith("t")
-    if kind in table.device_names():
+    if any(kind == device.name for device in table.devices()):
         return kind, number(rest, 10 if rest.isdecimal() else 16), 0, rest.isdecimal()
     raise UsageError(f"'{name}' is not a buffer name", hint=_FORMS)
 
