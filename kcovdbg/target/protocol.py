@@ -300,8 +300,8 @@ class Target:
     def _refuse_type(self, name: str) -> NoReturn:
         raise MissingTypeError(f"{self.memory_problem}, which has no types such as {name}", hint="-s VMLINUX")
 
-    def variable_type(self, name: str) -> tuple[str, int | None]:
-        """Return the name of a variable's type, or of an array's elements, and the array's length or None.
+    def array_length(self, name: str) -> int | None:
+        """Return the number of elements of a variable that is an array, None for another.
 
         :raises MissingSymbolError: when there is no such variable.
         """

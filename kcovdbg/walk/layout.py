@@ -402,7 +402,7 @@ def _likely_path(target: Target, type_name: str, paths: Sequence[str]) -> str:
 
 def _area_list_count(target: Target) -> int:
     try:
-        _, length = target.variable_type("kcov_remote_areas")
+        length = target.array_length("kcov_remote_areas")
     except MissingSymbolError:
         # Without a type the symbol's size says whether it is one list head or two.
         symbol = find_kernel_symbol(target, "kcov_remote_areas")

@@ -74,7 +74,7 @@ def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
     :raises ReadError: when its buckets could not be read.
     """
     table = target.symbol(name).address
-    _, length = target.variable_type(name)
+    length = target.array_length(name)
     node = layout.offset("next")
     buckets, word = length or _DEFAULT_BUCKETS, target.word_size
     order = "big" if target.big_endian else "little"

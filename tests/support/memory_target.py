@@ -47,8 +47,8 @@ class MemoryTarget(Target):
     sizes: dict[str, int] = field(default_factory=dict)
     """Of types that are neither structures nor enumerations."""
     symbols: dict[str, Symbol] = field(default_factory=dict)
-    variables: dict[str, tuple[str, int | None]] = field(default_factory=dict)
-    """Type name and array length of variables."""
+    variables: dict[str, int | None] = field(default_factory=dict)
+    """The array length of variables."""
     per_cpu_addresses: dict[str, dict[int, int]] = field(default_factory=dict)
     """For each per-CPU variable the address of each CPU's instance."""
     segments: dict[int, bytearray] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class MemoryTarget(Target):
     def enumerators(self, type_name: str) -> Mapping[str, int]:
         return _find_type(self.enums, type_name)
 
-    def variable_type(self, name: str) -> tuple[str, int | None]:
+    def array_length(self, name: str) -> int | None:
         return _find_symbol(self.variables, name, "variable")
 
     def cpus(self) -> Sequence[int]:

@@ -62,14 +62,12 @@ class ProgramTypes(Target):
         return {enumerator.name: enumerator.value for enumerator in enumerators}
 
     @reading_debug_info()
-    def variable_type(self, name: str) -> tuple[str, int | None]:
+    def array_length(self, name: str) -> int | None:
         try:
             kind = _strip(self.prog.variable(name).type_)
         except LookupError:
             raise MissingSymbolError(f"the kernel has no variable {name}") from None
-        if kind.kind == drgn.TypeKind.ARRAY:
-            return kind.type.type_name(), kind.length
-        return kind.type_name(), None
+        return kind.length if kind.kind == drgn.TypeKind.ARRAY else None
 
     @reading_debug_info()
     def _find_type(self, type_name: str) -> drgn.Type:

@@ -407,7 +407,7 @@ class Kernel:
     def _build_remote(self):
         truth, target = self.truth, self.target
         table = self.add_symbol("kcov_remote_map", 16 * self.word)
-        target.variables["kcov_remote_map"] = ("struct hlist_head", 16)
+        target.variables["kcov_remote_map"] = 16
         for handle, name in truth.handles:
             entry = self.allocate_type("struct kcov_remote")
             self.handles[handle] = entry
@@ -415,7 +415,7 @@ class Kernel:
             self.push(head, entry, "struct kcov_remote", handle=handle, kcov=self.objects[name])
         lists = 2 if self.row.saved == "task" else 1
         heads = self.add_symbol("kcov_remote_areas", lists * 2 * self.word)
-        target.variables["kcov_remote_areas"] = ("struct list_head", 2 if lists == 2 else None)
+        target.variables["kcov_remote_areas"] = 2 if lists == 2 else None
         for index, kind in enumerate(("task", "irq")[:lists]):
             for words in truth.cached.get(kind, ()):
                 caller = "kcov_init" if kind == "irq" else "kcov_remote_start"

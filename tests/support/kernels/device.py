@@ -115,7 +115,7 @@ class Device(_Files):
         self.session(WORKER, "remote", scratch, REMOTE_WORDS, 1)
         kernel.put(self.objects["remote"], "struct kcov_dataflow", refcount=2, remote_handle=HANDLE)
         self.table = kernel.add_symbol("kcov_df_remote_map", 16 * kernel.word)
-        kernel.target.variables["kcov_df_remote_map"] = ("struct hlist_head", 16)
+        kernel.target.variables["kcov_df_remote_map"] = 16
         self.entry = self.publish("remote", HANDLE, 3)
         self.pool = kernel.add_symbol("kcov_df_scratch_pool", 2 * kernel.word)
         self.free = [self.allocate_section() for _ in range(2)]
