@@ -76,7 +76,6 @@ def test_threads_and_children(lab: Lab) -> None:
     done = lab.collect(
         f"--mode dataflow --per-thread --buffer-size 4096 -o {SHARED}/d.kcov --json -- {SHARED}/values {SHARED}/account", 900
     )
-    assert done.returncode == 0, done.stderr
     files = {row["tid"]: row["file"].rpartition("/")[2] for row in json.loads(done.stdout)}
     lab.fetch("account")
     passed = calls_of_program((lab.exchange / "account").read_text())
@@ -104,9 +103,7 @@ def test_monitor(lab: Lab, is_inside: bool) -> None:
         looks = lab.kcovdbg(" ".join(("monitor", *record, f"{SHARED}/run.jsonl")))
         # The recording has another name until it is complete.
         begun = f"{looks} >{SHARED}/monitor 2>&1 & until ls -A {SHARED} | grep -q kcovdbg-; do sleep 1; done"
-        done = lab.guest.run(
-            f"{begun}; {lab.kcovdbg(f'collect {collect}')} || exit; kill $!; wait $!; [ $? = {TERMINATED} ]", 900
-        )
+        done = lab.run(f"{begun}; {lab.kcovdbg(f'collect {collect}')} || exit; kill $!; wait $!; [ $? = {TERMINATED} ]", 900)
         lab.fetch("run.jsonl")
     else:
         words = [sys.executable, "-m", "kcovdbg", *lab.target]
@@ -114,7 +111,6 @@ def test_monitor(lab: Lab, is_inside: bool) -> None:
             done = lab.collect(collect, 900)
             watching.terminate()
             assert watching.wait(120) == TERMINATED
-    assert done.returncode == 0, done.stderr
     files = {row["tid"]: row["file"].rpartition("/")[2] for row in json.loads(done.stdout)}
     lab.fetch("account")
     assert len(files) == 3
@@ -158,7 +154,6 @@ def test_remote_sections_of_one_handle(lab: Lab) -> None:
     told = len(lab.guest.console())
     done = lab.collect(f"--mode dataflow --remote usb:{bus} -o {SHARED}/r.kcov --json -- sleep 3", 900)
     lab.guest.ask("stop", 300)
-    assert done.returncode == 0, done.stderr
     (name,) = {row["file"].rpartition("/")[2] for row in json.loads(done.stdout) if "remote" in row["file"]}
     records = fetch_trace(lab, name)
     # The command's own tasks ask for limits, no section does.
