@@ -300,18 +300,18 @@ def write_files(
     :raises OSError: when one cannot be written; its ``filename`` is the path.
     """
     with _find_destination(path) as main, contextlib.ExitStack() as stack:
-        places = {}
+        destinations = {}
         for suffix in contents:
-            destination = places[suffix] = _look_up(main.folder, main.name + suffix)
+            destination = destinations[suffix] = _look_up(main.folder, main.name + suffix)
             stack.enter_context(_named(os.fspath(path) + suffix, destination))
             if not destination.is_replaceable:
                 _refuse(destination.name, errno.EINVAL, "not a regular file")
-        new = {suffix: stack.enter_context(_temporary_name(destination)) for suffix, destination in places.items()}
+        new = {suffix: stack.enter_context(_temporary_name(destination)) for suffix, destination in destinations.items()}
         for suffix, content in contents.items():
             with _create(main, new[suffix], mode) as stream:
                 stream.write(content)
         check()
-        _rename_all(main.folder, [(new[suffix], destination.name) for suffix, destination in places.items()])
+        _rename_all(main.folder, [(new[suffix], destination.name) for suffix, destination in destinations.items()])
 
 
 def _rename_all(folder: int, names: Sequence[tuple[str, str]]) -> None:

@@ -71,19 +71,19 @@ def find_stranger(path: Path, *, may_be_sticky: bool = False) -> str | None:
     if os.geteuid() != 0:
         return None
     for name in (path, Path(os.path.realpath(path))):
-        for place in (*reversed(name.parents), name):
+        for folder in (*reversed(name.parents), name):
             try:
-                found = place.lstat()
+                found = folder.lstat()
             except (FileNotFoundError, NotADirectoryError):
                 break
             except OSError as error:
-                return f"{place}: {error.strerror or error}"
+                return f"{folder}: {error.strerror or error}"
             if found.st_uid != 0:
-                return f"user {found.st_uid} can write to {place}"
-            if stat.S_ISLNK(found.st_mode) or (found.st_mode & stat.S_ISVTX and (place != name or may_be_sticky)):
+                return f"user {found.st_uid} can write to {folder}"
+            if stat.S_ISLNK(found.st_mode) or (found.st_mode & stat.S_ISVTX and (folder != name or may_be_sticky)):
                 continue
             if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid != 0):
-                return f"others can write to {place}"
+                return f"others can write to {folder}"
     return None
 
 

@@ -44,8 +44,8 @@ def check_link(about: str, link: ListLink, what: str, *, element: str, member: s
         yield Violation(about, message, values(link=Hex(link.address)), certainty, reason, remote_lock=True)
     elif link.back is not None and link.back != link.expected:
         # An area is its own list entry.
-        place = "" if element == "area" else f"the {element} at "
-        message = f"{member} of {place}{link.address:#x} is {link.back:#x}, not {link.expected:#x}"
+        element_text = "" if element == "area" else f"the {element} at "
+        message = f"{member} of {element_text}{link.address:#x} is {link.back:#x}, not {link.expected:#x}"
         shown = {element: Hex(link.address), member: Hex(link.back), "expected": Hex(link.expected)}
         yield Violation(about, message, values(**shown), remote_lock=True)
 

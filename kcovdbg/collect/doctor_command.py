@@ -271,8 +271,8 @@ def _check_cache(_context: Context) -> Diagnosis:
     cache = find_usable_cache()
     if cache.problem is None:
         return Diagnosis(True, str(cache.folder))
-    place = "nowhere" if cache.folder is None else f"only in {cache.folder}"
-    return Diagnosis(False if cache.folder is None else None, f"{place}: {cache.problem}", CACHE_HINT)
+    spare = "nowhere" if cache.folder is None else f"only in {cache.folder}"
+    return Diagnosis(False if cache.folder is None else None, f"{spare}: {cache.problem}", CACHE_HINT)
 
 
 _CHECKS: Final[tuple[tuple[str, Callable[[Context], Diagnosis | Iterator[Diagnosis]]], ...]] = (

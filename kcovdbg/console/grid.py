@@ -179,16 +179,18 @@ def _fit(
         return sum(max(have - minimum, 0) for have, minimum in zip(widths, least(), strict=True))
 
     while (over := excess()) > 0:
-        priority, place = max(((columns[index].priority, place) for place, index in enumerate(shown)), default=(KEEP, 0))
+        priority, position = max(
+            ((columns[index].priority, position) for position, index in enumerate(shown)), default=(KEEP, 0)
+        )
         if priority == KEEP or (may_shorten and priority < DETAIL and over <= spare()):
             break
-        dropped.insert(0, columns[shown[place]].heading)
-        del shown[place], widths[place]
+        dropped.insert(0, columns[shown[position]].heading)
+        del shown[position], widths[position]
     minima = least()
     for _ in range(min(excess(), spare())):
         # Shorten the widest column.
-        _, place = max((have, place) for place, have in enumerate(widths) if have > minima[place])
-        widths[place] -= 1
+        _, position = max((have, position) for position, have in enumerate(widths) if have > minima[position])
+        widths[position] -= 1
     return shown, widths, dropped
 
 

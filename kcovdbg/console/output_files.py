@@ -121,11 +121,11 @@ def refuse_input(path: str, inputs: Inputs) -> None:
 
 def _is_source_in(path: str, folder: str) -> bool:
     """Return whether a file is a source file in a tree: which of its files are read is known only afterwards."""
-    place = Path(path).expanduser()
+    output = Path(path).expanduser()
     return (
-        place.suffix in _SOURCE_SUFFIXES
+        output.suffix in _SOURCE_SUFFIXES
         and Path(folder).expanduser().is_dir()
-        and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(Path(folder).expanduser()))
+        and Path(os.path.realpath(output)).is_relative_to(os.path.realpath(Path(folder).expanduser()))
     )
 
 

@@ -268,11 +268,11 @@ def explain(error: Exception) -> KcovdbgError:
     if isinstance(error, KcovdbgError):
         return error
     if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename is not None else ""
+        file = f"{error.filename}: " if error.filename is not None else ""
         hint = None
         if isinstance(error, PermissionError):
             hint = "check the permissions of the file" if os.geteuid() == 0 else "run kcovdbg as root, or as a user with access"
-        return KcovdbgError(f"{place}{error.strerror or error}", hint=hint)
+        return KcovdbgError(f"{file}{error.strerror or error}", hint=hint)
     if isinstance(error, MemoryError):
         return KcovdbgError("out of memory", hint="ask for less, for instance with -n")
     return KcovdbgError(

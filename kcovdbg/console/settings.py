@@ -110,15 +110,15 @@ def _parse_good_lines(lines: list[str]) -> tuple[Mapping[str, Any], list[Problem
         try:
             return tomllib.loads("\n".join(good)), problems
         except tomllib.TOMLDecodeError as error:
-            place = _TOML_LINE.fullmatch(str(error))
+            located = _TOML_LINE.fullmatch(str(error))
             last = max(number for number, line in enumerate(good, 1) if line.strip())
             # Otherwise it is at the end of the document.
-            found = last if place is None else min(int(place[2]), last)
+            found = last if located is None else min(int(located[2]), last)
             # A bracket or a quote that is not closed is found in a later line.
             before = range(found, max(found - _MAX_DISTANCE, 0), -1)
             number = next(itertools.filterfalse(is_wrong_without, before), found)
             good[number - 1] = ""
-            problems.append(Problem(f"line {number}: {error if place is None else place[1]}"))
+            problems.append(Problem(f"line {number}: {error if located is None else located[1]}"))
 
 
 def _read(path: Path, parsed: Mapping[str, Any], problems: Sequence[Problem], commands: CommandTable) -> Settings:

@@ -61,10 +61,10 @@ def _find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
     :param traces: return those that are neither dumps nor programs nor JSON, instead.
     """
     found: list[Path] = []
-    for place in (Path(name).expanduser().absolute() for name in names):
-        paths = sorted(place.rglob("[!.]*")) if place.is_dir() else ()
+    for named in (Path(name).expanduser().absolute() for name in names):
+        paths = sorted(named.rglob("[!.]*")) if named.is_dir() else ()
         found += (path for path in paths if path.is_file() and _is_input(path, traces=traces))
-        found += () if place.is_dir() else (place,)
+        found += () if named.is_dir() else (named,)
     return tuple(dict.fromkeys(found))
 
 

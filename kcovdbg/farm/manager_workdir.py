@@ -120,18 +120,18 @@ class Manager(NamedTuple):
         return sorted(crashes, key=lambda crash: ((crash.title or "").lower(), crash.path.name))
 
 
-def find_manager(place: str) -> Manager:
+def find_manager(name: str) -> Manager:
     """Return a manager's files.
 
-    :param place: its working directory or its configuration.
+    :param name: its working directory or its configuration.
     :raises KcovdbgError: when it is neither.
     """
-    path = Path(place).expanduser()
+    path = Path(name).expanduser()
     if path.is_dir():
         workdir = path.resolve()
         if not (workdir / _CRASHES).is_dir():
             raise UsageError(
-                f"syzkaller: no crashes in '{place}'",
+                f"syzkaller: no crashes in '{name}'",
                 hint="give the manager's working directory, which has a directory crashes",
             )
         for near in _nearby(workdir):
@@ -142,7 +142,7 @@ def find_manager(place: str) -> Manager:
         return Manager(workdir)
     settings = _read_configuration(path)
     if not isinstance(settings.get("workdir"), str):
-        raise UsageError(f"syzkaller: no workdir in '{place}'", hint="give a manager's working directory or configuration")
+        raise UsageError(f"syzkaller: no workdir in '{name}'", hint="give a manager's working directory or configuration")
     for workdir in _resolve(path, settings["workdir"]):
         if (workdir / _CRASHES).is_dir():
             return Manager(workdir, _find_images(path, settings))
@@ -265,8 +265,8 @@ def _nearby(workdir: Path) -> Iterator[Path]:
 
 def _resolve(configuration: Path, named: object) -> Sequence[Path]:
     """Return what a path in a configuration can be: a relative one is relative to where the manager ran."""
-    places = (Path.cwd(), configuration.resolve().parent) if isinstance(named, str) and named else ()
-    return tuple(dict.fromkeys((base / str(named)).resolve() for base in places))
+    folders = (Path.cwd(), configuration.resolve().parent) if isinstance(named, str) and named else ()
+    return tuple(dict.fromkeys((base / str(named)).resolve() for base in folders))
 
 
 def _read_configuration(path: Path) -> dict[str, Any]:

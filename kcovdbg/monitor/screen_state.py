@@ -362,8 +362,8 @@ class MonitorState(RowCursor):
 
     def turn_sort(self, by: int) -> None:
         """Sort by another column that is shown."""
-        place = self._columns.index(self.sort.column) if self.sort.column in self._columns else 0
-        self._sorts[self._number] = sort_by(self._columns[(place + by) % len(self._columns)])
+        index = self._columns.index(self.sort.column) if self.sort.column in self._columns else 0
+        self._sorts[self._number] = sort_by(self._columns[(index + by) % len(self._columns)])
         self.message = f"sorted by {self.sort.column.heading}"
         self._make_rows()
 

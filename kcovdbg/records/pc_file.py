@@ -329,8 +329,8 @@ def _find_numbers(data: bytes, wanted: PcFormat | None) -> Iterator[_Row]:
         if match is not None:
             yield number, line, (_parse(match[1], wanted),)
         elif not _COMMENT.match(line):
-            place = _PLACE.match(line)
-            tokens = _TOKEN.findall(line, 0 if place is None else place.end())
+            found = _PLACE.match(line)
+            tokens = _TOKEN.findall(line, 0 if found is None else found.end())
             yield number, line, [_parse(token, wanted) for token in tokens]
 
 

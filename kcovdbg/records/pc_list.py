@@ -127,7 +127,7 @@ def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOption
             "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for syzkaller's rawcover use --pc call"
         )
         return replace(buffer, remarks=(remark, *buffer.remarks))
-    modules = [(place.name, *place.span) for place in kernel.find_modules() or () if place.sections]
+    modules = [(module.name, *module.span) for module in kernel.find_modules() or () if module.sections]
     found = find_convention(
         buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words),
         points,

@@ -49,8 +49,8 @@ class UsableCache(NamedTuple):
         """A note for the user where it is not the user's cache."""
         if self.problem is None:
             return None
-        place = "names are found without a cache" if self.folder is None else f"using {self.folder}"
-        return f"the cache cannot be used: {self.problem}; {place}; {CACHE_HINT}"
+        instead = "names are found without a cache" if self.folder is None else f"using {self.folder}"
+        return f"the cache cannot be used: {self.problem}; {instead}; {CACHE_HINT}"
 
     def require(self) -> Path:
         """Return the folder.
@@ -125,9 +125,9 @@ def open_table(build_id: str, folder: Path | None = None) -> LocationTable | Non
     :param folder: its directory; None for the user's cache, or a temporary directory where that cannot be used.
     """
     spare = () if folder is not None else filter(_is_ours, _spare_folders())
-    for place in (folder or cache_folder(), *spare):
+    for tables in (folder or cache_folder(), *spare):
         try:
-            return LocationTable(table_path(build_id, place), build_id)
+            return LocationTable(table_path(build_id, tables), build_id)
         except (OSError, TableError):
             continue
     return None

@@ -122,9 +122,9 @@ class Locations:
             return 0 if text is None else strings.setdefault(text.replace("\0", ""), len(strings) + 1)
 
         for chain in chains:
-            for name, file, line, place in chain:
+            for name, file, line, position in chain:
                 numbers.append(len(numbers))
-                frames.extend((string(name), string(file), line or 0, place or 0))
+                frames.extend((string(name), string(file), line or 0, position or 0))
             ends.append(len(numbers))
         text = "".join(f"{string}\0" for string in strings).encode("utf-8", "replace")
         return self.add(LocationArrays(text, frames, ends, numbers))

@@ -91,8 +91,8 @@ def _has_debug_info(path: Path, build_id: str) -> bool:
 def _places(image: Path, build_id: str, link: str | None) -> Iterator[Path]:
     if link:
         directory = image.absolute().parent
-        for place in (directory, directory / ".debug", _ROOT / directory.relative_to("/")):
-            yield place / Path(link).name
+        for folder in (directory, directory / ".debug", _ROOT / directory.relative_to("/")):
+            yield folder / Path(link).name
     yield _ROOT / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"
     cache = os.environ.get("DEBUGINFOD_CACHE_PATH")
     base = os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or "/") / ".cache"

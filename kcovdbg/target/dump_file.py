@@ -227,27 +227,27 @@ def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
         cache = find_user_folder("cache").path
         if cache is None:
             return None
-        place = cache / "unpacked" / digest.hexdigest()
+        kept = cache / "unpacked" / digest.hexdigest()
         file.seek(0)
         with contextlib.suppress(EOFError), _decompressor(file, path) as stream:
             if identify_start(stream.read(_MAGIC_SIZE)) is not FileKind.ELF:
                 return None
-        if place.is_file():
-            return UnpackedFile(place)
+        if kept.is_file():
+            return UnpackedFile(kept)
         file.seek(0)
         try:
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             from kcovdbg.output_file import open_output
 
             # It gets its name when it is complete.
-            with open_output(place) as target, _decompressor(file, path) as stream:
+            with open_output(kept) as target, _decompressor(file, path) as stream:
                 _copy(stream, target, path)
         except EOFError:
             raise _truncated(path, "its compressed data ends early") from None
         except OSError:
             # A temporary file remains.
             return None
-    return UnpackedFile(place, (f"{path} was unpacked to {place}, {place.stat().st_size:,} bytes",))
+    return UnpackedFile(kept, (f"{path} was unpacked to {kept}, {kept.stat().st_size:,} bytes",))
 
 
 def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:

@@ -198,8 +198,8 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
         address = parse_socket_address(options.gdb_remote)
         # GDB takes what begins with | for a command to run.
         host = f"[{address.host}]" if ":" in address.host else address.host
-        place = f"tcp:{host}:{address.port}" if address.path is None else str(Path(address.path).absolute())
-        arguments += ["-ex", f"target remote {place}"]
+        stub = f"tcp:{host}:{address.port}" if address.path is None else str(Path(address.path).absolute())
+        arguments += ["-ex", f"target remote {stub}"]
     elif options.qemu is not None:
         raise TargetError("GDB cannot use QMP", hint="start the guest's GDB stub, and give it with --gdb-remote")
     return arguments

@@ -187,13 +187,13 @@ class SlabWalk:
         def read(link: int) -> tuple[_Cache, Links]:
             address = link - offset
             check_pointer(self._target, address, _CACHE)
-            following, before, name, object_size, size, place, pad, random, cpu_slab, sheaves = self._cache.read(
+            following, before, name, object_size, size, free_link, pad, random, cpu_slab, sheaves = self._cache.read(
                 self._target, address
             )
-            if not 0 < object_size <= size or place >= size:
+            if not 0 < object_size <= size or free_link >= size:
                 raise ReadError(f"the slab cache {address:#x} has objects of {object_size} bytes in {size}", address)
             cache = _Cache(
-                address, self._read_name(name), object_size, size, place, pad or 0, random, cpu_slab or 0, sheaves or 0
+                address, self._read_name(name), object_size, size, free_link, pad or 0, random, cpu_slab or 0, sheaves or 0
             )
             return cache, Links(following, before)
 
@@ -295,24 +295,24 @@ class SlabWalk:
             if address in found:
                 raise ReadError(f"{what} has a cycle at {address:#x}", address)
             found.add(address)
-            place = number * cache.size + cache.link
-            stored = memory[place : place + word] or self._target.read(address + cache.link, word)
+            offset = number * cache.size + cache.link
+            stored = memory[offset : offset + word] or self._target.read(address + cache.link, word)
             link = int.from_bytes(stored, order)  # type: ignore[arg-type]
             address = self._decode_link(slab, link, address + cache.link)
         return found
 
-    def _decode_link(self, slab: _Slab, stored: int, place: int) -> int:
+    def _decode_link(self, slab: _Slab, stored: int, address: int) -> int:
         """Return a link to the next free object.
 
-        :param place: the address that it is stored at.
+        :param address: the address that it is stored at.
         """
         random = slab.cache.random
         if random is None:
             return strip_tag(self._target, stored)
         # Since Linux kernel commit 1ad53d9fa3f6 ("slub: improve bit diffusion for freelist ptr obfuscation") (in v5.7 and
         # stable kernels), and before.
-        swapped = int.from_bytes(place.to_bytes(self._target.word_size, "little"), "big")
-        links = [strip_tag(self._target, stored ^ random ^ other) for other in (swapped, place)]
+        swapped = int.from_bytes(address.to_bytes(self._target.word_size, "little"), "big")
+        links = [strip_tag(self._target, stored ^ random ^ other) for other in (swapped, address)]
         end = slab.start + slab.length * slab.cache.size
         return next((link for link in links if not link or slab.start <= link < end), links[0])
 
@@ -399,13 +399,13 @@ class _SheafWalk:
         """
         found: set[int] = set()
         for number in range(self._count_nodes()):
-            place = cache + self._nodes + number * self._node_size
+            node = cache + self._nodes + number * self._node_size
             if self._has_nodes:
-                place = read_pointer(self._target, place)
-                if not place:
+                node = read_pointer(self._target, node)
+                if not node:
                     continue
-                check_pointer(self._target, place, "struct kmem_cache_node")
-            barn = read_pointer(self._target, place + self._barn)
+                check_pointer(self._target, node, "struct kmem_cache_node")
+            barn = read_pointer(self._target, node + self._barn)
             if barn:
                 check_pointer(self._target, barn, "struct node_barn")
                 found.update(*self._read_full(barn + self._full))

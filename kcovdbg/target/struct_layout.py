@@ -124,8 +124,8 @@ class BlockLayout:
         self._target = target
         # Places of pointers in kernels where they have tags.
         self._tagged_at = [
-            place
-            for place, member in enumerate(self.members.values())
+            index
+            for index, member in enumerate(self.members.values())
             if target.pointer_tag and member is not None and member.length is None and "*" in member.type_name
         ]
 
@@ -161,10 +161,10 @@ class BlockLayout:
         values = self._pick((*self._unpack(block), None))
         if self._apart or self._tagged_at:
             changed = list(values)
-            for place, decode in self._apart:
-                changed[place] = decode(block)
-            for place in self._tagged_at:
-                changed[place] = strip_tag(self._target, changed[place])
+            for index, decode in self._apart:
+                changed[index] = decode(block)
+            for index in self._tagged_at:
+                changed[index] = strip_tag(self._target, changed[index])
             return tuple(changed)
         return values
 

@@ -68,14 +68,14 @@ def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
     :raises ReadError: when the target has neither.
     """
     ours, banner = read_banner(image), image.symbols.find("linux_banner")
-    places = [] if banner is None or not ours else [(banner.address, len(ours))]
+    spans = [] if banner is None or not ours else [(banner.address, len(ours))]
     if image.build_id:
         # The .notes of the kernel stay in memory, for /sys/kernel/notes.
         sections = (section for section in image.sections if section.address and section.name in _NOTES)
-        places += [(section.address, section.size) for section in sections]
+        spans += [(section.address, section.size) for section in sections]
     is_known = False
     failure: ReadError | None = None
-    for address, size in places:
+    for address, size in spans:
         try:
             found = read(address + offset, size)
         except ReadError as error:

@@ -119,7 +119,7 @@ def _read_ring(target: Target, ring: int, newest: int | None) -> KernelLog:
         {name: (name,) for name in ("seq", "ts_nsec", "text_len", "facility", "level", "caller_id")},
     )
     details = _read_elements(target, infos, info, [number & count_mask for number in blocks])
-    text = _read_pieces(target, data, [place for place in blocks.values() if place[1]])
+    text = _read_pieces(target, data, [span for span in blocks.values() if span[1]])
     order = "big" if target.big_endian else "little"
     records = []
     for number, (offset, length) in blocks.items():

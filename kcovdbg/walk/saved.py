@@ -88,8 +88,8 @@ def is_serving_softirq(target: Target, task: int, cpu: int | None = None) -> boo
     :param cpu: the CPU whose current task it is; None for PREEMPT_RT, where the task has the count, running or preempted.
     """
     try:
-        place = _find_task_count(target, task) if cpu is None else _find_preempt_count(target, cpu, task)
-        return None if place is None else bool(read_word(target, *place) & _SERVING_SOFTIRQ)
+        count = _find_task_count(target, task) if cpu is None else _find_preempt_count(target, cpu, task)
+        return None if count is None else bool(read_word(target, *count) & _SERVING_SOFTIRQ)
     except KcovdbgError:
         return None
 

@@ -273,12 +273,12 @@ def find_current_tasks(target: Target) -> dict[int, int]:
     return found
 
 
-def read_stack_cpu(target: Target, places: tuple[int, int], task: int) -> int | None:
+def read_stack_cpu(target: Target, offsets: tuple[int, int], task: int) -> int | None:
     """Return the CPU of a task whose thread_info is at its stack's base, None where that is unreadable.
 
-    :param places: as :attr:`Layout.stack_cpu`.
+    :param offsets: as :attr:`Layout.stack_cpu`.
     """
-    stack_offset, cpu_offset = places
+    stack_offset, cpu_offset = offsets
     try:
         stack = read_pointer(target, task + stack_offset)
         check_pointer(target, stack, "task_struct.stack")

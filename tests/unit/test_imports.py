@@ -196,17 +196,13 @@ def test_every_command_is_in_the_table():
     assert [command.name for command in map(COMMANDS.find, COMMAND_MODULES)] == list(COMMAND_MODULES)
 
 
-def classes_of(module):
-    for node in ast.parse(MODULES[module].read_text()).body:
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield node.name
-
-
-def test_no_two_public_classes_share_a_name():
-    modules = collections.defaultdict(list)
-    for module in MODULES:
-        for name in classes_of(module):
-            modules[name].append(module)
+def test_no_two_public_classes_or_functions_share_a_name():
+    modules = collections.defaultdict(set)
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_"):
+                modules[node.name].add(module)
+    del modules["main"]
     assert {name: found for name, found in modules.items() if len(found) > 1} == {}
 
 

@@ -127,13 +127,13 @@ class DrgnStacks:
             if not found:
                 function = demangle(self._target.symbol_name(frame.pc) or "") or None
                 yield StackFrame(frame.pc, function, None, None, None, False)
-            for number, place in enumerate(found, 1):
+            for number, source in enumerate(found, 1):
                 yield StackFrame(
                     frame.pc,
-                    place.function and demangle(place.function),
-                    place.file,
-                    place.line,
-                    place.column,
+                    source.function and demangle(source.function),
+                    source.file,
+                    source.line,
+                    source.column,
                     number < len(found),
                 )
 
