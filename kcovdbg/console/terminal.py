@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -170,3 +171,17 @@ def find_terminal(color: Color = Color.AUTO) -> Terminal:
     stdout, stderr = sys.stdout, sys.stderr
     painters = painter(stdout), painter(stderr)
     return Terminal(stdout, stderr, width(stdout), *painters, color, width(stderr), is_terminal(stdout) and is_dumb(os.environ))
+
+
+def settle_stdout() -> None:
+    """Flush standard output, and keep Python from reporting at exit that its reader is gone."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # The reader is gone or the disk is full, which was reported. Python flushes again at exit, and some versions (3.11.2)
+        # keep what could not be written.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ValueError:
+        # Closed before.
+        pass

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import signal
@@ -20,7 +19,7 @@ from kcovdbg.console.argument import Argument
 from kcovdbg.console.command import CommandTable
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.settings import read_settings
-from kcovdbg.console.terminal import find_terminal, write_remarks
+from kcovdbg.console.terminal import find_terminal, settle_stdout, write_remarks
 from kcovdbg.errors import INTERRUPTED, KcovdbgError
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, USAGE, option_help, parse_options
 from kcovdbg.limits import set_limits
@@ -66,7 +65,7 @@ def main(
 
         report(Workspace(commands, debug="--debug" in arguments), error)
         status = explain(error).status
-    _settle_stdout()
+    settle_stdout()
     return status
 
 
@@ -156,20 +155,6 @@ def _replace_closed_streams() -> None:
         sys.stdout = _ClosedOutput()
     if streams["stderr"] is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as above
-
-
-def _settle_stdout() -> None:
-    """Flush standard output, and keep Python from reporting at exit that its reader is gone."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        # The reader is gone or the disk is full, which was reported. Python flushes again at exit, and some versions (3.11.2)
-        # keep what could not be written.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except ValueError:
-        # Closed before.
-        pass
 
 
 def run_for_parent(arguments: Sequence[str]) -> int:

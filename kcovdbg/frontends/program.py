@@ -19,7 +19,7 @@ from kcovdbg.console.grid import remark_line
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import explain, report, run_reporting, run_script, run_words
 from kcovdbg.console.settings import Settings
-from kcovdbg.console.terminal import Color, find_terminal, write_remarks
+from kcovdbg.console.terminal import Color, find_terminal, settle_stdout, write_remarks
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
 from kcovdbg.frontends.options import OPTIONS, Options
 from kcovdbg.target.opener import TargetOptions, find_demo_source, find_gdb_arguments
@@ -76,6 +76,8 @@ def run_program(
         raise
     except Exception as error:  # noqa: BLE001 - the user gets a line, not a traceback
         report(workspace, error)
+        # It would be reported again.
+        settle_stdout()
         status = explain(error).status
     return status
 

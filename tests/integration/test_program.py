@@ -33,9 +33,11 @@ def test_a_closed_pipe_is_no_error(lines):
         os.close(write)
 
 
-def test_a_full_disk_is_one():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_one(unbuffered):
+    environment = {"PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
-        result = run_kcovdbg("help", capture_output=False, stdout=full, stderr=subprocess.PIPE, status=2)
+        result = run_kcovdbg("help", env=environment, capture_output=False, stdout=full, stderr=subprocess.PIPE, status=2)
     assert result.stderr.startswith("kcovdbg: ")
     assert os.strerror(errno.ENOSPC) in result.stderr
     assert result.stderr.count("\n") == 1
