@@ -190,6 +190,12 @@ def test_a_command_is_loaded_alone():
         assert {*COMMAND_MODULES.values()}.intersection(loaded_by(*words)) == {"kcovdbg.collect.jobs_command"}
 
 
+def test_the_process_beside_gdb_starts_without_commands():
+    code = "import sys, kcovdbg.frontends.gdb.server; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True).stdout
+    assert {*COMMAND_MODULES.values()}.isdisjoint(loaded.split())
+
+
 def test_every_command_is_in_the_table():
     declared = {name for name, path in MODULES.items() if re.search(r"^COMMAND\b.* = ", path.read_text(), re.M)}
     assert set(COMMAND_MODULES.values()) == declared

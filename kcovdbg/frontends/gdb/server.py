@@ -27,7 +27,7 @@ from kcovdbg.frontends.gdb.kernel import OpenKernel, symbol_file_command
 from kcovdbg.frontends.gdb.link import VERSION, Fields, Link
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import TextIO
 
     from kcovdbg.console.completion_index import Harvest
@@ -48,7 +48,12 @@ def _load(name: str) -> Command | None:
     return command if command is not None and _is_inside(command) else None
 
 
-INSIDE: Final = CommandTable(filter(_is_inside, COMMANDS), _load)
+def _find_inside() -> Iterator[Command]:
+    # Loads no command before the first is asked for, as filter() alone would.
+    yield from filter(_is_inside, COMMANDS)
+
+
+INSIDE: Final = CommandTable(_find_inside(), _load)
 """The commands that GDB offers: all but those that need the terminal, in place of which the TUI has a window."""
 
 
