@@ -251,7 +251,7 @@ class LiveSource:
         :raises GoneError: when the machine has ended.
         :raises KcovdbgError: when nothing could be read.
         """
-        started, reads = time.process_time(), self._reads
+        started, reads = time.process_time(), self.target.read_count
         is_whole = time.monotonic() >= self._next_whole
         if is_whole:
             machine = self.target.state()
@@ -289,16 +289,10 @@ class LiveSource:
             tasks=tasks,
             objects=_make_object_samples(state) if is_whole else None,
             shares=shares,
-            reads=None if reads is None or self._reads is None else self._reads - reads,
+            reads=None if reads is None or self.target.read_count is None else self.target.read_count - reads,
             seconds=time.process_time() - started,
             errors=tuple(dict.fromkeys(errors)),
         )
-
-    @property
-    def _reads(self) -> int | None:
-        """The reads of the target so far, None where it does not count them."""
-        reads: int | None = getattr(self.target, "read_count", None)
-        return reads
 
     def _find_near(self) -> Sequence[TaskFields]:
         """Return the tasks of a near look."""

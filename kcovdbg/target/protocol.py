@@ -210,6 +210,8 @@ class Target:
     connection: Connection = Connection()
     watchpoints: Watchpoints | None = None
     """Hardware watchpoints."""
+    read_count: int | None = None
+    """How often memory was read; None where it is not counted."""
 
     @property
     def pointer_tag(self) -> int:

@@ -14,6 +14,7 @@ import pytest
 import zstandard
 from elftools.elf.elffile import ELFFile
 
+from kcovdbg.monitor.monitor_source import LiveSource
 from kcovdbg.target.opener import find_demo, list_demo_files
 from tests.integration.conftest import DemoWorkspace
 from tests.lab.kcovdbg_run import ask, run_kcovdbg, run_lines
@@ -136,3 +137,10 @@ def test_code_and_debug_info_in_two_files(unpacked: Path, tmp_path: Path) -> Non
     # The remark on the rule that it replaces.
     assert "B12" in expected[-1].splitlines()[-1]
     assert answers(image, debug_file) == answers(debug_file, image) == expected
+
+
+def test_a_look_counts_its_reads(opened_demo: DemoWorkspace) -> None:
+    look = LiveSource(opened_demo.kernel.target, opened_demo.kernel.layout, None).look()
+    assert look.objects
+    # More than one of each object.
+    assert (look.reads or 0) > len(look.objects)

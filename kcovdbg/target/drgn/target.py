@@ -83,6 +83,7 @@ class DrgnTarget(ProgramTypes):
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
         self._files = files
+        self.read_count: int = 0
         # Called most often by the walkers.
         self._read: Callable[[int, int], bytes] = prog.read
         self._per_cpu: dict[tuple[str, int], int] = {}
@@ -148,6 +149,7 @@ class DrgnTarget(ProgramTypes):
         self.connection.close()
 
     def read(self, address: int, size: int) -> bytes:
+        self.read_count += 1
         try:
             return self._read(address, size)
         except drgn.FaultError as error:
