@@ -12,9 +12,10 @@ from typing import Final
 from kcovdbg.abi import record
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
+from kcovdbg.model.kcov import name_task
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, kcov_violation, values
-from kcovdbg.model.state import BufferContents, Part, State
+from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, Part, State
 from kcovdbg.series import table
 
 _WORD: Final = 1 << 64
@@ -260,7 +261,7 @@ def _check_points(state: State) -> Iterator[Violation]:
             before=_describe_records(wrong.neighbors, range(number)),
             after=_describe_records(wrong.neighbors, range(number + 1, buffer.count)),
             offset=Hex(wrong.offset),
-            mapped="; ".join(wrong.mappings) or None,
+            mapped="; ".join((*(_describe_mapping(state, mapping) for mapping in wrong.mappings), *wrong.problems)) or None,
             vmalloc__before=_describe_area(wrong.vmalloc[0]),
             vmalloc__after=_describe_area(wrong.vmalloc[1]),
         )
@@ -274,6 +275,23 @@ def _check_points(state: State) -> Iterator[Violation]:
 
 def _describe_records(near: Mapping[int, int], numbers: range) -> str | None:
     return ", ".join(f"{number}: {word:#x}" for number, word in near.items() if number in numbers) or None
+
+
+def _describe_mapping(state: State, mapping: BufferMapping) -> str:
+    owner = next((task for task in state.task_fields if task.tgid == mapping.pid and task.pid == mapping.pid), None)
+    name = f"process {mapping.pid}" if owner is None else name_task(owner)
+    access = "writable" if mapping.writable else "read-only"
+    before = "nothing" if mapping.before is None else _describe_neighbor(mapping.before)
+    after = "nothing" if mapping.after is None else _describe_neighbor(mapping.after)
+    return (
+        f"{access} by {name} at {mapping.start:#x}-{mapping.end:#x} from offset {mapping.offset:#x}, "
+        f"directly before it {before}, directly after it {after}"
+    )
+
+
+def _describe_neighbor(mapping: NextMapping) -> str:
+    access = "writable" if mapping.writable else "read-only"
+    return f"{mapping.name} ({access}, {mapping.start:#x}-{mapping.end:#x})"
 
 
 def _describe_area(area: VmallocArea | None) -> str | None:

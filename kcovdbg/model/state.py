@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kcovdbg.abi.address import align
 from kcovdbg.abi.generations import Generation
@@ -34,6 +34,30 @@ class PointProof(Protocol):
 
         :param pcs: as recorded.
         """
+
+
+class NextMapping(NamedTuple):
+    """A mapping next to one of a buffer."""
+
+    start: int
+    end: int
+    writable: bool
+    name: str
+    """Its file's name, or what it is without one."""
+
+
+class BufferMapping(NamedTuple):
+    """A mapping of a buffer in user space, and what is next to it."""
+
+    pid: int | None
+    start: int
+    end: int
+    offset: int
+    """In bytes from the start of the buffer."""
+    writable: bool
+    before: NextMapping | None
+    """None where nothing is mapped directly before it."""
+    after: NextMapping | None
 
 
 _T = TypeVar("_T")
@@ -216,10 +240,12 @@ class WrongRecords:
     """Words of the records before and after the first one, by their numbers."""
     offset: int
     """Of the first one, in bytes from the start of the buffer."""
-    mappings: tuple[str, ...] = ()
-    """The buffer's mappings in user space, with what is mapped next to each; why some may be missing."""
+    mappings: tuple[BufferMapping, ...] = ()
+    """The buffer's mappings in user space."""
     vmalloc: tuple[VmallocArea | None, VmallocArea | None] = (None, None)
     """The vmalloc areas before and after the buffer's own."""
+    problems: tuple[str, ...] = ()
+    """Why mappings may be missing."""
 
 
 class _Members:

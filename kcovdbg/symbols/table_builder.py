@@ -20,7 +20,7 @@ from functools import partial
 from itertools import chain, compress, count, groupby, islice
 from operator import attrgetter, ne, not_
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
@@ -49,8 +49,14 @@ def _function_name(symbols: SymbolTable, address: int, *, is_assembly: bool) -> 
     return None if label is None else label.name
 
 
-# Addresses that are located together: numbers of units, for the reader of DWARF; the end of each one's addresses; these.
-_Part: TypeAlias = "tuple[Sequence[int], Sequence[int], array[int]]"
+class _Part(NamedTuple):
+    """Addresses that are located together."""
+
+    units: Sequence[int]
+    """Numbers of units, for the reader of DWARF."""
+    ends: Sequence[int]
+    """The end of each unit's addresses."""
+    addresses: array[int]
 
 
 class _Run(NamedTuple):
@@ -84,10 +90,10 @@ def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Pa
         ends.append(len(part))
         size += sizes[unit]
         if size >= _PART_BYTES:
-            parts.append((units, ends, part))
+            parts.append(_Part(units, ends, part))
             units, ends, part, size = [], [], array("Q"), 0
     if units:
-        parts.append((units, ends, part))
+        parts.append(_Part(units, ends, part))
     return parts, runs
 
 

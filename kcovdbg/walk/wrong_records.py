@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
-from kcovdbg.model.kcov import KcovFile, name_task
+from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.memory import VmallocArea
-from kcovdbg.model.state import BufferContents, PointProof, Source, WrongRecords
+from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, PointProof, Source, WrongRecords
 from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target, Vma
 from kcovdbg.walk.structure_cache import StructureCache
@@ -59,7 +59,7 @@ class WrongRecordWalk:
             return None
         number = numbers[0]
         near = range(max(number - _NEIGHBORS, 0), min(number + _NEIGHBORS + 1, len(words)))
-        mappings: list[str] = []
+        mappings: list[BufferMapping] = []
         problems: list[str] = []
         if contents.section is None:
             for file in islice((file for file in self._cache.files.found if file.kcov == contents.kcov), _MAPPINGS):
@@ -78,16 +78,15 @@ class WrongRecordWalk:
             {other: words[other] for other in near if other != number},
             # The count word is a word of a record.
             buffer.encoding.word_size * (1 + codec.pc_word + number * codec.record_words),
-            (*mappings, *problems),
+            tuple(mappings),
             self._vmalloc_around(buffer.address or 0),
+            tuple(problems),
         )
 
-    def _describe(self, file: KcovFile) -> str:
-        """Return who maps a buffer where, and what is mapped directly next to it."""
+    def _describe(self, file: KcovFile) -> BufferMapping:
         assert file.start is not None
         assert file.end is not None
-        threads = [task for task in self._cache.tasks.found if task.tgid == file.pid]
-        mm = next((task.mm for task in threads if task.mm), None)
+        mm = next((task.mm for task in self._cache.tasks.found if task.tgid == file.pid and task.mm), None)
         source = self._target.vmas
         if mm is None or source is None:
             raise ReadError("they cannot be listed", file.start)
@@ -100,24 +99,27 @@ class WrongRecordWalk:
             elif vma.start >= file.end:
                 after = vma if vma.start == file.end else None
                 break
-        owner = next((task for task in threads if task.pid == file.pid), None)
-        name = f"process {file.pid}" if owner is None else name_task(owner)
-        offset = (file.pgoff or 0) * self._target.page_size
-        return (
-            f"{_access(own)} by {name} at {file.start:#x}-{file.end:#x} from offset {offset:#x}, "
-            f"directly before it {self._name(before)}, directly after it {self._name(after)}"
+        return BufferMapping(
+            file.pid,
+            file.start,
+            file.end,
+            (file.pgoff or 0) * self._target.page_size,
+            own is not None and bool(own.flags & _VM_WRITE),
+            self._name(before),
+            self._name(after),
         )
 
-    def _name(self, vma: Vma | None) -> str:
+    def _name(self, vma: Vma | None) -> NextMapping | None:
         if vma is None:
-            return "nothing"
-        name = "stack" if vma.flags & _VM_GROWSDOWN else "anonymous"
-        if vma.file:
+            return None
+        if not vma.file:
+            name = "stack" if vma.flags & _VM_GROWSDOWN else "anonymous"
+        else:
             try:
                 name = self._file_name(vma.file)
             except (ReadError, MissingTypeError):
                 name = f"file {vma.file:#x}"
-        return f"{name} ({_access(vma)}, {vma.start:#x}-{vma.end:#x})"
+        return NextMapping(vma.start, vma.end, bool(vma.flags & _VM_WRITE), name)
 
     def _file_name(self, file: int) -> str:
         target = self._target
@@ -132,7 +134,3 @@ class WrongRecordWalk:
         before = [area for area in areas if area.start < address]
         after = [area for area in areas if area.start > address]
         return before[-1] if before else None, after[0] if after else None
-
-
-def _access(vma: Vma | None) -> str:
-    return "writable" if vma is not None and vma.flags & _VM_WRITE else "read-only"
