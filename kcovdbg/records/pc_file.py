@@ -48,6 +48,8 @@ class PcFormat(str, Enum):
     """Modules with offsets: ``vmlinux+1a2b3c``."""
     DRCOV = "drcov"
     """DynamoRIO's log of blocks, as text or binary."""
+    EDGES = "edges"
+    """Lines of two addresses, from and to, with a count."""
 
 
 class ModuleBase(NamedTuple):
@@ -81,6 +83,10 @@ class PcFile(NamedTuple):
     """Of each word, the index of its module."""
     lists_all_points: bool = False
     """Whether points that were not covered are in it as well."""
+    names_pcs: bool = False
+    """Whether the file itself calls the numbers PCs: then they are records, whatever they are."""
+    disorder: str = ""
+    """Why its records are in no order; empty where they may be in one."""
 
 
 class NotATraceError(KcovdbgError):
@@ -133,6 +139,10 @@ _LISTINGS: Final = (
     (re.compile(rb"\S+ \d+ -?\d+ \S+ (Live|Loading|Unloading) (0x)?[0-9a-f]+.*"), "a list of modules"),
     (re.compile(rb"\s*(0x)?[0-9a-fA-F]{8,16}-(0x)?[0-9a-fA-F]{8,16}\s.*"), "a list of address ranges"),
 )
+# Of GDB, crash, drgn and sanitizers, with lines that GDB wraps.
+_STACK: Final = re.compile(
+    rb"\s*#\d{1,4}\s+(0[xX][0-9a-fA-F]{8,16}\s|\[[0-9a-fA-F]{8,16}\]\s|[^\s(]+( \(|\+0x)).*|\s{4}\s*at [^\s:]+:\d+"
+)
 _OTHER_BINARIES: Final = (
     (b"KCOVSYM\0", "a location table of kcovdbg", "give it as --symbol-table"),
     (b"BZh", "compressed with bzip2", "decompress it first: bzip2 -d"),
@@ -162,20 +172,34 @@ _START: Final = 4096
 # Bytes of lists of numbers.
 _PLAIN: Final = b"0123456789abcdefABCDEFxX \t\r\n,;"
 _BLANK_MARKS: Final = bytes.maketrans(b",;", b"  ")
+# Of JSON and Python.
+_EMPTY_LIST: Final = re.compile(rb"\s*(\[\s*\]|\{\s*\}|\(\s*\)|set\(\))\s*")
 # A number may be a constant of C.
 _LINE: Final = re.compile(rb"\s*(-?(?:0[xX])?[0-9a-fA-F]{1,20})[uUlL]{0,3}\s*[,;]?\s*(?:#.*)?")
-_COMMENT: Final = re.compile(rb"\s*(#|//|;|\Z)")
+# The lines of a stack are numbered in the same way: "#1 [ffffc90000013b80] ksys_read at ffffffff811dc419".
+_COMMENT: Final = re.compile(rb"\s*(#(?!\d{1,4}\s)|//|;|\Z)")
 # Addresses among words: not the offsets and sizes of symbols.
 _TOKEN: Final = re.compile(
     rb"(?<![\w+/.-])(0[xX][0-9a-fA-F]{8,16}|[0-9a-fA-F]{16}|1844[0-9]{16}|-[0-9]{9,19})[uUlL]{0,3}(?![\w.])"
 )
-# Address of the words of a line, as GDB and crash print it.
-_PLACE: Final = re.compile(rb"\s*(0[xX])?[0-9a-fA-F]{8,16}( <[^>]*>)?:\s+(?=0[xX][0-9a-fA-F]{8}|[0-9a-fA-F]{16}\b)")
+# Address of the words of a line, as GDB and crash print it; that of a frame on the stack, as crash prints it.
+_PLACE: Final = re.compile(
+    rb"\s*(0[xX])?[0-9a-fA-F]{8,16}( <[^>]*>)?:\s+(?=0[xX][0-9a-fA-F]{8}|[0-9a-fA-F]{16}\b)|"
+    rb"\s*#\d{1,4}\s+\[[0-9a-fA-F]{8,16}\]\s"
+)
+# From, to and count, as kAFL writes them.
+_EDGE: Final = re.compile(
+    rb"\s*((?:0[xX])?[0-9a-fA-F]{8,16})(?:\s*[,;]\s*|\s+)((?:0[xX])?[0-9a-fA-F]{8,16})(?:\s*[,;]\s*|\s+)[0-9]{1,20}\s*"
+)
+_EDGE_HEADING: Final = re.compile(
+    rb"\"?(from|src|source)\"?[,;\s]+\"?(to|dst|dest|target)\"?([,;\s][^\n]*)?\r?(\n|\Z)", re.IGNORECASE
+)
 _OFFSET: Final = re.compile(rb"\s*([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?")
 _JSON_PC: Final = re.compile(
     rb'"(?:(hit_count)"\s*:\s*(\d+)|pc"\s*:\s*"?(0[xX][0-9a-fA-F]+|-?\d+)|(?:pcs|cover|coverage)"\s*:\s*\[([^\[\]{}]*)\])',
     re.IGNORECASE,
 )
+_JSON_ITEM: Final = re.compile(rb"[^\s,\"]+")
 _JSON_NUMBER: Final = re.compile(rb"0[xX][0-9a-fA-F]+|-?\d+")
 _DRCOV_COLUMNS: Final = re.compile(rb"Columns:([^\n]*)")
 _DRCOV_BLOCK: Final = re.compile(rb"\s*module\[\s*(\d+)\]:\s*(0[xX][0-9a-fA-F]+)\s*,")
@@ -235,6 +259,10 @@ def _is_text(start: bytes) -> bool:
 
 def _read_text(path: object, data: bytes, wanted: PcFormat | None, is_address: AddressTest) -> PcFile:
     start = data[:_START].lstrip()
+    if len(data) <= _START and _EMPTY_LIST.fullmatch(start):
+        return PcFile()
+    if _COMMENT.match(data) and data.strip() and all(map(_COMMENT.match, data.splitlines())):
+        raise NotATraceError(path, "comments", detail="no line has an address", hint=_HEX_HINT)
     if wanted is None:
         _refuse_other_texts(path, start)
     for kind, is_of_kind, read in _TEXT_READERS:
@@ -265,6 +293,8 @@ def _refuse_other_texts(path: object, start: bytes) -> None:
     for pattern, found in _LISTINGS:
         if _first_line(start, pattern):
             raise NotATraceError(path, found, hint="--format text reads its addresses nevertheless")
+    if _first_line(start, _STACK):
+        raise NotATraceError(path, "a stack", hint="sym - shows its source lines; --format text reads its addresses")
 
 
 def _read_rows(path: object, rows: Iterable[_Row], is_address: AddressTest) -> PcFile:
@@ -320,7 +350,9 @@ def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address
         found = _read_hexadecimal(data)
         if found is not None:
             return found
-    return _read_rows(path, _find_numbers(data, wanted), is_address)
+    # Of Python, or JSON's numbers with counts.
+    disorder = "it is a set or a map" if data[:_START].lstrip()[:1] == b"{" else ""
+    return _read_rows(path, _find_numbers(data, wanted), is_address)._replace(disorder=disorder)
 
 
 def _find_numbers(data: bytes, wanted: PcFormat | None) -> Iterator[_Row]:
@@ -374,30 +406,37 @@ def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
                 yield number, line, (value,)
             last = value
 
-    return _read_rows(path, find_values(), is_address)._replace(lists_all_points=lists_all_points)
+    disorder = "it lists points by their functions" if lists_all_points else ""
+    found = _read_rows(path, find_values(), is_address)
+    return found._replace(lists_all_points=lists_all_points, disorder=disorder)
 
 
-def _read_json(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+def _read_json(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
     words = array("Q")
-    values = 0
+    is_list = has_hits = False
     hits: int | None = None
     last: int | None = None
     for match in _JSON_PC.finditer(data):
         if match[1] is not None:
             hits = int(match[2])
+            has_hits = True
             continue
-        for token in _JSON_NUMBER.findall(match[4]) if match[4] is not None else (match[3],):
-            value = _parse(token, PcFormat.DECIMAL)
-            values += 1
+        tokens = _JSON_ITEM.findall(match[4]) if match[4] is not None else [match[3]]
+        is_list = is_list or not tokens
+        for token in tokens:
+            value = _parse(token, PcFormat.DECIMAL) if _JSON_NUMBER.fullmatch(token) else None
+            if value is None:
+                continue
+            is_list = True
             # A point that was not covered, or another frame of the same point.
             is_repeated = hits is not None and (not hits or value == last)
             last = value
-            if value is not None and is_address(value) and not is_repeated:
+            if not is_repeated:
                 words.append(value)
         hits = None
-    if not values:
+    if not is_list:
         raise NotATraceError(path, "JSON without PCs", hint=_HEX_HINT)
-    return PcFile(words)
+    return PcFile(words, names_pcs=True, disorder="it lists points with their hits" if has_hits else "")
 
 
 def _file_name(path: bytes) -> str:
@@ -440,8 +479,6 @@ def _read_drcov(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
     head, mark, blocks = data.partition(b"BB Table:")
     title, _, body = blocks.partition(b"\n")
     modules = _drcov_modules(head)
-    if not mark or not modules:
-        raise NotATraceError(path, "a drcov file without a table of modules or blocks", hint="write it again")
     numbers: Sequence[tuple[int, int]]
     if body.startswith(b"module id"):
         numbers = [(int(match[1]), int(match[2], 16)) for match in _DRCOV_BLOCK.finditer(body)]
@@ -451,6 +488,8 @@ def _read_drcov(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
         count = min(int(size) if size.isdigit() else 0, len(body) // _DRCOV_ENTRY)
         pieces = [body[at : at + _DRCOV_ENTRY] for at in range(0, count * _DRCOV_ENTRY, _DRCOV_ENTRY)]
         numbers = [(int.from_bytes(piece[6:], "little"), int.from_bytes(piece[:4], "little")) for piece in pieces]
+    if not mark or (numbers and not modules):
+        raise NotATraceError(path, "a drcov file without a table of modules or blocks", hint="write it again")
     order = {number: index for index, number in enumerate(modules)}
     known = [(order[number], offset) for number, offset in numbers if number in order]
     return PcFile(
@@ -458,13 +497,37 @@ def _read_drcov(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
         skipped=len(numbers) - len(known),
         modules=tuple(modules.values()),
         module_of=array("I", [index for index, _ in known]),
+        disorder="drcov lists each block once",
     )
+
+
+def _is_edge_list(start: bytes, _data: bytes) -> bool:
+    heading = _EDGE_HEADING.match(start)
+    rest = start if heading is None else start[heading.end() :]
+    return _first_line(rest, _EDGE) or (heading is not None and not rest.strip())
+
+
+def _read_edges(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+    """Read the addresses of edges, each once."""
+    heading = _EDGE_HEADING.match(data)
+
+    def find_values() -> Iterator[_Row]:
+        for number, line in enumerate(data.splitlines(), 1):
+            match = _EDGE.fullmatch(line)
+            if match is not None:
+                yield number, line, [_parse(end, PcFormat.HEX) for end in match.groups()]
+            elif not _COMMENT.match(line) and (heading is None or number > 1):
+                yield number, line, ()
+
+    found = _read_rows(path, find_values(), is_address)
+    return found._replace(words=array("Q", sorted(set(found.words))), disorder="it lists edges, each with its count")
 
 
 _TEXT_READERS: Final[tuple[tuple[PcFormat, Callable[[bytes, bytes], bool], Callable[..., PcFile]], ...]] = (
     (PcFormat.DRCOV, lambda start, _: start.startswith(b"DRCOV VERSION"), _read_drcov),
     (PcFormat.CSV, lambda start, _: _find_column(start) is not None, _read_csv),
     (PcFormat.JSON, _is_json, _read_json),
+    (PcFormat.EDGES, _is_edge_list, _read_edges),
     (PcFormat.MODOFF, lambda start, _: _first_line(start, _OFFSET), _read_offsets),
 )
 """Formats of text but numbers in lines: how the start of a file, or all of it, shows the format, and what reads it."""
@@ -520,7 +583,7 @@ def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple
         word_size = _SANCOV.get(int.from_bytes(data[:8], order))
         if word_size is not None:
             words = decode_words(data[8:], make_encoding(PC, word_size, order == "big"))
-            return PcFile(words, word_size=word_size, big_endian=order == "big")
+            return PcFile(words, word_size=word_size, big_endian=order == "big", disorder="a sanitizer's file is a set")
     if wanted is PcFormat.SANCOV:
         raise NotATraceError(path, "a file without sancov's magic number")
     if data.startswith(b"DRCOV VERSION") and wanted in (None, PcFormat.DRCOV):

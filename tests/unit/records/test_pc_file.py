@@ -103,11 +103,84 @@ def test_compressed(tmp_path, program):
         read(pack(HEX.encode())[:-9])
 
 
-@pytest.mark.parametrize("blank", [b"", b"\n\n", b"\xef\xbb\xbf", b"# nothing\n"])
+EMPTY = [
+    b"",
+    b"\n\n",
+    b"\xef\xbb\xbf",
+    b"0\n",
+    b"[]",
+    b" [\n]\n",
+    b"{}",
+    b"set()\n",
+    b'{"pcs": []}',
+    b'{"calls": [{"call": "read", "cover": [ ]}]}',
+    b"PC,Module,Offset,Filename,Inline,StartLine,EndLine\n",
+    b"index,pc,address,kind\n",
+    b"from,to,count\n",
+    b"DRCOV VERSION: 2\nDRCOV FLAVOR: kcov\nModule Table: version 2, count 0\nColumns: id, base, end, entry, path\n"
+    b"BB Table: 0 bbs\nmodule id, start, size:\n",
+    struct.pack("<Q", 0),
+    struct.pack("<Q", 0xC0BFFFFFFFFFFF64),
+]
+
+
+@pytest.mark.parametrize("blank", EMPTY)
 def test_a_file_without_lines_is_a_trace_without_records(tmp_path, blank):
     path = tmp_path / "cov_prog1.2"
     path.write_bytes(blank)
     assert read_trace(path).count == 0
+
+
+def test_json_says_what_its_pcs_are():
+    assert list(read('{"pcs":[123]}').words) == [123]
+    assert list(read('{"pcs":["0x7b", 1.5, "none"]}').words) == [123]
+    with pytest.raises(NotATraceError):
+        read('{"coverage":[45.5]}')
+
+
+EDGES = {
+    "kAFL": "".join(f"{PCS[at]:x},{PCS[at + 1]:x},{at + 1}\n" for at in range(11)),
+    "with a heading": "from,to,count\n" + "".join(f"{PCS[at + 1]:#x}, {PCS[at]:#x}, 9\n" for at in range(11)),
+    "blanks": "".join(f"{PCS[at]:#x} {PCS[at + 1]:#x} 12345678\n" for at in range(11)) * 2,
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_ends_of_edges_are_records_once(name):
+    for text in (EDGES[name], EDGES[name].replace("\n", "\r\n")):
+        found = read(text)
+        assert (list(found.words), found.skipped, bool(found.disorder)) == (PCS, 0, True)
+
+
+STACKS = {
+    "GDB": "#0  0xffffffff811dc419 in ksys_read (fd=3) at fs/read_write.c:712\n#1  0xffffffff814de834 in do_syscall_64 ()\n",
+    "GDB, wrapped": "#0  0xffffffff811dc419 in ksys_read (\n    fd=3)\n    at fs/read_write.c:712\n#1  0xffffffff814de834 in f ()\n",
+    "GDB, no address": "#0  ksys_read (fd=3) at fs/read_write.c:712\n#1  0xffffffff814de834 in do_syscall_64 ()\n",
+    "crash": " #1 [ffffc90000013b80] ksys_read at ffffffff811dc419\n #2 [ffffc90000013ba0] do_syscall_64 at ffffffff814de834\n",
+    "crash, with its heading": 'PID: 41  TASK: ffff888004a1e000  CPU: 0  COMMAND: "kc"\n'
+    " #0 [ffffc90000013b80] ksys_read at ffffffff811dc419\n #1 [ffffc90000013ba0] do_syscall_64 at ffffffff814de834\n",
+    "drgn": "#0  ksys_read+0x19/0x40\n#1  do_syscall_64 (arch/x86/entry/common.c:97:7)\n",
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_stacks(name):
+    with pytest.raises(NotATraceError) as caught:
+        read(STACKS[name])
+    assert "stack" in caught.value.found
+
+
+@pytest.mark.parametrize("name", ["GDB", "crash"])
+def test_addresses_of_stacks(name):
+    """Those of the stack's memory are none of code."""
+    assert list(read(STACKS[name], PcFormat.TEXT).words) == [0xFFFFFFFF811DC419, 0xFFFFFFFF814DE834]
+
+
+@pytest.mark.parametrize("text", ["# nothing\n", "\n\n// none\n; 0 PCs\n", "#\n"])
+def test_comments_alone_are_no_trace(text):
+    with pytest.raises(NotATraceError):
+        read(text)
+    assert list(read(text + HEX).words) == PCS
 
 
 def test_lines_without_an_address_are_counted():
