@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The one opener of files whose content is not trusted: regular files and block devices, up to a limit; and the formats of
-compressed files that are read as they are: gzip, xz and zstd.
+compressed files that are read as they are: gzip, xz and zstd; and text in UTF-16.
 """
 
 from __future__ import annotations
@@ -213,3 +213,27 @@ def unpack_data(path: object, data: bytes) -> bytes:
     if len(unpacked) > limit:
         raise over_limit(TRACE_SIZE, f"{path} unpacked")
     return unpacked
+
+
+# Bytes of a text that show whether it is in UTF-16.
+_TEXT_START: Final = 4096
+_BYTE_ORDER_MARKS: Final = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_UTF8_MARK: Final = b"\xef\xbb\xbf"
+
+
+def decode_utf16(data: bytes) -> bytes:
+    """Return text in UTF-16 as UTF-8, other data as it is; without a byte order mark.
+
+    The same bytes may be words: a count of 65,279 looks like a byte order mark.
+    """
+    start = data[:_TEXT_START]
+    order = _BYTE_ORDER_MARKS.get(start[:2])
+    if order is None and len(start) >= 4:
+        half = start[: len(start) // 2 * 2]
+        if not any(half[1::2]) and all(half[::2]):
+            order = "utf-16-le"
+        elif not any(half[::2]) and all(half[1::2]):
+            order = "utf-16-be"
+    if order is not None:
+        data = data.decode(order, "replace").removeprefix("\ufeff").encode("utf-8", "replace")
+    return data.removeprefix(_UTF8_MARK)

@@ -20,7 +20,7 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encoding
 from kcovdbg.elf.header import MAGIC as ELF_MAGIC
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import unpack_data
+from kcovdbg.input_file import decode_utf16, unpack_data
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import FileKind, identify_start
 
@@ -234,18 +234,7 @@ def _is_upper(value: int, bits: int) -> bool:
 
 def _decode_text(data: bytes) -> bytes | None:
     """Return text as UTF-8 without a byte order mark; None for no text."""
-    start = data[:_START]
-    order = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(start[:2])
-    if order is None and len(start) >= 4:
-        half = start[: len(start) // 2 * 2]
-        if not any(half[1::2]) and all(half[::2]):
-            order = "utf-16-le"
-        elif not any(half[::2]) and all(half[1::2]):
-            order = "utf-16-be"
-    if order is not None:
-        # The same bytes may be words: a count of 65,279 looks like a byte order mark.
-        data = data.decode(order, "replace").encode("utf-8", "replace")
-    data = data.removeprefix(b"\xef\xbb\xbf")
+    data = decode_utf16(data)
     return data if _is_text(data[:_START]) else None
 
 

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The kernel's log as text, by a console, dmesg, journalctl or a report: lines without colors and what is in front of them.
+
+Every reader of logs and reports begins here. What is found in a line is shown in the line as it was, so that each place in
+the plain text knows its place in the text that was given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from kcovdbg.input_file import decode_utf16, unpack_data
+from kcovdbg.model.log_record import LogRecord
+
+# Sequences of a terminal: colors, positions, character sets, titles. Programs that show them write ESC as ^[, \x1b, #033.
+_ESCAPE: Final = re.compile(
+    r"(?:\x1b|\^\[|\\x1b|\\033|\\e|#033)(?:\[[0-9;:?]{0,40}[A-Za-z]|[()][0-9A-Z]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))"
+    r"|\x9b[0-9;:?]{0,40}[A-Za-z]"
+)
+_ESCAPE_STARTS: Final = ("\x1b", "^[", "\\x1b", "\\033", "\\e[", "#033", "\x9b")
+# What may be in front of a line, in this order.
+_PREFIXES: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # journalctl and syslogd: time, host and tag.
+        r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|\d{4}-\d\d-\d\d[T ]\S{8,32}) \S{1,64} kernel: ?",
+        # The level, on a console and by dmesg -x.
+        r"<\d{1,3}>|[a-z]{3,10} {0,6}:[a-z]{3,8} {0,6}: ",
+        # The time by printk(), by dmesg -T and by dmesg --time-format iso.
+        r"\[ {0,12}\d{1,12}\.\d{1,9}\] ?|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ?"
+        r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[,.]\d{1,9}(?:[+-]\d\d:?\d\d|Z) ?",
+        # The caller, of CONFIG_PRINTK_CALLER; Android's kernels add the CPU.
+        r"\[ {0,12}(?P<caller>[CT]\d{1,10})(?:@C\d{1,6})?\] ?",
+        # journalctl -o short-monotonic.
+        r"[\w.-]{1,64} kernel: ",
+    )
+)
+# printk() cuts a line off much earlier.
+_MAX_LINE: Final = 4096
+
+
+class LogLine(NamedTuple):
+    """A line of a log."""
+
+    text: str
+    """As it was given."""
+    plain: str
+    """Without sequences of a terminal and without its end."""
+    columns: Sequence[int]
+    """Of each character of ``plain``, and of its end, the index in ``text``."""
+    start: int
+    """Index in ``plain`` of what the kernel printed, behind level, time and caller."""
+    is_stamped: bool
+    """Whether it has any of these."""
+    caller: str | None = None
+    """Who printed it: ``T41`` for a thread, ``C0`` for a CPU in an interrupt; None where the log does not say."""
+
+    @property
+    def message(self) -> str:
+        """What the kernel printed."""
+        return self.plain[self.start :]
+
+    def original_span(self, start: int, end: int) -> tuple[int, int]:
+        """Return where a part of ``plain`` is in ``text``."""
+        return self.columns[start], self.columns[end - 1] + 1 if end > start else self.columns[start]
+
+
+def decode_log(name: str, data: bytes) -> str:
+    """Return the text of a log that may be compressed with gzip, xz or zstd, or be in UTF-16.
+
+    :param name: of the file, for errors.
+    :raises KcovdbgError: when it is compressed and damaged, or larger than the limit.
+    """
+    return decode_utf16(unpack_data(name, data)).decode("utf-8", "backslashreplace")
+
+
+def split_log(text: str) -> list[LogLine]:
+    """Return the lines of a log."""
+    lines = text.split("\n")
+    if len(lines) == 1:
+        lines = text.split("\r")
+    if lines and not lines[-1].strip("\r\0"):
+        # The end of the last line.
+        del lines[-1]
+    return [_read_line(line) for line in lines]
+
+
+def _read_line(text: str) -> LogLine:
+    columns: Sequence[int] = range(len(text) + 1)
+    plain = text
+    if len(text) <= _MAX_LINE and any(start in text for start in _ESCAPE_STARTS):
+        kept: list[int] = []
+        end = 0
+        for found in _ESCAPE.finditer(text):
+            kept.extend(range(end, found.start()))
+            end = found.end()
+        kept.extend(range(end, len(text)))
+        plain = "".join(map(text.__getitem__, kept))
+        columns = (*kept, len(text))
+    plain = plain.rstrip("\r\0")
+    start, caller = 0, None
+    for pattern in _PREFIXES:
+        prefix = pattern.match(plain, start)
+        if prefix is not None:
+            start = prefix.end()
+            caller = prefix.groupdict().get("caller", caller)
+    return LogLine(text, plain, columns, start, start > 0, caller)
+
+
+def record_lines(records: Iterable[LogRecord]) -> Iterator[LogLine]:
+    """Yield the lines of records of printk()'s ring buffer."""
+    for record in records:
+        for text in record.text.split("\n"):
+            yield LogLine(text, text, range(len(text) + 1), 0, True, record.caller)
+
+
+def untangle(lines: Sequence[LogLine]) -> list[tuple[int, list[LogLine]]]:
+    """Return the lines of each caller, in its order, with the index of the first one: several CPUs print at the same time.
+
+    Lines that do not say who printed them go with those before them.
+    """
+    found: dict[str | None, tuple[int, list[LogLine]]] = {}
+    caller: str | None = None
+    for index, line in enumerate(lines):
+        caller = line.caller or caller
+        found.setdefault(caller, (index, []))[1].append(line)
+    return list(found.values())
+
+
+# Bytes of a file that are looked at, and the share of them that may be none of a text: serial lines have noise.
+_LOOKED_AT: Final = 64 << 10
+_NOISE: Final = 0.05
+_NO_TEXT: Final = bytes((*range(8), 11, *range(14, 27), *range(28, 32), 127))
+# The lines of a report or of a log's stack that no other text has.
+_LOG_LINE: Final = re.compile(
+    r"[\w.$]{1,200}\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8}(?![\w.])"
+    r"|(?:^|\s)(?:Call [Tt]race|[Bb]acktrace(?: \(crc \w{1,8}\))?):\s*$"
+    r"|(?:^|\s)(?:BUG: |kernel BUG at |WARNING: .{0,200}(?:at |CPU: )|INFO: (?:task|rcu)|Kernel panic - not syncing)"
+    r"|^unreferenced object 0x"
+    r"|^\s{0,8}#\d{1,3} {1,4}\[[0-9a-f]{8,16}\] \S{1,200} at [0-9a-f]{8,16}"
+)
+
+
+def is_log(data: bytes) -> bool:
+    """Return whether a file's first bytes are of a log or a report: of :func:`decode_log`'s text, before it is decoded."""
+    start = decode_utf16(data[:_LOOKED_AT])
+    noise = len(start) - len(start.translate(None, _NO_TEXT))
+    if not start or noise > _NOISE * len(start):
+        return False
+    lines = split_log(start.decode("utf-8", "replace"))
+    if any(_LOG_LINE.search(line.message[:_MAX_LINE]) for line in lines):
+        return True
+    stamped = sum(line.is_stamped for line in lines)
+    return stamped * 2 > len(lines)
