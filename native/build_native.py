@@ -20,6 +20,7 @@ SOURCES = (
     "chains.c",
     "seqdiff.c",
     "branches.c",
+    "x86_decoder.c",
     "locations.c",
     "table_rows.c",
     "dwarf.c",

@@ -21,6 +21,7 @@
 #include "pctext.h"
 #include "seqdiff.h"
 #include "table_rows.h"
+#include "x86_decoder.h"
 
 #define CHECK(condition) \
 	do { \
@@ -667,12 +668,35 @@ static void try_dwarf(void)
 	LLVMFuzzerTestOneInput(data, size);
 }
 
+/* Random bytes, whose end is the end of the memory that they are in. */
+static void try_decoder(void)
+{
+	size_t size = 1 + below(below(2) ? 40 : 4000), count, i, at = 0;
+	uint8_t *text = malloc(size), *lengths = malloc(size), *flows = malloc(size);
+	uint32_t *offsets = malloc(size * sizeof(*offsets));
+	int64_t *displacements = malloc(size * sizeof(*displacements));
+
+	CHECK(text && lengths && flows && offsets && displacements);
+	for (i = 0; i < size; i++)
+		text[i] = below(4) ? random_word() : (uint64_t)"\x66\xf2\x0f\xc4\x62\x48\xff\xe8"[below(8)];
+	count = kcovdbg_x86_decode_all(text, size, offsets, lengths, flows, displacements);
+	CHECK(count && count <= size);
+	for (i = 0; i < count; at += lengths[i++])
+		CHECK(offsets[i] == at && lengths[i] >= 1 && lengths[i] <= 15 && flows[i] <= KCOVDBG_FLOW_BAD);
+	CHECK(at == size);
+	free(text);
+	free(lengths);
+	free(flows);
+	free(offsets);
+	free(displacements);
+}
+
 static const struct {
 	const char *name;
 	void (*work)(void);
 } targets[] = {
 	{ "pctext", try_text },	      { "chains", try_chains },	  { "seqdiff", try_diff }, { "locations", try_locations },
-	{ "branches", try_branches }, { "table_rows", try_rows }, { "dwarf", try_dwarf },
+	{ "branches", try_branches }, { "table_rows", try_rows }, { "dwarf", try_dwarf },  { "x86_decoder", try_decoder },
 };
 
 int main(int argc, char **argv)
