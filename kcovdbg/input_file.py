@@ -79,15 +79,35 @@ def read_input(
     return data
 
 
-def parse_json(text: bytes | str) -> Any:
+def parse_json(text: bytes | str, *, is_prefix: bool = False) -> Any:
     """Return the value of JSON text that is not trusted.
 
+    :param is_prefix: ignore what follows the first value; of text alone.
     :raises ValueError: when it is malformed, nested too deeply, or has a number of thousands of digits.
     """
     try:
+        if is_prefix and isinstance(text, str):
+            return json.JSONDecoder().raw_decode(text.lstrip())[0]
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+# No number in an input has more; Python's own conversion is quadratic, and fails at 4,300.
+_MOST_DIGITS: Final = 80
+
+
+def parse_number(text: bytes | str, base: int = 10) -> int | None:
+    """Return the number that a part of an input is; None where it is none, or has more digits than any number of a kernel.
+
+    :param base: as :class:`int` takes it.
+    """
+    if len(text) > _MOST_DIGITS:
+        return None
+    try:
+        return int(text, base)
+    except ValueError:
+        return None
 
 
 # Bytes that the decompressor of xz may take; xz -9 needs 65 MiB.

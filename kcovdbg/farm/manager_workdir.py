@@ -11,7 +11,6 @@ The kernel's report of a crash, as text on a console or in a file, names the tas
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.input_file import open_input
+from kcovdbg.input_file import open_input, parse_json
 from kcovdbg.records.oops_words import find_code_words
 from kcovdbg.target.dump_file import path_hint
 
@@ -33,20 +32,17 @@ _LOG: Final = re.compile(r"log(?P<number>\d+)|repro\.log|patched_crash_log|\d+\.
 _REPORT: Final = re.compile(r"report(?P<number>\d+)|repro\.report|patched_report|base_report")
 _REPRODUCER: Final = re.compile(r"repro\.prog|reproducer\d+")
 _OLD_CRASH: Final = re.compile(r"crash-.*-\d+")
-# The title is in the last line of such a file.
-_OLD_TITLE: Final = re.compile(rb"after running for [^\n]*:\n(?P<title>[^\n]+)\n*\Z")
+# The title is in the last line of such a file, after such a line.
+_OLD_TITLE: Final = b"after running for "
 _MAX_TITLE: Final = 4096
 _MAX_CONFIGURATION: Final = 1 << 20
 _MAX_LOG: Final = 16 << 20
-# syzkaller removes such lines before it parses the rest as JSON.
-_COMMENT: Final = re.compile(rb"(^|\n)\s*#[^\n]*")
-_EXECUTED: Final = re.compile(
-    rb"executing program (?P<proc>\d+) \(id=(?P<id>\d+)\):[^\n]*\n(?P<program>.*?)(?:\n\n|\Z)", re.DOTALL
-)
-# As managers wrote them until 2024: among the console's lines.
-_OLD_EXECUTED: Final = re.compile(
-    rb"executing program (?P<proc>\d+):?[^\n]*\n(?P<program>(?:(?![^\n]*executing program)[^\n]*\n?){0,400})"
-)
+# syzkaller removes lines that begin so before it parses the rest as JSON.
+_COMMENT: Final = b"#"
+# The line before a program; until 2024 without the program's number, and the program is among the console's lines.
+_EXECUTED: Final = re.compile(rb"executing program (?P<proc>\d{1,10})(?: \(id=(?P<id>\d{1,10})\):)?")
+# Of an old log.
+_MAX_PROGRAM_LINES: Final = 400
 # The start of a call of a program, or of a comment.
 _CALL: Final = re.compile(r"(r\d+ = )?[\w$]+\(|#")
 # The line about the task in the kernel's reports and panics.
@@ -173,16 +169,58 @@ def find_program(log: bytes, comm: str | None) -> str | None:
 
     :param comm: the name of the crashed task, which the executor makes of its number and the program's; None for any program.
     """
-    # A name in the kernel is cut off.
-    runs: list[tuple[Sequence[str], re.Match[bytes]]]
-    runs = [((f"syz.{one['proc'].decode()}.{one['id'].decode()}"[:_MAX_COMM],), one) for one in _EXECUTED.finditer(log)]
-    if not runs:
-        old = ((one["proc"].decode(), one) for one in _OLD_EXECUTED.finditer(log))
-        runs = [((f"syz-executor{number}", f"syz-executor.{number}"), one) for number, one in old]
-    found = [one["program"] for names, one in runs if comm is None or comm in names]
-    lines = found[-1].decode("utf-8", "replace").split("\n") if found else []
+    program = b""
+    is_numbered = False
+    for run in _find_runs(log):
+        if run.number is not None and not is_numbered:
+            program, is_numbered = b"", True
+        if (run.number is not None) == is_numbered and (comm is None or comm in run.task_names):
+            program = run.program
+    lines = program.decode("utf-8", "replace").split("\n")
     # Without what the console printed among them.
     return "\n".join(line for line in lines if _CALL.match(line) and line.endswith(")")) or None
+
+
+class _Run(NamedTuple):
+    """A program that a log says was run."""
+
+    executor: str
+    """The executor's number."""
+    number: str | None
+    """The program's number; None in an old log."""
+    program: bytes
+
+    @property
+    def task_names(self) -> Sequence[str]:
+        """The names that the executor's task may have."""
+        if self.number is not None:
+            # A name in the kernel is cut off.
+            return (f"syz.{self.executor}.{self.number}"[:_MAX_COMM],)
+        return (f"syz-executor{self.executor}", f"syz-executor.{self.executor}")
+
+
+def _find_runs(log: bytes) -> Iterator[_Run]:
+    """Iterate over the programs that were run; of an old log with the console's lines between their calls."""
+    last: re.Match[bytes] | None = None
+    for match in _EXECUTED.finditer(log):
+        if last is not None:
+            yield _make_run(last, log[last.end() : match.start()])
+        last = match
+    if last is not None:
+        yield _make_run(last, log[last.end() :])
+
+
+def _make_run(match: re.Match[bytes], text: bytes) -> _Run:
+    """Return a program by the line before it.
+
+    :param text: of the log from there to the next such line.
+    """
+    program = text.partition(b"\n")[2]
+    executor = match["proc"].decode()
+    if match["id"] is not None:
+        return _Run(executor, match["id"].decode(), program.partition(b"\n\n")[0])
+    lines = program.split(b"\n", _MAX_PROGRAM_LINES)
+    return _Run(executor, None, b"\n".join(lines[:_MAX_PROGRAM_LINES]))
 
 
 def _read_text(path: Path | None) -> str | None:
@@ -219,8 +257,9 @@ def _read_crash(path: Path) -> Crash:
 def _read_old_crash(path: Path) -> Crash:
     title = None
     with contextlib.suppress(OSError):
-        found = _OLD_TITLE.search(read_log(path))
-        title = None if found is None else found["title"][:_MAX_TITLE].decode("utf-8", "replace").strip()
+        before, _, last = read_log(path).rstrip(b"\n").rpartition(b"\n")
+        if last and _OLD_TITLE in before[before.rfind(b"\n") + 1 :] and before.endswith(b":"):
+            title = last[:_MAX_TITLE].decode("utf-8", "replace").strip()
     return Crash(path, title, logs=(path,))
 
 
@@ -276,9 +315,10 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     """
     try:
         with open_input(path) as file:
-            text = _COMMENT.sub(b"", file.read(_MAX_CONFIGURATION)).decode("utf-8", "replace").lstrip()
+            lines = file.read(_MAX_CONFIGURATION).split(b"\n")
+        text = b"\n".join(line for line in lines if not line.lstrip().startswith(_COMMENT))
         # Like Go's decoder, ignore what follows the first value.
-        settings, _ = json.JSONDecoder().raw_decode(text)
+        settings = parse_json(text.decode("utf-8", "replace"), is_prefix=True)
     except FileNotFoundError:
         raise UsageError(f"syzkaller: no such file: '{path}'", hint=path_hint(path)) from None
     except OSError as error:

@@ -8,10 +8,11 @@ words can be addresses of a kernel is refused by the name of what it is.
 from __future__ import annotations
 
 import re
+import struct
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import repeat
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -20,7 +21,7 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encoding
 from kcovdbg.elf.header import MAGIC as ELF_MAGIC
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import decode_utf16, unpack_data
+from kcovdbg.input_file import decode_utf16, parse_number, unpack_data
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import FileKind, identify_start
 
@@ -175,7 +176,7 @@ _BLANK_MARKS: Final = bytes.maketrans(b",;", b"  ")
 # Of JSON and Python.
 _EMPTY_LIST: Final = re.compile(rb"\s*(\[\s*\]|\{\s*\}|\(\s*\)|set\(\))\s*")
 # A number may be a constant of C.
-_LINE: Final = re.compile(rb"\s*(-?(?:0[xX])?[0-9a-fA-F]{1,20})[uUlL]{0,3}\s*[,;]?\s*(?:#.*)?")
+_LINE: Final = re.compile(rb"\s*(-?(?:0[xX])?[0-9a-fA-F]{1,20})[uUlL]{0,3}\s*(?:[,;]\s*)?(?:#.*)?")
 # The lines of a stack are numbered in the same way: "#1 [ffffc90000013b80] ksys_read at ffffffff811dc419".
 _COMMENT: Final = re.compile(rb"\s*(#(?!\d{1,4}\s)|//|;|\Z)")
 # Addresses among words: not the offsets and sizes of symbols.
@@ -202,8 +203,15 @@ _JSON_PC: Final = re.compile(
 _JSON_ITEM: Final = re.compile(rb"[^\s,\"]+")
 _JSON_NUMBER: Final = re.compile(rb"0[xX][0-9a-fA-F]+|-?\d+")
 _DRCOV_COLUMNS: Final = re.compile(rb"Columns:([^\n]*)")
-_DRCOV_BLOCK: Final = re.compile(rb"\s*module\[\s*(\d+)\]:\s*(0[xX][0-9a-fA-F]+)\s*,")
-_DRCOV_ENTRY: Final = 8
+_DRCOV_BLOCK: Final = re.compile(rb"module\[ *(\d{1,10})\]: *(0[xX][0-9a-fA-F]{1,16}) *,")
+# Start, size and module of a block.
+_DRCOV_ENTRY: Final = struct.Struct("<IHH")
+# Bytes that are looked at in one call: what is between two calls ends at a signal.
+_PIECE: Final = 1 << 20
+# The longest line that is matched as a whole; of a longer one the addresses count.
+_LONGEST: Final = 1 << 16
+# A module's number in a block of drcov has 16 bits.
+_MOST_MODULES: Final = 1 << 16
 
 
 def read_pc_file(path: object, data: bytes, wanted: PcFormat | None = None, code: tuple[int, int] = (0, 0)) -> PcFile:
@@ -250,7 +258,7 @@ def _read_text(path: object, data: bytes, wanted: PcFormat | None, is_address: A
     start = data[:_START].lstrip()
     if len(data) <= _START and _EMPTY_LIST.fullmatch(start):
         return PcFile()
-    if _COMMENT.match(data) and data.strip() and all(map(_COMMENT.match, data.splitlines())):
+    if _COMMENT.match(data) and data.strip() and all(map(_COMMENT.match, _lines(data))):
         raise NotATraceError(path, "comments", detail="no line has an address", hint=_HEX_HINT)
     if wanted is None:
         _refuse_other_texts(path, start)
@@ -305,7 +313,7 @@ def _read_rows(path: object, rows: Iterable[_Row], is_address: AddressTest) -> P
             first = first or (number, line.strip()[:_QUOTED].decode("utf-8", "replace"))
             count = count if lines else line.strip()
         lines += 1
-    if count.isdigit() and int(count) == len(words):
+    if count.isdigit() and parse_number(count) == len(words):
         # The number of lines that follow.
         lines, skipped = lines - 1, skipped - 1
         first = first if skipped else None
@@ -323,10 +331,12 @@ def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
     if digits.isdigit() and (
         wanted is PcFormat.DECIMAL or (wanted is not PcFormat.HEX and (sign or len(digits) > 16 or 8 < len(digits) < 16))
     ):
-        value = int(digits)
+        value = parse_number(digits)
     elif has_prefix or (len(digits) <= 16 and not sign):
-        value = int(digits, 16)
+        value = parse_number(digits, 16)
     else:
+        return None
+    if value is None:
         return None
     if sign:
         return -value & WORD_MASK if value <= _HALF else None
@@ -345,29 +355,58 @@ def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address
 
 
 def _find_numbers(data: bytes, wanted: PcFormat | None) -> Iterator[_Row]:
-    for number, line in enumerate(data.splitlines(), 1):
-        match = _LINE.fullmatch(line)
+    for number, line in enumerate(_lines(data), 1):
+        start = line[:_LONGEST]
+        match = _LINE.fullmatch(line) if len(line) <= _LONGEST else None
         if match is not None:
             yield number, line, (_parse(match[1], wanted),)
-        elif not _COMMENT.match(line):
-            found = _PLACE.match(line)
-            tokens = _TOKEN.findall(line, 0 if found is None else found.end())
-            yield number, line, [_parse(token, wanted) for token in tokens]
+        elif not _COMMENT.match(start):
+            found = _PLACE.match(start)
+            at = 0 if found is None else found.end()
+            pieces = _split(line[at:], b" \t,;", _LONGEST) if len(line) > _LONGEST else (line[at:],)
+            yield number, line, (_parse(token, wanted) for piece in pieces for token in _TOKEN.findall(piece))
+
+
+def _split(data: bytes, marks: bytes, size: int = _PIECE) -> Iterator[bytes]:
+    """Yield data in pieces of about so many bytes, each of which ends behind one of some bytes, the last one excepted.
+
+    :param marks: bytes that separate what is looked for.
+    """
+    start = 0
+    while len(data) - start > size:
+        end = max(data.rfind(mark, start, start + size) for mark in (marks[at : at + 1] for at in range(len(marks)))) + 1
+        if end <= start:
+            later = (data.find(marks[at : at + 1], start + size) for at in range(len(marks)))
+            end = min((at + 1 for at in later if at >= 0), default=len(data))
+        yield data[start:end]
+        start = end
+    yield data[start:]
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    """Yield the lines of a text, without a list of all of them."""
+    for piece in _split(data, b"\n"):
+        yield from piece.splitlines()
 
 
 def _read_hexadecimal(data: bytes) -> PcFile | None:
     """Read hexadecimal numbers alone, many at a time; None where there is anything else."""
-    tokens = data.translate(_BLANK_MARKS).split()
-    if len(tokens) > 1 and tokens[0].isdigit() and int(tokens[0]) == len(tokens) - 1:
-        # The number of those that follow.
-        del tokens[0]
+    words = array("Q")
+    first = b""
     try:
-        words = array("Q", map(int, tokens, repeat(16)))
+        for piece in _split(data.translate(_BLANK_MARKS), b" \n"):
+            tokens = piece.split()
+            first = first or b"".join(tokens[:1])
+            added = array("Q", map(int, tokens, repeat(16)))
+            # The first may be the number of those that follow.
+            if min(added[not words :], default=_HALF) < _HALF:
+                return None
+            words.extend(added)
     except (ValueError, OverflowError):
         return None
-    if words and min(words) < _HALF:
-        return None
-    return PcFile(words)
+    if len(words) > 1 and first.isdigit() and parse_number(first) == len(words) - 1:
+        del words[0]
+    return None if words and words[0] < _HALF else PcFile(words)
 
 
 def _find_column(start: bytes) -> int | None:
@@ -381,7 +420,7 @@ def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
     column = _find_column(data[:_START].lstrip())
     if column is None:
         raise NotATraceError(path, "text", detail="its first line names no column PC", hint=_HEX_HINT)
-    rows = ((number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip())
+    rows = ((number, line) for number, line in enumerate(_lines(data), 1) if line.strip())
     lists_all_points = b"Inline" in next(rows)[1]
 
     def find_values() -> Iterator[_Row]:
@@ -389,7 +428,7 @@ def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
         for number, line in rows:
             cells = line.split(b",", column + 1)
             cell = cells[column].strip(b'" ') if column < len(cells) else b""
-            value = _parse(cell) if _LINE.fullmatch(cell) else None
+            value = _parse(cell) if len(cell) <= _LONGEST and _LINE.fullmatch(cell) else None
             # Otherwise it is another frame of the same point.
             if value is None or value != last or not lists_all_points:
                 yield number, line, (value,)
@@ -407,13 +446,14 @@ def _read_json(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
     last: int | None = None
     for match in _JSON_PC.finditer(data):
         if match[1] is not None:
-            hits = int(match[2])
+            # One of more digits is more than none.
+            hits = int(match[2][:_QUOTED])
             has_hits = True
             continue
-        tokens = _JSON_ITEM.findall(match[4]) if match[4] is not None else [match[3]]
-        is_list = is_list or not tokens
-        for token in tokens:
-            value = _parse(token, PcFormat.DECIMAL) if _JSON_NUMBER.fullmatch(token) else None
+        is_one = match[4] is None
+        is_list = is_list or (not is_one and _JSON_ITEM.search(match[4]) is None)
+        for token in _JSON_ITEM.finditer(data, *match.span(3 if is_one else 4)):
+            value = _parse(token[0], PcFormat.DECIMAL) if _JSON_NUMBER.fullmatch(token[0]) else None
             if value is None:
                 continue
             is_list = True
@@ -438,56 +478,85 @@ def _read_offsets(path: object, data: bytes, _is_address: AddressTest) -> PcFile
     module_of = array("I")
 
     def find_values() -> Iterator[_Row]:
-        for number, line in enumerate(data.splitlines(), 1):
-            match = _OFFSET.fullmatch(line)
+        for number, line in enumerate(_lines(data), 1):
+            match = _OFFSET.fullmatch(line) if len(line) <= _LONGEST else None
             if match is not None:
                 module_of.append(names.setdefault(_file_name(match[1]), len(names)))
-                yield number, line, (int(match[2], 16),)
-            elif not _COMMENT.match(line):
+                _check_modules(path, names)
+                yield number, line, (parse_number(match[2], 16),)
+            elif not _COMMENT.match(line[:_LONGEST]):
                 yield number, line, ()
 
     found = _read_rows(path, find_values(), lambda _: True)
     return found._replace(modules=tuple(ModuleBase(name, None) for name in names), module_of=module_of)
 
 
-def _drcov_modules(head: bytes) -> dict[int, ModuleBase]:
+def _check_modules(path: object, modules: Collection[object]) -> None:
+    if len(modules) > _MOST_MODULES:
+        raise NotATraceError(path, f"a list of more than {_MOST_MODULES} modules")
+
+
+def _drcov_modules(path: object, head: bytes) -> dict[int, ModuleBase]:
     """Return the modules of a drcov file by their numbers; which columns they have depends on its version."""
     columns = _DRCOV_COLUMNS.search(head)
     names = [name.strip() for name in (columns[1] if columns else b"id, base, end, entry, path").split(b",")]
     base = next((index for index, name in enumerate(names) if name in (b"base", b"start")), None)
     modules: dict[int, ModuleBase] = {}
-    for line in head.splitlines():
+    for line in _lines(head):
         cells = [cell.strip() for cell in line.split(b",", len(names) - 1)]
-        if len(cells) == len(names) and cells[0].isdigit():
-            start = None if base is None or not _JSON_NUMBER.fullmatch(cells[base]) else int(cells[base], 0)
-            modules[int(cells[0])] = ModuleBase(_file_name(cells[-1]), start)
+        number = parse_number(cells[0]) if len(cells) == len(names) and cells[0].isdigit() else None
+        if number is not None:
+            start = None if base is None or not _JSON_NUMBER.fullmatch(cells[base]) else parse_number(cells[base], 0)
+            modules[number] = ModuleBase(_file_name(cells[-1]), start)
+            _check_modules(path, modules)
     return modules
 
 
 def _read_drcov(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
-    head, mark, blocks = data.partition(b"BB Table:")
-    title, _, body = blocks.partition(b"\n")
-    modules = _drcov_modules(head)
-    numbers: Sequence[tuple[int, int]]
-    if body.startswith(b"module id"):
-        numbers = [(int(match[1]), int(match[2], 16)) for match in _DRCOV_BLOCK.finditer(body)]
-    else:
-        # Start, size and module of each block, of 4, 2 and 2 bytes.
-        size = b"".join(title.split()[:1])
-        count = min(int(size) if size.isdigit() else 0, len(body) // _DRCOV_ENTRY)
-        pieces = [body[at : at + _DRCOV_ENTRY] for at in range(0, count * _DRCOV_ENTRY, _DRCOV_ENTRY)]
-        numbers = [(int.from_bytes(piece[6:], "little"), int.from_bytes(piece[:4], "little")) for piece in pieces]
-    if not mark or (numbers and not modules):
-        raise NotATraceError(path, "a drcov file without a table of modules or blocks", hint="write it again")
+    head, mark, rest = data.partition(b"BB Table:")
+    title, _, body = rest.partition(b"\n")
+    modules = _drcov_modules(path, head)
+    blocks = _drcov_text(body) if body.startswith(b"module id") else _drcov_entries(title, body)
     order = {number: index for index, number in enumerate(modules)}
-    known = [(order[number], offset) for number, offset in numbers if number in order]
+    offsets, module_of = array("Q"), array("I")
+    skipped = 0
+    for number, offset in blocks:
+        if number in order:
+            offsets.append(offset)
+            module_of.append(order[number])
+        else:
+            skipped += 1
+    if not mark or (skipped and not modules):
+        raise NotATraceError(path, "a drcov file without a table of modules or blocks", hint="write it again")
     return PcFile(
-        array("Q", [offset for _, offset in known]),
-        skipped=len(numbers) - len(known),
+        offsets,
+        skipped=skipped,
         modules=tuple(modules.values()),
-        module_of=array("I", [index for index, _ in known]),
+        module_of=module_of,
         disorder="drcov lists each block once",
     )
+
+
+def _drcov_text(body: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the module and the offset of each block, of which each has a line."""
+    for line in _lines(body):
+        match = _DRCOV_BLOCK.match(line.lstrip())
+        if match is not None:
+            yield int(match[1]), int(match[2], 16)
+
+
+def _drcov_entries(title: bytes, body: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the module and the offset of each block of a binary table.
+
+    :param title: what follows the table's name in its line: the number of blocks.
+    """
+    size = b"".join(title.split()[:1])
+    claimed = parse_number(size) if size.isdigit() else 0
+    entry = _DRCOV_ENTRY.size
+    # One with more digits than a number has is more than there are.
+    count = len(body) // entry if claimed is None else min(claimed, len(body) // entry)
+    for start, _, module in _DRCOV_ENTRY.iter_unpack(memoryview(body)[: count * entry]):
+        yield module, start
 
 
 def _is_edge_list(start: bytes, _data: bytes) -> bool:
@@ -501,11 +570,11 @@ def _read_edges(path: object, data: bytes, is_address: AddressTest) -> PcFile:
     heading = _EDGE_HEADING.match(data)
 
     def find_values() -> Iterator[_Row]:
-        for number, line in enumerate(data.splitlines(), 1):
-            match = _EDGE.fullmatch(line)
+        for number, line in enumerate(_lines(data), 1):
+            match = _EDGE.fullmatch(line) if len(line) <= _LONGEST else None
             if match is not None:
                 yield number, line, [_parse(end, PcFormat.HEX) for end in match.groups()]
-            elif not _COMMENT.match(line) and (heading is None or number > 1):
+            elif not _COMMENT.match(line[:_LONGEST]) and (heading is None or number > 1):
                 yield number, line, ()
 
     found = _read_rows(path, find_values(), is_address)
