@@ -1460,11 +1460,52 @@ static int read_lines(struct reader *reader)
 	return cursor.is_bad || cursor.at < cursor.end;
 }
 
+/*
+ * Resolve "..", "." and empty components of a path in place, as posixpath.normpath() does, but for a leading "./", which paths of
+ * headers have in the kernel. Return the new size.
+ */
+static size_t normalize_path(char *path, size_t size)
+{
+	size_t start = 0, at, end, out;
+
+	if (size && path[0] == '/')
+		start = 1;
+	else if (size >= 2 && path[0] == '.' && path[1] == '/')
+		start = 2;
+	out = start;
+	for (at = start; at < size; at = end + 1) {
+		for (end = at; end < size && path[end] != '/';)
+			end++;
+		if (end == at || (end - at == 1 && path[at] == '.'))
+			continue;
+		if (end - at == 2 && path[at] == '.' && path[at + 1] == '.') {
+			size_t last = out;
+
+			while (last > start && path[last - 1] != '/')
+				last--;
+			if (out > start && !(out - last == 2 && path[last] == '.' && path[last + 1] == '.')) {
+				out = last > start ? last - 1 : start;
+				continue;
+			}
+			/* Nothing is above the root; "./.." is "..". */
+			if (start == 1)
+				continue;
+			if (out == 2 && start == 2)
+				start = out = 0;
+		}
+		if (out > start)
+			path[out++] = '/';
+		memmove(path + out, path + at, end - at);
+		out += end - at;
+	}
+	return out;
+}
+
 /* Return the string of a file's path, 0 for none, NONE when out of memory. */
 static uint32_t file_string(struct reader *reader, uint32_t index)
 {
 	struct file *file;
-	size_t folder, name;
+	size_t folder, name, size;
 
 	if (index >= reader->file_count || !reader->files[index].name)
 		return 0;
@@ -1480,7 +1521,8 @@ static uint32_t file_string(struct reader *reader, uint32_t index)
 	if (folder && reader->path[folder - 1] != '/')
 		reader->path[folder++] = '/';
 	memcpy(reader->path + folder, file->name, name);
-	file->string = kcovdbg_locations_string(reader->locations, reader->path, folder + name);
+	size = normalize_path(reader->path, folder + name);
+	file->string = kcovdbg_locations_string(reader->locations, reader->path, size);
 	return file->string;
 }
 

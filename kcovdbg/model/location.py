@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -15,9 +16,20 @@ class Frame(NamedTuple):
 
     function: str | None
     file: str | None
-    """Relative to the build's root."""
+    """Relative to the build's root, without ".." inside."""
     line: int | None
     column: int | None
+
+
+def normalize_path(path: str) -> str:
+    """Return a path of debug info without "..", "." and empty components, but for the "./" that it may begin with.
+
+    native/dwarf.c does so with paths that it reads.
+    """
+    if "/." not in path and "//" not in path:
+        return path
+    normal = posixpath.normpath(path)
+    return f"./{normal}" if path.startswith("./") and not normal.startswith((".", "/")) else normal
 
 
 _NOWHERE: Final = Frame(None, None, None, None)

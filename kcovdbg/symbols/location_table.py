@@ -31,7 +31,7 @@ from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.table_rows import ARRAYS, BUCKET_SHIFT, LocationArrays, check_table, combine_flags, make_columns
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 _MAGIC: Final = b"KCOVSYM\0"

@@ -112,6 +112,20 @@ def _demangle(locations: LocationArrays) -> LocationArrays:
     return locations._replace(text=text.encode("utf-8", "replace"))
 
 
+def _join_spellings(locations: LocationArrays) -> LocationArrays:
+    """Return locations in which a file has one name.
+
+    What is include/a.h by way of a unit's "../include" is ./include/a.h for most.
+    """
+    strings = locations.strings()
+    numbers = {text: number for number, text in enumerate(strings, 1)}
+    files = locations.frames[1::4]
+    dotted = {number: numbers.get(f"./{strings[number - 1]}", number) for number in set(files) if number}
+    frames = locations.frames[:]
+    frames[1::4] = array("I", (dotted.get(number, 0) for number in files))
+    return locations._replace(frames=frames)
+
+
 class _Locator:
     """Locates addresses of an image, in threads that begin at once.
 
@@ -313,7 +327,7 @@ def make_table(
             f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",
             hint="it is damaged or in the 64-bit format, which is not read",
         )
-    return NewTable(build_id, ranges, rows.pcs, rows.kinds, chains, locator.locations.arrays(), functions)
+    return NewTable(build_id, ranges, rows.pcs, rows.kinds, chains, _join_spellings(locator.locations.arrays()), functions)
 
 
 @contextmanager

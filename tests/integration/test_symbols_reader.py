@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The compiled reader of DWARF agrees with llvm-symbolizer and drgn, and survives damage."""
 
+import os
 import subprocess
 
 import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
+from kcovdbg.model.location import normalize_path
 from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table_file
 from kcovdbg.symbols.table_cache import TableBuild, lock_path, table_path
-from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
-from tests.support.programs import split_image
+from tests.support.compiled_image import HEADER, VARIANTS, compile_image, find_compilers
+from tests.support.programs import output_of, split_image
 
 
 @pytest.fixture
@@ -110,3 +112,64 @@ def test_damaged_progress_is_none(image, tmp_path, content):
     lock_path(table_path(build_id, tmp_path)).write_bytes(content)
     assert build.progress() is None
     assert build.find() is not None
+
+
+SPELLINGS = ("../sub/inlined.h", "sub/inlined.h", "../src/./..//sub/inlined.h", "inlined.h")
+
+
+@pytest.mark.parametrize("version", ["-gdwarf-4", "-gdwarf-5"])
+def test_a_file_has_one_name_however_units_reach_it(tmp_path, version):
+    """Names are those of addr2line, as normpath() has them."""
+    for name in ("src", "sub"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "sub/inlined.h").write_text(HEADER)
+    objects = []
+    for number, spelling in enumerate(SPELLINGS):
+        body = f'#include "{spelling}"\n__attribute__((noinline)) int f{number}(int a) {{ return chained(a); }}\n'
+        objects.append(f"src/f{number}.o")
+        (tmp_path / f"src/f{number}.c").write_text(body)
+        flags = [version, "-O2", "-fno-pie", "-I.", "-I./sub", "-fsanitize-coverage=trace-pc"]
+        output_of("gcc", *flags, "-c", f"src/f{number}.c", "-o", objects[-1], cwd=tmp_path)
+    start = "void __sanitizer_cov_trace_pc(void) {}\nvoid _start(void) {}\n"
+    (tmp_path / "start.c").write_text(start)
+    link = ["-fno-pie", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id", "-o", "image", "start.c", *objects]
+    output_of("gcc", *link, cwd=tmp_path)
+    table = LocationTable(build_table_file(tmp_path / "image", folder=tmp_path / "tables"))
+    pcs = list(table.pcs(PointKind.PC))
+    text = output_of("addr2line", "-i", "-a", "-e", tmp_path / "image", *(f"{pc - 1:#x}" for pc in pcs))
+    theirs = []
+    for line in text.splitlines():
+        if line.startswith("0x"):
+            theirs.append([])
+        else:
+            file = os.path.normpath(line.partition(":")[0])
+            theirs[-1].append(file.removeprefix(f"{tmp_path}/"))
+    assert len(pcs) > 8
+    assert [[os.path.normpath(frame.file) for frame in frames] for _, frames in table.get_rows(pcs)] == theirs
+    assert sorted(map(os.path.normpath, table.files())) == ["src/f0.c", "src/f1.c", "src/f2.c", "src/f3.c", "sub/inlined.h"]
+    from kcovdbg.target.drgn.lines import frames_at, open_image_program
+
+    program = open_image_program(tmp_path / "image", pcs[0] - 0x1000, pcs[-1] + 0x1000)
+    for pc in pcs:
+        assert all("/.." not in frame.file for frame in frames_at(program, pc - 1))
+
+
+PATHS = (
+    "a/b.c",
+    "./a/b.c",
+    "a/../b.c",
+    "./a/../b.c",
+    "a/b/../../c.h",
+    "../a/../b.c",
+    "a/../../b.c",
+    "./../a",
+    "/../a//b/./c",
+    "..",
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_paths_without_parents(path):
+    """As normpath() has them, but for what they begin with."""
+    normal = normalize_path(path)
+    assert os.path.normpath(normal) == normal.removeprefix("./") == os.path.normpath(path)

@@ -11,7 +11,7 @@ from typing import Final
 import drgn
 
 from kcovdbg.errors import TargetError
-from kcovdbg.model.location import Frame, LoadedModule, is_code_section
+from kcovdbg.model.location import Frame, LoadedModule, is_code_section, normalize_path
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.protocol import SourceLines
 
@@ -31,10 +31,10 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
         if type(error) is not Exception:
             raise
         return ()
-    frames = [
-        Frame(location.name() or None, location.filename or None, location.line or None, location.column or None)
-        for location in locations
-    ]
+    frames: list[Frame] = []
+    for location in locations:
+        file = normalize_path(location.filename) if location.filename else None
+        frames.append(Frame(location.name() or None, file, location.line or None, location.column or None))
     if frames and (frames[-1].file or "").endswith(".rs"):
         # drgn has the last part of a path only.
         with contextlib.suppress(LookupError):
