@@ -39,7 +39,7 @@ _ANYWHERE: Final = 0
 # The longest call: auipc with jalr.
 _BEFORE: Final = 8
 _CALLS: Final = BranchKind.CALL | BranchKind.INDIRECT_CALL
-_JUMPS: Final = BranchKind.JUMP | BranchKind.SHORT_JUMP | BranchKind.INDIRECT_JUMP
+_JUMPS: Final = BranchKind.JUMP | BranchKind.INDIRECT_JUMP
 
 
 class _Pages(dict[int, bytes]):
@@ -143,34 +143,44 @@ class _Image:
         return found
 
     def _search(self, start: int) -> bool:
-        seen = {start}
+        """Follow every way that code can take: what may lead anywhere may lead to a callback, if any function does."""
+        seen: set[int] = set()
         todo = [start]
         while todo:
             function = self._function(todo.pop())
             if function is None or function.name.startswith(THUNKS):
-                # It may lead anywhere.
                 if self.has_tail_calls:
                     return True
                 continue
+            if function.address in seen:
+                continue
+            seen.add(function.address)
             for target in self._jumps_of(function):
                 if target in self.callbacks or self._may_follow.get(target):
                     return True
-                if target not in seen and (target is _ANYWHERE or self._function(target) is not None):
-                    seen.add(target)
-                    todo.append(target)
+                todo.append(target)
         self._may_follow.update(dict.fromkeys(seen, False))
         return False
 
     def _function(self, address: int) -> ElfSymbol | None:
-        """Return the symbol of the function that starts at an address, None where none does."""
-        symbol = self.elf.symbols.find_at(address)
-        return symbol if symbol is not None and symbol.address == address and symbol.size else None
+        """Return the symbol of the function that an address is in, None for code without one and for :data:`_ANYWHERE`.
+
+        Data may be at an address as low: that of each CPU is at 0 on x86-64.
+        """
+        return self.elf.symbols.find_at(address) if self.has_code(address) else None
 
     def _jumps_of(self, function: ElfSymbol) -> Iterator[int]:
-        """Yield the targets of a function's jumps out of it."""
-        start = function.address
-        jumps = find_branches([(start, self.elf.read(start, function.size))], self._machine, _JUMPS)
-        yield from (target for target in jumps.target if not start < target < start + function.size)
+        """Yield the targets in code of a function's jumps out of it, and :data:`_ANYWHERE`."""
+        start, size = function.address, function.size
+        code = [(start, self.elf.read(start, size))]
+        for target in find_branches(code, self._machine, _JUMPS).target:
+            if target == _ANYWHERE or (not start <= target < start + size and self.has_code(target)):
+                yield target
+        for target in find_branches(code, self._machine, BranchKind.SHORT_JUMP).target:
+            # What looks like a short jump into the middle of a neighbor is something else.
+            found = None if start <= target < start + size else self._function(target)
+            if found is not None and found.address == target:
+                yield target
 
 
 @dataclass

@@ -159,6 +159,7 @@ class _TailCalls:
     :param short_jumps: what looks like a short jump of x86 to one.
     :param callbacks: addresses of the callbacks.
     :param functions: of the image.
+    :param open_ended: functions with indirect jumps, which may lead anywhere.
     """
 
     def __init__(
@@ -167,7 +168,9 @@ class _TailCalls:
         short_jumps: BranchColumns,
         callbacks: AbstractSet[int],
         functions: Functions,
+        open_ended: AbstractSet[int],
     ) -> None:
+        self._open_ended = open_ended
         self._jumps: defaultdict[int, list[int]] = defaultdict(list)
         self._next: defaultdict[int, set[int]] = defaultdict(set)
         self._ends: dict[int, int | None] = {}
@@ -185,6 +188,8 @@ class _TailCalls:
         self.functions: set[int] = set()
         """Their addresses."""
         todo = {*self._jumps, *self._uncertain}
+        # What leads anywhere leads to one of these as well, if there is any.
+        todo |= open_ended if self._jumps else set()
         sources: defaultdict[int, list[int]] = defaultdict(list)
         if todo:
             for back, target in zip(*jumps, strict=True):
@@ -199,23 +204,22 @@ class _TailCalls:
             self._uncertain |= perhaps
             todo |= (before | perhaps) - self.functions
 
-    def find_jumps(self, function: int, open_ended: AbstractSet[int]) -> tuple[int, ...]:
+    def find_jumps(self, function: int) -> tuple[int, ...]:
         """Return addresses inside the jumps that may record the return address of a call of this function.
 
-        :param open_ended: functions with indirect jumps, which may lead anywhere.
         :return: empty where the jumps are of more functions than one, or unknown.
         """
         if function not in self._ends:
-            self._ends[function] = self._find_end(function, open_ended)
+            self._ends[function] = self._find_end(function)
         end = self._ends[function]
         return () if end is None else tuple(sorted(self._jumps[end]))
 
-    def _find_end(self, function: int, open_ended: AbstractSet[int]) -> int | None:
+    def _find_end(self, function: int) -> int | None:
         reached: set[int] = set()
         todo = {function}
         while todo:
             start = todo.pop()
-            if start in open_ended or start in self._uncertain:
+            if start in self._open_ended or start in self._uncertain:
                 return None
             reached.add(start)
             todo |= self._next.get(start, set()) - reached
@@ -264,19 +268,20 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     functions = Functions(symbols)
     ends = callbacks.keys() | functions.starts
     jumps = find(BranchKind.JUMP, ends | thunks)
-    tail_calls = _TailCalls(jumps, find(BranchKind.SHORT_JUMP, ends), callbacks.keys(), functions)
+    indirect_jumps = [back - 1 for back, target in zip(*jumps, strict=True) if target in thunks]
+    if not has_thunks:
+        indirect_jumps += [back - 1 for back in find(BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP).back]
+    open_ended = functions.sources(indirect_jumps)
+    tail_calls = _TailCalls(jumps, find(BranchKind.SHORT_JUMP, ends), callbacks.keys(), functions, open_ended)
     if not tail_calls.functions:
         return found
-    indirect_jumps = [back - 1 for back, target in zip(*jumps, strict=True) if target in thunks]
     # Calls of callbacks are points.
     calls = find(BranchKind.CALL, (tail_calls.functions | thunks) - callbacks.keys())
     tail = set(calls.back)
     if not has_thunks:
-        indirect_jumps += [back - 1 for back in find(BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP).back]
         tail.update(find(BranchKind.INDIRECT_CALL).back)
         tail.difference_update(found.pc, found.cmp, found.entry, found.exit)
-    open_ended = functions.sources(indirect_jumps)
-    leading = {target: tail_calls.find_jumps(target, open_ended) for target in {*calls.target} & tail_calls.functions}
+    leading = {target: tail_calls.find_jumps(target) for target in {*calls.target} & tail_calls.functions}
     known = {back: at for back, target in zip(*calls, strict=True) if (at := leading.get(target))}
     return found._replace(tail=array("Q", sorted(tail)), jumps=known)
 

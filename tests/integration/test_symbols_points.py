@@ -134,11 +134,23 @@ FUNCTION(either, "test %edi,%edi\\njne leaf\\njmp other");
 FUNCTION(twice, RUN("n_twice")
          "test %edi,%edi\\njne 1f\\njmp __sanitizer_cov_trace_pc\\n.skip 200,0x90\\n1: jmp __sanitizer_cov_trace_pc");
 FUNCTION(anywhere, "test %edi,%edi\\njne leaf\\nlea other(%rip), %rax\\njmp *%rax");
+/* Leads to a function that may lead anywhere, and in two steps; by way of another one's middle. */
+FUNCTION(pointing, "lea chained(%rip), %rax\\njmp *%rax");
+FUNCTION(through, "jmp pointing");
+FUNCTION(beyond, "test %edi,%edi\\njne leaf\\njmp through");
+FUNCTION(parted, ".skip 200,0x90\\nparted_end: jmp chained");
+FUNCTION(middle, "jmp parted_end");
+FUNCTION(innocent, ".skip 200,0x90\\nret");
+FUNCTION(passing, "jmp innocent");
+/* As data of each CPU. */
+asm(".section .percpu,\\"\\",@progbits\\n.type at_zero,@object\\nat_zero: .skip 64\\n.size at_zero,64\\n.text\\n");
 void leaf(int), other(int), chained(int), either(int), twice(int), anywhere(int);
+void pointing(int), through(int), beyond(int), middle(int), passing(int);
 __attribute__((no_sanitize_coverage)) int main(void)
 {
     void (*volatile pointer)(int) = other;
     leaf(0); chained(0); either(0); either(1); twice(0); twice(1); anywhere(0); anywhere(1); pointer(0);
+    pointing(0); through(0); beyond(0); beyond(1); middle(0); passing(0);
     for (int i = 0; i < count; i++)
         printf("%p %s\\n", records[i].pc, records[i].function);
     return 0;
@@ -152,12 +164,24 @@ def test_tail_calls_against_what_a_program_recorded(tmp_path):
     (tmp_path / "a.c").write_text(TAIL_CALLS)
     output_of("gcc", "-O1", "-no-pie", "-fno-pie", "-fcf-protection=none", "-o", "a", "a.c", cwd=tmp_path)
     recorded = [(int(pc, 16), function) for pc, function in map(str.split, output_of(tmp_path / "a").splitlines())]
-    assert [function for _, function in recorded] == "leaf leaf other leaf twice twice other leaf other".split()
+    names = "leaf leaf other leaf twice twice other leaf other leaf leaf leaf leaf leaf"
+    assert [function for _, function in recorded] == names.split()
     with ElfFile(tmp_path / "a") as elf:
         found = find_points(elf)
+        proof = CodeProof(tmp_path / "a", None, 0, None)
+        text = next(section for section in elf.text_sections() if section.name == ".text")
+
+        def read(address, size):
+            code = elf.read_section(text).ljust(1 << 20, b"\0")
+            at = address - text.address
+            return bytes(max(-at, 0)) + code[max(at, 0) : at + size]
+
+        assert proof.judge([pc for pc, _ in recorded], PC, read)[0] == {}
+        innocent = by_objdump(tmp_path / "a", "passing")
+        assert proof.judge(innocent, PC, read)[0].keys() == {*innocent}
         functions = {symbol.name: range(symbol.address, symbol.address + symbol.size) for symbol in elf.symbols}
     assert not found.pc
-    assert {pc for pc, _ in recorded} <= set(found.tail)
+    assert {pc for pc, _ in recorded} <= {*found.tail, recorded[-1][0]}
     listing = output_of("objdump", "-d", tmp_path / "a")
     jumps = [int(at, 16) for at in re.findall(r"^ *(\w+):.*jmp.*<__sanitizer_cov_trace_pc>$", listing, re.MULTILINE)]
     assert len(jumps) == 4
