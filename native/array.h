@@ -9,17 +9,19 @@
 
 /*
  * Make room in an array for so many items. pointer: to the array's pointer. room: in items. item: the size of one. Returns false
- * when out of memory.
+ * when out of memory, also when that is more than can be counted.
  */
 static inline bool grow(void *pointer, size_t *room, size_t wanted, size_t item)
 {
 	void **array = pointer;
-	size_t more = wanted + wanted / 2 + 64;
+	size_t more, size;
 	void *grown;
 
 	if (wanted <= *room)
 		return true;
-	grown = realloc(*array, more * item);
+	if (__builtin_add_overflow(wanted, wanted / 2 + 64, &more) || __builtin_mul_overflow(more, item, &size))
+		return false;
+	grown = realloc(*array, size);
 	if (!grown)
 		return false;
 	*array = grown;

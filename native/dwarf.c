@@ -609,7 +609,6 @@ static bool get_entry(const struct kcovdbg_dwarf *dwarf, const struct unit *unit
 	uint64_t offset = cursor->at - (const unsigned char *)dwarf->sections.info.data;
 	uint64_t code = get_uleb(cursor);
 	const struct abbreviation *abbreviation;
-	const struct field *field, *end;
 
 	if (!code)
 		return false;
@@ -622,8 +621,9 @@ static bool get_entry(const struct kcovdbg_dwarf *dwarf, const struct unit *unit
 	entry->offset = offset;
 	entry->tag = abbreviation->tag;
 	entry->has_children = abbreviation->has_children;
-	field = known->fields + abbreviation->first;
-	for (end = field + abbreviation->count; field < end; field++) {
+	for (uint64_t index = 0; index < abbreviation->count; index++) {
+		const struct field *field = &known->fields[abbreviation->first + index];
+
 		if (field->attribute)
 			put_value(entry, field->attribute, get_value(cursor, field->form, field->constant, unit->address_size));
 		else if (field->form)

@@ -45,6 +45,7 @@ struct task {
 	size_t open_call; /* Index + 1 of the system call that it is in, 0 outside. */
 	int set_up;
 	int alive;
+	int is_gone; /* It has been, or is being, reaped. */
 };
 
 /* Sent by the command on its pipe when it cannot start. */
@@ -270,6 +271,14 @@ static void end_task(struct kcovdbg_run *run, struct task *task, int status)
 	pthread_mutex_lock(&run->lock);
 	task->alive = 0;
 	run->alive--;
+	pthread_mutex_unlock(&run->lock);
+}
+
+/* Send no more signals to a task that is about to be reaped: then its number can be another process's. */
+static void stop_signals(struct kcovdbg_run *run, struct task *task)
+{
+	pthread_mutex_lock(&run->lock);
+	task->is_gone = 1;
 	pthread_mutex_unlock(&run->lock);
 }
 
@@ -852,6 +861,7 @@ static int start(struct kcovdbg_run *run)
 		__atomic_store_n(&run->pid, pid, __ATOMIC_RELEASE);
 		if (ptrace(REQUEST_SEIZE, pid, NULL, (void *)(long)OPTIONS)) {
 			error = fail(run, KCOVDBG_STEP_SEIZE, -errno);
+			stop_signals(run, task);
 			kill(pid, SIGKILL);
 			waitpid(pid, NULL, __WALL);
 		}
@@ -928,8 +938,10 @@ static void wait_for_all(struct kcovdbg_run *run)
 		}
 		tid = info.si_pid;
 		task = find_task(run, tid);
-		if (task && info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED)
+		if (task && info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED) {
 			read_comm(task);
+			stop_signals(run, task);
+		}
 		if (waitpid(tid, &status, __WALL | __WNOTHREAD) < 0)
 			continue;
 		if (WIFSTOPPED(status))
@@ -981,7 +993,7 @@ void kcovdbg_run_signal(struct kcovdbg_run *run, int signal)
 		const struct task *task = run->tasks[i];
 
 		/* As a terminal sends an interrupt to all of them. */
-		if (task->alive && task->told.tgid > 0 && task->told.tid == task->told.tgid &&
+		if (task->alive && !task->is_gone && task->told.tgid > 0 && task->told.tid == task->told.tgid &&
 		    (signal == SIGKILL || signal == SIGINT || task->told.tgid == pid))
 			kill(task->told.tgid, signal);
 	}

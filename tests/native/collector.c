@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "collector.h"
 #include "follow.h"
 
@@ -269,11 +270,75 @@ static void test_following(void)
 	kcovdbg_run_free(NULL);
 }
 
+static struct kcovdbg_run *signaled;
+static int reaped, sent;
+
+int __real_kill(pid_t pid, int signal);
+int __wrap_kill(pid_t pid, int signal);
+pid_t __real_waitpid(pid_t pid, int *status, int options);
+pid_t __wrap_waitpid(pid_t pid, int *status, int options);
+
+int __wrap_kill(pid_t pid, int signal)
+{
+	/* Its number may be that of any other process by now. */
+	CHECK(!signaled || pid != reaped);
+	sent++;
+	return __real_kill(pid, signal);
+}
+
+/* The user ends the command at the worst moment: when a process has been reaped and its end is not yet recorded. */
+pid_t __wrap_waitpid(pid_t pid, int *status, int options)
+{
+	pid_t found = __real_waitpid(pid, status, options);
+
+	if (signaled && found > 0 && !WIFSTOPPED(*status)) {
+		reaped = found;
+		kcovdbg_run_signal(signaled, SIGKILL);
+	}
+	return found;
+}
+
+static void test_signals(void)
+{
+	char *const family[] = { "sh", "-c", "sleep 60 & exit 7", NULL };
+	struct kcovdbg_command command = {
+		.path = "/fake",
+		.device = &fake,
+		.argv = family,
+		.envp = environ,
+		.mode = { .request = FIOCLEX, .record_words = 1 },
+		.size = 1024,
+		.word_size = 8,
+		.stdout_fd = -1,
+	};
+
+	signaled = kcovdbg_run_new(&command);
+	CHECK(signaled && !kcovdbg_run_follow(signaled));
+	/* Its child was alive when the shell was reaped. */
+	CHECK(sent > 0 && WEXITSTATUS(kcovdbg_run_task(signaled, 0)->status) == 7);
+	kcovdbg_run_free(signaled);
+	signaled = NULL;
+}
+
+static void test_growing(void)
+{
+	uint64_t *array = NULL;
+	size_t room = 0;
+
+	CHECK(grow(&array, &room, 3, sizeof(*array)) && room >= 3);
+	array[2] = 1;
+	CHECK(!grow(&array, &room, SIZE_MAX / 4, sizeof(*array)) && !grow(&array, &room, SIZE_MAX, 1));
+	CHECK(room < 1000 && array[2] == 1);
+	free(array);
+}
+
 int main(void)
 {
 	test_calls();
+	test_growing();
 	test_other_device();
 	test_following();
+	test_signals();
 	/* Everything that was opened is closed: the next descriptor is the lowest there is. */
 	CHECK(dup(0) == 3);
 	return 0;
