@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The command lines of Python processes that run a part of kcovdbg, or install one, and the script for GDB."""
+"""What kcovdbg starts: the environment of each child, the command lines of Python processes that run a part of kcovdbg, or
+install one, and the script for GDB.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from kcovdbg.user_folder import find_home, find_stranger
 
 ROOT: Final = str(Path(__file__).resolve().parents[1])
 """The directory that this package lies in."""
@@ -19,11 +24,43 @@ _START: Final = (
     "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
 
+# Variables that name directories and files from which less, GDB, readline, a shell and debuginfod's client take commands, or
+# which they write to.
+_PLACES: Final = (
+    *(f"XDG_{kind}" for kind in ("CACHE_HOME", "CONFIG_HOME", "CONFIG_DIRS", "DATA_HOME", "RUNTIME_DIR", "STATE_HOME")),
+    *("LESSKEY", "LESSKEYIN", "LESSKEY_SYSTEM", "LESSKEYIN_SYSTEM", "LESSHISTFILE"),
+    *("BASH_ENV", "DEBUGINFOD_CACHE_PATH", "ENV", "GDBHISTFILE", "HISTFILE", "INPUTRC"),
+)
+
+
+def child_environment(environment: Mapping[str, str] = os.environ, **more: str) -> dict[str, str]:
+    """Return the environment of a child.
+
+    It is this process's, unless root has another user's home directory, as with ``sudo -E``: less, GDB and shells run what they
+    find there. Then it has root's own, without what names other places of that user.
+
+    :param more: further variables; those that start with LESS and GDB may be replaced by the user's.
+    """
+    found = {**more, **environment}
+    home = find_home(environment)
+    if found.get("HOME") not in (None, home):
+        found["HOME"] = home
+        # Even with a file of keys that the environment names by a relative path.
+        found["LESSSECURE"] = "1"
+    for name in _PLACES:
+        places = found.get(name, "").split(os.pathsep)
+        if any(place and find_stranger(Path(place).absolute()) is not None for place in places):
+            del found[name]
+    temporary = found.get("TMPDIR")
+    if temporary and find_stranger(Path(temporary).absolute(), may_be_sticky=True) is not None:
+        del found["TMPDIR"]
+    return found
+
 
 def python_command(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module of this kcovdbg, without importing from the current directory.
 
-    The environment can stay as it is: what the process starts in its turn finds the user's ``PYTHONPATH`` unchanged.
+    It needs no other environment: what the process starts in its turn finds the user's ``PYTHONPATH`` unchanged.
 
     :param module: its name, as after ``python -m``.
     """

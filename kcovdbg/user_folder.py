@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The directories in which the user keeps kcovdbg's files.
+"""The directories in which the user keeps files, and the only reader of the variables that name them.
 
 Root, as with ``sudo -E``, uses none that another user can write: who can write there could plant links, tables and settings.
 """
@@ -87,8 +87,37 @@ def find_stranger(path: Path, *, may_be_sticky: bool = False) -> str | None:
     return None
 
 
+def find_home(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the user's home directory; for root instead of one that others can write, root's own, or ``/``."""
+    homes = [home for home in (environment.get("HOME"), _find_home()) if home]
+    return next((home for home in homes if find_stranger(Path(home).absolute()) is None), "/")
+
+
 def _find_home() -> str:
+    """Return the home directory of the user that this process runs as, whatever ``HOME`` says; empty where there is none."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
         return ""
+
+
+def is_home(folder: Path) -> bool:
+    """Return whether a directory is a home directory of this user or holds one: it has other files than those of one project.
+
+    :param folder: without links.
+    """
+    homes = [os.path.realpath(home) for home in (os.environ.get("HOME"), _find_home()) if home]
+    return folder == Path("/") or any(Path(home).is_relative_to(folder) for home in homes)
+
+
+def expand_user(path: str | os.PathLike[str]) -> Path:
+    """Return a path that the user typed, with ``~`` at its start replaced; that of an unknown user stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - that of Path raises for an unknown user
+
+
+def find_debuginfod_cache() -> Path | None:
+    """Return the directory in which debuginfod's client keeps files; None where root would use that of another user."""
+    named = os.environ.get("DEBUGINFOD_CACHE_PATH")
+    base = os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or "/") / ".cache"
+    folder = Path(named) if named else Path(base, "debuginfod_client")
+    return folder if find_stranger(folder) is None else None

@@ -126,7 +126,7 @@ def _open(job: BatchJob) -> tuple[Target | None, Outcome]:
         target = open_target(TargetOptions(symbols=[path for _, path in job.symbols], image=True))
         return target, Outcome(job.path, build_id=target.build_id)
     # A command on a trace names it.
-    if any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump:
+    if not job.files and any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump:
         return _open_trace(job)
     return _open_dump(job)
 
@@ -201,16 +201,19 @@ def _write_rows(workspace: Workspace, opened: Outcome, line: str, output: Path, 
 def _write_text(workspace: Workspace, opened: Outcome, line: str, path: str, crashed: CrashedTask) -> int:
     """Run a command with its text in a file, after which the file says what is wrong with the dump; return its status."""
     task, missing, status = crashed.task, None, 0
-    if task is None and (CRASHED in line or COVERED in line):
+    # Whole words alone: a path may have any name.
+    words = [word.text for word in parse_line(line).words]
+    if task is None and (CRASHED in words or COVERED in words):
         missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
-    elif task is not None and COVERED in line and not has_buffer(task):
+    elif task is not None and COVERED in words and not has_buffer(task):
         missing = f"{name_task(task.fields)} had no coverage"
     else:
         tid = "" if task is None else str(task.fields.pid)
         with contextlib.ExitStack() as stack:
             if line == SHOW_REPORT:
                 sys.stdin = io.TextIOWrapper(stack.enter_context(dumpfile.open_file(opened.path)))
-            status = run_line(workspace, f"{line.replace(CRASHED, tid).replace(COVERED, tid)} > {quote(path)}")
+            command = " ".join(tid if word in (CRASHED, COVERED) else quote(word) for word in words)
+            status = run_line(workspace, f"{command} > {quote(path)}")
     notes = (*filter(None, [missing]), *(f"note: {note}" for note in opened.damage))
     with open_text(path, append=missing is None) as stream:
         stream.writelines(f"{escape(note)}\n" for note in notes)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,6 +27,7 @@ from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.input_file import open_input, parse_json
 from kcovdbg.records.oops_words import find_code_words
 from kcovdbg.target.dump_file import path_hint
+from kcovdbg.user_folder import expand_user, is_home
 
 _CRASHES: Final = "crashes"
 _DUMP: Final = re.compile(r"vmcore.*|memory_dump(?P<number>\d+)")
@@ -76,6 +79,8 @@ class Crash(NamedTuple):
     """The name of the kernel's build in the configuration."""
     machine: Path | None = None
     """The manager's record of the machine."""
+    remarks: tuple[str, ...] = ()
+    """Files that are not read, with the reason."""
 
     @property
     def report(self) -> Path | None:
@@ -95,8 +100,10 @@ class Manager(NamedTuple):
 
     workdir: Path
     images: tuple[Path, ...] = ()
-    """The vmlinux in the configuration's ``kernel_obj``, and the modules with debug info there and in ``module_obj``; none
-    where there is no configuration."""
+    """The vmlinux in the configuration's ``kernel_obj``, and the modules with debug info there and in ``module_obj``, as far as
+    these lie where images are looked for; none where there is no configuration."""
+    remarks: tuple[str, ...] = ()
+    """Directories in the configuration that are not searched."""
 
     def crashes(self) -> Sequence[Crash]:
         """Return the crashes, by title, without links out of the directory of crashes.
@@ -111,18 +118,24 @@ class Manager(NamedTuple):
             paths = [path for path in top.iterdir() if Path(os.path.realpath(path)).is_relative_to(inside)]
         except OSError as error:
             raise KcovdbgError(f"could not read '{top}': {error.strerror or error}") from None
-        crashes = [_read_crash(path) for path in paths if path.is_dir()]
+        real = Path(os.path.realpath(self.workdir))
+        crashes = [_read_crash(path, real) for path in paths if path.is_dir()]
         crashes += [_read_old_crash(path) for path in paths if _OLD_CRASH.fullmatch(path.name) and path.is_file()]
         return sorted(crashes, key=lambda crash: ((crash.title or "").lower(), crash.path.name))
 
 
-def find_manager(name: str) -> Manager:
+def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
     """Return a manager's files.
 
+    A configuration comes from elsewhere as well, and must not choose what is searched: images are taken from the working
+    directory, the directory of a configuration that was named or is this user's or root's, and from what the user named.
+
     :param name: its working directory or its configuration.
+    :param named: files and directories of images that the user named.
     :raises KcovdbgError: when it is neither.
     """
-    path = Path(name).expanduser()
+    places = [Path(os.path.realpath(place)) for place in named]
+    path = expand_user(name)
     if path.is_dir():
         workdir = path.resolve()
         if not (workdir / _CRASHES).is_dir():
@@ -131,17 +144,18 @@ def find_manager(name: str) -> Manager:
                 hint="give the manager's working directory, which has a directory crashes",
             )
         for near in _nearby(workdir):
+            is_beside = near.parent != workdir
             with contextlib.suppress(KcovdbgError):
-                settings = _read_configuration(near)
+                settings = _read_configuration(near, owned=is_beside)
                 if workdir in _resolve(near, settings.get("workdir")):
-                    return Manager(workdir, _find_images(near, settings))
+                    return _add_images(Manager(workdir), near, settings, places)
         return Manager(workdir)
     settings = _read_configuration(path)
     if not isinstance(settings.get("workdir"), str):
         raise UsageError(f"syzkaller: no workdir in '{name}'", hint="give a manager's working directory or configuration")
     for workdir in _resolve(path, settings["workdir"]):
         if (workdir / _CRASHES).is_dir():
-            return Manager(workdir, _find_images(path, settings))
+            return _add_images(Manager(workdir), path, settings, places)
     raise UsageError(f"syzkaller: no crashes in '{settings['workdir']}'", hint="give the manager's working directory")
 
 
@@ -230,12 +244,18 @@ def _read_text(path: Path | None) -> str | None:
     return None
 
 
-def _read_crash(path: Path) -> Crash:
+def _read_crash(path: Path, workdir: Path) -> Crash:
+    """Return a crash.
+
+    :param workdir: the working directory, without links: a dump that is a link out of it is not read.
+    """
     names: list[str] = []
     with contextlib.suppress(OSError):
         names = sorted(os.listdir(path))  # noqa: PTH208 - names alone are needed
     logs, reports = _sort(path, _LOG, names), _sort(path, _REPORT, names)
-    dumps = [path / name for name in names if _DUMP.fullmatch(name) and (path / name).is_file()]
+    found = [path / name for name in names if _DUMP.fullmatch(name) and (path / name).is_file()]
+    dumps = [dump for dump in found if Path(os.path.realpath(dump)).is_relative_to(workdir)]
+    outside = [dump for dump in found if dump not in dumps]
     tags = _sort(path, re.compile(r"tag(?P<number>\d+)|repro\.tag"), names)
     title = _read_text(path / "description")
     if title is None and reports:
@@ -251,6 +271,7 @@ def _read_crash(path: Path) -> Crash:
         path / "repro.cprog" if "repro.cprog" in names else None,
         _read_text(next(iter(tags), None)) or None,
         next(iter(_sort(path, re.compile(r"machineInfo(?P<number>\d+)"), names)), None),
+        tuple(f"{dump.name}: a link out of the working directory, not read" for dump in outside),
     )
 
 
@@ -308,13 +329,14 @@ def _resolve(configuration: Path, named: object) -> Sequence[Path]:
     return tuple(dict.fromkeys((base / str(named)).resolve() for base in folders))
 
 
-def _read_configuration(path: Path) -> dict[str, Any]:
+def _read_configuration(path: Path, *, owned: bool = False) -> dict[str, Any]:
     """Return a manager's configuration.
 
+    :param owned: refuse a file of another user, and a link.
     :raises KcovdbgError: when it cannot be read.
     """
     try:
-        with open_input(path) as file:
+        with open_input(path, owned=owned) as file:
             lines = file.read(_MAX_CONFIGURATION).split(b"\n")
         text = b"\n".join(line for line in lines if not line.lstrip().startswith(_COMMENT))
         # Like Go's decoder, ignore what follows the first value.
@@ -332,13 +354,43 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _find_images(configuration: Path, settings: Mapping[str, Any]) -> tuple[Path, ...]:
-    folders = _resolve(configuration, settings.get("kernel_obj"))
-    image = next((path for folder in folders if (path := folder / "vmlinux").is_file()), None)
+def _add_images(manager: Manager, configuration: Path, settings: Mapping[str, Any], named: Sequence[Path]) -> Manager:
+    """Return a manager with the images that its configuration names.
+
+    :param named: where the user lets images be looked for, without links.
+    """
+    folder = Path(os.path.realpath(configuration)).parent
+    places = [Path(os.path.realpath(manager.workdir)), *([] if is_home(folder) else [folder]), *named]
     modules = settings.get("module_obj")
-    named = [place for name in (modules if isinstance(modules, list) else ()) for place in _resolve(configuration, name)]
-    found = {path for place in (*folders, *named) for path in place.rglob("*.ko") if _has_debug_info(path)}
-    return (*(() if image is None else (image,)), *sorted(found))
+    objects = _resolve(configuration, settings.get("kernel_obj"))
+    folders = dict.fromkeys(objects)
+    for name in modules if isinstance(modules, list) else ():
+        folders |= dict.fromkeys(_resolve(configuration, name))
+    searched = [folder for folder in folders if any(folder.is_relative_to(place) for place in places)]
+    vmlinux = (folder / "vmlinux" for folder in objects if folder in searched)
+    image = next((path for path in vmlinux if _is_plain(path)), None)
+    found = {path for folder in searched for path in _list_modules(folder) if _has_debug_info(path)}
+    remarks = tuple(
+        f"'{folder}' is not searched; if you trust '{configuration}', which names it: -s {shlex.quote(str(folder))}"
+        for folder in folders
+        if folder not in searched and folder.is_dir()
+    )
+    return manager._replace(images=(*(() if image is None else (image,)), *sorted(found)), remarks=remarks)
+
+
+def _is_plain(path: Path) -> bool:
+    """Return whether a path is that of a regular file, and no link."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _list_modules(folder: Path) -> Iterator[Path]:
+    """Iterate over the files of modules below a directory; no link is followed."""
+    for parent, _, names in os.walk(folder):
+        paths = (Path(parent, name) for name in names if name.endswith(".ko"))
+        yield from filter(_is_plain, paths)
 
 
 def _has_debug_info(path: Path) -> bool:

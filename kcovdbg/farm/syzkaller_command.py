@@ -19,7 +19,7 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.text import escape
-from kcovdbg.crash.crash_summary import CrashSummary
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.farm.batch_run import (
     COVERED,
     CRASHED,
@@ -32,16 +32,9 @@ from kcovdbg.farm.batch_run import (
     make_output,
     run_batch,
 )
-from kcovdbg.farm.manager_workdir import (
-    Crash,
-    Dump,
-    Manager,
-    find_manager,
-    find_program,
-    names_another_task,
-    read_log,
-    summarize_report,
-)
+from kcovdbg.farm.manager_workdir import Crash, Dump, Manager
+from kcovdbg.farm.workdir_reader import WorkdirReader
+from kcovdbg.user_folder import expand_user, find_user_folder
 
 _SLICE: Final = "kcov.slice.zst"
 _REPORT: Final = "report.txt"
@@ -120,13 +113,17 @@ _SHOWN: Final = ("title", "function", "syscall", "comm", "pid", "violations", "e
 
 
 def _find_output(manager: Manager, name: str | None) -> Path:
-    """Return the directory for answers: that of ``-o``, or one in the user's state directory for each work directory."""
+    """Return the directory for answers: that of ``-o``, or one in the user's state directory for each work directory.
+
+    :raises KcovdbgError: when there is none.
+    """
     if name is not None:
-        return Path(name).expanduser()
-    state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    base = state if state.is_absolute() else Path.home() / ".local" / "state"
+        return expand_user(name)
+    state = find_user_folder("state").path
+    if state is None:
+        raise KcovdbgError("syzkaller: there is no directory for answers", hint="-o DIR names one")
     digest = hashlib.sha256(os.fsencode(manager.workdir)).hexdigest()
-    return base / "kcovdbg" / "syzkaller" / f"{manager.workdir.name}-{digest[:8]}"
+    return state / "syzkaller" / f"{manager.workdir.name}-{digest[:8]}"
 
 
 def _make_job(source: Path, answers: Path, output: Path, symbols: DebugInfo, timeout: float, *, is_dump: bool) -> BatchJob:
@@ -148,44 +145,38 @@ def _write_text(path: Path, text: str) -> Path:
     return path
 
 
-def _make_dump_row(crash: Crash, dump: Dump, answers: Path, outcome: Outcome) -> _Row:
+def _make_dump_row(reader: WorkdirReader, crash: Crash, dump: Dump, answers: Path, outcome: Outcome) -> _Row:
     crashed = outcome.crash
-    row = _Row(crash, dump, answers, outcome, dump.log, None, () if crashed is None else tuple(crashed.errors))
+    errors = (*(() if crashed is None else crashed.errors), *crash.remarks)
+    row = _Row(crash, dump, answers, outcome, dump.log, None, errors)
     if dump.log is None or crashed is None or crashed.comm is None or crashed.pid is None:
         return row
     try:
-        log = read_log(dump.log)
-        if names_another_task(log, crashed.pid, crashed.comm):
+        found = reader.read_dump_log(dump.log, crashed.pid, crashed.comm)
+        if found.is_other:
             return row._replace(log=None)
-        program = find_program(log, crashed.comm)
-        return row if program is None else row._replace(program=_write_text(answers / _PROGRAM, program))
-    except OSError as error:
-        return row._replace(errors=(*row.errors, f"log: {error.strerror or error}"))
+        return row if found.program is None else row._replace(program=_write_text(answers / _PROGRAM, found.program))
+    except (KcovdbgError, OSError) as error:
+        return row._replace(errors=(*row.errors, f"log: {getattr(error, 'strerror', None) or error}"))
 
 
-def _make_row(crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
+def _make_row(reader: WorkdirReader, crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
     """Return what the files of a crash without a dump say.
 
     :param outcome: that of its report with source lines, None where there is no image.
     """
     found_outcome = outcome or Outcome(str(crash.path))
+    has_answer = outcome is not None and not outcome.failed
     try:
-        report = None if crash.report is None else read_log(crash.report).decode("utf-8", "replace")
-        log = None if crash.log is None else read_log(crash.log)
-        summary = CrashSummary() if report is None else summarize_report(report)
-        if outcome is not None and not outcome.failed:
-            located = summarize_report(read_log(answers / _REPORT).decode())
-            if located.function == summary.function and located.file is not None:
-                summary = replace(summary, file=located.file, line=located.line)
-    except OSError as error:
-        return _Row(crash, None, None, replace(found_outcome, error=f"log: {error.strerror or error}"))
-    problems = [*(() if report is not None else ["no log"]), *summary.errors]
-    row = _Row(crash, None, None if outcome is None else answers, replace(found_outcome, crash=summary), crash.log)
-    found = None if log is None else find_program(log, summary.comm)
-    if found is None and log is not None and (found := find_program(log, None)) is not None:
-        problems.append(f"{_PROGRAM} has the program that was started last")
-    if found is not None:
-        row = row._replace(answers=answers, program=_write_text(answers / _PROGRAM, found))
+        texts = reader.read_crash(crash, answers / _REPORT if has_answer else None)
+    except KcovdbgError as error:
+        return _Row(crash, None, None, replace(found_outcome, error=f"log: {error}"), errors=crash.remarks)
+    problems = [*(() if crash.report is not None else ["no log"]), *texts.summary.errors, *crash.remarks]
+    row = _Row(crash, None, None if outcome is None else answers, replace(found_outcome, crash=texts.summary), crash.log)
+    if texts.program is not None:
+        if texts.is_last:
+            problems.append(f"{_PROGRAM} has the program that was started last")
+        row = row._replace(answers=answers, program=_write_text(answers / _PROGRAM, texts.program))
     elif crash.reproducer is not None:
         row = row._replace(program=crash.reproducer)
         problems.append("the program is that of the reproducer")
@@ -193,8 +184,12 @@ def _make_row(crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
 
 
 def _run(context: Context, args: Namespace) -> Table:
-    manager = find_manager(args.workdir)
-    crashes = manager.crashes()
+    with WorkdirReader(args.timeout) as reader:
+        return _answer(context, args, reader)
+
+
+def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
+    manager, crashes = reader.find(args.workdir, [*(args.symbols or ()), *context.workspace.named_files])
     # A link may lead elsewhere, where answers do not belong either.
     output = make_output("syzkaller", _find_output(manager, args.output), [manager.workdir, *(crash.path for crash in crashes)])
     found = [(crash, dump, output / "crashes" / crash.path.name / dump.path.name) for crash in crashes for dump in crash.dumps]
@@ -208,14 +203,14 @@ def _run(context: Context, args: Namespace) -> Table:
         jobs += [_make_job(report, answers, *shared, is_dump=False) for report, answers in reports if report is not None]
     outcomes, earlier = run_batch(context, jobs, args)
     of_path = {outcome.path: outcome for outcome in outcomes}
-    rows = [_make_dump_row(*one, of_path[str(one[1].path)]) for one in found]
-    rows += [_make_row(crash, answers, of_path.get(str(crash.report))) for crash, answers in others]
+    rows = [_make_dump_row(reader, *one, of_path[str(one[1].path)]) for one in found]
+    rows += [_make_row(reader, crash, answers, of_path.get(str(crash.report))) for crash, answers in others]
     if any(row.outcome.failed for row in rows):
         context.status = 1
     return Table(
         _COLUMNS,
         rows,
-        remarks=tuple(_remarks(rows, earlier, output, has_image=bool(symbols))),
+        remarks=(*_remarks(rows, earlier, output, has_image=bool(symbols)), *manager.remarks),
         errors=lambda row: row.errors,
         label=lambda row: row.crash.path.name,
         empty="no crashes",
@@ -276,7 +271,9 @@ COMMAND: Final = Command(
         "program that the task ran, or else the one that was started last.\n\n"
         "The vmlinux and modules are taken from kernel_obj and module_obj of the manager's configuration, which is found in or "
         "beside the working directory, or given in its place; with -s, from other files and directories. A dump is opened with "
-        "the vmlinux that has its build ID.\n\n"
+        "the vmlinux that has its build ID. Files in the working directory, which may be somebody else's, choose no others: the "
+        "directories of a configuration are searched if they are in the working directory, beside the configuration, or named "
+        "by -s, and a dump that is a link out of the working directory is not read.\n\n"
         "The exit status is 1 if a dump failed: it could not be opened, or an answer about it is missing. A dump that was cut "
         "and answered as far as it goes did not fail; the column error and each answer say what is missing.\n\n"
         "It is a form of batch: each dump has a process of its own, dumps that are done are skipped when it runs again, and "

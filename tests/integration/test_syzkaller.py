@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -224,7 +225,7 @@ def test_no_image_and_another_place(manager: Path, tmp_path: Path) -> None:
     """A dump without its vmlinux fails alone; answers go to the directory of -o."""
     crashes = tmp_path / "workdir/crashes/demo"
     crashes.mkdir(parents=True)
-    (crashes / "vmcore").symlink_to(manager / "workdir/crashes/demo/vmcore")
+    shutil.copy(manager / "workdir/crashes/demo/vmcore", crashes / "vmcore")
     words = ["syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers", "-s", manager / "older"]
     (row,) = ask(*words, status=1).values()
     assert "build-id" in row["error"]
@@ -239,3 +240,38 @@ def test_a_vmlinux_is_asked_for_where_there_are_dumps(manager: Path, tmp_path: P
         shutil.copytree(manager / "workdir/crashes" / name, crashes / name)
         done = run("syzkaller", tmp_path / name, "-o", tmp_path / "answers", status=None)
         assert ("-s VMLINUX" in done.stdout + done.stderr) == (name == "cut")
+
+
+@pytest.mark.parametrize("name", ["{crashed}", "{covered}", "{}"])
+def test_a_directory_with_the_name_of_a_placeholder(manager: Path, tmp_path: Path, name: str) -> None:
+    crash = tmp_path / "workdir/crashes" / name
+    crash.mkdir(parents=True)
+    shutil.copy(manager / "workdir/crashes/demo/vmcore", crash / "vmcore")
+    (row,) = ask("syzkaller", tmp_path / "workdir", "-o", tmp_path / "answers", "-s", manager / "linux").values()
+    assert row["error"] is None
+    answers = tmp_path / "answers/crashes" / name / "vmcore"
+    assert row["slice"] == str(answers / "kcov.slice.zst")
+    assert (answers / "kcov.slice.zst").stat().st_size > 1000
+    assert {path.name for path in (tmp_path / "answers/crashes").iterdir()} == {name}
+
+
+def test_what_a_configuration_may_not_choose(manager: Path, tmp_path: Path) -> None:
+    """The whole machine, files that wait or act when they are opened, and JSON that is nested without end."""
+    workdir = tmp_path / "workdir"
+    (workdir / "crashes/a").mkdir(parents=True)
+    (workdir / "crashes/a/log0").write_text("1s ago: executing program 0 (id=1):\nsync()\n\n")
+    os.mkfifo(workdir / "x.ko")
+    (workdir / "y.ko").symlink_to("/dev/zero")
+    (workdir / "vmlinux").symlink_to(manager / "linux/vmlinux")
+    words = ["syzkaller", str(workdir), "-o", str(tmp_path / "answers"), "--timeout", "60"]
+    for kernel in ("/", str(workdir), str(manager / "linux")):
+        settings = {"workdir": str(workdir), "kernel_obj": kernel, "module_obj": [kernel] * 100}
+        (workdir / "m.cfg").write_text(json.dumps(settings))
+        done = run(*words, "--json", status=0)
+        (row,) = json.loads(done.stdout)
+        assert (row["build_id"], row["program"] is not None) == (None, True)
+        # What is not searched is named.
+        assert (f"'{kernel}'" in done.stderr) == (kernel != str(workdir))
+    (workdir / "m.cfg").write_text("[" * 100_000)
+    assert run(*words, status=0).stderr.count("Traceback") == 0
+    assert run("syzkaller", str(workdir / "m.cfg"), status=2).stderr.count("Traceback") == 0

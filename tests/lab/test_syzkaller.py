@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,14 +31,16 @@ def test_crash(inflight_dump: StateDumpMaker, tmp_path: Path, name: str, dump_fo
     dump = inflight_dump(name, dump_format)
     folder = tmp_path / "workdir/crashes/0123"
     folder.mkdir(parents=True)
-    (folder / "vmcore").symlink_to(dump.path)
+    shutil.copy(dump.path, folder / "vmcore")
     (folder / "description").write_text(f"{TITLE}\n")
     (folder / "log0").write_text("".join(f"{line}\n" for line in dump.lines))
     modules = sorted({str(path.parent) for path in dump.userland.modules})
     settings = {"workdir": "workdir", "kernel_obj": str(dump.kernel.directory), "module_obj": modules}
     (tmp_path / "manager.cfg").write_text(json.dumps(settings))
     output = tmp_path / "answers"
-    done = run_kcovdbg("syzkaller", tmp_path / "workdir", "-o", output, "--json", status=0)
+    # It names directories that are neither in nor beside it.
+    symbols = symbols_of(dump.kernel.vmlinux, *dump.userland.modules)
+    done = run_kcovdbg("syzkaller", tmp_path / "workdir", "-o", output, *symbols, "--json", status=0)
     (row,) = json.loads(done.stdout)
     assert (row["error"], row["errors"], row["title"]) == (None, [], TITLE)
     crashed = dump.states()["kc-crash"]
@@ -48,10 +51,9 @@ def test_crash(inflight_dump: StateDumpMaker, tmp_path: Path, name: str, dump_fo
     answers = output / "crashes/0123/vmcore"
     assert f"crashed in {function}()" in (answers / "last.txt").read_text()
     assert caller in (answers / "trace.txt").read_text()
-    symbols = symbols_of(dump.kernel.vmlinux, *dump.userland.modules)
     alone = run_kcovdbg("-c", dump.path, *symbols, "-e", f"why {crashed['tid']}")
     assert alone.stdout == (answers / "why.txt").read_text()
     sliced = run_kcovdbg("-c", answers / "kcov.slice.zst", *symbols, "-e", "last --all")
     assert sliced.stdout == (answers / "last.txt").read_text()
-    shown = run_kcovdbg("syzkaller", tmp_path / "workdir", "-o", output).stdout
+    shown = run_kcovdbg("syzkaller", tmp_path / "workdir", "-o", output, *symbols).stdout
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)

@@ -22,8 +22,10 @@ from kcovdbg.commands import MODULES as COMMAND_MODULES
 ROOT = Path(kcovdbg.__file__).parent
 TOOLS = tuple(f"kcovdbg.{name}" for name in ("catch", "collect", "export", "farm", "monitor", "report"))
 LAYERS = (
-    ("kcovdbg", "kcovdbg.errors", "kcovdbg.child_process"),
-    ("kcovdbg.limits", "kcovdbg.user_folder", "kcovdbg.compiled_module"),
+    ("kcovdbg", "kcovdbg.errors"),
+    ("kcovdbg.limits", "kcovdbg.user_folder"),
+    ("kcovdbg.child_process",),
+    ("kcovdbg.compiled_module",),
     ("kcovdbg.input_file", "kcovdbg.output_file", "kcovdbg.input_file"),
     ("kcovdbg.abi",),
     ("kcovdbg.model", "kcovdbg.elf"),

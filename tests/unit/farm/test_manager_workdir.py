@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Reading a syz-manager's files: what is hostile or missing in them, and which log and program belong to a dump."""
 
+import json
 import os
+import shutil
 
 import pytest
 
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log
+from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log, summarize_report
+from kcovdbg.farm.workdir_reader import WorkdirReader
+from tests.support.compiled_image import compile_image
 
 # As pkg/rpcserver/last_executing.go writes them; syzkaller's programs have no empty lines.
 LOG = """\
@@ -39,7 +43,7 @@ def make_crash(workdir, name, **files):
     folder = workdir / "crashes" / name
     folder.mkdir()
     for file, text in files.items():
-        (folder / file.replace("__", ".")).write_text(text)
+        (folder / file.replace("__", ".")).write_text(text, errors="surrogateescape")
     return folder
 
 
@@ -231,6 +235,98 @@ def test_configuration(workdir, named):
         manager = find_manager(str(place))
         assert manager.workdir == workdir.resolve()
         assert manager.images == ((kernel / "vmlinux").resolve(),)
+
+
+def write_configuration(path, workdir, *folders):
+    first, *others = map(str, folders)
+    path.write_text(json.dumps({"workdir": str(workdir), "kernel_obj": first, "module_obj": others}))
+
+
+@pytest.fixture
+def image(tmp_path_factory):
+    """A kernel that is neither in nor beside the working directory."""
+    return compile_image(tmp_path_factory.mktemp("elsewhere")).rename(tmp_path_factory.getbasetemp() / "elsewhere0/vmlinux")
+
+
+def test_images_elsewhere_are_read_where_the_user_names_them(workdir, image):
+    write_configuration(workdir / "m.cfg", workdir, image.parent, "/", "/proc/self/root")
+    manager = find_manager(str(workdir))
+    assert manager.images == ()
+    assert sum(str(image.parent) in remark for remark in manager.remarks) == 1
+    for place in (image, image.parent):
+        assert find_manager(str(workdir), [str(place)]).images == ((image,) if place == image.parent else ())
+
+
+def test_an_image_that_is_a_link_or_a_pipe_is_not_read(workdir, image):
+    write_configuration(workdir / "m.cfg", workdir, workdir, workdir / "up")
+    (workdir / "vmlinux").symlink_to(image)
+    (workdir / "up").symlink_to(image.parent)
+    os.mkfifo(workdir / "a.ko")
+    (workdir / "b.ko").symlink_to(image)
+    (workdir / "c.ko").symlink_to("/dev/zero")
+    shutil.copy(image, workdir / "d.ko")
+    assert find_manager(str(workdir)).images == (workdir.resolve() / "d.ko",)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a file of another user")
+def test_a_configuration_of_another_user_beside_is_not_read(workdir):
+    (workdir.parent / "linux").mkdir()
+    (workdir.parent / "linux/vmlinux").write_bytes(b"\x7fELF")
+    configuration = workdir.parent / "m.cfg"
+    write_configuration(configuration, workdir, workdir.parent / "linux")
+    assert find_manager(str(workdir)).images
+    os.chown(configuration, 65534, 65534)
+    assert find_manager(str(workdir)).images == ()
+
+
+def test_a_home_is_not_searched(workdir, monkeypatch):
+    (workdir.parent / "linux").mkdir()
+    (workdir.parent / "linux/vmlinux").write_bytes(b"\x7fELF")
+    write_configuration(workdir.parent / "m.cfg", workdir, workdir.parent / "linux")
+    assert find_manager(str(workdir)).images
+    monkeypatch.setenv("HOME", str(workdir.parent))
+    assert find_manager(str(workdir)).images == ()
+
+
+def test_a_dump_elsewhere_is_not_read(workdir):
+    folder = make_crash(workdir, "a")
+    (workdir / "kept").write_text("dump")
+    (folder / "vmcore").symlink_to("/etc/passwd")
+    (folder / "vmcore.zst").symlink_to("../../kept")
+    (crash,) = find_manager(str(workdir)).crashes()
+    assert [dump.path.name for dump in crash.dumps] == ["vmcore.zst"]
+    assert [remark.partition(":")[0] for remark in crash.remarks] == ["vmcore"]
+
+
+def test_a_reader_that_does_not_end(workdir, monkeypatch):
+    monkeypatch.setattr("kcovdbg.farm.workdir_reader.python_command", lambda *_: ["sleep", "60"])
+    with WorkdirReader(0.2) as reader, pytest.raises(KcovdbgError) as caught:
+        reader.find(str(workdir), ())
+    assert "0.2 s" in str(caught.value)
+    assert "--timeout" in caught.value.hint
+    monkeypatch.setattr("kcovdbg.farm.workdir_reader.python_command", lambda *_: ["true"])
+    with WorkdirReader(60) as reader, pytest.raises(KcovdbgError):
+        reader.find(str(workdir), ())
+
+
+def test_a_process_reads_the_same(workdir):
+    make_crash(workdir, "a", description="BUG: \udcff", vmcore="", log0=LOG, report0="BUG: KASAN: x in foo+0x1/0x2\n")
+    make_crash(workdir, "b", report0="")
+    manager = find_manager(str(workdir))
+    with WorkdirReader(60) as reader:
+        assert reader.find(str(workdir), ()) == (manager, list(manager.crashes()))
+        crash = manager.crashes()[1]
+        assert reader.read_dump_log(crash.dumps[0].log, 1, "syz.1.4") == (False, "sync()")
+        texts = reader.read_crash(crash, None)
+        assert (texts.summary, texts.program, texts.is_last) == (
+            summarize_report("BUG: KASAN: x in foo+0x1/0x2\n"),
+            "sync()",
+            False,
+        )
+        with pytest.raises(KcovdbgError):
+            reader.find(str(workdir / "absent"), ())
+        with pytest.raises(KcovdbgError):
+            reader.read_dump_log(workdir / "absent", 1, "x")
 
 
 @pytest.mark.parametrize("value", ["3", '"x"', "[3]", "null"])

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Reading of a work directory in another process: whoever made it must not keep this one from going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kcovdbg.child_process import child_environment, python_command
+from kcovdbg.crash.crash_summary import CrashSummary
+from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.farm.manager_workdir import Crash, Dump, Manager
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_WORKER: Final = "kcovdbg.farm.workdir_worker"
+_MAX_ERROR: Final = 400
+"""Limit for the length of an error message."""
+
+
+class DumpLog(NamedTuple):
+    """What a log says about the task that a dump shows to have crashed."""
+
+    is_other: bool
+    """Whether the log is of another crash."""
+    program: str | None
+    """The program that the task ran last."""
+
+
+class CrashTexts(NamedTuple):
+    """What the report and the log of a crash say."""
+
+    summary: CrashSummary
+    program: str | None
+    """The program that the task ran last."""
+    is_last: bool
+    """Whether that is unknown, and the program is the one that was started last."""
+
+
+class WorkdirReader:
+    """A process that reads a work directory; each call has a time limit of its own.
+
+    :param timeout: in seconds.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        """End the process."""
+        self._end()
+
+    def find(self, name: str, named: Sequence[str]) -> tuple[Manager, list[Crash]]:
+        """Return a manager's files and its crashes.
+
+        :param name: the working directory or the configuration.
+        :param named: files and directories of images that the user named.
+        :raises KcovdbgError: when it cannot be read, or not in time.
+        """
+        found = self._call("find", name, list(named))
+        workdir, images, remarks = found["manager"]
+        manager = Manager(Path(workdir), tuple(map(Path, images)), tuple(remarks))
+        return manager, [_decode_crash(*row) for row in found["crashes"]]
+
+    def read_dump_log(self, log: Path, pid: int, comm: str) -> DumpLog:
+        """Return what a log says about the task that a dump shows to have crashed.
+
+        :raises KcovdbgError: when it cannot be read, or not in time.
+        """
+        return DumpLog(**self._call("read_dump_log", str(log), pid, comm))
+
+    def read_crash(self, crash: Crash, located: Path | None) -> CrashTexts:
+        """Return what the report and the log of a crash say.
+
+        :param located: the report with source lines, which was written about it.
+        :raises KcovdbgError: when one cannot be read, or not in time.
+        """
+        paths = (None if path is None else str(path) for path in (crash.report, crash.log, located))
+        found = self._call("read_crash", *paths)
+        summary = CrashSummary(**{**found["summary"], "errors": tuple(found["summary"]["errors"])})
+        return CrashTexts(summary, found["program"], found["is_last"])
+
+    def _call(self, name: str, *arguments: object) -> dict[str, Any]:
+        process = self._start()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps([name, *arguments]).encode() + b"\n")
+            process.stdin.flush()
+            answer: dict[str, Any] = json.loads(self._receive(process))
+        except (TimeoutError, EOFError, BrokenPipeError) as error:
+            self._end()
+            is_late = isinstance(error, TimeoutError)
+            hint = "--timeout SECONDS gives it more time" if is_late else None
+            raise KcovdbgError(f"could not read the work directory: {error}", hint=hint) from None
+        except BaseException:
+            # What comes next would be the answer to another call.
+            self._end()
+            raise
+        if "error" in answer:
+            kind = UsageError if answer["is_usage"] else KcovdbgError
+            raise kind(answer["error"][:_MAX_ERROR], hint=answer["hint"])
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                python_command(_WORKER),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                # C-c goes to this process, which ends the other one.
+                start_new_session=True,
+                env=child_environment(),
+            )
+        return self._process
+
+    def _receive(self, process: subprocess.Popen[bytes]) -> bytes:
+        """Return the next line of the process.
+
+        :raises TimeoutError: when there is none in time.
+        :raises EOFError: when the process has ended.
+        """
+        assert process.stdout is not None
+        end = time.monotonic() + self._timeout
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            left = max(0.0, end - time.monotonic())
+            if not select.select([process.stdout], [], [], left)[0]:
+                raise TimeoutError(f"timed out after {self._timeout:g} s")
+            data = os.read(process.stdout.fileno(), 1 << 16)
+            if not data:
+                raise EOFError("its reader ended early")
+            line += data
+        return bytes(line)
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def _decode_crash(
+    path: str,
+    title: str | None,
+    dumps: Sequence[Sequence[str | None]],
+    logs: Sequence[str],
+    reports: Sequence[str],
+    reproducer: str | None,
+    c_reproducer: str | None,
+    tag: str | None,
+    machine: str | None,
+    remarks: Sequence[str],
+) -> Crash:
+    return Crash(
+        Path(path),
+        title,
+        tuple(Dump(Path(dump or ""), _decode_path(log)) for dump, log in dumps),
+        tuple(map(Path, logs)),
+        tuple(map(Path, reports)),
+        _decode_path(reproducer),
+        _decode_path(c_reproducer),
+        tag,
+        _decode_path(machine),
+        tuple(remarks),
+    )
+
+
+def _decode_path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)

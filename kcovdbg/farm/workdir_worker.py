@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Reads a work directory in a process of its own, which its parent ends when that takes too long:
+``python -m kcovdbg.farm.workdir_worker``.
+
+Each line of standard input is a JSON array: the name of a function and its arguments. Each line of standard output is its
+result, or an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+from kcovdbg.crash.crash_summary import CrashSummary
+from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log, summarize_report
+
+
+def _find(name: str, named: list[str]) -> dict[str, object]:
+    """Return a manager's files and its crashes.
+
+    :param name: the working directory or the configuration.
+    :param named: files and directories of images that the user named.
+    """
+    manager = find_manager(name, named)
+    return {"manager": manager, "crashes": manager.crashes()}
+
+
+def _read_dump_log(log: str, pid: int, comm: str) -> dict[str, object]:
+    """Return what a log says about the task that a dump shows to have crashed."""
+    text = read_log(Path(log))
+    is_other = names_another_task(text, pid, comm)
+    return {"is_other": is_other, "program": None if is_other else find_program(text, comm)}
+
+
+def _read_crash(report: str | None, log: str | None, located: str | None) -> dict[str, object]:
+    """Return what the report and the log of a crash say.
+
+    :param located: the report with source lines, which was written about it.
+    """
+    text = None if log is None else read_log(Path(log))
+    summary = CrashSummary() if report is None else _summarize(report)
+    if located is not None:
+        found = _summarize(located)
+        if found.function == summary.function and found.file is not None:
+            summary = replace(summary, file=found.file, line=found.line)
+    program = None if text is None else find_program(text, summary.comm)
+    is_last = program is None and text is not None
+    if is_last and text is not None:
+        program = find_program(text, None)
+    return {"summary": asdict(summary), "program": program, "is_last": is_last}
+
+
+def _summarize(report: str) -> CrashSummary:
+    return summarize_report(read_log(Path(report)).decode("utf-8", "replace"))
+
+
+_FUNCTIONS: Final[Mapping[str, Callable[..., object]]] = {
+    "find": _find,
+    "read_dump_log": _read_dump_log,
+    "read_crash": _read_crash,
+}
+
+
+def _answer(name: str, arguments: list[Any]) -> dict[str, object]:
+    try:
+        return {"result": _FUNCTIONS[name](*arguments)}
+    except KcovdbgError as error:
+        return {"error": str(error), "hint": error.hint, "is_usage": isinstance(error, UsageError)}
+    except OSError as error:
+        return {"error": error.strerror or str(error), "hint": None, "is_usage": False}
+
+
+def main() -> int:
+    """Answer until standard input ends."""
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        sys.stdout.write(json.dumps(_answer(name, arguments), default=os.fspath) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
