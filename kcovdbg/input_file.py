@@ -20,6 +20,7 @@ from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.limits import TEXT_SIZE, TRACE_SIZE, find_limit, over_limit
 
 _KINDS: Final = (
+    (stat.S_ISLNK, errno.ELOOP, "a link"),
     (stat.S_ISDIR, errno.EISDIR, os.strerror(errno.EISDIR)),
     (stat.S_ISFIFO, errno.ESPIPE, "a pipe: not seekable"),
     (stat.S_ISSOCK, errno.ESPIPE, "a socket: not seekable"),
@@ -34,21 +35,23 @@ def open_input(path: str | os.PathLike[str], *, folder: Path | None = None, owne
     :param owned: accept only a file of this user or root that is not a link.
     :raises OSError: when it cannot be opened, is a pipe, a socket or a character device, or is elsewhere or another user's.
     """
-    # A device is not even opened: that may already do something.
-    _check_kind(path, Path(path).lstat() if owned else Path(path).stat())
-    # A pipe that took the file's place would wait for its other end.
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (os.O_NOFOLLOW if owned else 0)
-    file = os.fdopen(os.open(path, flags), "rb")
+    # A device is not even opened, because that may already do something, nor a pipe, which would wait for its other end: this
+    # descriptor stands for the file, and can neither be read nor be led elsewhere.
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if owned else 0))
     try:
-        _check_kind(path, status := os.fstat(file.fileno()))
+        status = os.fstat(found)
+        _check_kind(path, status)
         if owned and status.st_uid not in (os.geteuid(), 0):
             _refuse(path, errno.EPERM, "a file of another user")
-        if folder is not None and not Path(f"/proc/self/fd/{file.fileno()}").readlink().is_relative_to(folder):
+        place = Path(f"/proc/self/fd/{found}")
+        if folder is not None and not place.readlink().is_relative_to(folder):
             _refuse(path, errno.EXDEV, f"outside {folder}")
-    except BaseException:
-        file.close()
-        raise
-    return file
+        try:
+            return os.fdopen(os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb")
+        except OSError as error:
+            raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from None
+    finally:
+        os.close(found)
 
 
 def _check_kind(path: str | os.PathLike[str], status: os.stat_result) -> None:

@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, NoReturn, cast
 
+from kcovdbg.user_folder import expand_user
+
 PRIVATE: Final = 0o600
 """The mode of files with a kernel's memory."""
 _PUBLIC: Final = 0o666
@@ -112,7 +114,7 @@ def _find_destination(path: str | os.PathLike[str]) -> Iterator[_Destination]:
     :raises OSError: when there is no such directory, or a link of another user leads there; its ``filename`` is the path.
     """
     try:
-        destination = _walk(os.fspath(Path(path).expanduser()))
+        destination = _walk(os.fspath(expand_user(path)))
     except OSError as error:
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from None
     try:
@@ -194,7 +196,7 @@ def find_output(path: str | os.PathLike[str]) -> FoundOutput:
 
     :raises OSError: when it cannot be looked up.
     """
-    descriptor = find_descriptor(Path(path).expanduser())
+    descriptor = find_descriptor(expand_user(path))
     if descriptor is not None:
         return FoundOutput(os.fstat(descriptor), None, is_replaceable=False)
     with _find_destination(path) as found:
@@ -213,7 +215,7 @@ def open_output(
     :param check: called before a regular file is changed; raises to keep it as it is.
     :raises OSError: when it cannot be written; its ``filename`` is the path.
     """
-    descriptor = find_descriptor(Path(path).expanduser())
+    descriptor = find_descriptor(expand_user(path))
     if descriptor is not None:
         # A duplicate shares the offset with everything else that is written to it.
         with os.fdopen(os.dup(descriptor), "wb") as through:

@@ -17,9 +17,11 @@ from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Lines, Table
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.input_file import open_input
 from kcovdbg.output_file import open_output
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.opener import DemoFile, list_demo_files
+from kcovdbg.user_folder import expand_user
 
 _COLUMNS: Final = (
     Column("file", PATH, meaning="path of the file that was written"),
@@ -29,7 +31,7 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> tuple[Table, Lines]:  # noqa: ARG001
-    folder = Path(args.directory).expanduser()
+    folder = expand_user(args.directory)
     files = list_demo_files()
     for file in files:
         _refuse_existing(folder / file.name)
@@ -51,7 +53,7 @@ def _refuse_existing(path: Path) -> None:
 
 def _write(file: DemoFile, path: Path) -> dict[str, object]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with unpack(file.path).path.open("rb") as packed, open_output(path, check=partial(_refuse_existing, path)) as target:
+    with open_input(unpack(file.path).path) as packed, open_output(path, check=partial(_refuse_existing, path)) as target:
         while data := packed.read(1 << 20):
             target.write(data)
         size = target.tell()

@@ -10,7 +10,7 @@ import sys
 from argparse import Namespace
 from typing import Final
 
-from kcovdbg.child_process import find_gdb_script
+from kcovdbg.child_process import child_environment, find_gdb_script
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.command import Command, Example
 from kcovdbg.console.context import Context
@@ -21,7 +21,7 @@ def _run(context: Context, args: Namespace) -> None:
     program = os.environ.get("GDB", "gdb")
     # An early command runs before any file is loaded, and leaves the rest of GDB's command line as it is.
     target = context.workspace.find_gdb_arguments()
-    command = [program, "-iex", f"source {find_gdb_script()}", *target, *args.arguments]
+    command = [program, "-ix", str(find_gdb_script()), *target, *args.arguments]
     context.terminal.stdout.flush()
     # C-c is for GDB: it interrupts the program being debugged.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -29,7 +29,7 @@ def _run(context: Context, args: Namespace) -> None:
         with subprocess.Popen(
             command,
             # The script that GDB sources starts kcovdbg in this interpreter.
-            env={"KCOVDBG_PYTHON": sys.executable, **os.environ},
+            env=child_environment(KCOVDBG_PYTHON=sys.executable),
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process:
             status = process.wait()

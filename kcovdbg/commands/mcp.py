@@ -13,19 +13,20 @@ from kcovdbg.console.command import Command, Example
 from kcovdbg.console.context import Context
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.user_folder import expand_user
 
 
 def _find_folder(name: str | None) -> Path | None:
     if name is None:
         return None
-    folder = Path(os.path.realpath(Path(name).expanduser()))
+    folder = Path(os.path.realpath(expand_user(name)))
     if not folder.is_dir():
         raise KcovdbgError(f"mcp: '{name}' is not a directory", hint=f"mkdir -p {name}")
     return folder
 
 
 def _find_trace(name: str) -> Path:
-    path = Path(os.path.realpath(Path(name).expanduser()))
+    path = Path(os.path.realpath(expand_user(name)))
     if not path.is_file():
         raise KcovdbgError(f"mcp: '{name}' is not a file", hint="-o DIR makes all trace files of a directory readable")
     return path

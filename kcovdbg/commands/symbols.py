@@ -17,6 +17,7 @@ from kcovdbg.console.table_progress import build_table
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.input_file import open_input
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
@@ -81,7 +82,7 @@ def _build(context: Context, files: Sequence[str], output: str | None) -> dict[s
         table = build_table(context.terminal, debug, build_id, _PATIENCE, code)
     file = table.path
     if output is not None:
-        with table.path.open("rb") as source, open_output(output) as target:
+        with open_input(table.path) as source, open_output(output) as target:
             target.write(source.read())
         file = Path(output)
     return _describe(table, file)

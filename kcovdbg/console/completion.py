@@ -18,6 +18,7 @@ from kcovdbg.console.command_line import Piece, quote, split_pieces, unquote
 from kcovdbg.console.completion_index import Candidate, Index, find_matching
 from kcovdbg.console.text import escape
 from kcovdbg.errors import UsageError
+from kcovdbg.user_folder import expand_user
 
 
 class CursorContext(Enum):
@@ -254,7 +255,7 @@ def _files(prefix: str) -> Iterator[Candidate]:
     start = prefix.rpartition("/")[2]
     head = prefix.removesuffix(start)
     try:
-        with os.scandir(Path(head).expanduser() if head else Path()) as scan:
+        with os.scandir(expand_user(head) if head else Path()) as scan:
             entries = [entry for entry in islice(scan, _DIRECTORY_SCAN) if entry.name.startswith(start)]
     except (OSError, ValueError, RuntimeError):
         # No such directory, not readable, or no such user.

@@ -14,9 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TextIO, TypeAlias, cast
 
+from kcovdbg.child_process import child_environment
 from kcovdbg.console.command_line import CommandLine
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.output_file import find_output, open_output
+from kcovdbg.user_folder import expand_user
 
 if TYPE_CHECKING:
     import subprocess
@@ -79,7 +81,7 @@ def check_output(path: str, inputs: Inputs = tuple) -> None:
         elif status is not None and stat.S_ISDIR(status.st_mode):
             raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.EISDIR)}", hint="give the name of a file in it")
     except FileNotFoundError:
-        hint = f"mkdir -p {Path(path).expanduser().parent}"
+        hint = f"mkdir -p {expand_user(path).parent}"
         raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.ENOENT)}", hint=hint) from None
     except (OSError, ValueError) as error:
         # A null character in the path is a ValueError.
@@ -114,18 +116,18 @@ def refuse_input(path: str, inputs: Inputs) -> None:
                 f"cannot write '{path}': it is a source file in '{given}', which is read", hint="choose another file"
             )
         with contextlib.suppress(OSError, ValueError):
-            if os.path.samestat(found, Path(given).expanduser().stat()):
+            if os.path.samestat(found, expand_user(given).stat()):
                 same = "it is" if given == path else f"it is the same file as '{given}', which is"
                 raise KcovdbgError(f"cannot write '{path}': {same} being read", hint="choose another file")
 
 
 def _is_source_in(path: str, folder: str) -> bool:
     """Return whether a file is a source file in a tree: which of its files are read is known only afterwards."""
-    output = Path(path).expanduser()
+    output = expand_user(path)
     return (
         output.suffix in _SOURCE_SUFFIXES
-        and Path(folder).expanduser().is_dir()
-        and Path(os.path.realpath(output)).is_relative_to(os.path.realpath(Path(folder).expanduser()))
+        and expand_user(folder).is_dir()
+        and Path(os.path.realpath(output)).is_relative_to(os.path.realpath(expand_user(folder)))
     )
 
 
@@ -179,7 +181,12 @@ def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[Destination]:
     with (
         _stdout_file(stdout) as file,
         subprocess.Popen(
-            [*shell, pipeline], stdin=subprocess.PIPE, stdout=file, encoding="utf-8", errors="backslashreplace"
+            [*shell, pipeline],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            env=child_environment(),
+            encoding="utf-8",
+            errors="backslashreplace",
         ) as process,
     ):
         assert process.stdin is not None
@@ -234,5 +241,5 @@ def run_shell(command: str, stdout: TextIO) -> int:
     import subprocess
 
     words = ["sh", "-c", command] if command else [os.environ.get("SHELL", "sh")]
-    with _stdout_file(stdout) as file, subprocess.Popen(words, stdout=file, text=True) as process:
+    with _stdout_file(stdout) as file, subprocess.Popen(words, stdout=file, env=child_environment(), text=True) as process:
         return _wait(process)

@@ -10,7 +10,6 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from kcovdbg.console.argument import Value, WordError
@@ -22,6 +21,7 @@ from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.writer import Format, read_choice, write
 from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
 from kcovdbg.target.protocol import Target
+from kcovdbg.user_folder import expand_user
 
 FAILED = KcovdbgError.status
 # Seconds to wait for a machine to end once its memory is gone, and between two checks.
@@ -61,7 +61,7 @@ def _run_file(workspace: Workspace, path: str, terminal: Terminal) -> int:
     """
     if path in workspace.scripts:
         raise UsageError(f"'{path}' runs itself")
-    with Path(path).expanduser().open(encoding="utf-8", errors="surrogateescape") as script:
+    with expand_user(path).open(encoding="utf-8", errors="surrogateescape") as script:
         workspace.scripts.append(path)
         try:
             return run_script(workspace, script, path, terminal)

@@ -13,6 +13,7 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.records.pc_names import is_pattern
 from kcovdbg.records.trace_file import SUFFIX, find_traces, side_path
+from kcovdbg.user_folder import expand_user
 
 FILE: Final = "file:"
 """Begins the name of a buffer that is a trace file."""
@@ -87,7 +88,7 @@ def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path |
     :raises KcovdbgError: when arguments may not name it.
     """
     if confinement is None:
-        return os.path.expanduser(path), None  # noqa: PTH111 - that of Path raises for an unknown user
+        return str(expand_user(path)) if path.startswith("~") else path, None
     found = confinement.find_input(path)
     folder = confinement.folder
     return str(found), folder if folder is not None and found.is_relative_to(folder) else found.parent

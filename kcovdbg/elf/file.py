@@ -49,6 +49,7 @@ from kcovdbg.elf.header import (
     string_at,
 )
 from kcovdbg.errors import CapabilityError
+from kcovdbg.input_file import FrameReader, open_input, start_zstd
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class ElfFile:
         self.name = name or str(path)
         self._unpacked = 0
         try:
-            self._file = self.path.open("rb")
+            self._file = open_input(self.path)
         except (OSError, ValueError) as error:
             raise ElfError(f"{self.name}: {getattr(error, 'strerror', None) or error}") from None
         try:
@@ -230,8 +231,6 @@ class ElfFile:
         allowed = max(find_limit(UNPACKED_SIZE), 100 * (self._size or 0))
         if self._unpacked > allowed:
             raise over_limit(UNPACKED_SIZE, f"{self.name}: its compressed sections", allowed)
-        from kcovdbg.input_file import FrameReader, start_zstd
-
         start = {ELFCOMPRESS_ZLIB: zlib.decompressobj, OLD_MAGIC: zlib.decompressobj, ELFCOMPRESS_ZSTD: start_zstd}.get(method)
         if start is None:
             raise ElfError(f"{self.name}: {section.name} is compressed with method {method}, which is unknown")

@@ -21,6 +21,7 @@ from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.farm.batch_run import RUN_OPTIONS, BatchJob, Outcome, find_debug_info, make_output, run_batch
 from kcovdbg.farm.batch_worker import import_arrow
 from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.user_folder import expand_user
 
 # These act on the machine, or write a file that the next dump would overwrite.
 _REFUSED: Final = frozenset(
@@ -61,7 +62,7 @@ def _find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
     :param traces: return those that are neither dumps nor programs nor JSON, instead.
     """
     found: list[Path] = []
-    for named in (Path(name).expanduser().absolute() for name in names):
+    for named in (expand_user(name).absolute() for name in names):
         paths = sorted(named.rglob("[!.]*")) if named.is_dir() else ()
         found += (path for path in paths if path.is_file() and _is_input(path, traces=traces))
         found += () if named.is_dir() else (named,)

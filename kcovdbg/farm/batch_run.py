@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kcovdbg import __version__
-from kcovdbg.child_process import find_install_command, python_command
+from kcovdbg.child_process import child_environment, find_install_command, python_command
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.context import Context
 from kcovdbg.console.output_files import open_text
@@ -34,6 +34,7 @@ from kcovdbg.errors import CapabilityError, KcovdbgError, LimitError, UsageError
 from kcovdbg.input_file import parse_json, read_input
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.debug_files import list_debug_files
+from kcovdbg.user_folder import expand_user
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -157,6 +158,7 @@ def run_job(job: BatchJob) -> Outcome:
             timeout=job.timeout,
             # C-c goes to the parent, which ends this process.
             start_new_session=True,
+            env=child_environment(),
         )
         output = done.stdout
         if done.returncode < 0:
@@ -305,7 +307,7 @@ def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Pat
     :param inputs: files and directories of somebody else, who may have put links and results there.
     :raises KcovdbgError: when it cannot be made, is in an input directory or reached through one, or has links or an input.
     """
-    path = Path(os.path.abspath(Path(name).expanduser()))  # noqa: PTH100 - links are looked at one by one
+    path = Path(os.path.abspath(expand_user(name)))  # noqa: PTH100 - links are looked at one by one
     folder = Path(os.path.realpath(path))
     passed, links = _pass(path)
     for given in inputs:

@@ -16,6 +16,7 @@ from kcovdbg.console.command import CommandTable, add_argument
 from kcovdbg.console.renderable import suggest
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.input_file import open_input
 from kcovdbg.limits import parse_limit
 from kcovdbg.target.dump_file import FileKind, identify, path_hint
 from kcovdbg.target.opener import TargetOptions
@@ -207,7 +208,7 @@ def _sort_paths(paths: Sequence[str], commands: CommandTable) -> tuple[list[str]
         elif identify(path) is not FileKind.OTHER:
             files.append(path)
         else:
-            with Path(path).open("rb") as file:
+            with open_input(path) as file:
                 start = file.read(4096)
             words = start[:256].split()
             # A vmlinuz is binary, for instance: opening it reports what is wrong with it. No command has a number as its name.

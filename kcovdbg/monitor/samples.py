@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.mode import is_tracing
@@ -16,9 +15,10 @@ from kcovdbg.console.renderable import Fields
 from kcovdbg.console.state_columns import OBJECT_COLUMNS, TASK_COLUMNS
 from kcovdbg.console.writer import json_lines
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import parse_json
+from kcovdbg.input_file import open_input, parse_json
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.model.task import Role
+from kcovdbg.user_folder import expand_user
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def read_samples(path: str) -> Iterator[Sample]:
 
 
 def _read_lines(path: str) -> Iterator[Mapping[str, Any]]:
-    with Path(path).expanduser().open("rb") as stream:
+    with open_input(expand_user(path)) as stream:
         limit = find_limit(TEXT_SIZE)
         while line := stream.readline(limit + 1):
             if len(line) > limit:

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.symbol_table import demangle, is_mangled
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.input_file import open_input
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
@@ -99,7 +100,7 @@ class LocationTable:
 
     def __init__(self, path: str | os.PathLike[str], build_id: str | None = None) -> None:
         self.path = Path(path)
-        with self.path.open("rb") as file:
+        with open_input(self.path) as file:
             self._open(file, build_id)
         self._frames: dict[int, Frame] = {}
         # By words of the array of chains.

@@ -14,10 +14,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.child_process import python_command
-from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.child_process import child_environment, python_command
+from kcovdbg.errors import CapabilityError, LimitError, TargetError
+from kcovdbg.input_file import open_input, read_input
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
-from kcovdbg.user_folder import find_stranger, find_temporary_folder, find_user_folder
+from kcovdbg.user_folder import expand_user, find_stranger, find_temporary_folder, find_user_folder
 
 # Of the file that the builder of a table locks: parts that are finished, parts in all.
 _PROGRESS: Final = struct.Struct("<II")
@@ -148,7 +149,7 @@ def open_table_file(path: str | os.PathLike[str], build_id: str | None) -> Locat
     :raises TargetError: when it cannot be read, is no table, or is of another build.
     """
     try:
-        return LocationTable(Path(path).expanduser(), build_id)
+        return LocationTable(expand_user(path), build_id)
     except OSError as error:
         raise TargetError(f"{path}: {error.strerror or error}") from error
     except TableError as error:
@@ -200,7 +201,7 @@ class TableBuild:
         try:
             with ExitStack() as stack:
                 # Open in the child as well: a decompressed image is removed when this process exits.
-                files = [stack.enter_context(Path(path).open("rb")).fileno() for path in (image, code) if path is not None]
+                files = [stack.enter_context(open_input(path)).fileno() for path in (image, code) if path is not None]
                 opened, *others = (f"/proc/self/fd/{file}" for file in files)
                 self.process = subprocess.Popen(
                     [*command, *(f"--code={path}" for path in others), "--", opened],
@@ -209,6 +210,7 @@ class TableBuild:
                     stderr=self._errors.fileno(),
                     start_new_session=True,
                     cwd="/",
+                    env=child_environment(),
                     pass_fds=files,
                 )
                 """The process that builds it."""
@@ -218,8 +220,8 @@ class TableBuild:
     def progress(self) -> Progress | None:
         """Return how far the build is, None before its first part."""
         try:
-            data = lock_path(table_path(self._build_id, self._folder)).read_bytes()
-        except OSError:
+            data = read_input(lock_path(table_path(self._build_id, self._folder)), owned=True)
+        except (OSError, LimitError):
             return None
         found = Progress(*_PROGRESS.unpack(data)) if len(data) == _PROGRESS.size else None
         return found if found and 0 < found.done <= found.total else None

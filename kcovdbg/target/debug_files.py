@@ -15,7 +15,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, ET_REL, Header, NotElfError
 from kcovdbg.errors import TargetError
 from kcovdbg.target import dump_file as dumpfile
-from kcovdbg.user_folder import find_stranger
+from kcovdbg.user_folder import find_debuginfod_cache, find_stranger
 
 _ROOT: Final = Path("/usr/lib/debug")
 
@@ -94,11 +94,9 @@ def _places(image: Path, build_id: str, link: str | None) -> Iterator[Path]:
         for folder in (directory, directory / ".debug", _ROOT / directory.relative_to("/")):
             yield folder / Path(link).name
     yield _ROOT / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"
-    cache = os.environ.get("DEBUGINFOD_CACHE_PATH")
-    base = os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or "/") / ".cache"
-    kept = (Path(cache) if cache else Path(base) / "debuginfod_client") / build_id
-    if find_stranger(kept) is None:
-        yield kept / "debuginfo"
+    cache = find_debuginfod_cache()
+    if cache is not None and find_stranger(cache / build_id) is None:
+        yield cache / build_id / "debuginfo"
 
 
 def unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]:

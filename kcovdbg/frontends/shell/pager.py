@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TextIO, cast
 
+from kcovdbg.child_process import child_environment
 from kcovdbg.console.terminal import Terminal, is_dumb
 from kcovdbg.console.text import text_width
 
@@ -55,12 +56,20 @@ def paged(terminal: Terminal, pager: str | None, environment: Mapping[str, str])
         terminal.stderr.flush()
 
 
+def _pager_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a pager."""
+    found = child_environment(environment, LESS=_LESS)
+    # A command that less pipes its input through, chosen for files that the user opens.
+    found.pop("LESSOPEN", None)
+    return found
+
+
 def _start(pager: str, stdout: TextIO, environment: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         ["sh", "-c", pager],
         stdin=subprocess.PIPE,
         stdout=stdout,
-        env={"LESS": _LESS, **environment},
+        env=_pager_environment(environment),
         encoding="utf-8",
         errors="backslashreplace",
     )

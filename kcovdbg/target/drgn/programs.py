@@ -17,6 +17,7 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, PT_LOAD, VMCOREINFO, find_vmcoreinfo, parse_vmcoreinfo
 from kcovdbg.errors import TargetError
+from kcovdbg.input_file import open_input
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.debug_files import (
@@ -330,7 +331,7 @@ def _open_by_pages(path: Path, name: str, notes: bytes) -> drgn.Program:
     from kcovdbg.target.kdump_file import KdumpFile
 
     # Open as long as the Program exists.
-    add_memory(prog, KdumpFile(path.open("rb"), name).read_physical)
+    add_memory(prog, KdumpFile(open_input(path), name).read_physical)
     return prog
 
 
