@@ -452,7 +452,8 @@ def _find_core(inferior: Any) -> Optional[str]:
         match = re.search(r"^Local core dump file:\s+[`'](.*)', file type ", text, re.MULTILINE)
         if match is None:
             # In other languages than English the line is found by its end. The program's line comes first.
-            found = re.findall(r"^\s+[`'«\"](.*?)['»\"],[^\n]*\belf\d\d-", text, re.MULTILINE)
+            named = [re.match(r"\s+[`'«\"](.*)['»\"],", line) for line in text.split("\n")]
+            found = [line[1] for line in named if line is not None and re.search(r"\belf\d\d-", line.string[line.end() :])]
             return found[-1] if found else None
         name = match[1]
     return name

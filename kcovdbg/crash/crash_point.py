@@ -47,6 +47,8 @@ def _read_roles() -> Iterator[tuple[re.Pattern[str], CrashRole]]:
         yield re.compile(f"(?:{functions})$"), CrashRole[tables[name]["role"].upper()]
 
 
+# The longest name of a symbol (include/linux/kallsyms.h); one of an image may be longer.
+KSYM_NAME_LEN: Final = 512
 # A function has the role of the first group that names it.
 _ROLES: Final = tuple(_read_roles())
 
@@ -57,6 +59,8 @@ def role_of(function: str) -> CrashRole | None:
 
     :param function: its name, without the suffix of a compiler's clone.
     """
+    if len(function) > KSYM_NAME_LEN:
+        return None
     return next((role for pattern, role in _ROLES if pattern.match(function)), None)
 
 

@@ -408,7 +408,7 @@ _PREFIX: Final = re.compile(r"(<\d+>)?\[ *\d+\.\d+\](\[ *[CT]\d+\])? ?")
 _BEFORE: Final = re.compile(r"\s*((\[<[0-9a-f]+>\] )?\(?[\w.$]+\)? from )?(\[<?[0-9a-f]+>?\] ){0,2}\(?(?P<unsure>\? )?")
 # Added by syzkaller and decode_stacktrace.sh; the innermost of several places.
 _SOURCE: Final = r" \(?(?P<file>[\w./+-]+\.[chSrs]+):(?P<line>\d+)( [^)]*)?\)?"
-_AFTER: Final = re.compile(rf"\)?( \([PTFU]+\))?( \[[\w -]+\])?({_SOURCE})?\s*( \(.*\))?\s*")
+_AFTER: Final = re.compile(rf"\)?( \([PTFU]+\))?( \[[\w -]+\])?({_SOURCE})?(\s* \(.*\))?\s*")
 _INLINED: Final = re.compile(rf"\s*(?P<function>[\w.$]+){_SOURCE}( \[\w+\])?\s*")
 # show_regs() of arch/*/kernel; the code segment of the kernel.
 _COUNTER: Final = re.compile(
@@ -418,8 +418,8 @@ _COUNTER: Final = re.compile(
 # Lines that name an address before the stack, and remain where a log ends early: mm/kasan/report.c, arch/x86/mm/fault.c,
 # kernel/panic.c, kernel/locking/lockdep.c.
 _HEADLINE: Final = re.compile(
-    r"\s*(BUG: K\w+: [\w-]+ in |(BUG: unable to handle .* )?IP: (\[<[0-9a-f]+>\] )?|WARNING: .* at \S+:\d+ "
-    r"|.*stack is corrupted in: | ?\(.*\)(\{.*\})?, at: (\[<[0-9a-f]+>\] )?)(?P<place>.*)"
+    r"(\s*(BUG: K\w+: [\w-]+ in |(BUG: unable to handle .* )?IP: (\[<[0-9a-f]+>\] )?|WARNING: .* at \S+:\d+ "
+    r"| ?\(.*[)}], at: (\[<[0-9a-f]+>\] )?)|.*stack is corrupted in: )(?P<place>.*)"
 )
 _TRACE: Final = re.compile(r"\s*(Call [Tt]race|[Bb]acktrace( \(crc \w+\))?):")
 # Lines after a stack. Its lines may have others in between: registers of an interrupt, messages of other CPUs.
@@ -432,7 +432,7 @@ _MAX_BETWEEN: Final = 25
 # Places that are not the crash's: of locks and memory that it is about.
 _ASIDE: Final = re.compile(
     r"\s*(-> #\d|(Allocated|Freed)(:| by )|Preemption disabled at:|The buggy address|"
-    r"(Last|Second to last) potentially|Uninit was |.* state was registered at)"
+    r"(Last|Second to last) potentially|Uninit was )|.* state was registered at"
 )
 # Before stacks that are no crash's: of a task that waits and is not what stalls (kernel/rcu/tree_stall.h:
 # rcu_check_gp_kthread_starvation()), of a fault that was injected (lib/fault-inject.c), of mm/page_alloc.c: warn_alloc().

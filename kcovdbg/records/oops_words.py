@@ -38,13 +38,13 @@ _PLACE: Final = re.compile(_NAME + _OFFSET + _MODULE)
 # Text before the address of an instruction: show_ip() and show_regs() of arch/*/kernel, __warn() of kernel/panic.c.
 _EXACT: Final = re.compile(r"(?:\b(?:[RE]?IP|NIP|[Pp][Cc]|epc)\b[^+]*|WARNING: .* at \S+ )$")
 _WORD: Final = re.compile(
-    r"[\s,?()]*(?:(?:[RE]?IP|NIP|[Pp][Cc]|epc|lr)\s*:\s*)?(?:[0-9a-f]{4}:)?\s*(?:"
+    r"[\s,?()]*(?:(?:[RE]?IP|NIP|[Pp][Cc]|epc|lr)\s*:\s*)?(?:[0-9a-f]{4}:\s*)?(?:"
     r"(?P<signed>-\d{1,20})"
     r"|(?P<decimal>\d{20})"
-    r"|\[<(?:0x)?(?P<bracketed>[0-9a-fA-F]{1,16})>\](?=$|[\s,)])(?!\s+\??\s*[A-Za-z_.$][\w.$]*\+)"
+    r"|\[<(?:0x)?(?P<bracketed>[0-9a-fA-F]{1,16})>\](?=$|[\s,)])(?!\s+(?:\?\s*)?[A-Za-z_.$][\w.$]*\+)"
     # Short words of letters alone are functions.
     r"|(?P<hexadecimal>0x[0-9a-fA-F]{1,16}|(?=[0-9a-fA-F]*\d|[0-9a-fA-F]{8})[0-9a-fA-F]{1,16})"
-    rf"|(?:\[<[0-9a-fA-Fx]+>\]\s+\??\s*)?{_NAME}(?:{_OFFSET})?{_MODULE}"
+    rf"|(?:\[<[0-9a-fA-Fx]+>\]\s+(?:\?\s*)?)?{_NAME}(?:{_OFFSET})?{_MODULE}"
     r")(?=$|[\s,)])[\s,)]*"
 )
 _ADDRESS: Final = re.compile(r"\[<[0-9a-fA-F]+>\]|0x[0-9a-fA-F]+|[0-9a-fA-F]{8,16}|-?\d{9,20}")
@@ -59,14 +59,16 @@ def parse_words(text: str) -> Iterator[CodeWord]:
     :raises ValueError: with the first word that is no place.
     """
     at = 0
-    while at < len(text.rstrip(" ,\t?()")):
+    end = len(text.rstrip(" ,\t?()"))
+    while at < end:
         match = _WORD.match(text, at)
         if match is None or match.end() == at:
             raise ValueError(text[at:].split()[0])
         at = match.end()
         shown = match[0].strip(" ,()?\t")
         if match["function"]:
-            yield _make_word(match, is_exact=match["offset"] is None or bool(_EXACT.search(text[: match.start("function")])))
+            is_exact = match["offset"] is None or _names_instruction(text, match.start("function"))
+            yield _make_word(match, is_exact=is_exact)
             continue
         kind = match.lastgroup or ""
         value = int(match[kind], 10 if kind in ("signed", "decimal") else 16)
@@ -79,10 +81,7 @@ def parse_words(text: str) -> Iterator[CodeWord]:
 
 def find_code_words(line: str) -> list[CodeWord]:
     """Return the functions with offsets in a line of a log, or the addresses of a line that has nothing else."""
-    found = [
-        _make_word(match, is_exact=bool(_EXACT.search(line[max(0, match.start() - _BEFORE) : match.start()])))
-        for match in _PLACE.finditer(line)
-    ]
+    found = [_make_word(match, is_exact=_names_instruction(line, match.start())) for match in _PLACE.finditer(line)]
     words = list(filter(None, _SEPARATOR.split(line)))
     if found or not words or not all(map(_ADDRESS.fullmatch, words)):
         return found
@@ -90,6 +89,11 @@ def find_code_words(line: str) -> list[CodeWord]:
         return list(parse_words(line))
     except ValueError:
         return []
+
+
+def _names_instruction(text: str, start: int) -> bool:
+    """Return whether the text before a place says that it is an instruction's."""
+    return _EXACT.search(text[max(0, start - _BEFORE) : start]) is not None
 
 
 def _make_word(match: re.Match[str], *, is_exact: bool) -> CodeWord:

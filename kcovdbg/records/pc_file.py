@@ -133,11 +133,11 @@ _LISTINGS: Final = (
     (
         re.compile(
             rb".*:\s+file format \S+\s*|Disassembly of section .*|[0-9a-fA-F]{8,16} <.*>:\s*|"
-            rb"\s*[0-9a-fA-F]{8,16}:\t([0-9a-fA-F]{2,8} )+\s*\t.*"
+            rb"\s*[0-9a-fA-F]{8,16}:\t([0-9a-fA-F]{2,8} )+ *\t.*"
         ),
         "a disassembly",
     ),
-    (re.compile(rb"\S+ \d+ -?\d+ \S+ (Live|Loading|Unloading) (0x)?[0-9a-f]+.*"), "a list of modules"),
+    (re.compile(rb"\S+ \d+ -?\d+ \S+ (Live|Loading|Unloading) (0x)?[0-9a-f].*"), "a list of modules"),
     (re.compile(rb"\s*(0x)?[0-9a-fA-F]{8,16}-(0x)?[0-9a-fA-F]{8,16}\s.*"), "a list of address ranges"),
 )
 # Of GDB, crash, drgn and sanitizers, with lines that GDB wraps.
