@@ -49,7 +49,7 @@ _shtab_kcovdbg_help_option_strings=(--schema --json --jsonl --csv --fields --col
 _shtab_kcovdbg_mcp_option_strings=(-o --output -h --help)
 _shtab_kcovdbg_resume_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -n -h --help)
 _shtab_kcovdbg_watch_option_strings=(-n --count --json --jsonl --csv --fields --columns --wide --vertical -h --help)
-_shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo -s --symbols --image -e --execute --symbol-table --source-dir --substitute-path --other-vmlinux --other-source --limit -q --quiet --color --debug --version -h --help)
+_shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo -s --symbols --image -e --execute --script --symbol-table --source-dir --substitute-path --other-vmlinux --other-source --limit -q --quiet --color --debug --version -h --help)
 
 _shtab_kcovdbg_catch_pos_0_COMPGEN=''
 _shtab_kcovdbg_catch_pos_1_COMPGEN=''
@@ -113,6 +113,7 @@ _shtab_kcovdbg__c_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___core_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg__s_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___symbols_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg___script_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___symbol_table_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___source_dir_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___other_vmlinux_COMPGEN=_shtab_compgen_files

@@ -52,7 +52,7 @@ function _shtab_kcovdbg_using
 end
 
 set -g _shtab_kcovdbg_commands areas catch check info log monitor objects remote saved percpu sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
-set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --count --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --level --limit --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --seconds --since --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
+set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --count --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --level --limit --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --script --seconds --since --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -65,6 +65,7 @@ complete -c kcovdbg -n _shtab_kcovdbg_using -l demo -d 'the bundled demo dump'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s s -l symbols -xka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, a module or a folder of them; by itself a target'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l image -d 'the vmlinux alone, even if it is the running kernel'"'"'s'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s e -l execute -xka "areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'run a command and exit'
+complete -c kcovdbg -n _shtab_kcovdbg_using -l script -xka "(__fish_complete_path (commandline -ct))" -d 'run the commands in FILE; - for standard input, with all that they do'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l symbol-table -xka "(__fish_complete_path (commandline -ct))" -d 'the kernel'"'"'s location table, as written by: symbols build -o FILE'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l source-dir -xka "(__fish_complete_path (commandline -ct))" -d 'the kernel'"'"'s source tree'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l substitute-path -x -d 'look in TO for source that debug info has in FROM'
@@ -546,7 +547,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -l wide -d 'show all col
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s n -x -d 'show at most N rows'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller; and test $_shtab_kcovdbg_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the manager'"'"'s working directory or configuration'
+complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller; and test $_shtab_kcovdbg_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the manager'"'"'s working directory or configuration, one crash directory, or a report'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a config -d 'show the settings in force, and where they come from'
 complete -c kcovdbg -n '_shtab_kcovdbg_using config' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using config' -l jsonl -d 'write one JSON object per line, each as soon as it is known'

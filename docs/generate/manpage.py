@@ -36,8 +36,13 @@ _DESCRIPTION = (
     "sessions, and the coverage buffers, decoded and symbolized.",
     "It reads a crash dump, the running kernel, a QEMU guest or anything with a GDB stub, and never writes to it. Only collect "
     "acts on a kernel: the running one, through KCOV's own ioctls.",
-    "Without a command it is a shell with completion, a pager and pipes. If standard input is not a terminal, commands are "
-    "read from it.",
+    "Without a command, each FILE is answered by what its content is: a list of PCs by top, a log or an oops by sym, a crash "
+    "directory or a report of syzkaller by syzkaller, a recording by monitor --summary; a note says what it was taken for. "
+    "Nothing in it is run.",
+    "Without a file it is a shell with completion, a pager and pipes. If standard input is not a terminal, commands are read "
+    "from it, up to the first that fails; a log or a list on it is answered as a file is. Its lines, and those of a file that "
+    "begins with #! and names kcovdbg, only read and print: no shell commands, pipes, redirections, nor commands that write or "
+    "run something. A script that --script names may do all that the shell can.",
 )
 
 
@@ -86,7 +91,7 @@ def _lines() -> Iterator[str]:
 
 def _synopsis() -> Iterator[str]:
     for words in (
-        r"[\fITARGET\fR] [\fB\-s\fR \fIVMLINUX\fR]\&... [\fB\-e\fR \fICOMMAND\fR]\&... [\fB\-q\fR] [\fISCRIPT\fR]",
+        r"[\fITARGET\fR] [\fB\-s\fR \fIVMLINUX\fR]\&... [\fB\-e\fR \fICOMMAND\fR]\&... [\fB\-q\fR] [\fIFILE\fR\&...]",
         r"[\fITARGET\fR] [\fB\-s\fR \fIVMLINUX\fR]\&... \fICOMMAND\fR [\fIARGUMENT\fR\&...]",
     ):
         yield ".PP"

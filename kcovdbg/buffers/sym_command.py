@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of, align, pc_of
@@ -18,12 +19,15 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.text import escape
+from kcovdbg.console.trace_paths import FILE, confine
 from kcovdbg.console.wording import function_text, place_text
 from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.header import SHF_EXECINSTR
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
+from kcovdbg.input_file import read_input
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.model.location import Location
+from kcovdbg.records.log_text import decode_log
 from kcovdbg.records.oops_words import CodeWord, find_code_words, parse_words
 from kcovdbg.symbols.symbolizer import demangle_location
 
@@ -214,8 +218,8 @@ def _doubts(context: Context, row: WrittenLocation) -> Iterator[str]:
 
 def _run(context: Context, args: Namespace) -> Table | Lines:
     written = WrittenLocations(context, is_running=args.address)
-    if args.pcs == [_STDIN]:
-        return _annotate(context, written, _read_lines(context))
+    if len(args.pcs) == 1 and (args.pcs[0] == _STDIN or args.pcs[0].startswith(FILE)):
+        return _annotate(context, written, _read_lines(context, args.pcs[0]))
     try:
         words = list(parse_words(" ".join(args.pcs)))
     except ValueError as error:
@@ -223,7 +227,8 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
         if not words:
             wrong = str(error)
             given = next((word for word in args.pcs if wrong in word), args.pcs[0])
-            raise WordError(f"'{wrong}' is neither an address nor a function", given) from None
+            hint = f"sym {FILE}{given} reads the file" if Path(given).is_file() else None
+            raise WordError(f"'{wrong}' is neither an address nor a function", given, hint=hint) from None
     if args.exact:
         words = [word._replace(is_exact=True) for word in words]
     context.kernel.names.prefetch(
@@ -247,14 +252,24 @@ def _make_table(context: Context, rows: Sequence[WrittenLocation]) -> Table:
     )
 
 
-def _read_lines(context: Context) -> list[str]:
-    if context.workspace.confinement is not None:
+def _read_lines(context: Context, what: str) -> list[str]:
+    """Return the lines of a log.
+
+    :param what: ``-`` for standard input, or ``file:PATH``.
+    """
+    confinement = context.workspace.confinement
+    name = "standard input"
+    if what != _STDIN:
+        name, folder = confine(what.removeprefix(FILE), confinement)
+        data = read_input(name, folder=folder)
+    elif confinement is not None:
         raise CapabilityError("sym: standard input belongs to another program", hint="name the locations: sym func+0x15/0x40")
-    limit = find_limit(TEXT_SIZE)
-    data = sys.stdin.buffer.read(limit + 1)
-    if len(data) > limit:
-        raise over_limit(TEXT_SIZE, "standard input")
-    return data.decode("utf-8", "backslashreplace").splitlines()
+    else:
+        limit = find_limit(TEXT_SIZE)
+        data = sys.stdin.buffer.read(limit + 1)
+        if len(data) > limit:
+            raise over_limit(TEXT_SIZE, name)
+    return decode_log(name, data).splitlines()
 
 
 def _annotate(context: Context, written: WrittenLocations, lines: Sequence[str]) -> Lines:
@@ -303,18 +318,21 @@ COMMAND: Final = Command(
         "The words of an oops are taken as they are: func+0x15/0x40, func [mod], RIP: 0010:func+0x15/0x40, "
         "[<ffffffff8108cb35>]. In a call trace they are return addresses, after RIP the address of an instruction. "
         "If the size after the slash differs from this build's, the vmlinux is of another build.\n\n"
-        "sym - reads a whole oops or console log from standard input and shows it with source lines, those of inlined "
-        "functions first, as the kernel's scripts/decode_stacktrace.sh does."
+        "sym - reads a whole oops or console log from standard input, and sym file:PATH from a file, compressed or not. It is "
+        "shown with source lines, those of inlined functions first, as the kernel's scripts/decode_stacktrace.sh does."
     ),
     arguments=(
-        Argument("pcs PLACE…", Value.FUNCTION, "PCs as recorded, words of an oops, or - for standard input"),
+        Argument(
+            "pcs PLACE…", Value.FUNCTION, "PCs as recorded, words of an oops, file:PATH for a log, or - for standard input"
+        ),
         Argument("--address", Value.FLAG, "take addresses in the running kernel, KASLR offset included"),
         Argument("--exact", Value.FLAG, "take func+0x15 as an instruction's address, not as a return address"),
     ),
     examples=(
         Example("sym ffffffff81234567", "one PC of a trace"),
         Example("sym vfs_read+0x15/0x40", "a line of a call trace"),
-        Example("sym -", "annotate an oops: cat oops | kcovdbg -s vmlinux sym -"),
+        Example("sym file:oops.txt", "annotate an oops"),
+        Example("sym -", "the same: cat oops.txt | kcovdbg -s vmlinux sym -"),
     ),
     needs=frozenset({Need.NAMES}),
 )

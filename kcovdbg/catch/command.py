@@ -174,4 +174,5 @@ COMMAND: Final = Command(
         Example("catch kcov:0xffff888004a3c000 refcount --for 60s", "who changes a refcount without a reference?"),
     ),
     endless=True,
+    acts=True,
 )

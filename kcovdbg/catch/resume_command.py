@@ -34,4 +34,5 @@ COMMAND: Final = Command(
         "and the start of kcovdbg show it. A guest that something else stopped is left alone."
     ),
     examples=(Example("resume", "let the guest go on"),),
+    acts=True,
 )

@@ -358,4 +358,5 @@ COMMAND: Final = Command(
     needs=frozenset(),
     failed=125,
     start=start_collect,
+    acts=True,
 )

@@ -88,4 +88,5 @@ COMMAND: Final = Command(
         Example("demo /tmp/kcov", "then: kcovdbg gdb /tmp/kcov/vmlinux /tmp/kcov/vmcore"),
     ),
     needs=frozenset(),
+    acts=True,
 )

@@ -60,4 +60,5 @@ COMMAND: Final = Command(
         Example("gdb -ex 'kcov-show tasks'", "with kcovdbg --demo: the demo in GDB"),
     ),
     needs=frozenset(),
+    acts=True,
 )

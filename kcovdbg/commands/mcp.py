@@ -61,4 +61,5 @@ COMMAND: Final = Command(
         Example("mcp -o /var/tmp/triage", "with a directory for slices and trace files"),
     ),
     needs=frozenset(),
+    acts=True,
 )

@@ -77,6 +77,8 @@ class Command:
     command's name. None where it cannot run there."""
     endless: bool = False
     """Whether it runs until it is stopped, so that its output cannot go through a pager."""
+    acts: bool = False
+    """Whether it runs programs, writes files of its own or changes a machine, besides writing the files of its arguments."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -85,6 +85,8 @@ class Workspace:
     """Kept buffers, by their ``@name``."""
     stop_reason: str | None = None
     """The point at which a command stopped the kernel for the user to look at it: "at the write …"; None where none did."""
+    reads_only: bool = False
+    """Whether lines may do nothing but read and print, because the user neither typed them nor named their script."""
     scripts: list[str] = field(default_factory=list)
     """The files of commands that are being run, the outermost first."""
     latest: StateReader | None = field(default=None, init=False)

@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Value, WordError
 from kcovdbg.console.command import Command, parse_arguments
@@ -39,9 +39,12 @@ def run_line(workspace: Workspace, source: str, terminal: Terminal | None = None
     return max(_run_one(workspace, parse_line(command), terminal) for command in split_commands(source))
 
 
-def run_script(workspace: Workspace, lines: Iterable[str], name: str, terminal: Terminal | None = None) -> int:
-    """Run all lines of a file, including those after one that fails, and report their errors.
+def run_script(
+    workspace: Workspace, lines: Iterable[str], name: str, terminal: Terminal | None = None, *, stops: bool = False
+) -> int:
+    """Run the lines of a file, and report their errors.
 
+    :param stops: whether a line that fails is the last one; otherwise those after it are run as well.
     :return: the highest exit status.
     """
     status = 0
@@ -49,8 +52,11 @@ def run_script(workspace: Workspace, lines: Iterable[str], name: str, terminal: 
         # The first line of an executable script.
         if number == 1 and line.startswith("#!"):
             continue
-        status = max(status, run_reporting(workspace, line.rstrip("\n"), f"{name}:{number}", terminal))
+        outcome = _run_reporting(workspace, line.rstrip("\r\n"), f"{name}:{number}", terminal)
+        status = max(status, outcome.status)
         (workspace.terminal() if terminal is None else terminal).show(workspace.announce())
+        if stops and outcome.has_failed:
+            break
     return status
 
 
@@ -71,6 +77,8 @@ def _run_file(workspace: Workspace, path: str, terminal: Terminal) -> int:
 
 def _run_one(workspace: Workspace, line: CommandLine, terminal: Terminal | None) -> int:
     terminal = workspace.terminal() if terminal is None else terminal
+    if workspace.reads_only:
+        _refuse_actions(line)
     if line.shell is not None:
         from kcovdbg.console.output_files import run_shell
 
@@ -86,6 +94,44 @@ def _run_one(workspace: Workspace, line: CommandLine, terminal: Terminal | None)
         pointed = LineError(str(error), line.source.rstrip(), _find_column(line, error.word), hint=error.hint)
         pointed.status = error.status
         raise pointed from error
+
+
+_NAME_SCRIPT: Final = "to allow it: kcovdbg --script FILE, or --script - for standard input"
+
+
+def _refuse_actions(line: CommandLine) -> None:
+    """Make sure that a line runs no other program or script, and writes no file.
+
+    :raises LineError: when it does.
+    """
+    source = line.source
+    column = len(source) - len(source.lstrip())
+    if line.redirection is not None:
+        column = line.redirection.column
+    elif line.pipeline is not None:
+        column = source.rfind(line.pipeline)
+    elif line.is_background:
+        column = len(source.rstrip()) - 1
+    elif line.shell is None and line.script is None:
+        return
+    raise LineError(
+        "only a script that is named may run programs, run other scripts or write files", source, column, hint=_NAME_SCRIPT
+    )
+
+
+def _refuse_acting(command: Command, args: Namespace) -> None:
+    """Make sure that a command only reads and prints.
+
+    :raises UsageError: when it does more.
+    """
+    outputs = (argument for argument in command.arguments if argument.is_output)
+    written = next((argument for argument in outputs if getattr(args, argument.attribute, None) is not None), None)
+    if written is not None and getattr(args, written.attribute) != "-":
+        raise UsageError(f"{command.name} {written.names[0]}: only a script that is named may write files", hint=_NAME_SCRIPT)
+    if command.acts:
+        raise UsageError(
+            f"{command.name}: only a script that is named may run programs, write files or change a machine", hint=_NAME_SCRIPT
+        )
 
 
 def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -> int:
@@ -144,7 +190,12 @@ def run_command(workspace: Workspace, command: Command, args: Namespace, termina
 
 
 def make_context(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal, format: Format) -> Context:  # noqa: A002
-    """Return the context of one run of a command: on the kernel of the traces that it names, if that is another one."""
+    """Return the context of one run of a command: on the kernel of the traces that it names, if that is another one.
+
+    :raises UsageError: when the command acts, in a workspace that only reads.
+    """
+    if workspace.reads_only and not args.help:
+        _refuse_acting(command, args)
     kernel = workspace.kernel
     if not args.help and any(argument.value is Value.BUFFER for argument in command.arguments):
         from kcovdbg.console.trace_kernel import find_kernel
@@ -244,11 +295,23 @@ def run_reporting(workspace: Workspace, source: str, where: str | None = None, t
     :param where: file and line, for the message.
     :return: the exit status.
     """
+    return _run_reporting(workspace, source, where, terminal).status
+
+
+class _Outcome(NamedTuple):
+    """The outcome of one line."""
+
+    status: int
+    has_failed: bool = False
+    """Whether it had an error; a violation or a difference is an answer."""
+
+
+def _run_reporting(workspace: Workspace, source: str, where: str | None, terminal: Terminal | None) -> _Outcome:
     try:
-        return run_line(workspace, source, terminal)
+        return _Outcome(run_line(workspace, source, terminal))
     except Exception as error:  # noqa: BLE001 - continue with the next line
         report(workspace, error, where, terminal)
-        return explain(error).status
+        return _Outcome(explain(error).status, has_failed=True)
 
 
 def report(workspace: Workspace, error: Exception, where: str | None = None, terminal: Terminal | None = None) -> None:

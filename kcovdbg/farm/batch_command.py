@@ -135,4 +135,5 @@ COMMAND: Final = Command(
         Example("batch -e 'top {}' -s vmlinux traces/*.kcov -o traces.parquet", "rank the functions of many traces"),
     ),
     needs=frozenset(),
+    acts=True,
 )

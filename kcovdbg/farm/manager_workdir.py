@@ -11,6 +11,7 @@ The kernel's report of a crash, as text on a console or in a file, names the tas
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shlex
@@ -24,16 +25,22 @@ from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.input_file import open_input, parse_json
+from kcovdbg.input_file import decode_utf16, open_input, parse_json, unpack_data
+from kcovdbg.records.crash_folder import (
+    CRASHES,
+    DESCRIPTION,
+    DUMP_NAME,
+    LOG_NAME,
+    REPORT_NAME,
+    REPRODUCER_NAME,
+    is_crash_folder,
+    is_workdir,
+)
+from kcovdbg.records.input_kind import InputKind, find_path_kind
 from kcovdbg.records.oops_words import find_code_words
 from kcovdbg.target.dump_file import path_hint
 from kcovdbg.user_folder import expand_user, is_home
 
-_CRASHES: Final = "crashes"
-_DUMP: Final = re.compile(r"vmcore.*|memory_dump(?P<number>\d+)")
-_LOG: Final = re.compile(r"log(?P<number>\d+)|repro\.log|patched_crash_log|\d+\.crash\.log")
-_REPORT: Final = re.compile(r"report(?P<number>\d+)|repro\.report|patched_report|base_report")
-_REPRODUCER: Final = re.compile(r"repro\.prog|reproducer\d+")
 _OLD_CRASH: Final = re.compile(r"crash-.*-\d+")
 # The title is in the last line of such a file, after such a line.
 _OLD_TITLE: Final = b"after running for "
@@ -90,8 +97,8 @@ class Crash(NamedTuple):
     @property
     def log(self) -> Path | None:
         """The log of the newest crash that has a report."""
-        number = None if not self.reports else _number(_REPORT, self.reports[0].name)
-        same = (log for log in self.logs if number is not None and _number(_LOG, log.name) == number)
+        number = None if not self.reports else _number(REPORT_NAME, self.reports[0].name)
+        same = (log for log in self.logs if number is not None and _number(LOG_NAME, log.name) == number)
         return next(iter((*same, *self.logs)), None)
 
 
@@ -104,13 +111,18 @@ class Manager(NamedTuple):
     these lie where images are looked for; none where there is no configuration."""
     remarks: tuple[str, ...] = ()
     """Directories in the configuration that are not searched."""
+    crash: Path | None = None
+    """The one crash directory, report or log that was named in place of a working directory."""
 
     def crashes(self) -> Sequence[Crash]:
         """Return the crashes, by title, without links out of the directory of crashes.
 
         :raises KcovdbgError: when they cannot be listed.
         """
-        top = self.workdir / _CRASHES
+        real = Path(os.path.realpath(self.workdir))
+        if self.crash is not None:
+            return (_read_crash(self.crash, real) if self.crash.is_dir() else _read_report(self.crash),)
+        top = self.workdir / CRASHES
         try:
             # Whoever writes the directory must not choose which other files are read.
             # Unlike Path.resolve(), realpath() takes links in a loop.
@@ -118,7 +130,6 @@ class Manager(NamedTuple):
             paths = [path for path in top.iterdir() if Path(os.path.realpath(path)).is_relative_to(inside)]
         except OSError as error:
             raise KcovdbgError(f"could not read '{top}': {error.strerror or error}") from None
-        real = Path(os.path.realpath(self.workdir))
         crashes = [_read_crash(path, real) for path in paths if path.is_dir()]
         crashes += [_read_old_crash(path) for path in paths if _OLD_CRASH.fullmatch(path.name) and path.is_file()]
         return sorted(crashes, key=lambda crash: ((crash.title or "").lower(), crash.path.name))
@@ -130,33 +141,54 @@ def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
     A configuration comes from elsewhere as well, and must not choose what is searched: images are taken from the working
     directory, the directory of a configuration that was named or is this user's or root's, and from what the user named.
 
-    :param name: its working directory or its configuration.
+    :param name: its working directory or its configuration; or one crash directory, or a report or a log, as people send them.
     :param named: files and directories of images that the user named.
-    :raises KcovdbgError: when it is neither.
+    :raises KcovdbgError: when it is none of these.
     """
     places = [Path(os.path.realpath(place)) for place in named]
     path = expand_user(name)
     if path.is_dir():
-        workdir = path.resolve()
-        if not (workdir / _CRASHES).is_dir():
-            raise UsageError(
-                f"syzkaller: no crashes in '{name}'",
-                hint="give the manager's working directory, which has a directory crashes",
-            )
-        for near in _nearby(workdir):
-            is_beside = near.parent != workdir
-            with contextlib.suppress(KcovdbgError):
-                settings = _read_configuration(near, owned=is_beside)
-                if workdir in _resolve(near, settings.get("workdir")):
-                    return _add_images(Manager(workdir), near, settings, places)
-        return Manager(workdir)
+        folder = path.resolve()
+        if is_workdir(folder):
+            return _find_beside(folder, places)
+        if is_crash_folder(_list_names(folder)):
+            return _find_around(folder, folder, places)
+        raise UsageError(
+            f"syzkaller: no crashes in '{name}'",
+            hint="give the manager's working directory, which has a directory crashes, or the directory of one crash",
+        )
+    if path.is_file() and find_path_kind(str(path)).kind in (InputKind.LOG, InputKind.REPORT):
+        report = path.resolve()
+        return _find_around(report, report.parent, places)
     settings = _read_configuration(path)
     if not isinstance(settings.get("workdir"), str):
         raise UsageError(f"syzkaller: no workdir in '{name}'", hint="give a manager's working directory or configuration")
     for workdir in _resolve(path, settings["workdir"]):
-        if (workdir / _CRASHES).is_dir():
+        if (workdir / CRASHES).is_dir():
             return _add_images(Manager(workdir), path, settings, places)
     raise UsageError(f"syzkaller: no crashes in '{settings['workdir']}'", hint="give the manager's working directory")
+
+
+def _find_beside(workdir: Path, places: Sequence[Path]) -> Manager:
+    """Return the files of the manager of a working directory, with the images of a configuration near it."""
+    for near in _nearby(workdir):
+        is_beside = near.parent != workdir
+        with contextlib.suppress(KcovdbgError):
+            settings = _read_configuration(near, owned=is_beside)
+            if workdir in _resolve(near, settings.get("workdir")):
+                return _add_images(Manager(workdir), near, settings, places)
+    return Manager(workdir)
+
+
+def _find_around(crash: Path, folder: Path, places: Sequence[Path]) -> Manager:
+    """Return the manager's files about one crash, which is still in its working directory, or anywhere else.
+
+    :param crash: the directory of the crash, or its report or log.
+    :param folder: the directory of the crash.
+    """
+    if folder.parent.name == CRASHES:
+        return _find_beside(folder.parent.parent, places)._replace(crash=crash)
+    return Manager(crash, crash=crash)
 
 
 def read_log(path: Path, limit: int = _MAX_LOG) -> bytes:
@@ -166,7 +198,11 @@ def read_log(path: Path, limit: int = _MAX_LOG) -> bytes:
         must not choose which other file's text an answer shows.
     """
     with open_input(path, folder=path.parent.resolve()) as file:
-        return file.read(limit)
+        data = file.read(limit)
+    try:
+        return decode_utf16(unpack_data(path, data))[:limit]
+    except KcovdbgError as error:
+        raise OSError(errno.EIO, str(error)) from None
 
 
 def names_another_task(log: bytes, pid: int, comm: str) -> bool:
@@ -244,20 +280,25 @@ def _read_text(path: Path | None) -> str | None:
     return None
 
 
+def _list_names(folder: Path) -> Sequence[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names alone are needed
+    except OSError:
+        return ()
+
+
 def _read_crash(path: Path, workdir: Path) -> Crash:
     """Return a crash.
 
     :param workdir: the working directory, without links: a dump that is a link out of it is not read.
     """
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        names = sorted(os.listdir(path))  # noqa: PTH208 - names alone are needed
-    logs, reports = _sort(path, _LOG, names), _sort(path, _REPORT, names)
-    found = [path / name for name in names if _DUMP.fullmatch(name) and (path / name).is_file()]
+    names = _list_names(path)
+    logs, reports = _sort(path, LOG_NAME, names), _sort(path, REPORT_NAME, names)
+    found = [path / name for name in names if DUMP_NAME.fullmatch(name) and (path / name).is_file()]
     dumps = [dump for dump in found if Path(os.path.realpath(dump)).is_relative_to(workdir)]
     outside = [dump for dump in found if dump not in dumps]
     tags = _sort(path, re.compile(r"tag(?P<number>\d+)|repro\.tag"), names)
-    title = _read_text(path / "description")
+    title = _read_text(path / DESCRIPTION)
     if title is None and reports:
         # Patch fuzzing saves no description.
         title = _PREFIX.sub("", (_read_text(reports[0]) or "").partition("\n")[0], count=1).strip() or None
@@ -267,12 +308,30 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
         tuple(Dump(dump, _find_log(dump, logs)) for dump in dumps),
         logs,
         reports,
-        next(iter(_sort(path, _REPRODUCER, names)), None),
+        next(iter(_sort(path, REPRODUCER_NAME, names)), None),
         path / "repro.cprog" if "repro.cprog" in names else None,
         _read_text(next(iter(tags), None)) or None,
         next(iter(_sort(path, re.compile(r"machineInfo(?P<number>\d+)"), names)), None),
         tuple(f"{dump.name}: a link out of the working directory, not read" for dump in outside),
     )
+
+
+# The headline of a report.
+_TITLE: Final = re.compile(
+    r"(?:TITLE: )?((?:BUG|WARNING|INFO|KASAN|KMSAN|UBSAN|general protection fault|kernel BUG|Kernel panic|possible deadlock"
+    r"|Oops|divide error|Internal error|Unable to handle)\b.*)"
+)
+
+
+def _read_report(path: Path) -> Crash:
+    """Return the crash of which a report or a log is all there is."""
+    text = ""
+    with contextlib.suppress(OSError):
+        text = read_log(path).decode("utf-8", "replace")
+    found = (_TITLE.match(_PREFIX.sub("", line, count=1)) for line in text.split("\n") if len(line) <= _MAX_LINE)
+    title = next((match[1].strip() for match in found if match is not None), None)
+    is_log = "executing program" in text
+    return Crash(path, title, logs=(path,) if is_log else (), reports=() if is_log else (path,))
 
 
 def _read_old_crash(path: Path) -> Crash:
@@ -303,14 +362,14 @@ def _sort(folder: Path, pattern: re.Pattern[str], names: Sequence[str]) -> tuple
 
 def _find_log(dump: Path, logs: Sequence[Path]) -> Path | None:
     """Return the log of the crash that was dumped: it has its number, or is written right after the dump is complete."""
-    number = _number(_DUMP, dump.name)
-    numbered = [log for log in logs if _number(_LOG, log.name) is not None]
+    number = _number(DUMP_NAME, dump.name)
+    numbered = [log for log in logs if _number(LOG_NAME, log.name) is not None]
     try:
         complete = dump.stat().st_mtime
         times = {log: log.stat().st_mtime for log in numbered}
     except OSError:
         return None
-    same = (log for log in numbered if _number(_LOG, log.name) == number)
+    same = (log for log in numbered if _number(LOG_NAME, log.name) == number)
     later = (log for log in numbered if times[log] >= complete)
     return next(same, None) or min(later, key=times.__getitem__, default=None) or next(iter(numbered), None)
 

@@ -269,24 +269,30 @@ COMMAND: Final = Command(
         "Of a crash without a dump, the newest report and its log say the task, the function in which it began and the system "
         "call; report.txt has the report with the source lines of the vmlinux, where there is only one, and program.txt the "
         "program that the task ran, or else the one that was started last.\n\n"
+        "A crash directory that came by mail, with a description, a log and a report, or a report or a log alone, has the same "
+        "answer, as one row.\n\n"
         "The vmlinux and modules are taken from kernel_obj and module_obj of the manager's configuration, which is found in or "
         "beside the working directory, or given in its place; with -s, from other files and directories. A dump is opened with "
-        "the vmlinux that has its build ID. Files in the working directory, which may be somebody else's, choose no others: the "
-        "directories of a configuration are searched if they are in the working directory, beside the configuration, or named "
-        "by -s, and a dump that is a link out of the working directory is not read.\n\n"
+        "the vmlinux that has its build ID. Files in the working directory, which may be somebody else's, choose no others: "
+        "the directories of a configuration are searched if they are in the working directory, beside the configuration, or "
+        "named by -s, and a dump that is a link out of the working directory is not read.\n\n"
         "The exit status is 1 if a dump failed: it could not be opened, or an answer about it is missing. A dump that was cut "
         "and answered as far as it goes did not fail; the column error and each answer say what is missing.\n\n"
         "It is a form of batch: each dump has a process of its own, dumps that are done are skipped when it runs again, and "
         "--scheduler uses a Dask cluster."
     ),
     arguments=(
-        Argument("workdir WORKDIR", Value.FILE, "the manager's working directory or configuration"),
+        Argument(
+            "workdir WORKDIR", Value.FILE, "the manager's working directory or configuration, one crash directory, or a report"
+        ),
         Argument("-o, --output DIR", Value.FILE, "write to DIR/crashes/CRASH; DIR is not in WORKDIR"),
         *RUN_OPTIONS,
     ),
     examples=(
         Example("syzkaller /syz/workdir -s /syz/linux/vmlinux", "where did each crash end?"),
+        Example("syzkaller crash/ -s vmlinux", "where did this one crash end, which came by mail?"),
         Example("syzkaller /syz/manager.cfg --json", "the same for a script, with the image of the configuration"),
     ),
     needs=frozenset(),
+    acts=True,
 )

@@ -65,12 +65,12 @@ class WorkdirReader:
     def find(self, name: str, named: Sequence[str]) -> tuple[Manager, list[Crash]]:
         """Return a manager's files and its crashes.
 
-        :param name: the working directory or the configuration.
+        :param name: what find_manager() takes.
         :param named: files and directories of images that the user named.
         :raises KcovdbgError: when it cannot be read, or not in time.
         """
         found = self._call("find", name, list(named))
-        workdir, images, remarks = found["manager"]
+        workdir, images, remarks, _ = found["manager"]
         manager = Manager(Path(workdir), tuple(map(Path, images)), tuple(remarks))
         return manager, [_decode_crash(*row) for row in found["crashes"]]
 

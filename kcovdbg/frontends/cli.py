@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcovdbg`` on the command line: one command, several, a script, or the shell.
+"""``kcovdbg`` on the command line: one command, several, a script, files, or the shell.
 
 ``python -m kcovdbg.frontends.cli PID WORD…`` ends with its parent.
 """
@@ -116,7 +116,8 @@ def _help_lines(commands: CommandTable) -> Iterator[Line]:
     yield from command_list_lines(commands)
     yield ()
     yield (("hint", "kcovdbg help COMMAND shows help for a command."),)
-    yield (("", "Without a command, runs the shell, or the lines of standard input if that is not a terminal."),)
+    yield (("", "Without a command, answers each FILE by what it is: a list, a log, a crash directory, a recording."),)
+    yield (("", "Without a file, runs the shell, or the commands on standard input if that is not a terminal."),)
     yield (("header", "Exit status: "), ("", "0 success; 1 check found violations, or diff a difference; 2 failure; 130 C-c."))
 
 

@@ -3,28 +3,34 @@
 
 from __future__ import annotations
 
-import re
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from kcovdbg.console.argument import Argument, Count, Value, WordError, convert
 from kcovdbg.console.command import CommandTable, add_argument
 from kcovdbg.console.renderable import suggest
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.input_file import open_input
 from kcovdbg.limits import parse_limit
 from kcovdbg.target.dump_file import FileKind, identify, path_hint
 from kcovdbg.target.opener import TargetOptions
 
-# Hexadecimal or decimal, a count in front of a list included, with the byte order mark of UTF-8 or UTF-16.
-_PC: Final = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?(?:0[xX][0-9a-fA-F]+|-?\d+|[0-9a-fA-F]{8,16}),?")
+if TYPE_CHECKING:
+    from kcovdbg.records.input_kind import FoundKind
+
 _HINT: Final = "kcovdbg --help lists the options"
-USAGE: Final = "kcovdbg [TARGET] [-s VMLINUX]… [-e COMMAND]… [-q] [SCRIPT | COMMAND [ARGUMENT…]]"
+USAGE: Final = "kcovdbg [TARGET] [-s VMLINUX]… [-e COMMAND]… [-q] [FILE… | COMMAND [ARGUMENT…]]"
+
+
+class NamedInput(NamedTuple):
+    """A file or a directory that the command line names without an option, and that is no part of the target."""
+
+    path: str
+    found: FoundKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,11 @@ class Options:
     words: tuple[str, ...] = ()
     """A command with its arguments, in place of lines."""
     script: str | None = None
-    traces: tuple[str, ...] = ()
-    """Trace files, to be shown or kept for the shell."""
+    """A file of lines to run; ``-`` for standard input."""
+    is_script_named: bool = True
+    """Whether an option names the script; otherwise its first line does, and its lines only read and print."""
+    inputs: tuple[NamedInput, ...] = ()
+    """Files and directories to answer by what they are."""
     source_folders: tuple[str, ...] = ()
     symbol_table: str | None = None
     """A location table that was built elsewhere."""
@@ -69,6 +78,7 @@ TARGET_OPTIONS: Final = (
 )
 GENERAL_OPTIONS: Final = (
     Argument("-e, --execute COMMAND…", Value.COMMAND, "run a command and exit", key="commands"),
+    Argument("--script FILE", Value.FILE, "run the commands in FILE; - for standard input, with all that they do"),
     Argument("--symbol-table FILE", Value.FILE, "the kernel's location table, as written by: symbols build -o FILE"),
     Argument("--source-dir PATH…", Value.FILE, "the kernel's source tree", key="source_folders"),
     Argument(
@@ -148,7 +158,15 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in vars(args).items() if value is not None
     }
-    files, scripts, traces = _sort_paths(given.pop("paths"), commands)
+    files, scripts, tables, inputs = _sort_paths(given.pop("paths"), commands)
+    if args.script is None and scripts:
+        given |= {"script": scripts[0], "is_script_named": False}
+    elif args.script is not None:
+        scripts.insert(0, args.script)
+    if args.symbol_table is None and tables:
+        given["symbol_table"] = tables.pop(0)
+    if tables:
+        raise UsageError(f"more than one location table given: {tables[0]}", hint="--other-vmlinux names that of another build")
     if words and args.commands:
         raise UsageError(f"-e cannot be combined with the command '{words[0]}'", hint="give each command with its own -e")
     if scripts and (words or args.commands):
@@ -159,9 +177,8 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
         raise UsageError("--other-source: more source trees than --other-vmlinux", hint="name a vmlinux for each")
     of_target = {field.name: given.pop(field.name) for field in fields(TargetOptions) if field.name in given}
     target = TargetOptions(files=tuple(files), **of_target)
-    script = scripts[0] if scripts else None
     given["limits"] = dict(given.get("limits", ()))
-    return Options(target, words=words, script=script, traces=tuple(traces), **given)
+    return Options(target, words=words, inputs=tuple(inputs), **given)
 
 
 def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> int:
@@ -190,11 +207,23 @@ def _refuse_option(word: str) -> UsageError:
     return UsageError(f"unknown option '{name}'", hint=hint)
 
 
-def _sort_paths(paths: Sequence[str], commands: CommandTable) -> tuple[list[str], list[str], list[str]]:
-    """Return the files of the target, the scripts, and the lists of PCs."""
-    files: list[str] = []
-    scripts: list[str] = []
-    traces: list[str] = []
+class _SortedPaths(NamedTuple):
+    """The paths on the command line, by what is there."""
+
+    files: list[str]
+    """Of the target."""
+    scripts: list[str]
+    tables: list[str]
+    inputs: list[NamedInput]
+
+
+def _sort_paths(paths: Sequence[str], commands: CommandTable) -> _SortedPaths:
+    """Return paths sorted by what is there.
+
+    :raises UsageError: when there is nothing.
+    :raises KcovdbgError: when it cannot be read.
+    """
+    sorted_paths = _SortedPaths([], [], [], [])
     for path in paths:
         # An empty path is that of the current directory.
         if not path or not Path(path).exists():
@@ -202,16 +231,20 @@ def _sort_paths(paths: Sequence[str], commands: CommandTable) -> tuple[list[str]
             if "/" in path:
                 raise UsageError(f"no such file: '{path}'", hint=path_hint(path))
             raise UsageError(f"'{path}' is neither a command nor a file", hint=hint)
-        # A pipe can be read only once, which suits a script alone. An empty file is a dump that was not extracted.
-        if Path(path).is_fifo():
-            scripts.append(path)
-        elif identify(path) is not FileKind.OTHER:
-            files.append(path)
+        if Path(path).is_file() and identify(path) is not FileKind.OTHER:
+            sorted_paths.files.append(path)
+            continue
+        # Imported here: most commands read no other files.
+        from kcovdbg.records.input_kind import InputKind, find_path_kind
+
+        found = find_path_kind(path)
+        if found.kind in (InputKind.EMPTY, InputKind.BINARY):
+            # Opening a vmlinuz, for instance, reports what is wrong with it.
+            sorted_paths.files.append(path)
+        elif found.kind is InputKind.SCRIPT:
+            sorted_paths.scripts.append(path)
+        elif found.kind is InputKind.TABLE:
+            sorted_paths.tables.append(path)
         else:
-            with open_input(path) as file:
-                start = file.read(4096)
-            words = start[:256].split()
-            # A vmlinuz is binary, for instance: opening it reports what is wrong with it. No command has a number as its name.
-            is_list = bool(words) and all(_PC.fullmatch(word) for word in words[:2])
-            (files if b"\0" in start else traces if is_list else scripts).append(path)
-    return files, scripts, traces
+            sorted_paths.inputs.append(NamedInput(path, found))
+    return sorted_paths

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.command import CommandTable
@@ -27,6 +25,10 @@ from kcovdbg.target.protocol import Target
 
 if TYPE_CHECKING:
     from kcovdbg.console.trace_paths import FileConfinement
+
+
+_STDIN: Final = "-"
+"""Names standard input as a script."""
 
 
 def run_program(
@@ -121,6 +123,7 @@ def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
 def _warn_of_condition(target: Target, options: Options, color: Color) -> Target:
     """Warn users of single commands that the dump is damaged or the machine stopped; the shell and info show it themselves."""
     is_shell = not options.words and not options.commands and options.script is None and sys.stdin.isatty()
+    is_shell = is_shell and not options.inputs
     if not is_shell and options.words[:1] not in (("info",), ("resume",)):
         terminal = find_terminal(color)
         for note in filter(None, (*target.damage, target.connection.stop_note())):
@@ -133,6 +136,8 @@ def _find_named_files(options: Options) -> tuple[str, ...]:
     """Return the files on the command line, which no output may overwrite; commands may also come from standard input."""
     target = options.target
     named = (target.core, *target.symbols, *target.files, *options.other_vmlinux)
+    # Directories have files of many kinds.
+    named += tuple(one.path for one in options.inputs if not Path(one.path).is_dir())
     named += (options.script, options.symbol_table, "/dev/stdin")
     return tuple(path for path in named if path is not None)
 
@@ -151,8 +156,11 @@ def _background_program(options: Options) -> tuple[str, ...]:
 
 def _run_commands(workspace: Workspace, options: Options) -> int | None:
     """Run what the options or standard input say; return None where that is the user at a terminal, for the shell."""
-    if options.traces and (options.words or options.commands or options.script is not None or sys.stdin.isatty()):
-        _keep_traces(workspace, options)
+    if options.inputs:
+        # Imported here: most commands read no files.
+        from kcovdbg.frontends.input_answers import answer_inputs, are_traces, keep_traces
+    if options.inputs and (options.words or options.commands or options.script is not None):
+        keep_traces(workspace, options.inputs)
     if options.words:
         try:
             return run_words(workspace, options.words)
@@ -160,37 +168,33 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
             raise _explain_misplaced(error) from error
     if options.commands:
         return max(run_reporting(workspace, line) for line in options.commands)
-    if options.script is not None:
-        with Path(options.script).open(encoding="utf-8", errors="surrogateescape") as script:
-            return run_script(workspace, script, options.script)
-    if options.traces and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return max(run_words(workspace, ["top", f"file:{path}"]) for path in options.traces)
-    if sys.stdin.isatty():
+    if options.script not in (None, _STDIN):
+        return _run_script(workspace, options)
+    if options.inputs:
+        status = answer_inputs(workspace, options.inputs)
+        is_shell = workspace.kernel.is_named and sys.stdin.isatty() and sys.stdout.isatty()
+        if not is_shell or not are_traces(options.inputs):
+            return status
+        keep_traces(workspace, options.inputs)
         return None
-    is_empty = True
+    if options.script is None and sys.stdin.isatty():
+        return None
+    from kcovdbg.frontends.standard_input import run_standard_input
 
-    def lines() -> Iterator[str]:
-        nonlocal is_empty
-        for line in sys.stdin:
-            is_empty = is_empty and not line.strip()
-            yield line
-
-    status = run_script(workspace, lines(), "standard input")
+    read = run_standard_input(workspace, is_named=options.script is not None)
     target = options.target
-    if is_empty and (target.core or target.qemu or target.gdb_remote or target.files):
+    if read is None and (target.core or target.qemu or target.gdb_remote or target.files):
         # Nothing else reports a named target that cannot be opened.
         _ = workspace.kernel.target
-    return status
+    return read or 0
 
 
-def _keep_traces(workspace: Workspace, options: Options) -> None:
-    """Keep the traces that were named beside the target under their names, for the shell and for commands."""
-    terminal = workspace.terminal()
-    if options.words or options.commands or options.script is not None:
-        terminal = terminal.with_stdout(io.StringIO())
-    for path in options.traces:
-        name = re.sub(r"\W", "_", Path(path).name.partition(".")[0])
-        run_words(workspace, ["keep", f"@{name}", f"file:{path}"], terminal)
+def _run_script(workspace: Workspace, options: Options) -> int:
+    """Run the lines of a file; one whose first line alone says that it is a script only reads and prints."""
+    path = options.script or ""
+    workspace.reads_only = not options.is_script_named
+    with Path(path).open(encoding="utf-8", errors="surrogateescape") as script:
+        return run_script(workspace, script, path, stops=not options.is_script_named)
 
 
 def _go_on_where_stopped(workspace: Workspace, options: Options, reason: str) -> None:

@@ -19,7 +19,7 @@ def test_as_a_program():
     assert run_kcovdbg("--version").stdout == f"kcovdbg {kcovdbg.__version__}\n"
     result = run_kcovdbg("taks", status=2)
     assert (result.stdout, result.stderr.count("\n")) == ("", 2)
-    assert run_kcovdbg(input="help | head -1\n!echo x\n", status=0).stdout.splitlines()[1:] == ["x"]
+    assert run_kcovdbg("--script", "-", input="help | head -1\n!echo x\n", status=0).stdout.splitlines()[1:] == ["x"]
     run_kcovdbg(input="", status=0)
 
 
@@ -70,7 +70,7 @@ def test_a_terminated_program_removes_its_files(tmp_path, number):
 
 def test_an_ignored_signal_stays_ignored(tmp_path):
     """Under nohup the program survives its terminal."""
-    command = [sys.executable, "-m", "kcovdbg"]
+    command = [sys.executable, "-m", "kcovdbg", "--script", "-"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, preexec_fn=ignore_hangup, **pipes) as process:
         process.stdin.write("!echo started\n")
@@ -130,7 +130,7 @@ def test_a_closed_standard_output(words):
 def test_files_do_not_get_the_descriptors_of_closed_streams(tmp_path):
     """With standard output closed, a child would write to another open file."""
     (tmp_path / "script").write_text("! echo said\n! echo said >&2\nhelp > out\n")
-    words = [sys.executable, "-m", "kcovdbg", str(tmp_path / "script")]
+    words = [sys.executable, "-m", "kcovdbg", "--script", str(tmp_path / "script")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for closed in (">&-", "<&- >&-", "<&- >&- 2>&-"):
         command = ["sh", "-c", f'exec "$@" {closed}', "sh", *words]

@@ -18,6 +18,7 @@ from kcovdbg.console.renderable import text_lines
 from kcovdbg.errors import TargetError, UsageError
 from kcovdbg.frontends.cli import main
 from kcovdbg.frontends.options import parse_options
+from kcovdbg.records.input_kind import InputKind, find_kind
 from kcovdbg.target.opener import TargetOptions
 from tests.support.state import make_layout, make_target
 
@@ -61,7 +62,8 @@ def cli(opened, capsys, monkeypatch):
                 raise TargetError("broken can't be opened", hint="try another")
             return make_target(name=options.core or "kernel")
 
-        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        data = stdin if isinstance(stdin, bytes) else stdin.encode()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
         cli.status = main(arguments, open_target=open_target, commands=TABLE)
         cli.out, cli.err = capsys.readouterr()
         return cli.out
@@ -71,13 +73,14 @@ def cli(opened, capsys, monkeypatch):
 
 @pytest.fixture
 def files(tmp_path):
-    """A vmlinux, a core, a script, and a file of another kind."""
+    """A vmlinux, a core, scripts, and a file of another kind."""
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
     (tmp_path / "vmlinux").write_bytes(ident + b"\x02\0" + bytes(64))
     (tmp_path / "vmcore").write_bytes(ident + b"\x04\0" + bytes(64))
     (tmp_path / "vmcore.kdump").write_bytes(b"KDUMP   " + bytes(64))
     (tmp_path / "vmlinuz").write_bytes(b"MZ\0\0" + bytes(64))
     (tmp_path / "script").write_text("#!/usr/bin/env kcovdbg\n# comment\nexit-with\n\nexit-with 1\n")
+    (tmp_path / "commands").write_text("exit-with\n\nexit-with 1\n")
     return {path.name: str(path) for path in tmp_path.iterdir()}
 
 
@@ -126,7 +129,9 @@ def test_files_as_in_crash(files):
     options = parse_options([files["vmcore"], "tasks", "-a", "--json", "x"], COMMANDS)
     assert options.words == ("tasks", "-a", "--json", "x")
     options = parse_options([files["vmcore"], files["script"]], COMMANDS)
-    assert options.script == files["script"]
+    assert (options.script, options.is_script_named) == (files["script"], False)
+    options = parse_options([files["vmcore"], "--script", files["commands"]], COMMANDS)
+    assert (options.script, options.is_script_named) == (files["commands"], True)
     assert parse_options([files["vmlinuz"]], COMMANDS).target.files == (files["vmlinuz"],)
 
 
@@ -138,7 +143,9 @@ def test_a_list_of_pcs_is_no_script(files, tmp_path, text):
     trace.write_text(text)
     for paths in ([files["vmlinux"], str(trace)], [str(trace), files["vmlinux"]]):
         options = parse_options(paths, COMMANDS)
-        assert (options.target.files, options.traces, options.script) == ((files["vmlinux"],), (str(trace),), None)
+        (named,) = options.inputs
+        assert (named.path, named.found.kind) == (str(trace), InputKind.TRACE)
+        assert (options.target.files, options.script) == ((files["vmlinux"],), None)
 
 
 def test_a_command_has_the_rest_for_itself():
@@ -177,11 +184,14 @@ def words_of(message):
 
 
 def test_a_script_through_a_pipe(files, tmp_path):
-    """A script from the shell's <(…): nothing of it is read before it is run."""
-    os.mkfifo(tmp_path / "commands")
-    options = parse_options([files["vmcore"], str(tmp_path / "commands")], COMMANDS)
-    assert options.script == str(tmp_path / "commands")
+    """A script from the shell's <(…): nothing of it is read before it is run, and it is one only by the option."""
+    os.mkfifo(tmp_path / "pipe")
+    options = parse_options([files["vmcore"], "--script", str(tmp_path / "pipe")], COMMANDS)
+    assert options.script == str(tmp_path / "pipe")
     assert options.target.files == (files["vmcore"],)
+    options = parse_options([files["vmcore"], str(tmp_path / "pipe")], COMMANDS)
+    assert options.script is None
+    assert [one.found.kind for one in options.inputs] == [InputKind.PIPE]
 
 
 def test_a_script_and_a_command(files):
@@ -189,6 +199,8 @@ def test_a_script_and_a_command(files):
         parse_options([files["script"], "-e", "info"], COMMANDS)
     with pytest.raises(UsageError, match=re.escape(files["script"])):
         parse_options([files["script"], files["script"]], COMMANDS)
+    with pytest.raises(UsageError, match=re.escape(files["commands"])):
+        parse_options(["--script", files["commands"], "info"], COMMANDS)
 
 
 def test_a_command(cli, opened):
@@ -244,7 +256,8 @@ def test_standard_input_is_a_script(cli):
     assert cli(stdin="exit-with\n# nothing\n\nexit-with 1\n") == "status 0\nstatus 1\n"
     assert cli.status == 1
     cli(stdin="exit-with\nnonsense\nexit-with\n")
-    assert cli.out == "status 0\nstatus 0\n"
+    # The first error ends it; a violation, whose status is 1, is none.
+    assert cli.out == "status 0\n"
     message, line, mark, *_ = cli.err.splitlines()
     assert re.match(r"kcovdbg: standard input:2: .*\bnonsense\b", message)
     assert (line, mark) == ("  nonsense", "  ^")
@@ -254,8 +267,94 @@ def test_standard_input_is_a_script(cli):
 
 
 def test_a_script(cli, files):
-    assert cli(files["script"]) == "status 0\nstatus 1\n"
-    assert cli.status == 1
+    for arguments in ([files["script"]], ["--script", files["script"]], ["--script", files["commands"]]):
+        assert cli(*arguments) == "status 0\nstatus 1\n"
+        assert cli.status == 1
+    assert cli("--script", "-", stdin="exit-with\nexit-with 1\n") == "status 0\nstatus 1\n"
+    cli(files["commands"])
+    assert (cli.status, cli.out) == (2, "")
+    assert "--script" in cli.err
+
+
+ACTIONS = (
+    "! touch made",
+    "help > made",
+    "help >> made",
+    "help | tee made",
+    "help; help > made",
+    "collect -- touch made",
+    "export hex 41 -o made",
+    "demo made",
+    "watch -n 1 1 collect -- touch made",
+    "batch -e help -o made .",
+    "< commands",
+)
+
+
+@pytest.mark.parametrize("line", ACTIONS)
+def test_only_a_named_script_acts(cli, files, tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "commands").write_text("! touch made\n")
+    (tmp_path / "look").write_text(f"#!/usr/bin/env kcovdbg\nexit-with\n{line}\nexit-with\n")
+    for arguments, stdin in ([str(tmp_path / "look")], ""), ([], f"exit-with\n{line}\nexit-with\n"), ([], f"{line}\n"):
+        cli(*arguments, stdin=stdin)
+        assert (cli.status, "--script" in cli.err) == (2, True)
+        assert cli.out.count("status 0") == (0 if stdin.startswith(line) else 1)
+        assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("line", ACTIONS[:5])
+def test_a_named_script_acts(cli, tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "look").write_text(f"{line}\n")
+    for arguments, stdin in (["--script", "look"], ""), (["--script", "-"], f"{line}\n"), (["-e", line], ""):
+        cli(*arguments, stdin=stdin)
+        assert (cli.status, cli.err) == (0, "")
+        (tmp_path / "made").unlink()
+
+
+LOG = "[    0.000000] Linux version 6.12\n[    0.100000] Command line: quiet\n[    1.000000]  ksys_read+0x70/0x100\n"
+
+
+@pytest.mark.parametrize("first", ["", "help > made\n", "! touch made\n", "exit-with\n", "#!/usr/bin/kcovdbg\n"])
+def test_a_log_is_no_script(files, tmp_path, first):
+    """Neither is one whose first lines are commands: who writes a log writes all of it."""
+    path = tmp_path / "serial.log"
+    path.write_text(first + LOG)
+    options = parse_options([files["vmlinux"], str(path)], COMMANDS)
+    kinds = [one.found.kind for one in options.inputs]
+    if first.startswith("#!"):
+        assert (kinds, options.is_script_named) == ([], False)
+    else:
+        assert (kinds, options.script) == ([InputKind.LOG], None)
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (b"diff --git a/fs/a.c b/fs/a.c\n--- a/fs/a.c\n+++ b/fs/a.c\n@@ -1,1 +1,1 @@\n-a\n+b\n", "patch"),
+        (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x04\0" + bytes(64), "dump"),
+        (b"KDUMP   " + bytes(64), "dump"),
+        (b"TN:\nSF:a.c\nDA:1,1\nend_of_record\n", "lcov"),
+        (b'{"workdir": "/syz/workdir"}\n', "configuration"),
+        (b"\x1f\x8b\x08\0", "gzip"),
+    ],
+)
+def test_other_kinds_on_standard_input_are_refused_by_name(cli, monkeypatch, data, named):
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    monkeypatch.setattr("kcovdbg.frontends.standard_input.find_path_kind", lambda _path: find_kind(data))
+    cli(stdin=data)
+    assert cli.status == 2
+    assert named in cli.err
+    assert cli.out == ""
+
+
+def test_words_that_are_none_are_reported_once(cli):
+    for text in ("some\nwords\nof text\n", "taks\n", "nothing\nexit-with\n"):
+        cli(stdin=text)
+        assert (cli.status, cli.out) == (2, "")
+        assert re.match(r"kcovdbg: standard input:1: ", cli.err)
+        assert "standard input:2" not in cli.err
 
 
 def test_debug(cli):

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Files that are named without a command: each is answered by the command that fits what it is, or refused by name.
+
+Nothing in such a file is run.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from kcovdbg.console.command_line import quote
+from kcovdbg.console.context import Workspace
+from kcovdbg.console.runner import explain, report, run_words
+from kcovdbg.console.terminal import write_remarks
+from kcovdbg.console.trace_paths import FILE
+from kcovdbg.errors import TargetError, UsageError
+from kcovdbg.frontends.options import NamedInput
+from kcovdbg.records.input_kind import FoundKind, InputKind
+from kcovdbg.records.trace_file import SUFFIX, side_path
+
+
+def find_commands(named: NamedInput) -> Sequence[Sequence[str]]:
+    """Return the words of the commands that answer an input, none where no command does."""
+    path, found = named
+    kind = found.kind
+    if kind is InputKind.TRACE:
+        return (("top", f"{FILE}{path}"),)
+    if kind is InputKind.LOG:
+        return (("sym", f"{FILE}{path}"),)
+    if kind is InputKind.REPORT:
+        return ("syzkaller", path), ("sym", f"{FILE}{path}")
+    if kind in (InputKind.CRASH, InputKind.WORKDIR):
+        return (("syzkaller", path),)
+    return (("monitor", path, "--summary"),) if kind is InputKind.RECORDING else ()
+
+
+def refuse(path: str, found: FoundKind) -> UsageError:
+    """Return the error of an input that no command answers.
+
+    :param path: as messages name it.
+    """
+    if found.kind is InputKind.PIPE:
+        hint = f"--script {path} runs the commands in it; top file:{path} reads a list; sym - < {path} reads a log"
+    elif found.kind is InputKind.PATCH:
+        hint = "points FILE shows the coverage points of a source file that it changes"
+    elif found.kind is InputKind.TEXT:
+        hint = f"--script {path} runs the commands in it, if you wrote them"
+    else:
+        hint = found.hint or "kcovdbg help lists what can be read"
+    return UsageError(f"'{path}' is {found.noun}: not run, and no command answers it", hint=hint)
+
+
+def answer_inputs(workspace: Workspace, inputs: Sequence[NamedInput]) -> int:
+    """Answer files one by one.
+
+    :return: the highest exit status.
+    """
+    own = workspace.kernel
+    status = 0
+    for named in _without_side_files(inputs):
+        # Only a side file says that a file is of the running kernel.
+        is_known = own.is_named or (named.found.kind is InputKind.TRACE and side_path(Path(named.path)).is_file())
+        workspace.kernel = own if is_known else replace(own, open_target=_refuse_to_guess)
+        status = max(status, _answer(workspace, named))
+    workspace.kernel = own
+    return status
+
+
+def _refuse_to_guess() -> NoReturn:
+    raise TargetError("no vmlinux is named", hint="kcovdbg -s VMLINUX FILE; -k means the running kernel")
+
+
+def _without_side_files(inputs: Sequence[NamedInput]) -> Iterator[NamedInput]:
+    """Iterate over the inputs, with the trace in place of its side file: a pattern of the shell's names both."""
+    seen: set[str] = set()
+    for path, found in inputs:
+        trace = path.removesuffix(SUFFIX)
+        if found.kind is InputKind.SIDE_FILE and trace != path and Path(trace).is_file():
+            path, found = trace, FoundKind(InputKind.TRACE, f"a trace, by its side file {path}")
+        if path not in seen:
+            seen.add(path)
+            yield NamedInput(path, found)
+
+
+def _answer(workspace: Workspace, named: NamedInput) -> int:
+    """Answer a file and report its errors.
+
+    :return: the exit status.
+    """
+    status = 0
+    try:
+        for words in _choose_commands(workspace, named):
+            status = max(status, run_words(workspace, words))
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - continue with the next file
+        report(workspace, error)
+        status = max(status, explain(error).status)
+    return status
+
+
+def _choose_commands(workspace: Workspace, named: NamedInput) -> Sequence[Sequence[str]]:
+    """Return the commands that answer a file, and say what it was taken for.
+
+    :raises UsageError: when there is none.
+    """
+    answers = [words for words in find_commands(named) if words[0] in workspace.commands]
+    if not answers:
+        raise refuse(named.path, named.found)
+    if named.found.kind is InputKind.REPORT and not workspace.kernel.is_named:
+        # What the report itself says needs no kernel.
+        del answers[1:]
+    shown = "; ".join(" ".join(map(quote, words)) for words in answers)
+    write_remarks(workspace.terminal(), [f"{named.path}: {named.found.noun}, answered by: {shown}"])
+    return answers
+
+
+def are_traces(inputs: Sequence[NamedInput]) -> bool:
+    """Return whether all files are traces, which the shell can keep."""
+    return all(named.found.kind is InputKind.TRACE for named in _without_side_files(inputs))
+
+
+def keep_traces(workspace: Workspace, inputs: Sequence[NamedInput]) -> None:
+    """Keep the traces that are named beside a command or a script under their names.
+
+    :raises UsageError: when another kind of file is.
+    """
+    terminal = workspace.terminal().with_stdout(io.StringIO())
+    for path, found in _without_side_files(inputs):
+        if found.kind is not InputKind.TRACE:
+            raise UsageError(f"'{path}' ({found.noun}) cannot be combined with a command or a script", hint="give one of them")
+        name = re.sub(r"\W", "_", Path(path).name.partition(".")[0])
+        run_words(workspace, ["keep", f"@{name}", f"{FILE}{path}"], terminal)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Standard input that is not a terminal, without a command: a script for those who write one, or a file that is answered.
+
+Two things keep a log from being run.
+
+What decides is the start that is there: a file's first megabyte, or what the first reads of a pipe return, up to the first
+whole line that says anything. A program that writes a command and waits for its answer is served, since its command is all
+that is there. Lines that begin with the name of a command are a script; where most lines do not, and the rest is a log, a list
+or another known kind, it is one of these, whatever its first line is.
+
+That is a convenience, and no defense: whoever writes a log writes all of it. So the lines of a script that nobody named only
+read and print (:attr:`Workspace.reads_only`), and the first that fails is the last. ``--script -`` is the user's word that they
+may do more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import stat
+import sys
+from typing import Any, Final, TextIO
+
+from kcovdbg.console.argument import WordError
+from kcovdbg.console.context import Workspace
+from kcovdbg.console.runner import run_script
+from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.frontends.input_answers import answer_inputs, find_commands
+from kcovdbg.frontends.options import NamedInput
+from kcovdbg.input_file import find_packing
+from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
+from kcovdbg.records.input_kind import LOOKED_AT, FoundKind, InputKind, find_kind, find_path_kind
+
+NAME: Final = "standard input"
+_PATH: Final = "/dev/stdin"
+_PIECE: Final = 1 << 16
+# The name of a command, as "tasks?" and "tasks|head" begin with it; or what else begins a line.
+_FIRST_WORD: Final = re.compile(rb"\s*(?:(?P<mark>[!<?])|(?P<name>[\w.-]+)(?=[\s?;|>&]|$))")
+_SILENT: Final = re.compile(rb"\s*(#.*)?")
+
+
+class _Rewound(io.RawIOBase):
+    """A stream from its start on, which was read already.
+
+    :param stream: what reads it until now; closed, it would close what is below it.
+    """
+
+    def __init__(self, start: bytes, rest: Any, stream: TextIO) -> None:
+        super().__init__()
+        self._start = memoryview(start)
+        self._rest = rest
+        self._stream = stream
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        """Read what is there."""
+        target = memoryview(buffer)  # type: ignore[arg-type]
+        data: memoryview | bytes | None = self._start[: len(target)]
+        if data:
+            self._start = self._start[len(target) :]
+        else:
+            data = self._rest.read(len(target)) or b""
+        target[: len(data)] = data
+        return len(data)
+
+
+def run_standard_input(workspace: Workspace, *, is_named: bool) -> int | None:
+    """Run the lines of standard input, up to one that fails, or answer what is on it.
+
+    :param is_named: whether the user said that it is a script.
+    :return: the exit status; None where it is empty.
+    :raises KcovdbgError: when it is neither a script nor anything that a command answers.
+    """
+    # Not buffered, so that a read returns what is there.
+    source: Any = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+    start = _read_start(source)
+    rewound = io.BufferedReader(_Rewound(start, source, sys.stdin), _PIECE)
+    sys.stdin = io.TextIOWrapper(rewound, encoding="utf-8", errors="surrogateescape")
+    if not start.strip():
+        return None
+    found = None if is_named else _find_input_kind(workspace, start)
+    if found is not None:
+        return _answer(workspace, found, is_packed=find_packing(start) is not None)
+    workspace.reads_only = not is_named
+    return run_script(workspace, sys.stdin, NAME, stops=True)
+
+
+def _read_start(source: Any) -> bytes:
+    """Return the first megabyte of a file; of a pipe, what is there once it has a whole line that says anything."""
+    start = b""
+    is_file = _is_file(source)
+    while len(start) < LOOKED_AT:
+        data = source.read(LOOKED_AT - len(start) if is_file else _PIECE)
+        if not data:
+            break
+        start += data
+        whole = start[: start.rfind(b"\n") + 1]
+        if not is_file and any(not _SILENT.fullmatch(line) for line in whole.splitlines()):
+            break
+    return start
+
+
+def _is_file(source: Any) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(source.fileno()).st_mode)
+    except OSError:
+        return False
+
+
+def _find_input_kind(workspace: Workspace, start: bytes) -> FoundKind | None:
+    """Return what standard input is if it is not a script; None for a script, and for text that nothing recognizes."""
+    lines = [line for line in start.splitlines() if not _SILENT.fullmatch(line)]
+    others = [line for line in lines if not _begins_as_command(workspace, line)]
+    # A wrong word in a script is reported as such.
+    if len(others) * 2 < len(lines):
+        return None
+    if len(others) < len(lines):
+        # Lines that begin as commands must not make a list or a log of the others hard to recognize.
+        start = b"\n".join((*others, b""))
+    found = find_kind(start)
+    return None if found.kind in (InputKind.SCRIPT, InputKind.TEXT, InputKind.EMPTY) else found
+
+
+def _begins_as_command(workspace: Workspace, line: bytes) -> bool:
+    match = _FIRST_WORD.match(line)
+    if match is None or match["mark"] is not None:
+        return match is not None
+    name = match["name"].decode("utf-8", "replace")
+    with contextlib.suppress(WordError):
+        return name in workspace.settings.aliases or workspace.commands.find(name) is not None
+    return False
+
+
+def _answer(workspace: Workspace, found: FoundKind, *, is_packed: bool) -> int:
+    """Answer what is on standard input.
+
+    :param is_packed: whether it is compressed, so that its start need not show what it is.
+    :raises UsageError: when no command answers it.
+    """
+    if is_packed or find_commands(NamedInput(_PATH, found)):
+        _keep_as_file()
+    if is_packed:
+        found = find_path_kind(_PATH)
+    if found.kind is InputKind.REPORT:
+        # Of a stream, syzkaller's answers would have no place.
+        found = found._replace(kind=InputKind.LOG)
+    named = NamedInput(_PATH, found)
+    if found.kind is InputKind.WORKDIR or not find_commands(named):
+        hint = found.hint or "write it to a file first, and name that"
+        raise UsageError(f"{NAME} is {found.noun}: not run, and no command answers it", hint=hint)
+    return answer_inputs(workspace, [named])
+
+
+def _keep_as_file() -> None:
+    """Make standard input a file at its start, which commands can open by its name.
+
+    :raises LimitError: when it is too large.
+    :raises KcovdbgError: when it cannot be kept in a temporary file.
+    """
+    import tempfile
+
+    limit = find_limit(TRACE_SIZE)
+    try:
+        # Descriptor 0 keeps it until the program ends.
+        with tempfile.TemporaryFile(prefix="kcovdbg-") as file:
+            while data := sys.stdin.buffer.read(_PIECE):
+                file.write(data)
+                if file.tell() > limit:
+                    raise over_limit(TRACE_SIZE, NAME)
+            file.flush()
+            file.seek(0)
+            os.dup2(file.fileno(), 0)
+    except OSError as error:
+        raise KcovdbgError(f"could not keep {NAME} in {tempfile.gettempdir()}: {error.strerror or error}") from None
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115 - until the end

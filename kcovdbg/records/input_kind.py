@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a file, a directory or the start of a stream is, by its content: the one place that decides it.
+
+Nothing here depends on a file's name, but for the members of a directory and the side file of a trace. Of a file's content,
+which may be compressed with gzip, xz or zstd, and be in UTF-16, the first :data:`LOOKED_AT` bytes are looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from enum import Enum
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
+from kcovdbg.input_file import FrameReader, Packing, decode_utf16, find_packing, open_input, parse_json
+from kcovdbg.records.crash_folder import is_crash_folder, is_workdir
+from kcovdbg.records.log_text import is_log
+from kcovdbg.records.pc_file import NotATraceError, PcFile, read_pc_file
+from kcovdbg.records.trace_file import SUFFIX, find_traces, side_path
+from kcovdbg.target.dump_file import FileKind, identify, identify_start
+
+LOOKED_AT: Final = 1 << 20
+"""Bytes of content that decide."""
+
+
+class InputKind(Enum):
+    """The kinds of inputs that are told apart."""
+
+    DUMP = "a crash dump"
+    IMAGE = "a kernel image or a module"
+    TABLE = "a location table"
+    SCRIPT = "a script of kcovdbg"
+    TRACE = "a list of PCs"
+    SIDE_FILE = "the side file of a trace"
+    LOG = "a kernel log"
+    REPORT = "a report of syzkaller"
+    CRASH = "a crash directory of syzkaller"
+    WORKDIR = "a working directory of syzkaller"
+    RECORDING = "a recording of monitor"
+    PATCH = "a patch"
+    EMPTY = "empty"
+    PIPE = "a pipe"
+    BINARY = "binary data"
+    TEXT = "text"
+    """None of the others."""
+    OTHER = "a file of another kind"
+    """Known by name, and nothing that a command reads."""
+
+
+class FoundKind(NamedTuple):
+    """The kind of an input."""
+
+    kind: InputKind
+    noun: str
+    """What it is: ``a kernel log``, ``an lcov file``."""
+    hint: str | None = None
+    """What to do with it, where no command answers it."""
+
+
+def _found(kind: InputKind, noun: str | None = None, hint: str | None = None) -> FoundKind:
+    return FoundKind(kind, kind.value if noun is None else noun, hint)
+
+
+def find_path_kind(path: str) -> FoundKind:
+    """Return what is at a path.
+
+    :raises KcovdbgError: when it cannot be read, or is damaged.
+    """
+    place = Path(path)
+    if place.is_dir():
+        return _find_folder_kind(place)
+    if place.is_fifo():
+        return _found(InputKind.PIPE)
+    dump = identify(path)
+    if dump is not FileKind.OTHER:
+        return _of_dump_file(dump)
+    if side_path(place).is_file():
+        return _found(InputKind.TRACE, "a trace")
+    try:
+        with open_input(path) as file:
+            start = file.read(LOOKED_AT)
+            return find_kind(start, BytesIO(start) if len(start) < LOOKED_AT else file)
+    except OSError as error:
+        raise TargetError(f"could not read {path}: {error.strerror or error}") from None
+    except CapabilityError as error:
+        raise CapabilityError(f"{path}: {error}", hint=error.hint) from None
+
+
+def find_kind(start: bytes, file: Any = None) -> FoundKind:
+    """Return what a content is.
+
+    :param start: its first bytes, as they are.
+    :param file: the same content, seekable, where more of it is needed to unpack its start; None for ``start`` alone.
+    """
+    packing = find_packing(start)
+    if packing is not None:
+        file = BytesIO(start) if file is None else file
+        file.seek(0)
+        start = _unpack_start(packing, file)
+        if not start:
+            return _found(InputKind.OTHER, f"damaged or empty data of {packing.program}", "copy it again")
+        if start.startswith(_SCRIPT_MARK):
+            return _found(InputKind.OTHER, "a compressed script", f"decompress it first: {packing.program} -d")
+    dump = identify_start(start[:18])
+    if dump is not FileKind.OTHER:
+        return _of_dump_file(dump)
+    return _find_text_kind(decode_utf16(start), start)
+
+
+def _unpack_start(packing: Packing, file: Any) -> bytes:
+    """Return the start of a compressed content, as far as it is whole."""
+    reader = FrameReader(packing.start, file, packing.magic)
+    start = BytesIO()
+    try:
+        while start.tell() < LOOKED_AT and (data := reader.read(LOOKED_AT - start.tell())):
+            start.write(data)
+    except KcovdbgError:
+        raise
+    except Exception:  # noqa: BLE001 - each module has its own exceptions
+        # Reported when all of it is read.
+        return start.getvalue()
+    return start.getvalue()
+
+
+def _of_dump_file(kind: FileKind) -> FoundKind:
+    if kind.is_dump:
+        return _found(InputKind.DUMP)
+    return _found(InputKind.IMAGE if kind is FileKind.ELF else InputKind.EMPTY)
+
+
+# The first line of an executable script.
+_SCRIPT_MARK: Final = b"#!"
+_INTERPRETER: Final = re.compile(_SCRIPT_MARK + rb"[^\n]*")
+_KCOVDBG: Final = re.compile(rb"(^|[\s/])kcovdbg(\s|$)")
+_PATCH: Final = re.compile(
+    rb"^diff --git [^\n]+|^--- [^\n]+\n\+\+\+ [^\n]+\n@@ -\d{1,9}(,\d{1,9})? \+\d{1,9}(,\d{1,9})? @@", re.MULTILINE
+)
+# Members of a row of a recording, and of a manager's configuration.
+_SAMPLE_KEYS: Final = {"time", "tasks", "objects", "shares"}
+_SIDE_KEYS: Final = {"format", "mode", "word_size"}
+_TABLE_MAGIC: Final = b"KCOVSYM\0"
+# In the names of syzkaller's tasks, its mail and the log of its manager.
+_SYZKALLER: Final = re.compile(rb"syz-executor|\bsyz\.\d{1,9}\.\d|syzbot|^[^\n]{0,100}executing program \d", re.MULTILINE)
+# So many of the lines of a list have an address, even if it came through a log.
+_LIST_SHARE: Final = 0.9
+
+
+def _find_text_kind(text: bytes, data: bytes) -> FoundKind:
+    """Return what a content is that is neither a dump nor an image.
+
+    :param text: in UTF-8.
+    :param data: as it was.
+    """
+    if text.startswith(_TABLE_MAGIC):
+        return _found(InputKind.TABLE)
+    interpreter = _INTERPRETER.match(data)
+    if interpreter is not None:
+        if _KCOVDBG.search(interpreter[0][2:].strip()):
+            return _found(InputKind.SCRIPT)
+        return _found(InputKind.OTHER, "a script of another program", "nothing is run from it")
+    if not text.strip():
+        return _found(InputKind.EMPTY)
+    if text.lstrip()[:1] in (b"{", b"#"):
+        known = _find_json_kind(text)
+        if known is not None:
+            return known
+    # A commit's message often quotes an oops.
+    if _PATCH.search(text):
+        return _found(InputKind.PATCH)
+    trace, error = _read_start(data)
+    looks_like_log = is_log(data)
+    if trace is not None and not (looks_like_log and _is_sparse(trace)):
+        return _found(InputKind.TRACE, None if trace.buffer is None else "a buffer of KCOV")
+    if looks_like_log or (error is not None and error.found == "a stack"):
+        is_syzkaller = _SYZKALLER.search(text) is not None
+        return _found(InputKind.REPORT if is_syzkaller else InputKind.LOG)
+    assert error is not None
+    if error.found == InputKind.TEXT.value:
+        return _found(InputKind.TEXT)
+    if error.found.endswith(InputKind.BINARY.value):
+        return _found(InputKind.BINARY)
+    return _found(InputKind.OTHER, error.found, error.hint)
+
+
+def _find_json_kind(text: bytes) -> FoundKind | None:
+    """Return the kind of an object of JSON that is not a trace; None for any other text."""
+    value: Any = None
+    # A recording has an object in each line; a configuration may have comments.
+    with contextlib.suppress(ValueError):
+        value = parse_json(text.lstrip().partition(b"\n")[0])
+    if value is None:
+        lines = [line for line in text.split(b"\n") if not line.lstrip().startswith(b"#")]
+        with contextlib.suppress(ValueError):
+            value = parse_json(b"\n".join(lines))
+    if not isinstance(value, dict):
+        return None
+    if value.keys() >= _SAMPLE_KEYS:
+        return _found(InputKind.RECORDING)
+    if value.keys() >= _SIDE_KEYS:
+        return _found(InputKind.SIDE_FILE)
+    return _found(InputKind.WORKDIR, "a configuration of syzkaller") if isinstance(value.get("workdir"), str) else None
+
+
+def _read_start(data: bytes) -> tuple[PcFile | None, NotATraceError | None]:
+    """Read the start of a list of PCs, or of a buffer; return why it is none, where it is none."""
+    if len(data) >= LOOKED_AT:
+        # The last line is cut.
+        data = data[: data.rfind(b"\n") + 1] or data
+    try:
+        return read_pc_file("", data), None
+    except NotATraceError as error:
+        return None, error
+
+
+def _is_sparse(trace: PcFile) -> bool:
+    return trace.skipped > (1 - _LIST_SHARE) * (trace.skipped + len(trace.words))
+
+
+def _find_folder_kind(folder: Path) -> FoundKind:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names alone are needed
+    except OSError as error:
+        raise KcovdbgError(f"could not read '{folder}': {error.strerror or error}") from None
+    if is_workdir(folder):
+        return _found(InputKind.WORKDIR)
+    if is_crash_folder(names):
+        return _found(InputKind.CRASH)
+    if "vmlinux" in names or any(name.endswith((".ko", ".ko.zst", ".ko.xz", ".ko.gz")) for name in names):
+        return _found(InputKind.OTHER, "a directory of kernel images", f"-s {folder} takes debug info from it")
+    with contextlib.suppress(KcovdbgError):
+        # One that is none of them is left out by name when they are read.
+        first = next((path for path in find_traces(folder) if path.suffix != SUFFIX), None)
+        if first is not None and stat.S_ISREG(first.stat().st_mode):
+            found = find_path_kind(str(first))
+            if found.kind is InputKind.TRACE:
+                return _found(InputKind.TRACE, "a directory of traces")
+    return _found(InputKind.OTHER, "a directory without traces or crashes", "name a file in it")

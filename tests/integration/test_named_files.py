@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Files and standard input without a command: answered by what they are, and never run unless somebody says so."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+
+BOOT = "".join(f"[    0.{index:06}] usb {index}: new device\n" for index in range(200))
+ACTIONS = "! touch made\ninfo > made\ntasks | tee made\ncollect -- touch made\nslice -o made\n< commands\n"
+OOPS = (
+    "[    1.000000] BUG: kernel NULL pointer dereference, address: 0000000000000000\n"
+    "[    1.000001] CPU: 0 UID: 0 PID: 41 Comm: kc-pc Not tainted 6.12.1 #1\n"
+    "[    1.000002] RIP: 0010:vfs_read+0x5/0x300\n[    1.000003] Call Trace:\n[    1.000004]  <TASK>\n"
+    "[    1.000005]  vfs_read+0x15/0x300\n"
+)
+LOGS = {
+    "actions inside": BOOT + ACTIONS + BOOT,
+    "actions first": ACTIONS + BOOT,
+    "one action first": "info > made\n" + BOOT,
+    "a script's first line": "#!/usr/bin/env kcovdbg\n" + ACTIONS + BOOT,
+    "more commands than log": "tasks\n" * 300 + ACTIONS + BOOT,
+    "actions alone": ACTIONS,
+    "collect alone": "collect -- touch made\n",
+}
+
+
+SCRIPT = ("a script's first line",)
+STREAMS = ("standard input", "pipe")
+
+
+@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("form", ["file", "gzip", *STREAMS])
+def test_a_log_never_runs(demo, tmp_path, name, form):
+    (tmp_path / "commands").write_text("! touch made\n")
+    path = tmp_path / "serial.log"
+    data = LOGS[name].encode()
+    path.write_bytes(gzip.compress(data) if form == "gzip" else data)
+    options = {"cwd": tmp_path, "env": {"PYTHONPATH": str(ROOT)}}
+    if form == "standard input":
+        with path.open() as stream:
+            done = run_kcovdbg("-s", demo.vmlinux, stdin=stream, **options)
+    elif form == "pipe":
+        done = run_kcovdbg("-s", demo.vmlinux, input=LOGS[name], **options)
+    else:
+        done = run_kcovdbg(demo.vmlinux, path, stdin=subprocess.DEVNULL, **options)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["commands", "serial.log"]
+    # One error at most, whatever many lines there are.
+    assert done.stderr.count("kcovdbg: ") <= 1
+    assert "Traceback" not in done.stderr
+    if name in ("actions inside", "actions first", "one action first") or (name in SCRIPT and form in STREAMS):
+        assert done.returncode == 0
+        assert BOOT in done.stdout
+        assert "sym" in done.stderr
+    else:
+        assert done.returncode == 2
+
+
+def test_a_coprocess_is_answered_line_by_line():
+    """A program writes a command and waits for its answer, before it writes the next one."""
+    command = [sys.executable, "-m", "kcovdbg", "--demo"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
+        for line in ("# begin\n\ntasks 41 --jsonl\n", "tasks 34 --jsonl\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["pid"] == int(line.split()[-2])
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+@pytest.fixture(scope="module")
+def inputs(demo, tmp_path_factory):
+    """Files of each kind that kcovdbg or others write."""
+    folder = tmp_path_factory.mktemp("inputs")
+    run_kcovdbg("--demo", "export", "hex", "41", "-o", folder / "run.hex", status=0)
+    run_kcovdbg("--demo", "export", "jsonl", "41", "-o", folder / "run.jsonl", status=0)
+    run_kcovdbg("--demo", "export", "lcov", "41", "-o", folder / "run.info", status=0)
+    (folder / "run16.txt").write_bytes((folder / "run.hex").read_text().encode("utf-16"))
+    (folder / "run.gz").write_bytes(gzip.compress((folder / "run.hex").read_bytes()))
+    (folder / "oops.txt").write_text(BOOT + OOPS)
+    (folder / "report").write_text(OOPS.replace("kc-pc", "syz-executor.0"))
+    (folder / "fix.patch").write_text("--- a/fs/select.c\n+++ b/fs/select.c\n@@ -1,1 +1,1 @@\n-a\n+b\n")
+    crash = folder / "crash"
+    crash.mkdir()
+    (crash / "description").write_text("BUG: unable to handle kernel NULL pointer dereference in ppoll\n")
+    (crash / "log0").write_text(f"executing program 0 (id=1):\ngetpid()\n\n{OOPS}")
+    (crash / "report0").write_text(OOPS)
+    (folder / "workdir" / "crashes").mkdir(parents=True)
+    (folder / "workdir" / "crashes" / "0123").symlink_to(crash)
+    return folder
+
+
+ANSWERED = {
+    "run.hex": ("top", "__do_sys_ppoll"),
+    "run.jsonl": ("top", "__do_sys_ppoll"),
+    "run16.txt": ("top", "__do_sys_ppoll"),
+    "run.gz": ("top", "__do_sys_ppoll"),
+    "oops.txt": ("sym", "vfs_read (fs/read_write.c:"),
+    "report": ("syzkaller", "vfs_read"),
+    "crash": ("syzkaller", "vfs_read"),
+    "crash/report0": ("sym", "vfs_read (fs/read_write.c:"),
+    "crash/log0": ("syzkaller", "vfs_read (fs/read_write.c:"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_a_file_is_answered_by_what_it_is(demo, inputs, tmp_path, name):
+    command, word = ANSWERED[name]
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    for words in ([demo.vmlinux, inputs / name], [inputs / name, "-s", demo.vmlinux]):
+        done = run_kcovdbg(*words, stdin=subprocess.DEVNULL, env=environment, status=0)
+        note, *_ = done.stderr.splitlines()
+        assert f"{inputs / name}: " in note
+        assert f": {command} " in note
+        assert word in done.stdout
+    if not (inputs / name).is_dir():
+        with (inputs / name).open("rb") as stream:
+            done = run_kcovdbg("-s", demo.vmlinux, stdin=stream, status=0)
+        assert ("fs/read_write.c" if command == "syzkaller" else word) in done.stdout
+
+
+def test_a_recording_is_summarized():
+    done = run_kcovdbg("examples/fuzz.jsonl", stdin=subprocess.DEVNULL, status=0)
+    assert done.stdout == run_kcovdbg("monitor", "examples/fuzz.jsonl", "--summary", status=0).stdout
+    with (ROOT / "examples" / "fuzz.jsonl").open() as stream:
+        assert run_kcovdbg(stdin=stream, status=0).stdout == done.stdout
+
+
+@pytest.mark.parametrize(("name", "noun"), [("fix.patch", "patch"), ("run.info", "lcov")])
+def test_what_no_command_reads_is_refused_by_name(demo, inputs, name, noun):
+    done = run_kcovdbg(demo.vmlinux, inputs / name, stdin=subprocess.DEVNULL, status=2)
+    assert (done.stdout, noun in done.stderr) == ("", True)
+    with (inputs / name).open() as stream:
+        done = run_kcovdbg(stdin=stream, status=2)
+    assert (done.stdout, noun in done.stderr) == ("", True)
+
+
+def test_a_dump_on_standard_input_is_refused_by_name(demo):
+    with demo.core.open("rb") as stream:
+        assert "dump" in run_kcovdbg(stdin=stream, status=2).stderr
+    assert "dump" in run_kcovdbg(input=demo.core.read_bytes()[:100000], text=False, status=2).stderr.decode()
+
+
+def test_a_log_is_not_read_for_the_running_kernel(inputs):
+    done = run_kcovdbg(inputs / "oops.txt", stdin=subprocess.DEVNULL, status=2)
+    assert "-s VMLINUX" in done.stderr
+    # What syzkaller says of a report needs no kernel, and addresses have no names.
+    assert "vfs_read" in run_kcovdbg(inputs / "report", stdin=subprocess.DEVNULL, status=0).stdout
+    run_kcovdbg(inputs / "run.hex", stdin=subprocess.DEVNULL, status=0)
+
+
+def test_several_files_are_answered_in_turn(demo, inputs):
+    words = [demo.vmlinux, inputs / "run.hex", inputs / "fix.patch", inputs / "oops.txt"]
+    done = run_kcovdbg(*words, stdin=subprocess.DEVNULL, status=2)
+    assert done.stdout.index("47 records") < done.stdout.index("vfs_read (fs/read_write.c:")
+
+
+def test_one_crash_directory_and_a_report_alone(demo, inputs, tmp_path):
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    for name, comm in ("crash", "kc-pc"), ("report", "syz-executor.0"), ("crash/log0", "kc-pc"):
+        words = ["-s", demo.vmlinux, "syzkaller", inputs / name, "--json"]
+        (row,) = json.loads(run_kcovdbg(*words, env=environment, status=0).stdout)
+        assert (row["function"], row["comm"], row["pid"]) == ("vfs_read", comm, 41)
+        assert row["file"] == "fs/read_write.c"
+        assert row["title"].startswith("BUG: ")
+        assert (row["program"] is not None) is (name != "report")
+
+
+def test_an_executable_script(demo, tmp_path):
+    """The kernel gives the path of a script to the program in its first line, with the options there."""
+    program = tmp_path / "kcovdbg"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kcovdbg "$@"\n')
+    script = tmp_path / "look"
+    for options, status, said in (" --script", 0, "x\n"), ("", 2, ""):
+        script.write_text(f"#!/usr/bin/env -S {program}{options}\n! echo x\n")
+        for file in (program, script):
+            file.chmod(0o755)
+        done = subprocess.run([script], capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL)
+        assert (done.returncode, done.stdout) == (status, said), done.stderr

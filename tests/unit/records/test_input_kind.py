@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What files, directories and streams are taken for."""
+
+import gzip
+import json
+import lzma
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.input_kind import InputKind, find_kind, find_path_kind
+
+ROOT = Path(__file__).parents[3]
+PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(12)]
+HEX = "".join(f"{pc:#x}\n" for pc in PCS)
+BOOT = "[    0.000000] Linux version 6.12\n[    0.100000] Command line: quiet\n"
+STACK = " ksys_read+0x99/0x150\n do_syscall_64+0x54/0xb0\n"
+OOPS = f"BUG: kernel NULL pointer dereference, address: 0\nCPU: 0 PID: 41 Comm: kc Not tainted\nCall Trace:\n <TASK>\n{STACK}"
+DIFF = "--- a/fs/read_write.c\n+++ b/fs/read_write.c\n@@ -1,2 +1,2 @@\n-int a;\n+int b;\n"
+MAIL = f"From 0123456789012345678901234567890123456789 Mon Sep 17 00:00:00 2001\nSubject: [PATCH] fs\n\n{OOPS}\n---\n{DIFF}"
+SAMPLE = (ROOT / "examples" / "fuzz.jsonl").read_text()
+SIDE = {"format": 1, "mode": "TRACE_PC", "word_size": 8, "byteorder": "little"}
+ELF = b"\x7fELF\x02\x01\x01" + bytes(9)
+
+KINDS = {
+    "core": (ELF + b"\x04\0" + bytes(64), InputKind.DUMP),
+    "kdump": (b"KDUMP   " + bytes(64), InputKind.DUMP),
+    "image": (ELF + b"\x02\0" + bytes(64), InputKind.IMAGE),
+    "module": (ELF + b"\x01\0" + bytes(64), InputKind.IMAGE),
+    "table": (b"KCOVSYM\0" + bytes(64), InputKind.TABLE),
+    "script": (b"#!/usr/bin/env kcovdbg\ntasks\n", InputKind.SCRIPT),
+    "script, by its path": (b"#!/usr/local/bin/kcovdbg --quiet\ntasks\n", InputKind.SCRIPT),
+    "a script of sh": (b"#!/bin/sh\nkcovdbg tasks\n", InputKind.OTHER),
+    "list": (HEX, InputKind.TRACE),
+    "list with a count": (f"12\n{HEX}", InputKind.TRACE),
+    "negative numbers": ("-2130195659\n-2130195643\n", InputKind.TRACE),
+    "buffer": (struct.pack("<13Q", 12, *PCS), InputKind.TRACE),
+    "list in dmesg": ("".join(f"[   12.34] {line}\n" for line in HEX.split()), InputKind.TRACE),
+    "CSV": ("index,pc\n" + "".join(f"{index},{pc:#x}\n" for index, pc in enumerate(PCS)), InputKind.TRACE),
+    "JSON": (json.dumps([{"pc": hex(pc)} for pc in PCS]), InputKind.TRACE),
+    "boot log": (BOOT, InputKind.LOG),
+    "oops": (OOPS, InputKind.LOG),
+    "oops behind a boot": (BOOT * 500 + OOPS, InputKind.LOG),
+    "log of a serial line": (b"\0\0\xff" + BOOT.encode() * 20 + b"\x1b[0m\0" + OOPS.encode(), InputKind.LOG),
+    "log that begins as commands": (f"info > x\n! touch x\n{BOOT * 2}", InputKind.LOG),
+    "old stack": (
+        "Call Trace:\n" + "".join(f" [<{pc:016x}>] ? vfs_read+0x15/0x40\n" * 3 for pc in PCS[:1]) + OOPS,
+        InputKind.LOG,
+    ),
+    "stack of GDB": (
+        "#0  0xffffffff811dc419 in ksys_read (fd=3) at fs/read_write.c:712\n#1  0xffffffff814de834 in do_syscall_64 ()\n",
+        InputKind.LOG,
+    ),
+    "report": (OOPS.replace("Comm: kc", "Comm: syz-executor.0"), InputKind.REPORT),
+    "newer report": (OOPS.replace("Comm: kc", "Comm: syz.0.17"), InputKind.REPORT),
+    "log of syzkaller": (f"2026/07/01 10:00:00 executing program 0 (id=1):\ngetpid()\n\n{BOOT}{OOPS}", InputKind.REPORT),
+    "recording": (SAMPLE, InputKind.RECORDING),
+    "side file": (json.dumps(SIDE), InputKind.SIDE_FILE),
+    "side file in lines": (json.dumps(SIDE, indent=1), InputKind.SIDE_FILE),
+    "configuration": ('# mine\n{\n "target": "linux/amd64",\n "workdir": "/syz"\n}\n', InputKind.WORKDIR),
+    "patch": (DIFF, InputKind.PATCH),
+    "patch of Git": (f"diff --git a/fs/a.c b/fs/a.c\nindex 1..2 100644\n{DIFF}", InputKind.PATCH),
+    "patch that quotes an oops": (MAIL, InputKind.PATCH),
+    "lcov": ("TN:\nSF:a.c\nDA:1,1\nend_of_record\n", InputKind.OTHER),
+    "kallsyms": ("ffffffff81000000 T _stext\nffffffff81000010 t run_init\n", InputKind.OTHER),
+    "corpus": (struct.pack("<II", 0xBADDB, 4) + b"\1\2" * 50, InputKind.OTHER),
+    "commands": ("tasks\ncheck\n", InputKind.TEXT),
+    "sentences": ("Some words.\nAnd more of them.\n", InputKind.TEXT),
+    "C": ("#include <stdio.h>\nint main(void)\n{\n\treturn 0;\n}\n", InputKind.TEXT),
+    "noise": (bytes(range(256)) * 20, InputKind.BINARY),
+    "nothing": (b"", InputKind.EMPTY),
+    "white space": (b"\n \n", InputKind.EMPTY),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_content(tmp_path, name):
+    content, kind = KINDS[name]
+    data = content if isinstance(content, bytes) else content.encode()
+    path = tmp_path / "x"
+    forms = [data, gzip.compress(data), lzma.compress(data)] if data.strip() else [data]
+    if isinstance(content, str) and content:
+        forms += [content.encode(encoding) for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be")]
+    for form in forms:
+        # What is compressed cannot be executed either.
+        expected = InputKind.OTHER if kind is InputKind.SCRIPT and form is not data else kind
+        assert find_kind(form).kind is expected
+        path.write_bytes(form)
+        assert find_path_kind(str(path)).kind is expected
+
+
+def test_a_start_that_is_cut():
+    """Of a pipe, or of a large file."""
+    for name in ("list", "boot log", "oops behind a boot"):
+        content, kind = KINDS[name]
+        data = (content * 40).encode()
+        assert find_kind(data[: len(data) - 7]).kind is kind
+        assert find_kind(gzip.compress(data)[:-12]).kind is kind
+
+
+def test_large_lists_are_lists(tmp_path):
+    path = tmp_path / "x"
+    path.write_text(HEX * 10000)
+    assert find_path_kind(str(path)).kind is InputKind.TRACE
+    path.write_bytes(gzip.compress((HEX * 10000).encode()))
+    assert find_path_kind(str(path)).kind is InputKind.TRACE
+
+
+def test_damaged_data_is_refused_by_name():
+    found = find_kind(b"\x1f\x8b\x08\0" + b"\xff" * 64)
+    assert found.kind is InputKind.OTHER
+    assert "gzip" in found.noun
+
+
+def test_a_side_file_makes_a_trace(tmp_path):
+    (tmp_path / "a.kcov").write_bytes(struct.pack("<3Q", 2, 7, 8))
+    (tmp_path / "a.kcov.json").write_text(json.dumps(SIDE))
+    assert find_path_kind(str(tmp_path / "a.kcov")).kind is InputKind.TRACE
+    assert find_path_kind(str(tmp_path / "a.kcov.json")).kind is InputKind.SIDE_FILE
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (["crashes/"], InputKind.WORKDIR),
+        (["description", "log0", "report0"], InputKind.CRASH),
+        (["log0"], InputKind.CRASH),
+        (["repro.report"], InputKind.CRASH),
+        (["vmcore", "log3"], InputKind.CRASH),
+        (["vmlinux", "a.ko"], InputKind.OTHER),
+        (["a.hex"], InputKind.TRACE),
+        (["a.txt"], InputKind.OTHER),
+        ([], InputKind.OTHER),
+    ],
+)
+def test_directories(tmp_path, names, kind):
+    for name in names:
+        if name.endswith("/"):
+            (tmp_path / name).mkdir()
+        else:
+            (tmp_path / name).write_text(HEX if name == "a.hex" else "words\n")
+    assert find_path_kind(str(tmp_path)).kind is kind
+
+
+def test_pipes_and_devices(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert find_path_kind(str(tmp_path / "pipe")).kind is InputKind.PIPE
+    for path in ("/dev/null", str(tmp_path / "none")):
+        with pytest.raises(KcovdbgError):
+            find_path_kind(path)
