@@ -206,7 +206,7 @@ def kcov_capacity(kcov: Object) -> int | None:
     """
     target, layout = _target(kcov.prog_)
     found = read_kcov(target, layout, _address(target, kcov))
-    return find_capacity(layout, layout.object_mode_name(found.mode or 0), found.size)
+    return find_capacity(layout, layout.object_mode_name(found.mode or 0, found.mode_flag), found.size)
 
 
 def kcov_words(kcov: Object) -> list[int]:
@@ -233,7 +233,8 @@ def kcov_mode_name(kcov_or_task: Object) -> str:
     target, layout = _target(prog)
     if kcov_or_task.type_.type.tag == "task_struct":
         return kcov_task_state(kcov_or_task).mode or "?"
-    return layout.object_mode_name(read_kcov(target, layout, _address(target, kcov_or_task)).mode or 0)
+    found = read_kcov(target, layout, _address(target, kcov_or_task))
+    return layout.object_mode_name(found.mode or 0, found.mode_flag)
 
 
 def decode_kcov_handle(handle: Object | int) -> str:

@@ -36,7 +36,7 @@ def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tup
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     def mode(saved: SavedState) -> str | None:
-        return None if saved.mode is None else context.layout.mode_name(saved.mode)
+        return None if saved.mode is None else context.layout.mode_name(saved.mode, saved.mode_flag)
 
     rows = context.state(Part.SAVED).saved
     return Table(

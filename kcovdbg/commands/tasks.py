@@ -7,7 +7,6 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kcovdbg.abi.mode import PREFIX
 from kcovdbg.console.argument import Argument, Value, WordError, matches_name, select_rows
 from kcovdbg.console.column import ADDRESS, ANY, BOOL, NUMBER, SYSCALL, TEXT, UNREAD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
@@ -86,7 +85,7 @@ def _with_state(context: Context, sessions: Mapping[int, object]) -> Sequence[Ta
 
 
 def _run(context: Context, args: Namespace) -> Table:
-    modes = sorted(name.upper().removeprefix(PREFIX) for name in context.layout.modes)
+    modes = sorted(context.layout.mode_names)
     if args.mode is not None and modes and args.mode not in modes:
         hint = suggest(args.mode, modes) or f"its modes: {', '.join(modes)}"
         raise WordError(f"this kernel has no mode '{args.mode}'", "--mode", hint=hint)

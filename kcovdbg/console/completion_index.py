@@ -187,7 +187,7 @@ class Harvest:
             if stale or self._reader is None:
                 self._reader = StateReader(kernel.target, kernel.layout)
             state = self._reader.read(Part.TASKS | Part.REMOTE)
-            found = index_state(state, kernel.layout.modes, self._find_objects(self._reader, state))
+            found = index_state(state, kernel.layout.mode_names, self._find_objects(self._reader, state))
             self.index = replace(self.index, words={**found, **names})
         self._seen = latest
         if stale:

@@ -49,6 +49,8 @@ class KcovFields(NamedTuple):
     """Address of the count word, in kernels whose buffers may have words before it."""
     trace_size: int | None = None
     """In words of the kernel, the count word included."""
+    mode_flag: int | None = None
+    """A member beside the mode that makes it another one, in kernels of a posted series."""
 
 
 class KcovFile(NamedTuple):

@@ -105,6 +105,8 @@ class SavedState(NamedTuple):
     errors: tuple[str, ...] = ()
     irq_area: int | None = None
     """The CPU's area for softirq sections, where ``struct kcov_percpu_data`` has both (v5.8 up to August 2026)."""
+    mode_flag: int | None = None
+    """A member beside the mode that makes it another one, in kernels of a posted series."""
 
     @property
     def buffer(self) -> str:
@@ -149,6 +151,8 @@ class TaskFields(NamedTuple):
     """Address of the count word, in kernels whose buffers may have words before it."""
     trace_size: int | None = None
     """In words of the kernel, the count word included."""
+    mode_flag: int | None = None
+    """A member beside the mode that makes it another one, in kernels of a posted series."""
     stack: int | None = None
     """The lowest address of its kernel stack."""
 

@@ -36,8 +36,12 @@ class Variant(NamedTuple):
     """Features that its kernels have."""
     marks: tuple[tuple[str, str], ...] = ()
     """What shows it, any of these: types and their members, or ``enum kcov_mode`` and its enumerators."""
+    shown_by: Callable[[Target], bool] | None = None
+    """Returns whether other facts of a kernel show it; None if only ``marks`` do."""
     enumerators: tuple[str, ...] = ()
     """Enumerators of ``enum kcov_mode`` that its kernels have, with prefix."""
+    flagged_modes: tuple[tuple[str, str, int], ...] = ()
+    """Modes that ``enum kcov_mode`` lacks: their names, with prefix, and the enumerator and the bit that they consist of."""
 
 
 class SeriesMember(NamedTuple):
@@ -266,6 +270,8 @@ class Series:
     """Whether each mapping of a buffer holds a reference of its own."""
     flags: tuple[ModeFlag, ...] = ()
     """More flag bits of a task's mode word; of a series that types do not show, they are masked in every kernel."""
+    modes_by_member: Mapping[str, str] = field(default_factory=dict)
+    """Names of modes, and what the mode is where the member for ``mode_flag`` of a task, an object or a saved state is set."""
     combined_modes: tuple[frozenset[str], ...] = ()
     """Enumerators, with prefix, that a mode combines, where modes are bits. Such a mode is named by all of them."""
     encode: Callable[[Target, BufferFacts, Encoding], tuple[Encoding, Sequence[str]]] | None = None
@@ -303,4 +309,9 @@ class Series:
         def has(type_name: str, name: str) -> bool:
             return name in enumerators if type_name == MODE else find_member(target, type_name, (name,)) is not None
 
-        return next((variant for variant in self.variants if any(has(*mark) for mark in variant.marks)), None)
+        for variant in self.variants:
+            if any(has(*mark) for mark in variant.marks):
+                return variant
+            if variant.shown_by is not None and variant.shown_by(target):
+                return variant
+        return None

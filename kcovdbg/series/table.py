@@ -161,6 +161,11 @@ class Traits:
         known = (series for series in SERIES if series in self.series or not series.variants)
         return tuple(flag for series in known for flag in series.flags)
 
+    @property
+    def modes_by_member(self) -> Mapping[str, str]:
+        """Modes, and what they are where a member beside the mode is set."""
+        return {name: other for series in self.series for name, other in series.modes_by_member.items()}
+
     def size_limit(self, word_size: int) -> int:
         """Return the largest size that KCOV_INIT_TRACE takes, in words.
 

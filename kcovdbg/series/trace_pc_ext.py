@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""KCOV_TRACE_PC_EXT: records of function entries and exits, by Jann Horn, March 2026, version 1 (kcov-abi.md 7)."""
+"""KCOV_TRACE_PC_EXT: records of function entries and exits, by Jann Horn, March 2026 (kcov-abi.md 7).
+
+The first posting, of 11 March, has a member of one bit in tasks, objects and CPUs' saved states. In the second one, of 18 March,
+KCOV_EXT_FORMAT is a bit of the mode, wherever there is a mode. Records are the same.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from kcovdbg.abi.generations import KCOV, PERCPU, TASK
-from kcovdbg.abi.mode import EnableRequest, Mode
+from kcovdbg.abi.mode import EnableRequest, Mode, is_tracing
 from kcovdbg.abi.record import GUESS_WORDS, Codec, Encoding, RecordKind, make_encoding
 from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, kcov_violation, session_violation, values
 from kcovdbg.model.state import Part, State
@@ -27,12 +31,18 @@ from kcovdbg.target.struct_layout import BlockLayout, find_member
 
 EXT_RECORDS: Final = "ext-records"
 """Records have a type: entry, exit or normal."""
+EXT_MEMBER: Final = "ext-member"
+"""Members beside the mode say so, as in the first posting."""
 
 # include/uapi/linux/kcov.h of "kcov: introduce extended PC coverage collection mode".
 _TYPE_SHIFT: Final = 60
 _IP_ONES: Final = 0xFF << 56
 _KINDS: Final = {0xF: RecordKind.PC, 0x0: RecordKind.ENTRY, 0x1: RecordKind.EXIT}
 _PATHS: Final = {TASK: "kcov_ext_format", KCOV: "kcov_ext_format", PERCPU: "saved_kcov_ext_format"}
+_MODE: Final = "TRACE_PC_EXT"
+# The second posting's flag in a mode.
+_EXT_FORMAT: Final = 1 << 29
+_HOOKS: Final = ("__sanitizer_cov_trace_pc_entry", "__sanitizer_cov_trace_pc_exit")
 
 
 class _ExtCodec(Codec):
@@ -76,11 +86,22 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
     return read_owned(target, state, read_flag), ()
 
 
+def _has_mode(target: Target) -> bool:
+    """Return whether a kernel has the mode: by its number for user space, or by the hooks if debug info lacks such numbers.
+
+    The hooks alone come with an earlier patch of the series.
+    """
+    if target.has_name("KCOV_TRACE_PC_EXT"):
+        return True
+    return not target.has_name("KCOV_TRACE_PC") and all(map(target.has_name, _HOOKS))
+
+
 _rule = partial(Rule, since="posted series of 2026 with KCOV_TRACE_PC_EXT", features=(EXT_RECORDS,))
+_member_rule = partial(Rule, since="first posting of KCOV_TRACE_PC_EXT, 2026", features=(EXT_MEMBER,))
 _NEEDS: Final = Part.SERIES | READ_PARTS
 
 
-@_rule(
+@_member_rule(
     "F1",
     "records have a type in mode TRACE_PC only",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE), kcov_start()",
@@ -92,17 +113,17 @@ def _check_modes(state: State) -> Iterator[Violation]:
     flags: OwnedMembers[int] = state.series[EXT_RECORDS]
     for address, fields in state.kcovs.items():
         kcov = state.objects[address]
-        if flags.kcovs.get(address) and (not fields.mode or (kcov.is_enabled and kcov.mode != "TRACE_PC")):
+        if flags.kcovs.get(address) and (not fields.mode or (kcov.is_enabled and kcov.mode != _MODE)):
             yield kcov_violation(
                 address, f"its records have a type, but its mode is {kcov.mode}", values(mode=kcov.mode, kcov_ext_format=1)
             )
     for session in state.sessions:
-        if session.is_tracing and session.mode != "TRACE_PC" and flags.of_session(state, session):
+        if session.is_tracing and session.mode != _MODE and flags.of_session(state, session):
             message = f"its records have a type, but its mode is {session.mode}"
             yield session_violation(state, session, message, values(kcov_ext_format=1))
 
 
-@_rule(
+@_member_rule(
     "F2",
     "a CPU's saved state has the flag for records with a type only while it holds a session",
     guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
@@ -122,7 +143,7 @@ def _check_saved(state: State) -> Iterator[Violation]:
             )
 
 
-@_rule(
+@_member_rule(
     "F3",
     "the records of a session have a type exactly if its object's have one",
     guaranteed_by="kcov_start()",
@@ -186,29 +207,38 @@ def _check_types(state: State) -> Iterator[Violation]:
 
 
 def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
-    if facts.owner is None or not read_flag(target, *facts.owner):
+    """Find the format of an object that is not enabled any more: it keeps the member of its last session."""
+    is_enabled = facts.mode is not None and is_tracing(facts.mode)
+    if is_enabled or facts.owner is None or not read_flag(target, *facts.owner):
         return encoding, ()
     return make_encoding(PC_EXT, target.word_size, target.big_endian), ()
 
 
-VARIANT: Final = Variant(
+V1: Final = Variant(
     "KCOV_TRACE_PC_EXT v1 (2026)",
     recognized_by="`kcov_ext_format`",
     also_shown="entry, exit and normal records; call trees; the format's flag by `check` (F1 - F3, B9)",
     tested_on="kernel `ext-records`",
-    features=frozenset({EXT_RECORDS}),
+    features=frozenset({EXT_RECORDS, EXT_MEMBER}),
     marks=((TASK, _PATHS[TASK]), (KCOV, _PATHS[KCOV])),
+)
+V2: Final = Variant(
+    "KCOV_TRACE_PC_EXT v2 (2026)",
+    recognized_by="`KCOV_TRACE_PC_EXT`, or `__sanitizer_cov_trace_pc_exit()`, without `kcov_ext_format`",
+    also_shown="entry, exit and normal records; call trees; records by `check` (B9)",
+    tested_on="kernel `ext-format`",
+    features=frozenset({EXT_RECORDS}),
+    shown_by=_has_mode,
+    flagged_modes=(("KCOV_MODE_TRACE_PC_EXT", "KCOV_MODE_TRACE_PC", _EXT_FORMAT),),
 )
 
 SERIES: Final = Series(
     name="KCOV_TRACE_PC_EXT",
     feature=EXT_RECORDS,
-    variants=(VARIANT,),
-    members=tuple(SeriesMember(type_name, (path,)) for type_name, path in _PATHS.items()),
-    modes=(
-        # The kernel's mode is TRACE_PC; the flag distinguishes the two.
-        Mode("TRACE_PC_EXT", PC_EXT, EnableRequest(2, EXT_RECORDS, "the extended-record series of 2026")),
-    ),
+    variants=(V1, V2),
+    members=tuple(SeriesMember(type_name, (path,), "mode_flag", EXT_MEMBER) for type_name, path in _PATHS.items()),
+    modes_by_member={"TRACE_PC": _MODE},
+    modes=(Mode(_MODE, PC_EXT, EnableRequest(2, EXT_RECORDS, "the extended-record series of 2026")),),
     encode=_encode,
     read=_read,
     rules=(_check_types, _check_modes, _check_saved, _check_copies),

@@ -302,6 +302,11 @@ class Target:
     def _refuse_type(self, name: str) -> NoReturn:
         raise MissingTypeError(f"{self.memory_problem}, which has no types such as {name}", hint="-s VMLINUX")
 
+    def has_name(self, name: str) -> bool:
+        """Return whether debug info or symbols have a function, inlined ones included, a variable or an enumerator."""
+        del name
+        return False
+
     def array_length(self, name: str) -> int | None:
         """Return the number of elements of a variable that is an array, None for another.
 

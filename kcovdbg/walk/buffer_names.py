@@ -142,7 +142,7 @@ class _BufferSearch:
         return self._facts(
             address=kcov.area,
             size=kcov.size,
-            mode=None if kcov.mode is None else self._layout.object_mode_name(kcov.mode),
+            mode=None if kcov.mode is None else self._layout.object_mode_name(kcov.mode, kcov.mode_flag),
             kcov=kcov.address,
             pid=None if owner is None else owner.pid,
             comm=None if owner is None else owner.comm,
@@ -253,7 +253,7 @@ class _BufferSearch:
         return self._facts(
             address=saved.area or 0,
             size=saved.size,
-            mode=None if saved.mode is None else self._layout.mode_name(saved.mode),
+            mode=None if saved.mode is None else self._layout.mode_name(saved.mode, saved.mode_flag),
             kcov=saved.kcov,
             pid=saved.pid,
             comm=saved.comm,

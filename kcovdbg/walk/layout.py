@@ -8,8 +8,10 @@ The detection order is that of kcov-abi.md 9: the first match wins in each group
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Final, Literal, NamedTuple
 
 from kcovdbg.abi import mode
@@ -54,6 +56,8 @@ _TASK_FIELDS: Final[Mapping[str, _Field]] = {
     # The count word and the words from it on, if a prefix may come before it; no mainline kernel has that.
     "trace": _Field(()),
     "trace_size": _Field(()),
+    # A member that makes the mode another one; no mainline kernel has that.
+    "mode_flag": _Field(()),
     **_fields("stack"),
 }
 _MAINLINE: Final[Mapping[str, Mapping[str, _Field]]] = {
@@ -74,6 +78,7 @@ _MAINLINE: Final[Mapping[str, Mapping[str, _Field]]] = {
         **_fields("remote remote_size sequence", Feature.REMOTE),
         "trace": _Field(()),
         "trace_size": _Field(()),
+        "mode_flag": _Field(()),
     },
     REMOTE: {
         **_fields("handle kcov", Feature.REMOTE),
@@ -85,7 +90,7 @@ _MAINLINE: Final[Mapping[str, Mapping[str, _Field]]] = {
         "prev": _Field(("list.prev",), Feature.REMOTE),
         **_fields("size", Feature.REMOTE),
     },
-    PERCPU: _fields(f"irq_area {_SAVED}", Feature.SAVED_PER_CPU),
+    PERCPU: {**_fields(f"irq_area {_SAVED}", Feature.SAVED_PER_CPU), "mode_flag": _Field(())},
 }
 # Members of other structures that walkers follow.
 _EXPECTED_ELSEWHERE: Final = (
@@ -117,7 +122,7 @@ class Layout:
     area: BlockLayout | None
     percpu: BlockLayout | None
     modes: Mapping[str, int]
-    """``enum kcov_mode``."""
+    """``enum kcov_mode``, and what a posted series has beside it."""
     mode_flags: int
     """The flag bits in a task's mode word."""
     buffer_word: int
@@ -131,16 +136,29 @@ class Layout:
     is_lock_held: Callable[[bytes], bool] = any
     """Returns whether a lock, a ``spinlock_t``, is held."""
 
-    def mode_name(self, word: int) -> str:
-        """Return the name of the mode in a task's mode word, or a saved one, without flags."""
-        return self.object_mode_name(mode.strip_flags(word, self.mode_flags))
+    def mode_name(self, word: int, mode_flag: int | None = None) -> str:
+        """Return the name of the mode in a task's mode word, or a saved one, without flags.
 
-    def object_mode_name(self, value: int) -> str:
-        """Return the name of the mode in an object's mode word, which has no flags: a bit there is damage."""
+        :param mode_flag: the member beside the word.
+        """
+        return self.object_mode_name(mode.strip_flags(word, self.mode_flags), mode_flag)
+
+    def object_mode_name(self, value: int, mode_flag: int | None = None) -> str:
+        """Return the name of the mode in an object's mode word, which has none of a task's flags.
+
+        :param mode_flag: the member beside the word.
+        """
         name = mode.mode_name(value, self.modes)
         if not mode.is_known(name) and any(series.combined_modes for series in self.traits.series):
             return _combined_name(value, self.modes) or name
-        return name
+        return self.traits.modes_by_member.get(name, name) if mode_flag else name
+
+    @property
+    def mode_names(self) -> tuple[str, ...]:
+        """The names of all modes, without prefix; empty if the debug info does not name them."""
+        names = [mode.plain_name(name) for name in self.modes]
+        by_member = self.traits.modes_by_member.values() if names else ()
+        return tuple(dict.fromkeys((*names, *by_member)))
 
 
 TASK_FIELD_COUNT: Final = len(_TASK_FIELDS)
@@ -186,9 +204,14 @@ def detect_layout(target: Target) -> Layout:
     generation = _detect_generation(target, found, modes, detected)
     traits = table.traits_of(generation.features)
     in_ctxsw = flags = 0
+    flagged_modes = {
+        name: modes[base] | bit for _, variant in detected for name, base, bit in variant.flagged_modes if base in modes
+    }
     if generation.has(Feature.CTXSW_FLAG):
         in_ctxsw = mode.IN_CTXSW
-        flags = sum(flag.bit for flag in traits.flags)
+        # A bit has one meaning in a kernel: what is part of a mode is no flag.
+        of_modes = reduce(operator.or_, flagged_modes.values(), 0)
+        flags = sum(flag.bit for flag in traits.flags if not flag.bit & of_modes)
     return Layout(
         generation=generation,
         task=task,
@@ -196,7 +219,7 @@ def detect_layout(target: Target) -> Layout:
         remote=found[REMOTE],
         area=found[AREA],
         percpu=found[PERCPU],
-        modes=modes,
+        modes={**modes, **flagged_modes},
         mode_flags=in_ctxsw | flags,
         buffer_word=next((series.word_size for series in traits.series if series.word_size is not None), target.word_size),
         in_ctxsw=in_ctxsw,

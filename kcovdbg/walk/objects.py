@@ -30,13 +30,13 @@ def decode_kcov(layout: Layout, address: int, block: bytes) -> KcovFields:
     :raises MissingTypeError: if the debug info has no ``struct kcov``.
     """
     found = _require_layout(layout)
-    refcount, lock, mode, size, area, task, remote, remote_size, sequence, trace, trace_size = found.decode(block)
+    refcount, lock, mode, size, area, task, remote, remote_size, sequence, *posted = found.decode(block)
     member = found.members["lock"]
     if member is not None and not isinstance(lock, bytes):
         lock = lock.to_bytes(member.size, "little", signed=member.signed)
     is_locked = member is not None and layout.is_lock_held(lock)
     collects = None if remote is None else bool(remote)
-    return KcovFields(address, refcount, is_locked, mode, size, area, task, collects, remote_size, sequence, trace, trace_size)
+    return KcovFields(address, refcount, is_locked, mode, size, area, task, collects, remote_size, sequence, *posted)
 
 
 def read_kcov(target: Target, layout: Layout, address: int) -> KcovFields:

@@ -187,7 +187,7 @@ class ReferenceWalk:
             errors.append("the task that it is enabled for is unknown: that reference is not counted")
         pid, comm, problems = self._cache.owner(fields.task)
         errors += problems
-        mode = None if fields.mode is None else self._layout.object_mode_name(fields.mode)
+        mode = None if fields.mode is None else self._layout.object_mode_name(fields.mode, fields.mode_flag)
         fill = find_fill(self._target, self._layout, fields.area, fields.size, mode, fields.trace, fields.trace_size, address)
         errors += fill.problems
         edge_area, edge_count, problem = self._edges(fields)

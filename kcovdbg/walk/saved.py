@@ -33,11 +33,13 @@ def read_per_cpu(target: Target, layout: Layout) -> Reading[Mapping[int, SavedSt
     for cpu in target.cpus():
         try:
             address = target.per_cpu("kcov_percpu_data", cpu)
-            irq_area, mode, size, area, kcov, sequence = layout.percpu.read(target, address)
+            irq_area, mode, size, area, kcov, sequence, flag = layout.percpu.read(target, address)
         except (MissingSymbolError, ReadError) as error:
             remarks.append(f"kcov_percpu_data of CPU {cpu} could not be read: {error}")
             continue
-        found[cpu] = SavedState("cpu", cpu, None, None, None, mode, size, area, kcov, sequence, irq_area=irq_area)
+        found[cpu] = SavedState(
+            "cpu", cpu, None, None, None, mode, size, area, kcov, sequence, irq_area=irq_area, mode_flag=flag
+        )
     return Reading(found, {Source.PER_CPU: tuple(remarks)})
 
 

@@ -115,7 +115,7 @@ class SessionWalk:
         mode_of_buffer, kcov = session.mode, fields.kcov
         if area == 0 and owned is not None:
             area, size, trace, trace_size, kcov = owned.area, owned.size, owned.trace, owned.trace_size, owned.address
-            mode_of_buffer = None if owned.mode is None else layout.object_mode_name(owned.mode)
+            mode_of_buffer = None if owned.mode is None else layout.object_mode_name(owned.mode, owned.mode_flag)
         fill = find_fill(self._target, layout, area, size, mode_of_buffer, trace, trace_size, kcov)
         errors += fill.problems
         return Task(
@@ -159,14 +159,14 @@ class SessionWalk:
         )
 
     def _decide_own(self, fields: TaskFields) -> Session:
-        mode = None if fields.kcov_mode is None else self._layout.mode_name(fields.kcov_mode)
+        mode = None if fields.kcov_mode is None else self._layout.mode_name(fields.kcov_mode, fields.mode_flag)
         session = Session(
             fields.address, False, mode, fields.kcov_size, fields.kcov_area, fields.kcov, fields.kcov_sequence, None
         )
         return self.decide_session(session, fields.kcov_softirq)
 
     def _decide_saved(self, saved: SavedState) -> Session:
-        mode = None if saved.mode is None else self._layout.mode_name(saved.mode)
+        mode = None if saved.mode is None else self._layout.mode_name(saved.mode, saved.mode_flag)
         session = Session(saved.task, True, mode, saved.size, saved.area, saved.kcov, saved.sequence, None)
         return self.decide_session(session, 0)
 

@@ -157,6 +157,12 @@ def _compare_kernel(kernel: Mapping[str, Any], linked_at: int | None, info: Rows
     yield from find_disagreements("info", info[0], expected)
 
 
+def mode_of(line: Mapping[str, Any], key: str = "mode") -> str:
+    """A mode as kcovdbg names it: the guest says beside the kernel's mode whether records have a type."""
+    mode: str = line[key]
+    return "TRACE_PC_EXT" if line.get("extended") and mode == "TRACE_PC" else mode
+
+
 def decode_name(line: Mapping[str, Any]) -> str:
     """A comm as kcovdbg shows it."""
     return bytes.fromhex(line["comm_hex"]).decode("utf-8", "backslashreplace")
@@ -202,7 +208,7 @@ def _compare_objects(
             continue
         name = f"object {line['object']}"
         facts = {
-            "mode": line["kcov_mode"],
+            "mode": mode_of(line, "kcov_mode"),
             "size": line["size"],
             "refcount": line["refcount"],
             "sequence": line["sequence"],
@@ -274,7 +280,7 @@ def _compare_sessions(
                 expected |= {"role": "none", "kcov_area": "0x0", "kcov_size": 0}
                 expected["kcov_mode"] = "DISABLED" if own_member or told == "owner-without-mode" else "REMOTE"
             else:
-                expected |= {"role": "local", "kcov_area": kcov["area"], "kcov_size": line["size"], "kcov_mode": line["mode"]}
+                expected |= {"role": "local", "kcov_area": kcov["area"], "kcov_size": line["size"], "kcov_mode": mode_of(line)}
                 expected["kcov_sequence"] = line["sequence"]
             if line["count"] is not None and line["object"] not in moving:
                 expected |= {"count": line["count"], "full": line["full"]}

@@ -85,6 +85,9 @@ class MemoryTarget(Target):
     """The keys of ``segments``, sorted."""
     _newest: int | None = field(default=None, init=False, repr=False)
 
+    def has_name(self, name: str) -> bool:
+        return name in self.symbols or any(name in enumerators for enumerators in self.enums.values())
+
     def state(self) -> MachineState | None:
         return self.machine_state
 

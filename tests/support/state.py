@@ -214,8 +214,9 @@ def make_layout():
         modes=MODES,
         traits=traits_of(()),
         buffer_word=8,
-        mode_name=lambda word: names[word & 0xFFFF],
-        object_mode_name=lambda word: names[word & 0xFFFF],
+        mode_names=tuple(names.values()),
+        mode_name=lambda word, _=None: names[word & 0xFFFF],
+        object_mode_name=lambda word, _=None: names[word & 0xFFFF],
     )
 
 

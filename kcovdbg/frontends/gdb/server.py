@@ -249,7 +249,7 @@ class Server:
         values = {
             "kcov": task.kcov or task.kcov_remote or 0,
             "kcov_area": task.kcov_area or 0,
-            "kcov_mode": layout.mode_name(task.kcov_mode or 0),
+            "kcov_mode": layout.mode_name(task.kcov_mode or 0, task.mode_flag),
             "kcov_task": task.address,
         }
         return {"value": values[request["name"]]}

@@ -62,6 +62,18 @@ class ProgramTypes(Target):
         return {enumerator.name: enumerator.value for enumerator in enumerators}
 
     @reading_debug_info()
+    def has_name(self, name: str) -> bool:
+        try:
+            self.prog[name]
+        except LookupError:
+            # drgn searches the ELF symbol table linearly, in a millisecond for 50,000 symbols; it is not loaded for that.
+            return bool(self.prog.symbols(name))
+        except drgn.BadDataError:
+            # A function in assembly: see _find_symbol().
+            return True
+        return True
+
+    @reading_debug_info()
     def array_length(self, name: str) -> int | None:
         try:
             kind = _strip(self.prog.variable(name).type_)

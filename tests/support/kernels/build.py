@@ -42,7 +42,7 @@ class Kernel:
         declared.declare(TASK.format(first=first, on_cpu=on_cpu, kcov=row.task)).declare(row.kcov).declare(row.percpu)
         self.target = target_class(
             types=declared.types,
-            enums={"enum kcov_mode": dict(row.modes)},
+            enums={"enum kcov_mode": dict(row.modes), "": dict(row.names)},
             cpu_numbers=range(self.truth.cpus),
             live=live,
             word_size=word,
@@ -179,7 +179,8 @@ class Kernel:
         return sum(self._mode(part) for part in name.split("|")) if name else 0
 
     def _mode(self, name):
-        return next(number for full, number in self.row.modes.items() if full[len("KCOV_MODE_") :].upper() == name)
+        modes = {**self.row.modes, **self.row.macros}
+        return next(number for full, number in modes.items() if full[len("KCOV_MODE_") :].upper() == name)
 
     # The kernel.
 
@@ -394,7 +395,7 @@ class Kernel:
                 values |= {"remote": int(kcov.remote_size is not None), "remote_size": kcov.remote_size or 0}
             if "kcov" in row.paths and row.has_trace and kcov.size:
                 values |= self._trace_members("kcov", self.buffers.get(name, 0), kcov.size, kcov.bitmap_words)
-            if name == "ext":
+            if name == "ext" and row.name == "X1":
                 values["kcov_ext_format"] = 1
             self.target.put(self.objects[name], "struct kcov", values)
 

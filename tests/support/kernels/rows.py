@@ -60,6 +60,10 @@ class Row:
     """Modes of its own, by what a task in it is called."""
     paths: dict[str, str] = field(default_factory=dict)
     """Members that have another path: of a task's or an object's size, area, sequence, mode and saved ones."""
+    macros: dict[str, int] = field(default_factory=dict)
+    """Modes that are no enumerators; of X1, with a member beside the number."""
+    names: dict[str, int] = field(default_factory=dict)
+    """Enumerators of user space's modes."""
 
     @property
     def has_trace(self):
@@ -90,4 +94,4 @@ class Row:
 
 
 ROWS = tuple(read_table(Row, Path(__file__).with_name("generations.ini")).values())
-E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, P_STATE, X1, D1, D2, K = ROWS
+E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, P_STATE, X1, X2, D1, D2, K = ROWS

@@ -205,6 +205,7 @@ def make_scenario(row):
     for number, (name, word) in enumerate(row.special.items()):
         pid = 200 + number
         mode = {16: "TRACE_UNIQ_PC", 32: "TRACE_UNIQ_EDGE"}.get(word, trace)
+        mode = next((full[len("KCOV_MODE_") :] for full, number in row.macros.items() if number == word), mode)
         mode = {"both": "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE", "uniq-cmp": "TRACE_UNIQ_CMP"}.get(name, mode)
         if name == "unique":
             mode = "UNIQUE_PC" if "KCOV_MODE_UNIQUE_PC" in row.modes else "TRACE_UNIQUE_PC"

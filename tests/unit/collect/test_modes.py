@@ -26,6 +26,7 @@ OFFERED = {row.name: COMPARED for row in ROWS} | {
         "uniq-cmp": (ENABLE, 8),
     },
     "X1": {**COMPARED, "pc-ext": (ENABLE, 2)},
+    "X2": {**COMPARED, "pc-ext": (ENABLE, 2)},
     "D2": {**COMPARED, "dataflow": (0x6464, 0)},
     "P1": {**COMPARED, "unique-pc": (0x80086367, 0)},
     "P2-P4": {**COMPARED, "unique-pc": (0x40086367, 0)},
