@@ -17,6 +17,8 @@ REMOTE: Final = "struct kcov_remote"
 AREA: Final = "struct kcov_remote_area"
 PERCPU: Final = "struct kcov_percpu_data"
 MODE: Final = "enum kcov_mode"
+MODE_PREFIX: Final = "KCOV_MODE_"
+"""Prefix of its enumerators."""
 
 
 class Feature(str, Enum):
@@ -80,6 +82,11 @@ class Generation:
     """Members and enumerators that look like KCOV's, but no known generation or series has them."""
     missing: tuple[str, ...] = ()
     """Members, enumerators and structures that kernels of this generation have, but this debug info lacks."""
+
+    @property
+    def names_modes(self) -> bool:
+        """Whether the debug info has every mode that kernels of this generation have."""
+        return not any(MODE_PREFIX in name.upper() for name in self.missing)
 
     def has(self, feature: str) -> bool:
         """Return whether the kernel has a feature."""

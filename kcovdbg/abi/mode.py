@@ -6,14 +6,14 @@ A mode is named as in ``enum kcov_mode``, without the prefix. Its number differs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.generations import MODE_PREFIX, Feature
 from kcovdbg.abi.record import CMP, PC, Codec
 
-PREFIX: Final = "KCOV_MODE_"
+PREFIX: Final = MODE_PREFIX
 
 # The task's word is a mode plus flags. Since Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid kcov_area during
 # task switch") (in v4.18) bit 30 is set in every task that is switched out, also in those that never used KCOV.
@@ -113,6 +113,38 @@ def strip_flags(word: int, flags: int = IN_CTXSW) -> int:
     :param flags: the bits that this kernel uses as flags.
     """
     return word & ~flags & 0xFFFFFFFF
+
+
+# A mode is a small number in every kernel, known or not: from this bit on, all are flags.
+_FIRST_FLAG: Final = 8
+# A word with more bits that no kernel uses is damage.
+_MOST_UNKNOWN: Final = 2
+
+
+def split_unknown_bits(value: int, modes: Collection[int], *, all_named: bool) -> tuple[int, int]:
+    """Split a word into a mode, and bits beside it that are neither part of a mode nor a known flag.
+
+    :param value: a mode word without the flags that are known.
+    :param modes: the numbers of this kernel's modes.
+    :param all_named: whether these are all. If not, a low bit may be one of a mode.
+    :return: the word itself and 0 if it is not a mode with such bits.
+    """
+    used = 0
+    for number in modes:
+        used |= max(number, 0)
+    unknown = value & ~used
+    rest = value & used
+    is_flag = unknown >> _FIRST_FLAG << _FIRST_FLAG == unknown
+    # Of a low bit alone it is unknown whether it is a flag or a mode.
+    if value in modes or rest not in modes or unknown.bit_count() > _MOST_UNKNOWN or not (is_flag or (all_named and rest)):
+        return value, 0
+    return rest, unknown
+
+
+def name_bits(bits: int) -> str:
+    """Return the names of bits of a word: ``bit 29``."""
+    numbers = [str(number) for number in range(bits.bit_length()) if bits >> number & 1]
+    return f"bit {numbers[0]}" if len(numbers) == 1 else f"bits {' and '.join(numbers)}"
 
 
 def plain_name(enumerator: str) -> str:

@@ -204,7 +204,8 @@ class Catch:
         if self._watched.field == _REFCOUNT:
             return abs(new - old) == 1
         if self._watched.field == _MODE:
-            return (new & ~self._layout.mode_flags) in self._layout.traits.mode_values(self._layout.modes)
+            mode, _ = self._layout.split_mode(new & ~self._layout.mode_flags)
+            return mode in self._layout.traits.mode_values(self._layout.modes)
         return True
 
     def _changes_only_flags(self, before: bytes, after: bytes) -> bool:

@@ -73,7 +73,7 @@ _EXPLAIN_COLUMNS: Final = tuple(
 
 
 _MEANINGS: Final = {
-    "severity": Meaning("`error`, `warning` or `advice`; of a finding also `transient` or `racing`"),
+    "severity": Meaning("`error`, `warning`, `advice` or `info`; of a finding also `transient` or `racing`"),
     "guarantee": Meaning("the kernel function that maintains it"),
     "consequence": Meaning("what a violation leads to"),
     "detail": Meaning("legal state that looks like a violation", "there is none"),

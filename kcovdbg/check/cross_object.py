@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.mode import strip_flags
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.remote import IRQ_LIST
 from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, values
 from kcovdbg.model.state import Part, Source, State
+from kcovdbg.model.task import Session, Task
 from kcovdbg.series.table import user_allocators
 
 _ROADS: Final = (Source.TASKS, Source.PER_CPU, Source.FILES, Source.SLAB, Source.VMALLOC)
@@ -144,7 +148,7 @@ def _check_mappings(state: State) -> Iterator[Violation]:
             continue
         size = state.kernel.bytes_of(kcov.size)
         end = file.pgoff * state.kernel.page_size + file.end - file.start
-        if not kcov.mode:
+        if not state.kernel.split_mode(kcov.mode or 0)[0]:
             message = f"process {file.pid} maps it, but it was never initialized"
         elif end > state.kernel.buffers * state.kernel.page_align(size):
             message = f"process {file.pid} maps it up to byte {end}, but its buffer has {size}"
@@ -152,3 +156,44 @@ def _check_mappings(state: State) -> Iterator[Violation]:
             continue
         shown = values(start=Hex(file.start), end=Hex(file.end), pgoff=file.pgoff, size=kcov.size, bytes=size)
         yield kcov_violation(file.kcov, message, shown)
+
+
+@Rule(
+    "X6",
+    "each bit of a mode is part of a known mode, or a known flag",
+    severity=Severity.INFO,
+    guaranteed_by="nothing: kernels that kcovdbg does not know may have flags of their own",
+    consequence="What the bit changes is unknown: for instance the format of records.",
+    needs=Part.OBJECTS | Part.TASKS,
+    detail="kcov_start() copies an object's mode. A bit that an object has and its session lacks may be damage.",
+)
+def _check_mode_bits(state: State) -> Iterator[Violation]:
+    of_objects = [state.kernel.split_mode(fields.mode or 0)[1] for _, fields in state.readable]
+    of_tasks = [_unknown_bits_of(state, task) for task in state.tasks]
+    found = reduce(or_, (*of_objects, *of_tasks), 0)
+    for number in range(found.bit_length()):
+        bit = 1 << number
+        if not found & bit:
+            continue
+        tasks = sum(bool(bits & bit) for bits in of_tasks)
+        objects = sum(bool(bits & bit) for bits in of_objects)
+        counts = ((tasks, "task"), (objects, "object"))
+        where = [f"{count} {what}" if count == 1 else f"{count} {what}s" for count, what in counts if count]
+        message = f"unknown mode bit {number}, in {' and '.join(where)}" + (" alike" if tasks and objects else "")
+        yield Violation("modes", message, values(bit=Hex(bit), tasks=tasks, objects=objects))
+
+
+def _unknown_bits_of(state: State, task: Task) -> int:
+    """Return the unknown bits of a task's mode, and of that of its saved session."""
+    found = _unknown_bits(state, task.session, task.fields.kcov_mode)
+    if task.saved is not None and task.interrupted is not None:
+        found |= _unknown_bits(state, task.interrupted, task.saved.mode)
+    return found
+
+
+def _unknown_bits(state: State, session: Session, word: int | None) -> int:
+    """Return the unknown bits of a session's mode word: no known flag of a task is in its object's mode."""
+    word = word or 0
+    kcov = state.kcovs.get(session.kcov or 0)
+    of_object = 0 if kcov is None else state.kernel.split_mode(kcov.mode or 0)[1]
+    return word & of_object | state.kernel.split_mode(strip_flags(word, state.kernel.mode_flags))[1]

@@ -92,7 +92,7 @@ def _check_mode(state: State) -> Iterator[Violation]:
         return
     never = {number for name, number in kernel.modes.items() if name.upper().endswith(("MODE_REMOTE", "MODE_INVALID"))}
     for _, fields in state.readable:
-        if fields.mode is not None and fields.mode not in kernel.mode_values - never:
+        if fields.mode is not None and kernel.split_mode(fields.mode)[0] not in kernel.mode_values - never:
             yield kcov_violation(fields.address, f"an object cannot be in mode {fields.mode:#x}", values(mode=Hex(fields.mode)))
 
 
@@ -108,9 +108,10 @@ def _check_size(state: State) -> Iterator[Violation]:
     for kcov, fields in state.readable:
         if fields.mode is None or fields.size is None:
             continue
-        if bool(fields.mode) != bool(fields.size):
-            message = "it has a mode but no size" if fields.mode else "it has a size but no mode"
-        elif fields.mode and not 2 <= fields.size <= limit:
+        mode, _ = state.kernel.split_mode(fields.mode)
+        if bool(mode) != bool(fields.size):
+            message = "it has a mode but no size" if mode else "it has a size but no mode"
+        elif mode and not 2 <= fields.size <= limit:
             message = f"size is {fields.size}, but KCOV_INIT_TRACE accepts 2 to {limit}"
         else:
             continue
@@ -130,9 +131,10 @@ def _check_area(state: State) -> Iterator[Violation]:
     for kcov, fields in state.readable:
         if fields.mode is None or fields.area is None or fields.size is None:
             continue
-        if not fields.mode and fields.area:
+        mode, _ = state.kernel.split_mode(fields.mode)
+        if not mode and fields.area:
             message = "it has a buffer but was never initialized"
-        elif fields.mode and not fields.area and always:
+        elif mode and not fields.area and always:
             message = "it is initialized but has no buffer"
         elif fields.area and (problem := _find_problem(state, fields.area, fields.size)) is not None:
             message = f"its buffer {fields.area:#x} {problem}"

@@ -24,8 +24,6 @@ _SWITCHING: Final = ("__schedule", "schedule", "__switch_to", "finish_task_switc
 _WAITING: Final = {"worker_thread": ("process_one_work", "process_scheduled_works")}
 # The functions that allocate what a softirq section does not collect into.
 _OTHER_ALLOCATORS: Final = ("kcov_remote_start", "kcov_ioctl", "kcov_mmap")
-# Bits above any mode of any kernel: flags of unknown trees.
-_UNKNOWN_FLAGS: Final = 0xF0000000
 _REMOTE: Final = (Feature.REMOTE,)
 
 
@@ -94,7 +92,7 @@ def _check_rest(state: State) -> Iterator[Violation]:
         fields = task.fields
         if fields.kcov != 0:
             continue
-        has_mode = (fields.kcov_mode or 0) & ~state.kernel.mode_flags & ~_UNKNOWN_FLAGS
+        has_mode, _ = state.kernel.split_mode(modes.strip_flags(fields.kcov_mode or 0, state.kernel.mode_flags))
         if not (has_mode or fields.kcov_size or fields.kcov_area):
             continue
         # The boot-time self-test traces into no buffer, in the task that becomes init.
@@ -186,7 +184,7 @@ def _check_modes(state: State) -> Iterator[Violation]:
         if fields.kcov_mode is None:
             continue
         word = modes.strip_flags(fields.kcov_mode, kernel.mode_flags)
-        if word & ~_UNKNOWN_FLAGS not in legal:
+        if kernel.split_mode(word)[0] not in legal:
             message = f"a task cannot be in mode {word:#x}"
         elif task.mode == modes.REMOTE and not _owns(state, task):
             message = "its mode is that of the owner of a KCOV_REMOTE_ENABLE, but it owns none"

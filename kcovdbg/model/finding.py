@@ -20,6 +20,8 @@ class Severity(str, Enum):
     """A live kernel changed it during the check."""
     ADVICE = "advice"
     """Legal, but probably unintended."""
+    INFO = "info"
+    """No violation: something that kcovdbg does not know."""
 
     @property
     def is_violation(self) -> bool:

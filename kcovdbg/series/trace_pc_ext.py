@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """KCOV_TRACE_PC_EXT: records of function entries and exits, by Jann Horn, March 2026 (kcov-abi.md 7).
 
-The first posting, of 11 March, has a member of one bit in tasks, objects and CPUs' saved states. In the second one, of 18 March,
-KCOV_EXT_FORMAT is a bit of the mode, wherever there is a mode. Records are the same.
+The first posting, of 11 March, has a member of one bit in tasks, objects and CPUs' saved states. In the second one, of
+18 March, KCOV_EXT_FORMAT is a bit of the mode, wherever there is a mode. Records are the same.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ V2: Final = Variant(
     "KCOV_TRACE_PC_EXT v2 (2026)",
     recognized_by="`KCOV_TRACE_PC_EXT`, or `__sanitizer_cov_trace_pc_exit()`, without `kcov_ext_format`",
     also_shown="entry, exit and normal records; call trees; records by `check` (B9)",
-    tested_on="kernel `ext-format`",
+    tested_on="in memory only",
     features=frozenset({EXT_RECORDS}),
     shown_by=_has_mode,
     flagged_modes=(("KCOV_MODE_TRACE_PC_EXT", "KCOV_MODE_TRACE_PC", _EXT_FORMAT),),

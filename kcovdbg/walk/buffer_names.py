@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
-from kcovdbg.abi.mode import is_known, is_tracing
+from kcovdbg.abi.mode import is_known, is_tracing, name_bits, strip_flags
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError, UsageError
 from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.kcov import HasTask, Kcov, KcovFields
@@ -106,7 +106,7 @@ class _BufferSearch:
                 pid=fields.pid,
                 comm=fields.comm,
                 private=task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION),
-                doubt=self._doubt_mode("task", fields.kcov_mode),
+                doubt=self._doubt_mode("task", fields.kcov_mode, fields.kcov),
             )
         # If the task's area is unknown, only a session that is not a section uses the object's.
         area_is_lost = fields.kcov_area is None and task.role not in (Role.LOCAL, Role.NONE)
@@ -124,14 +124,24 @@ class _BufferSearch:
             problem += f": {task.errors[0]}"
         raise KcovdbgError(problem, hint="tasks lists those that have one, objects lists all buffers")
 
-    def _doubt_mode(self, whose: str, word: int | None) -> str | None:
-        """Return why a mode, on which the format of records depends, is unknown; None if it is not."""
+    def _doubt_mode(self, whose: str, word: int | None, kcov: int | None = None) -> str | None:
+        """Return why a mode, on which the format of records depends, is unknown; None if it is not.
+
+        :param kcov: the object of a session.
+        """
         if not self._layout.generation.has(Feature.COMPARISONS):
             return None
         if word is None:
             return f"mode of the {whose} is unknown"
-        mode = self._layout.object_mode_name(word) if whose == "object" else self._layout.mode_name(word)
-        return None if is_known(mode) else f"mode {mode} of the {whose} has no name in the debug info"
+        value = word if whose == "object" else strip_flags(word, self._layout.mode_flags)
+        mode = self._layout.object_mode_name(value)
+        if not is_known(mode):
+            return f"mode {mode} of the {whose} has no name in the debug info"
+        unknown = self._layout.split_mode(value)[1]
+        if kcov:
+            with contextlib.suppress(ReadError, MissingTypeError):
+                unknown |= self._layout.split_mode(self._source.kcov(kcov).mode or 0)[1]
+        return f"mode {name_bits(unknown)} is unknown" if unknown else None
 
     def _of_fields(self, kcov: KcovFields, owner: HasTask | None) -> BufferFacts:
         if not kcov.area:
@@ -258,7 +268,7 @@ class _BufferSearch:
             pid=saved.pid,
             comm=saved.comm,
             private=private,
-            doubt=self._doubt_mode("saved session", saved.mode),
+            doubt=self._doubt_mode("saved session", saved.mode, saved.kcov),
         )
 
     def find_area(self, address: int) -> BufferFacts:

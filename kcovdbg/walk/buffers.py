@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.abi.mode import DISABLED, is_tracing
+from kcovdbg.abi.mode import DISABLED, is_known, is_tracing
 from kcovdbg.abi.record import PC, Codec, Encoding
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer, Gap
@@ -59,7 +59,9 @@ def _guess(target: Target, layout: Layout, facts: BufferFacts, encoding: Encodin
     # Modules lie above the kernel's text on x86 and below it on arm64: anything within 2 GiB may be code. On s390x the text is
     # linked to 1 MiB, and what is below is no code.
     low = start if start < _REACH else start - _REACH
-    codecs = table.guessable_codecs(layout.generation.features)
+    # A mode with an unknown bit may be one of a series that is not recognized.
+    has_mode = facts.doubt is not None and facts.mode is not None and is_known(facts.mode)
+    codecs = table.guessable_codecs(None if has_mode else layout.generation.features)
     found = record.guess_codec(record.decode_words(data, encoding), stored, low, min(WORD_MASK, start + _REACH), codecs)
     return None if found is None else record.make_encoding(found, target.word_size, target.big_endian)
 
@@ -122,6 +124,10 @@ def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
         if not encoding.prefix_words:
             by_mode = layout.traits.is_laid_out_by_mode or not stored
             guessed = None if by_mode else _guess(target, layout, facts, encoding, stored or 0, record.GUESS_WORDS)
+            has_mode = facts.mode is not None and is_known(facts.mode)
+            if guessed is None and has_mode:
+                # Only a bit beside the mode is unknown.
+                guessed = encoding
             if guessed is None:
                 raise KcovdbgError(
                     f"format of {facts.name} is unknown: {facts.doubt}",

@@ -150,8 +150,17 @@ class Layout:
         """
         name = mode.mode_name(value, self.modes)
         if not mode.is_known(name) and any(series.combined_modes for series in self.traits.series):
-            return _combined_name(value, self.modes) or name
+            name = _combined_name(value, self.modes) or name
+        if not mode.is_known(name):
+            rest, unknown = self.split_mode(value)
+            return self.object_mode_name(rest, mode_flag) if unknown else name
         return self.traits.modes_by_member.get(name, name) if mode_flag else name
+
+    def split_mode(self, value: int) -> tuple[int, int]:
+        """Return the mode in a mode word without known flags, and the bits beside it that are unknown."""
+        if not self.modes:
+            return value, 0
+        return mode.split_unknown_bits(value, self.traits.mode_values(self.modes), all_named=self.generation.names_modes)
 
     @property
     def mode_names(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from kcovdbg.abi.mode import name_bits
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, Reference
 from kcovdbg.model.state import Reading, Source
@@ -188,6 +189,8 @@ class ReferenceWalk:
         pid, comm, problems = self._cache.owner(fields.task)
         errors += problems
         mode = None if fields.mode is None else self._layout.object_mode_name(fields.mode, fields.mode_flag)
+        unknown = self._layout.split_mode(fields.mode or 0)[1]
+        errors += [f"mode {name_bits(unknown)} is unknown"] if unknown else []
         fill = find_fill(self._target, self._layout, fields.area, fields.size, mode, fields.trace, fields.trace_size, address)
         errors += fill.problems
         edge_area, edge_count, problem = self._edges(fields)

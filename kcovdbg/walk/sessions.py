@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -15,7 +16,7 @@ from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
 from kcovdbg.model.task import Role, SavedState, Session, Task, TaskFields
 from kcovdbg.target.pointer import is_kernel_pointer
-from kcovdbg.walk.layout import TASK_FIELD_COUNT
+from kcovdbg.walk.layout import TASK_FIELD_COUNT, Layout
 from kcovdbg.walk.objects import find_fill, find_implausible
 from kcovdbg.walk.saved import find_saved, saved_in_task
 from kcovdbg.walk.structure_cache import StructureCache
@@ -58,7 +59,7 @@ class SessionWalk:
         return tuple(
             self._task(fields)
             for fields in self._cache.tasks.found
-            if fields.address in saved or has_state(fields, self._layout.mode_flags)
+            if fields.address in saved or has_state(fields, self._layout)
         )
 
     @cached_property
@@ -99,7 +100,9 @@ class SessionWalk:
         in_ctxsw: bool | None = None
         if word is not None and layout.modes and self._generation.has(Feature.CTXSW_FLAG):
             in_ctxsw = bool(word & layout.in_ctxsw)
-        flags = [flag for flag in layout.traits.flags if (word or 0) & layout.mode_flags & flag.bit]
+        unknown = self.unknown_bits(word, fields.kcov)
+        errors += [f"mode {modes.name_bits(unknown)} is unknown"] if unknown else []
+        flags = [flag for flag in layout.traits.flags if (word or 0) & layout.mode_flags & ~unknown & flag.bit]
         usual = self._usual_flags if in_ctxsw and flags else 0
         errors += [flag.remark for flag in flags if flag.remark and not flag.bit & usual]
         session = self._decide_own(fields)
@@ -131,6 +134,20 @@ class SessionWalk:
             saved=saved,
             errors=tuple(dict.fromkeys(errors)),
         )
+
+    def unknown_bits(self, word: int | None, kcov: int | None) -> int:
+        """Return the bits of a task's mode word, or of a saved one, that are neither part of a mode nor a known flag.
+
+        No known flag of a task is in an object's mode. A bit that is in both is unknown, whatever it is in other kernels.
+
+        :param kcov: the object of the session.
+        """
+        of_object = 0
+        if kcov:
+            with contextlib.suppress(ReadError, MissingTypeError):
+                of_object = self._layout.split_mode(self._cache.kcov(kcov).mode or 0)[1]
+        word = word or 0
+        return word & of_object | self._layout.split_mode(modes.strip_flags(word, self._layout.mode_flags))[1]
 
     @cached_property
     def _usual_flags(self) -> int:
@@ -272,12 +289,10 @@ class SessionWalk:
         return None, True if marked else None if unknown else False, errors
 
 
-def has_state(fields: TaskFields, mode_flags: int) -> bool:
+def has_state(fields: TaskFields, layout: Layout) -> bool:
     """Return whether a task has KCOV state.
 
     A sequence is not state, because kcov_stop() leaves it behind; nor is the flag of a task that is switched out.
-
-    :param mode_flags: the bits of the mode word that are not mode.
     """
     return bool(
         fields.kcov
@@ -288,7 +303,7 @@ def has_state(fields: TaskFields, mode_flags: int) -> bool:
         or fields.kcov_handle
         or fields.kcov_softirq
         or fields.saved_mode
-        or modes.strip_flags(fields.kcov_mode or 0, mode_flags)
+        or layout.split_mode(modes.strip_flags(fields.kcov_mode or 0, layout.mode_flags))[0]
     )
 
 

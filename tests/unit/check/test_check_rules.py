@@ -933,6 +933,11 @@ CASES = {
     "X5 not initialised": Case(
         mapping("fuzz", 0xA0000, 0xA1000, 0, "opened"), mapping("fuzz", 0xA0000, 0xA2000, 0, "unmapped"), E5
     ),
+    "X6": Case(
+        [kcov("local", mode=1 << 27 | 2), task(40, kcov_mode=IN_CTXSW | 1 << 27 | 2)],
+        # This one has a known meaning where an object does not have it.
+        task(40, kcov_mode=IN_CTXSW | 1 << 29 | 2),
+    ),
 }
 
 

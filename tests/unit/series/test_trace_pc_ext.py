@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Records of entries and exits: the mode of tasks, objects and saved sessions in both postings, and what shows the second one."""
+"""Records of entries and exits: the mode of tasks, objects and saved sessions in both postings, and what shows the second."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def with_hooks(row):
     return kernel
 
 
-def types_of(kernel):
+def types_of(kernel, name="ext"):
     """Write an entry, a block and an exit into the object's buffer, and return their words."""
     pc = kernel.text + 0x10
     words = [pc & (1 << 56) - 1, pc + 0x10, (pc + 0x20) & (1 << 56) - 1 | 1 << 60]
     for number, word in enumerate(words, 1):
-        kernel.write_word(kernel.buffers["ext"] + 8 * number, word)
+        kernel.write_word(kernel.buffers[name] + 8 * number, word)
     return words
 
 
