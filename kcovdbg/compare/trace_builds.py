@@ -230,7 +230,7 @@ def _make_foreign(context: Context, table: LocationTable, image: str | None, sou
     tree = SourceTree(
         () if source is None else (source,),
         build_directory=directory,
-        image=image,
+        image=image if context.kernel.reads_build_directory else None,
         substitutions=() if source is not None else context.kernel.substitutions,
     )
 

@@ -46,6 +46,8 @@ class Kernel:
     """Roots of source trees that the user named."""
     substitutions: Sequence[tuple[str, str]] = ()
     """Prefixes of source paths, as debug info names them and as they are here."""
+    reads_build_directory: bool = True
+    """Whether source text is also read where the kernel was built, which is for its debug info to say."""
     wait: Callable[[Symbolizer], object] | None = None
     """Waits a moment for a table that is being built: without it, lines are less exact and tail calls are unknown."""
     write_remark: Callable[[str], None] | None = None
@@ -225,7 +227,12 @@ class Kernel:
         if self.image is not None:
             with contextlib.suppress(TargetError), ElfFile(self.image) as elf:
                 directory = read_comp_dir(elf)
-        return SourceTree(self.source_folders, build_directory=directory, image=self.image, substitutions=self.substitutions)
+        return SourceTree(
+            self.source_folders,
+            build_directory=directory,
+            image=self.image if self.reads_build_directory else None,
+            substitutions=self.substitutions,
+        )
 
     def find_point_sets(self) -> Sequence[PointSet] | None:
         """Return the PCs that the kernel and its modules can record, None where there is no table of them yet."""

@@ -7,14 +7,19 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.errors import LimitError
 from kcovdbg.input_file import open_input, read_input
+from kcovdbg.user_folder import is_home
 
 NOT_FOUND = "no source text: {file} is not in the source tree; --source-dir names one"
 OUTSIDE = "no source text: {file} is outside the source trees; if you trust the debug info: --source-dir {folder}"
+NO_SOURCE = "no source text: {file} has not the name of a source file"
 NO_TREE = "no source text: no source tree is known; --source-dir names one"
+
+# What compilers and assemblers are given, and what generators of code name in #line directives.
+_SUFFIXES: Final = frozenset(".asm .c .cc .cpp .cxx .def .h .hh .hpp .hxx .inc .inl .ipp .l .lds .ll .rs .s .y .yy".split())
 
 
 class SourceText(NamedTuple):
@@ -35,12 +40,12 @@ class SourceTree:
     """Source files by their names in debug info; each file is read once.
 
     A file is looked up under each folder given by the user, then after substitutions, then where the kernel was built. Debug
-    info may name any file of this machine: only files are read that are, once links are followed, below a folder, the new
-    prefix of a substitution, or the build directory if the image lies in it.
+    info may name any file of this machine: only files with the name of a source file are read that are, once links are
+    followed, below a folder, the new prefix of a substitution, or the build directory if the image lies in it.
 
     :param folders: roots of source trees.
     :param build_directory: ``DW_AT_comp_dir``, which names in debug info are relative to.
-    :param image: path of the kernel image.
+    :param image: path of the kernel image; None to read nothing in the build directory.
     :param substitutions: pairs of path prefixes, old and new, as for GDB's ``set substitute-path``; the first that matches is
         applied to the absolute name.
     """
@@ -57,11 +62,8 @@ class SourceTree:
         self._build_directory = build_directory
         self._substitutions = tuple(substitutions)
         self._roots = [*map(_resolve, self._folders), *(_resolve(new or "/") for _, new in self._substitutions)]
-        # An image elsewhere may claim to have been built in anybody's home directory.
-        # A temporary file of one that was unpacked has its path in /proc.
-        is_own = image is not None and not image.startswith("/proc/")
-        if is_own and build_directory and _resolve(image or "").parent == _resolve(build_directory):
-            self._roots.append(_resolve(build_directory))
+        if image is not None and build_directory is not None and _is_built_in(image, build_directory):
+            self._roots.append(Path(build_directory))
         self._texts: dict[str, SourceText] = {}
         self._places: dict[str, tuple[Path, Path] | None] = {}
         self._resolve_folder = cache(_resolve)
@@ -99,7 +101,8 @@ class SourceTree:
     def _find(self, file: str) -> tuple[Path, Path] | None:
         """Return the path of a file, and the root that it is below."""
         if file not in self._places:
-            inside = ((path, self._root_of(path)) for path in self._candidates(file) if path.is_file())
+            candidates = self._candidates(file) if _is_source_name(file) else ()
+            inside = ((path, self._root_of(path)) for path in candidates if path.is_file())
             self._places[file] = next(((path, root) for path, root in inside if root is not None), None)
         return self._places[file]
 
@@ -109,6 +112,8 @@ class SourceTree:
             real = self._resolve_folder(path.parent) / path.name
             if path.name == ".." or real.is_symlink():
                 real = _resolve(path)
+                if not _is_source_name(real.name):
+                    return None
         except ValueError:
             # A null character.
             return None
@@ -167,12 +172,38 @@ class SourceTree:
         return SourceText(path, tuple(lines))
 
     def _explain_missing(self, file: str) -> str:
+        if not _is_source_name(file):
+            return NO_SOURCE.format(file=file)
         if self._roots and any(self._root_of(path) is not None for path in self._candidates(file)):
             return NOT_FOUND.format(file=file)
         build = self._build_directory
-        if build and Path(build).is_dir() and _resolve(build) not in self._roots:
+        if build and _is_literal(build) and Path(build) not in self._roots:
             return OUTSIDE.format(file=file, folder=build)
         return NOT_FOUND.format(file=file) if self._roots else NO_TREE
+
+
+def _is_source_name(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in _SUFFIXES  # noqa: PTH122
+
+
+def _is_literal(folder: str) -> bool:
+    """Return whether a directory is named by its own path: by no link, and none of /proc, which leads wherever it is used."""
+    try:
+        is_own = Path(folder).is_dir() and os.path.realpath(folder) == folder
+    except ValueError:
+        return False
+    return is_own and not Path(folder).is_relative_to("/proc")
+
+
+def _is_built_in(image: str, folder: str) -> bool:
+    """Return whether an image lies where it says that it was built.
+
+    An image from elsewhere may claim to have been built in anybody's home directory, or name that by a link: its author need
+    not know the path. A temporary file of one that was unpacked has its path in /proc.
+    """
+    if image.startswith("/proc/") or not _is_literal(folder) or is_home(Path(folder)):
+        return False
+    return _resolve(image).parent == Path(folder)
 
 
 def _resolve(path: str | os.PathLike[str]) -> Path:

@@ -286,6 +286,8 @@ class ToolBox:
         self._confinement = confinement
         self._base = replace(
             workspace,
+            # What it answers may be published by a program that reads whatever the debug info names.
+            kernel=replace(workspace.kernel, reads_build_directory=False),
             find_terminal=self._find_terminal,
             has_screen=False,
             serve_tools=None,

@@ -33,7 +33,7 @@ def trees(home):
     yield SourceTree([tree], build_directory=str(home), image=f"{tree}/vmlinux")
     yield SourceTree(build_directory="/build", substitutions=[("/build", tree)])
     yield SourceTree(build_directory=tree, image=f"{tree}/vmlinux")
-    yield SourceTree(build_directory=f"{home}/tree2/../tree", image=f"{home}/tree/up/tree/vmlinux")
+    yield SourceTree(build_directory=tree, image=f"{home}/tree/up/tree/vmlinux")
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -42,7 +42,21 @@ def test_only_what_is_in_an_allowed_tree_is_read(home, number):
     for name in ("fs/open.c", "./fs/../fs/open.c", "own.c"):
         assert tree.read(name).lines == ("text",), name
         assert tree.has_text(name)
-    names = ("secret", "../secret", "link.c", "up/secret", "../tree2/secret", "pipe.c", "fs", "a\0", "/etc/passwd")
+    (home / "secret.c").write_text("text\n")
+    names = (
+        "secret",
+        "../secret",
+        "../secret.c",
+        str(home / "secret.c"),
+        "up/secret.c",
+        "link.c",
+        "up/secret",
+        "../tree2/secret",
+        "pipe.c",
+        "fs",
+        "a\0",
+        "/etc/passwd",
+    )
     for name in (*names, "/dev/zero", "../../../../../../etc/passwd", str(home / "secret"), f"{home}/tree/../secret"):
         text = tree.read(name)
         assert (text.lines, tree.has_text(name), tree.find(name)) == ((), False, None), name
@@ -56,6 +70,51 @@ def test_nothing_is_read_where_the_image_does_not_lie(home):
         assert text.lines == ()
         # What to type if it is fine.
         assert f"--source-dir {home / 'tree'}" in text.remark
+
+
+def test_a_build_directory_is_named_by_its_own_path(home, monkeypatch):
+    """Through links an author need not know where the image is saved, nor the path of a home directory."""
+    tree, image = home / "tree", str(home / "tree/vmlinux")
+    (tree / "vmlinux").touch()
+    (home / "link").symlink_to(tree)
+    monkeypatch.chdir(tree)
+    assert SourceTree(build_directory=str(tree), image=image).read("fs/open.c").lines
+    others = (
+        "/proc/self/cwd",
+        f"/proc/self/root{tree}",
+        f"{home}/link",
+        f"{home}/tree2/../tree",
+        f"{tree}/.",
+        ".",
+        "",
+        "/",
+        "a\0",
+    )
+    for name in (*others, f"/proc/{os.getpid()}/cwd", f"/proc/thread-self/cwd/../{tree.name}", "/dev/fd/../cwd"):
+        text = SourceTree(build_directory=name, image=image).read("fs/open.c")
+        assert (text.lines, bool(text.remark)) == ((), True), name
+    for place in (tree, tree / "fs"):
+        monkeypatch.setenv("HOME", str(place))
+        assert SourceTree(build_directory=str(tree), image=image).read("fs/open.c").lines == ()
+
+
+@pytest.mark.parametrize("name", ["id_rsa", ".ssh/id_rsa", ".env", "key.pem", "c", ".c", "a.c.orig", "core.c/notes.txt"])
+def test_a_file_that_is_no_source_is_not_read(home, name):
+    path = home / "tree" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("secret\n")
+    (home / "tree/named.c").symlink_to(name)
+    tree = SourceTree([home / "tree"], build_directory=str(home / "tree"), image=str(home / "tree/vmlinux"))
+    for wanted in (name, "named.c", str(path)):
+        text = tree.read(wanted)
+        assert (text.lines, tree.has_text(wanted), tree.find(wanted)) == ((), False, None)
+        assert text.remark
+
+
+@pytest.mark.parametrize("name", ["a.h", "entry.S", "lib.rs", "vmlinux.lds", "gram.y", "lex.l", "x.inc", "x.tab.c", "u.cc"])
+def test_sources_of_a_kernel_are_read(home, name):
+    (home / "tree" / name).write_text("text\n")
+    assert SourceTree([home / "tree"]).read(name).lines == ("text",)
 
 
 def test_a_file_that_is_swapped_for_a_link_is_not_read(home, monkeypatch):
