@@ -27,8 +27,23 @@ def run(lender: Lender, name: str, line: str) -> None:
     """
     answer = lender.ask("run", output.write, may_run=name == _RUNS, line=line, **output.describe())
     if answer.get("symbols"):
-        path, offset = answer["symbols"]
-        gdb.execute('with confirm off -- symbol-file "%s" -o %#x' % (path, offset), to_string=True)
+        _load_symbols(*answer["symbols"])
+
+
+def _load_symbols(path: str, offset: int) -> None:
+    """Have GDB load the symbols of a file whose path may have quotes and newlines: GDB runs each line of a command.
+
+    :raises gdb.GdbError: when it cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise gdb.GdbError("could not open %a: %s" % (path, error.strerror)) from None
+    try:
+        # GDB follows the link, and keeps the path that it leads to.
+        gdb.execute("with confirm off -- symbol-file /proc/self/fd/%d -o %#x" % (descriptor, offset), to_string=True)
+    finally:
+        os.close(descriptor)
 
 
 class _Show(gdb.Command):

@@ -87,11 +87,13 @@ def run_gdb(
     environment: dict[str, str] | None = None,
     timeout: float = 120,
     program: str = "gdb",
+    directory: Path | None = None,
 ) -> Said:
     """Start GDB without the user's settings, and run commands in it.
 
     :param arguments: the program, a core.
     :param program: one for other architectures, for instance.
+    :param directory: the working directory; None for this process's.
     :param before: commands whose output doesn't matter.
     :param ask: commands; each has its own answer.
     """
@@ -107,6 +109,7 @@ def run_gdb(
         errors="backslashreplace",
         timeout=timeout,
         check=False,
+        cwd=directory,
         stdin=subprocess.DEVNULL,
         env={**os.environ, "LC_ALL": "C.UTF-8", **(environment or {})},
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.console.text import escape
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, GoneError, ReadError, TargetError
 from kcovdbg.target.connection import MachineState
@@ -228,5 +229,5 @@ def _find_debug_files(names: Sequence[str]) -> list[str]:
 
 
 def symbol_file_command(image: str, offset: int) -> str:
-    """Return the command that moves GDB's symbols."""
-    return f"symbol-file {image} -o {offset:#x}"
+    """Return the command that moves GDB's symbols, in one line whatever the path is."""
+    return f"symbol-file {escape(image)} -o {offset:#x}"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 
 from tests.support.gdb_run import LOADER, run_gdb
@@ -48,6 +49,21 @@ def test_symbols_are_moved_on_request_only(demo, gdb):
     # Once is enough.
     assert said.answers[7] == ""
     assert gdb(ask=[command, where]).answers[1] == said.answers[4]
+
+
+def test_the_path_of_an_image_is_no_command(demo, tmp_path):
+    """GDB runs each line of what it is given: a directory may have any name."""
+    folder = tmp_path / 'x"\nshell touch PWNED\necho "\x1b]0;TITLE\x07'
+    folder.mkdir()
+    image = folder / "vmlinux"
+    shutil.copy(demo.vmlinux, image)
+    where = "info symbol $kcov_task(0)"
+    said = run_gdb(image, demo.core, ask=["kcov-show info", APPLY, where], directory=tmp_path)
+    assert said.answers[2].startswith("init_task in section")
+    assert [path.name for path in tmp_path.rglob("PWNED")] == []
+    # GDB itself prints its own copy of the path on standard error.
+    assert said.answers[1].count("\n") == 0
+    assert "\x1b" not in said.answers[0] + said.answers[1]
 
 
 def test_a_core_without_symbols(demo):

@@ -2,6 +2,7 @@
 """Files that other users of the machine have planted: links, files and directories where kcovdbg writes and reads."""
 
 import contextlib
+import io
 import os
 import shutil
 import stat
@@ -11,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from kcovdbg.child_process import child_environment
 from kcovdbg.collect.trace_writer import make_header, write_trace
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.output_files import run_shell
+from kcovdbg.console.terminal import Terminal
 from kcovdbg.frontends.cli import main
+from kcovdbg.frontends.shell.pager import paged
 from kcovdbg.output_file import open_output, write_files
 from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.table_cache import cache_folder, find_usable_cache, lock_path, table_path
@@ -285,6 +290,48 @@ def test_root_reads_no_settings_of_another_user(theirs, capsys):
     told = capsys.readouterr()
     assert "touch" not in told.out
     assert str(theirs / "config") in told.err
+
+
+def test_root_s_children_use_nothing_of_another_user(theirs, tmp_path, monkeypatch):
+    """less runs what ~/.lesskey says, GDB ~/.gdbinit, an interactive shell ENV."""
+    monkeypatch.setenv("LESSKEYIN", str(theirs / "lesskey"))
+    monkeypatch.setenv("ENV", str(theirs / "env"))
+    monkeypatch.setenv("INPUTRC", "/etc/inputrc")
+    monkeypatch.setenv("LESSOPEN", "|-cat %s")
+    monkeypatch.setenv("LESS", "-X")
+    own = str(tmp_path / "root")
+    found = child_environment(MORE="1", LESS="-F")
+    assert (found["HOME"], found["LESSSECURE"], found["MORE"], found["LESS"]) == (own, "1", "1", "-X")
+    assert [name for name, value in found.items() if str(theirs) in value] == []
+    assert found["INPUTRC"] == "/etc/inputrc"
+    pager = tmp_path / "pager"
+    with pager.open("w") as file:
+        terminal = Terminal(file, io.StringIO(), width=80)
+        with paged(terminal, "env", os.environ) as its_terminal:
+            its_terminal.stdout.write("line\n" * 1000)
+    with (tmp_path / "pipeline").open("w") as file:
+        assert run_shell("env", file) == 0
+    for name in ("pager", "pipeline"):
+        text = (tmp_path / name).read_text()
+        assert f"HOME={own}\n" in text
+        assert str(theirs) not in text
+    assert "LESSOPEN" not in pager.read_text()
+    # Root's own are used, and so are everybody's for other users.
+    monkeypatch.setenv("HOME", own)
+    assert "LESSSECURE" not in child_environment()
+    monkeypatch.setattr(os, "geteuid", lambda: USER)
+    assert child_environment()["ENV"] == str(theirs / "env")
+
+
+def test_answers_about_a_work_directory_go_to_root_s_own_folder(theirs, tmp_path):
+    workdir = tmp_path / "workdir"
+    (workdir / "crashes/a").mkdir(parents=True)
+    (workdir / "crashes/a/log0").write_text("1s ago: executing program 0 (id=1):\nsync()\n\n")
+    before = {*theirs.rglob("*")}
+    with contextlib.suppress(SystemExit):
+        main(["syzkaller", str(workdir)])
+    assert {*theirs.rglob("*")} == before
+    assert [path.name for path in (tmp_path / "root").rglob("program.txt")] == ["program.txt"]
 
 
 def test_root_unpacks_nothing_where_another_user_can_replace_it(theirs, capsys):
