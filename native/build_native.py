@@ -51,7 +51,7 @@ def _make_builder(root: Path) -> FFI:
         "".join(f'#include "{header}"\n' for header in headers),
         sources=[str(root / "native" / source) for source in SOURCES],
         include_dirs=[str(root / "native")],
-        depends=[str(root / "native" / header) for header in (*headers, "array.h")],
+        depends=[str(root / "native" / header) for header in (*headers, "array.h", "hash.h")],
         # What cffi generates has parameters without use.
         extra_compile_args=["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"],
     )

@@ -15,6 +15,8 @@
 #define MAX_NAME 4096
 /* Units may share what they refer to: reading each byte of the sections so often is enough for every compiler and linker. */
 #define MAX_READINGS 64
+/* In a table of one unit: a hundred times those of the largest. */
+#define MAX_FILES (1U << 20)
 /* Taken together, since all threads count them. */
 #define STEPS 64
 /* Of an abbreviation. */
@@ -112,21 +114,18 @@ struct unit {
 	uint16_t version;
 	uint8_t address_size;
 	bool is_known;
-	bool has_lines;
+	bool has_code, has_lines;
 	bool is_c, is_rust;
 	uint64_t low, lines, str_offsets_base, addr_base, rnglists_base;
 };
 
 struct kcovdbg_dwarf {
 	struct kcovdbg_sections sections;
-	uint64_t max_ranges;
 	uint64_t max_steps;
 	_Atomic uint64_t steps; /* Taken by all threads; about one for each byte read. */
 	struct unit *units;
 	struct kcovdbg_unit *shown;
 	size_t unit_count;
-	uint64_t *ranges;
-	size_t range_count, range_room; /* In pairs. */
 };
 
 /* An attribute, or where attribute is 0, a run of bytes to skip, whose length is in constant. */
@@ -808,21 +807,6 @@ static bool read_header(const struct kcovdbg_dwarf *dwarf, uint64_t offset, stru
 	return true;
 }
 
-static bool add_unit_range(void *context, uint64_t low, uint64_t high)
-{
-	struct kcovdbg_dwarf *dwarf = context;
-
-	/* Each takes bytes of its own, unless damaged units share them. */
-	if (dwarf->range_count == dwarf->max_ranges)
-		return true;
-	if (!grow(&dwarf->ranges, &dwarf->range_room, dwarf->range_count + 1, 2 * sizeof(*dwarf->ranges)))
-		return false;
-	dwarf->ranges[2 * dwarf->range_count] = low;
-	dwarf->ranges[2 * dwarf->range_count + 1] = high;
-	dwarf->range_count++;
-	return true;
-}
-
 static struct cursor open_unit(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, uint64_t offset)
 {
 	struct cursor cursor = open_at(dwarf, &dwarf->sections.info, offset);
@@ -841,7 +825,6 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 	int status;
 
 	shown->size = unit->end - unit->offset;
-	shown->first_range = dwarf->range_count;
 	if (!unit->is_known)
 		return 0;
 	status = read_abbreviations(dwarf, unit, known);
@@ -867,9 +850,7 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 	unit->is_c = language == 0x01 || language == 0x02 || language == 0x0c || language == 0x1d || language == 0x2c;
 	unit->is_rust = language == 0x1c;
 	shown->name = text_of(dwarf, unit, entry.name);
-	if (!list_entry_ranges(dwarf, unit, &entry, add_unit_range, dwarf))
-		return -1;
-	shown->range_count = dwarf->range_count - shown->first_range;
+	unit->has_code = true;
 	return 0;
 }
 
@@ -895,8 +876,6 @@ struct kcovdbg_dwarf *kcovdbg_dwarf_new(const struct kcovdbg_sections *sections)
 	}
 	if (!grow(&dwarf->shown, &shown_room, dwarf->unit_count, sizeof(*dwarf->shown)))
 		goto out_of_memory;
-	/* One of a unit itself; one in a list takes three bytes or more. */
-	dwarf->max_ranges = dwarf->unit_count + (sections->ranges.size + sections->rnglists.size) / 3;
 	for (i = 0; i < dwarf->unit_count; i++) {
 		memset(&dwarf->shown[i], 0, sizeof(*dwarf->shown));
 		if (read_unit(dwarf, &dwarf->units[i], &dwarf->shown[i], &known))
@@ -917,7 +896,6 @@ void kcovdbg_dwarf_free(struct kcovdbg_dwarf *dwarf)
 		return;
 	free(dwarf->units);
 	free(dwarf->shown);
-	free(dwarf->ranges);
 	free(dwarf);
 }
 
@@ -931,54 +909,117 @@ const struct kcovdbg_unit *kcovdbg_dwarf_units(const struct kcovdbg_dwarf *dwarf
 	return dwarf->shown;
 }
 
-const uint64_t *kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf)
+/* List the ranges of a unit; those of a damaged one as far as they can be read. -1 when out of memory, otherwise 0. */
+static int list_unit_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct abbreviations *known,
+			    range_function add, void *context)
 {
-	return dwarf->ranges;
+	struct cursor cursor;
+	struct entry entry;
+	int status;
+
+	if (!unit->has_code)
+		return 0;
+	status = read_abbreviations(dwarf, unit, known);
+	if (status)
+		return status < 0 ? -1 : 0;
+	cursor = open_unit(dwarf, unit, unit->entry);
+	if (get_entry(dwarf, unit, known, &cursor, &entry))
+		list_entry_ranges(dwarf, unit, &entry, add, context);
+	return 0;
 }
 
+static size_t lower_bound(const uint64_t *addresses, size_t count, uint64_t address)
+{
+	size_t low = 0, high = count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (addresses[middle] < address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* The range that starts last, of those that start at an address or after the address before it. */
 struct span {
 	uint64_t low, high;
 	uint32_t unit;
 };
 
-static int compare_spans(const void *left, const void *right)
-{
-	const struct span *a = left, *b = right;
+struct search {
+	const uint64_t *addresses;
+	size_t count;
+	struct span *spans; /* Of each address. */
+	uint32_t unit;
+};
 
-	if (a->low != b->low)
-		return a->low < b->low ? -1 : 1;
-	return (a->unit > b->unit) - (a->unit < b->unit);
+static bool add_unit_range(void *context, uint64_t low, uint64_t high)
+{
+	struct search *search = context;
+	size_t first = lower_bound(search->addresses, search->count, low);
+	struct span *span = search->spans + first;
+
+	/* Of two that start together, that of the later unit. */
+	if (first < search->count && (span->unit == NONE || low >= span->low))
+		*span = (struct span){ low, high, search->unit };
+	return true;
 }
 
 int kcovdbg_dwarf_find_units(const struct kcovdbg_dwarf *dwarf, const uint64_t *addresses, size_t count, uint32_t *units)
 {
-	struct span *spans = malloc((dwarf->range_count + 1) * sizeof(*spans));
-	size_t i, j, n = 0;
+	/* One is kept for each address, not all that there are. */
+	struct search search = { .addresses = addresses, .count = count };
+	struct abbreviations known = { 0 };
+	struct span last = { .unit = NONE };
+	size_t i;
+	int status = 0;
 
-	if (!spans)
+	search.spans = malloc((count + 1) * sizeof(*search.spans));
+	if (!search.spans)
 		return -1;
-	for (i = 0; i < dwarf->unit_count; i++) {
-		const struct kcovdbg_unit *unit = &dwarf->shown[i];
-
-		for (j = unit->first_range; j < unit->first_range + unit->range_count; j++, n++)
-			spans[n] = (struct span){ dwarf->ranges[2 * j], dwarf->ranges[2 * j + 1], i };
+	memset(search.spans, 0xff, count * sizeof(*search.spans));
+	for (i = 0; i < dwarf->unit_count && !status; i++) {
+		search.unit = i;
+		status = list_unit_ranges(dwarf, &dwarf->units[i], &known, add_unit_range, &search);
 	}
-	qsort(spans, n, sizeof(*spans), compare_spans);
-	for (i = 0; i < count; i++) {
-		size_t low = 0, high = n;
-
-		while (low < high) {
-			size_t middle = low + (high - low) / 2;
-
-			if (spans[middle].low <= addresses[i])
-				low = middle + 1;
-			else
-				high = middle;
-		}
-		units[i] = low && addresses[i] < spans[low - 1].high ? spans[low - 1].unit : NONE;
+	for (i = 0; i < count && !status; i++) {
+		if (search.spans[i].unit != NONE)
+			last = search.spans[i];
+		units[i] = last.unit != NONE && addresses[i] < last.high ? last.unit : NONE;
 	}
-	free(spans);
-	return 0;
+	free_abbreviations(&known);
+	free(search.spans);
+	return status;
+}
+
+struct listing {
+	uint64_t *ranges;
+	size_t count, room;
+};
+
+static bool add_listed(void *context, uint64_t low, uint64_t high)
+{
+	struct listing *listing = context;
+
+	if (listing->count == listing->room)
+		return false;
+	listing->ranges[2 * listing->count] = low;
+	listing->ranges[2 * listing->count + 1] = high;
+	listing->count++;
+	return true;
+}
+
+ptrdiff_t kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf, size_t unit, uint64_t *ranges, size_t room)
+{
+	struct listing listing = { .ranges = ranges, .room = room };
+	struct abbreviations known = { 0 };
+	int status = unit < dwarf->unit_count ? list_unit_ranges(dwarf, &dwarf->units[unit], &known, add_listed, &listing) : 0;
+
+	free_abbreviations(&known);
+	return status ? status : (ptrdiff_t)listing.count;
 }
 
 /* A function, or an inlined function, that some address is in. */
@@ -1026,21 +1067,6 @@ struct reader {
 	bool is_hit;	  /* Whether an address is in one of them. */
 	size_t steps;	  /* Not yet counted. */
 };
-
-static size_t lower_bound(const uint64_t *addresses, size_t count, uint64_t address)
-{
-	size_t low = 0, high = count;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (addresses[middle] < address)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
 
 static bool add_function_range(void *context, uint64_t low, uint64_t high)
 {
@@ -1093,6 +1119,9 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 	reader->is_hit = false;
 	if (!list_entry_ranges(reader->dwarf, reader->unit, entry, add_function_range, reader))
 		return 1;
+	/* Without children it is nobody's parent. */
+	if (!reader->is_hit && !entry->has_children)
+		return 0;
 	function = &reader->functions[reader->function_count++];
 	function->offset = entry->offset;
 	function->parent = parent;
@@ -1136,7 +1165,7 @@ static int read_functions(struct reader *reader)
 				status = add_function(reader, &entry, parent);
 				if (status)
 					return status;
-				parent = reader->function_count - 1;
+				parent = reader->current;
 			}
 			may_skip = has_code ? !reader->is_hit : entry.is_abstract;
 		}
@@ -1257,7 +1286,7 @@ static int read_names(struct reader *reader, struct cursor *cursor, bool are_fil
 	}
 	count = get_uleb(cursor);
 	/* Each takes a byte or more. */
-	if (count > (size_t)(cursor->end - cursor->at))
+	if (count > (size_t)(cursor->end - cursor->at) || count > MAX_FILES)
 		return 1;
 	for (i = 0; i < count && !cursor->is_bad && columns; i++) {
 		const char *name = NULL;
@@ -1289,11 +1318,16 @@ static int read_old_names(struct reader *reader, struct cursor *cursor)
 	if (!add_folder(reader, NULL) || !add_file(reader, NULL, NULL))
 		return -1;
 	while ((name = get_string(cursor)) && *name) {
+		if (reader->folder_count == MAX_FILES)
+			return 1;
 		if (!add_folder(reader, name))
 			return -1;
 	}
 	while ((name = get_string(cursor)) && *name) {
 		uint64_t folder = get_uleb(cursor);
+
+		if (reader->file_count == MAX_FILES)
+			return 1;
 
 		get_uleb(cursor);
 		get_uleb(cursor);

@@ -36,15 +36,14 @@ struct kcovdbg_unit {
 	uint64_t size;	       /* Of its entries, in bytes. */
 	const char *name;      /* NULL for a unit without code or of an unknown form. */
 	const char *directory; /* NULL where it has none. */
-	size_t first_range;
-	size_t range_count;
 };
 
 size_t kcovdbg_dwarf_unit_count(const struct kcovdbg_dwarf *dwarf);
 const struct kcovdbg_unit *kcovdbg_dwarf_units(const struct kcovdbg_dwarf *dwarf);
-/* Pairs of a first address and the address after the last one. */
-const uint64_t *kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf);
-/* The unit of each address, UINT32_MAX for none. -1 when out of memory. */
+/* Copy the first ranges of a unit, as pairs of a first address and the address after the last one. Return their number, -1 when
+   out of memory. */
+ptrdiff_t kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf, size_t unit, uint64_t *ranges, size_t room);
+/* The unit of each address, UINT32_MAX for none; addresses ascend. -1 when out of memory. */
 int kcovdbg_dwarf_find_units(const struct kcovdbg_dwarf *dwarf, const uint64_t *addresses, size_t count, uint32_t *units);
 
 /* Locate addresses: those of the i-th unit are at ends[i - 1] up to ends[i], ascending. chains[i] becomes the number of the i-th

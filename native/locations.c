@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "array.h"
+#include "hash.h"
 #include "locations.h"
 
 #define NO_ID UINT32_MAX
@@ -11,6 +12,9 @@
 /* A kernel with a million points has strings of 10 MiB and chains of 20 MiB. */
 #define MAX_TEXT (256U << 20)
 #define MAX_CHAIN_FRAMES (64U << 20)
+/* Slots that are looked at for one item, on average: more than two are rare where hashes are as good as random. */
+#define MAX_PROBES 32
+#define MIN_PROBES (1U << 20)
 
 /* Open addressing; a slot holds a number + 1. */
 struct table {
@@ -26,6 +30,8 @@ struct frame {
 };
 
 struct kcovdbg_locations {
+	struct hash_key key;
+	uint64_t lookups, probes;
 	struct table strings, frames, chains;
 	char *text;
 	size_t text_size, text_room;
@@ -38,27 +44,6 @@ struct kcovdbg_locations {
 	uint32_t *chain_frames;
 	size_t chain_frame_count, chain_frame_room;
 };
-
-static uint64_t mix(uint64_t hash, uint64_t word)
-{
-	hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-	return hash ^ hash >> 29;
-}
-
-static uint64_t hash_bytes(const void *data, size_t size)
-{
-	const unsigned char *at = data;
-	uint64_t hash = size, word;
-
-	for (; size >= 8; size -= 8, at += 8) {
-		memcpy(&word, at, 8);
-		hash = mix(hash, word);
-	}
-	word = 0;
-	if (size)
-		memcpy(&word, at, size);
-	return mix(mix(hash, word), 1);
-}
 
 static bool grow_table(struct table *table)
 {
@@ -81,8 +66,9 @@ static bool grow_table(struct table *table)
 }
 
 /* Iterate over the numbers that may be those of a hash. */
-#define FOR_EACH_SAME(table, hash, slot, id) \
-	for (size_t slot = (hash) & (table)->mask; (table)->slots[slot]; slot = (slot + 1) & (table)->mask) \
+#define FOR_EACH_SAME(locations, table, hash, slot, id) \
+	for (size_t slot = (hash) & (table)->mask; (table)->slots[slot]; \
+	     slot = (slot + 1) & (table)->mask, (locations)->probes++) \
 		for (uint32_t id = (table)->slots[slot] - 1, once = 1; once && (table)->hashes[id] == (hash); once = 0)
 
 /* Return the number of a new item. */
@@ -99,8 +85,10 @@ static uint32_t add_hash(struct table *table, uint64_t hash)
 	return table->count - 1;
 }
 
-static bool is_ready(struct table *table)
+static bool is_ready(struct kcovdbg_locations *locations, struct table *table)
 {
+	if (locations->probes > MIN_PROBES + MAX_PROBES * locations->lookups++)
+		return false;
 	return (table->slots && table->count * 2 < table->mask) || grow_table(table);
 }
 
@@ -120,10 +108,10 @@ uint32_t kcovdbg_locations_string(struct kcovdbg_locations *locations, const cha
 
 	if (!text)
 		return 0;
-	if (!is_ready(table) || size >= MAX_TEXT - locations->text_size)
+	if (!is_ready(locations, table) || size >= MAX_TEXT - locations->text_size)
 		return NO_ID;
-	hash = hash_bytes(text, size);
-	FOR_EACH_SAME(table, hash, slot, id)
+	hash = hash_bytes(locations->key, text, size);
+	FOR_EACH_SAME(locations, table, hash, slot, id)
 	{
 		size_t known;
 		const char *other = string_of(locations, id, &known);
@@ -152,10 +140,11 @@ uint32_t kcovdbg_locations_frame(struct kcovdbg_locations *locations, uint32_t f
 	uint64_t hash;
 	uint32_t new;
 
-	if (!is_ready(table))
+	if (!is_ready(locations, table))
 		return NO_ID;
-	hash = mix(mix(1, (uint64_t)function << 32 | file), (uint64_t)line << 32 | column);
-	FOR_EACH_SAME(table, hash, slot, id)
+	hash = mix(locations->key, locations->key.start, (uint64_t)function << 32 | file);
+	hash = mix(locations->key, hash, (uint64_t)line << 32 | column);
+	FOR_EACH_SAME(locations, table, hash, slot, id)
 	{
 		if (!memcmp(&locations->frame[id], &frame, sizeof(frame)))
 			return id;
@@ -174,10 +163,10 @@ uint32_t kcovdbg_locations_chain(struct kcovdbg_locations *locations, const uint
 	uint64_t hash;
 	uint32_t new;
 
-	if (!is_ready(table) || locations->chain_frame_count + count > MAX_CHAIN_FRAMES)
+	if (!is_ready(locations, table) || locations->chain_frame_count + count > MAX_CHAIN_FRAMES)
 		return NO_ID;
-	hash = hash_bytes(frames, count * sizeof(*frames));
-	FOR_EACH_SAME(table, hash, slot, id)
+	hash = hash_bytes(locations->key, frames, count * sizeof(*frames));
+	FOR_EACH_SAME(locations, table, hash, slot, id)
 	{
 		size_t start = id ? locations->chain_ends[id - 1] : 0;
 
@@ -201,7 +190,11 @@ uint32_t kcovdbg_locations_chain(struct kcovdbg_locations *locations, const uint
 
 struct kcovdbg_locations *kcovdbg_locations_new(void)
 {
-	return calloc(1, sizeof(struct kcovdbg_locations));
+	struct kcovdbg_locations *locations = calloc(1, sizeof(*locations));
+
+	if (locations)
+		locations->key = new_hash_key();
+	return locations;
 }
 
 static void free_table(struct table *table)
@@ -235,6 +228,7 @@ void kcovdbg_locations_arrays(const struct kcovdbg_locations *locations, struct 
 	arrays->chain_count = locations->chains.count;
 	arrays->chain_frames = locations->chain_frames;
 	arrays->chain_frame_count = locations->chain_frame_count;
+	arrays->probes = locations->probes;
 }
 
 static int add_strings(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, uint32_t *strings,

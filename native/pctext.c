@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hash.h"
 #include "pctext.h"
 
 #define NO_ID UINT32_MAX
 
 struct kcovdbg_text {
+	struct hash_key key;
 	uint64_t base;
 	uint64_t size;
 	size_t words; /* Of the bitmap. */
@@ -61,6 +63,7 @@ struct kcovdbg_text *kcovdbg_text_new(uint64_t base, uint64_t size)
 
 	if (!text)
 		return NULL;
+	text->key = new_hash_key();
 	text->base = base;
 	/* Up to the last address: wrapped around, low PCs would be numbered after those of the text. */
 	text->size = base && size > -base ? -base : size;
@@ -109,7 +112,7 @@ void kcovdbg_text_reset(struct kcovdbg_text *text)
 static inline size_t find_outside(const struct kcovdbg_text *text, uint64_t pc)
 {
 	size_t mask = text->outside_slots - 1;
-	size_t slot = (pc * 0x9e3779b97f4a7c15ULL) >> 32 & mask;
+	size_t slot = mix(text->key, text->key.start, pc) & mask;
 
 	while (text->outside_id[slot] && text->outside[slot] != pc)
 		slot = (slot + 1) & mask;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hash.h"
 #include "seqdiff.h"
 
 #define MAX_RECORDS (1UL << 30)
@@ -391,6 +392,7 @@ static int find_runs(const uint32_t *ids, size_t count, const uint32_t *groups, 
 }
 
 struct run_table {
+	struct hash_key key;
 	const uint32_t **content;
 	uint32_t *length;
 	uint32_t *id;
@@ -400,19 +402,13 @@ struct run_table {
 
 static void intern_runs(struct run_table *table, const uint32_t *ids, struct runs *runs)
 {
-	size_t i, j;
+	size_t i;
 
 	for (i = 0; i < runs->count; i++) {
 		const uint32_t *content = ids + runs->start[i];
 		uint32_t length = runs->start[i + 1] - runs->start[i];
-		uint64_t hash = length;
-		size_t slot;
+		size_t slot = hash_bytes(table->key, content, length * sizeof(*content)) & (table->slots - 1);
 
-		for (j = 0; j < length; j++) {
-			hash = (hash ^ content[j]) * 0x9e3779b97f4a7c15ULL;
-			hash ^= hash >> 32;
-		}
-		slot = hash & (table->slots - 1);
 		while (table->content[slot] &&
 		       (table->length[slot] != length || memcmp(table->content[slot], content, length * sizeof(*content))))
 			slot = (slot + 1) & (table->slots - 1);
@@ -427,7 +423,7 @@ static void intern_runs(struct run_table *table, const uint32_t *ids, struct run
 
 static int number_runs(const uint32_t *left, struct runs *left_runs, const uint32_t *right, struct runs *right_runs)
 {
-	struct run_table table = { .slots = 256 };
+	struct run_table table = { .key = new_hash_key(), .slots = 256 };
 	int result = -1;
 
 	while (table.slots < 2 * (left_runs->count + right_runs->count))

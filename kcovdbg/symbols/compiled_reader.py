@@ -10,7 +10,7 @@ import os
 import struct
 import sys
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from types import MappingProxyType
@@ -33,6 +33,7 @@ _SEARCHED_BYTES: Final = 1 << 20
 SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "str_offsets", "addr", "ranges", "rnglists")
 # Enough for the entry of the first unit, in a section of many MiB.
 _FIRST_UNIT: Final = 1 << 16
+_MOST_RANGES: Final = 1 << 16
 
 
 class BranchColumns(NamedTuple):
@@ -148,8 +149,6 @@ class CompileUnit(NamedTuple):
     """``DW_AT_name``: the source file as given to the compiler, relative to its directory or absolute."""
     directory: str | None
     """``DW_AT_comp_dir``: where the compiler was run."""
-    ranges: tuple[tuple[int, int], ...]
-    """First address and the address after the last one, of each part of its code."""
 
 
 class DwarfReader:
@@ -181,28 +180,40 @@ class DwarfReader:
         self._units = lib.kcovdbg_dwarf_units(self._dwarf)
         self._count: int = lib.kcovdbg_dwarf_unit_count(self._dwarf)
 
-    def units(self) -> Iterator[CompileUnit]:
-        """Iterate over the units with code or a name."""
+    def __len__(self) -> int:
+        """Return the number of units, of those that cannot be read as well."""
+        return self._count
+
+    def unit(self, number: int) -> CompileUnit | None:
+        """Return a unit, None for one without code and name."""
+        if not 0 <= number < self._count:
+            return None
+        unit = self._units[number]
+        name = _text(unit.name)
+        return None if name is None else CompileUnit(name, _text(unit.directory))
+
+    def ranges(self, number: int, most: int = _MOST_RANGES) -> list[tuple[int, int]]:
+        """Return the first parts of a unit's code: of each the first address and the address after the last one."""
         _, lib = load_native()
-        ranges = lib.kcovdbg_dwarf_ranges(self._dwarf)
-        for index in range(self._count):
-            unit = self._units[index]
-            name = _text(unit.name)
-            if name is not None:
-                first = range(unit.first_range, unit.first_range + unit.range_count)
-                yield CompileUnit(name, _text(unit.directory), tuple((ranges[2 * at], ranges[2 * at + 1]) for at in first))
+        found = zeros("Q", 2 * most)
+        count = lib.kcovdbg_dwarf_ranges(self._dwarf, number, column("Q", found, 2 * most), most)
+        check_status(count)
+        return [(found[2 * at], found[2 * at + 1]) for at in range(count)]
 
     @property
     def directory(self) -> str | None:
         """The directory of the first unit, whether it has code or not; None when there is none."""
         return (_text(self._units[0].directory) if self._count else None) or None
 
-    def unit_sizes(self) -> list[int]:
-        """Return the size of each unit's entries in bytes, a measure of the time to read it."""
-        return [self._units[index].size for index in range(self._count)]
+    def unit_size(self, number: int) -> int:
+        """Return the size of a unit's entries in bytes, a measure of the time to read it."""
+        return int(self._units[number].size)
 
     def find_units(self, addresses: array[int]) -> array[int]:
-        """Return the number of the unit of each address, :data:`NO_UNIT` for those in none."""
+        """Return the number of the unit of each address, :data:`NO_UNIT` for those in none.
+
+        :param addresses: ascending.
+        """
         _, lib = load_native()
         count = len(addresses)
         found = zeros("I", count)

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -77,7 +77,6 @@ def _find_runs(units: array[int]) -> list[_Run]:
 def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Part], list[_Run]]:
     """Return parts of whole units, and in their order all addresses, with those in no unit after the last part."""
     runs = _find_runs(reader.find_units(addresses))
-    sizes = reader.unit_sizes()
     parts: list[_Part] = []
     units: list[int] = []
     ends: list[int] = []
@@ -88,7 +87,7 @@ def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Pa
             part.extend(addresses[run.start : run.end])
         units.append(unit)
         ends.append(len(part))
-        size += sizes[unit]
+        size += reader.unit_size(unit)
         if size >= _PART_BYTES:
             parts.append(_Part(units, ends, part))
             units, ends, part, size = [], [], array("Q"), 0
@@ -236,8 +235,10 @@ def _locate_rows(
     return found + of_plain[done:]
 
 
-def _source_name(unit: CompileUnit) -> str:
-    """Return the source file of a unit, relative to the build root where it is below it."""
+def _source_name(unit: CompileUnit | None) -> str | None:
+    """Return the source file of a unit, relative to the build root where it is below it; None for no unit."""
+    if unit is None:
+        return None
     # rustc appends the part of the crate: lib.rs/@/kernel.4df2…-cgu.0.
     name = unit.name.partition("/@/")[0]
     if unit.directory is not None and name.startswith("/"):
@@ -245,18 +246,17 @@ def _source_name(unit: CompileUnit) -> str:
     return os.path.normpath(name)
 
 
-def _list_functions(
-    symbols: SymbolTable, found: Sequence[CompileUnit], ranges: Sequence[TextRange]
-) -> Iterator[FunctionSymbol]:
-    names = [_source_name(unit) for unit in found]
-    units = sorted((start, end, number) for number, unit in enumerate(found) for start, end in unit.ranges)
-    starts = [start for start, _, _ in units]
+def _list_functions(symbols: SymbolTable, reader: DwarfReader, ranges: Sequence[TextRange]) -> Iterator[FunctionSymbol]:
     by_address: dict[int, list[ElfSymbol]] = {}
     for symbol in symbols.functions():
         by_address.setdefault(symbol.address, []).append(symbol)
     addresses = sorted(by_address)
-    inside = (addresses[bisect_left(addresses, text.start) : bisect_left(addresses, text.end)] for text in ranges)
-    for address in chain.from_iterable(inside):
+    spans = (addresses[bisect_left(addresses, text.start) : bisect_left(addresses, text.end)] for text in ranges)
+    inside = array("Q", sorted(chain.from_iterable(spans)))
+    names: dict[int, str | None] = {}
+    for address, number in zip(inside, reader.find_units(inside), strict=True):
+        if number not in names:
+            names[number] = _source_name(reader.unit(number))
         first, *others = by_address[address]
         last = first
         if others:
@@ -264,10 +264,8 @@ def _list_functions(
             # A symbol without a size is the least useful.
             first = next((symbol for symbol in same if symbol.size), first)
             last = max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
-        index = bisect_right(starts, address) - 1
-        unit = names[units[index][2]] if index >= 0 and address < units[index][1] else None
         alias = last.name if last.name != first.name else None
-        yield FunctionSymbol(first.name, address, first.size, alias, unit)
+        yield FunctionSymbol(first.name, address, first.size, alias, names[number])
 
 
 def make_table(
@@ -318,7 +316,7 @@ def make_table(
     addresses = _list_addresses(rows, points.jumps)
     locator = _Locator(reader, symbols, addresses.pcs, report)
     # Meanwhile.
-    functions = list(_list_functions(symbols, tuple(reader.units()), ranges))
+    functions = list(_list_functions(symbols, reader, ranges))
     chains = _locate_rows(rows, points.jumps, addresses, locator)
     # An image with debug info of a known form has lines for nearly all; 0 is the location without frames.
     known = len(chains) - chains.count(0)

@@ -82,6 +82,14 @@ class Locations:
             copy(found.chain_frames, found.chain_frame_count),
         )
 
+    @property
+    def probes(self) -> int:
+        """How many slots of hash tables were in use by others: few for each location."""
+        ffi, lib = load_native()
+        found = ffi.new("struct kcovdbg_location_arrays *")
+        lib.kcovdbg_locations_arrays(self.pointer, found)
+        return int(found.probes)
+
     def add(self, more: LocationArrays) -> array[int]:
         """Add locations; return the number that each of them has here.
 

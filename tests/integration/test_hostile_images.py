@@ -5,16 +5,19 @@ import random
 import resource
 import struct
 import subprocess
+import time
 import zlib
+from array import array
 
 import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import CapabilityError, LimitError
-from kcovdbg.symbols.compiled_reader import DwarfReader
+from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader
 from kcovdbg.symbols.location_table import LocationTable, TableError
 from kcovdbg.symbols.table_builder import build_table_file
+from kcovdbg.symbols.table_rows import LocationArrays, Locations
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.support.compiled_image import compile_image
 
@@ -112,7 +115,65 @@ def test_units_that_share_a_list_of_ranges(tmp_path):
     ranges = b"".join(struct.pack("<QQ", 16 * number + 1, 16 * number + 9) for number in range(4000)) + bytes(16)
     image = make_elf(tmp_path / "image", debug_info=unit * 40_000, debug_abbrev=abbrev, debug_ranges=ranges)
     with ElfFile(image) as elf:
-        assert sum(len(unit.ranges) for unit in DwarfReader(elf).units()) <= image.stat().st_size
+        reader = DwarfReader(elf)
+        start = time.process_time()
+        assert set(reader.find_units(array("Q", [1, 10, 8, 16 * 3999 + 8]))) <= {39_999, NO_UNIT, *range(40_000)}
+        assert time.process_time() - start < 5
+
+
+# An entry of DW_RLE_offset_pair: a range of one byte.
+RANGE = b"\x04\x00\x01"
+
+
+def image_of_ranges(path, count):
+    """Write an image whose one unit has so many ranges of one byte, in a compressed section."""
+    # DW_TAG_compile_unit with DW_AT_ranges as DW_FORM_sec_offset, DW_AT_low_pc as DW_FORM_addr and a name.
+    abbrev = bytes((1, 0x11, 0, 0x55, 0x17, 0x11, 1, 0x03, 8, 0, 0, 0))
+    unit = struct.pack("<HBBI", 5, 1, 8, 0) + b"\1" + struct.pack("<IQ", 12, 0x401000) + b"a.c\0"
+    lists = struct.pack("<IHBBI", 0x7FFFFFEF, 5, 8, 0, 0) + RANGE * count + b"\0"
+    return make_elf(
+        path,
+        debug_info=struct.pack("<I", len(unit)) + unit,
+        debug_abbrev=abbrev,
+        debug_rnglists=(struct.pack("<IIQQ", 1, 0, len(lists), 1) + zlib.compress(lists), COMPRESSED),
+        debug_line=bytes(16),
+    )
+
+
+def test_ranges_take_no_memory_of_their_own(tmp_path):
+    image = image_of_ranges(tmp_path / "image", 1 << 23)
+    with ElfFile(image) as elf:
+        reader = DwarfReader(elf)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert list(reader.find_units(array("Q", [0x400FFF, 0x401000, 0x401001]))) == [NO_UNIT, 0, NO_UNIT]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4 << 10
+
+
+def test_lines_that_were_made_to_collide(tmp_path):
+    """Of frames whose lines and columns had one slot of a table before hashes had a secret."""
+    factor, mask = 0x9E3779B97F4A7C15, (1 << 64) - 1
+    inverse = pow(factor, -1, 1 << 64)
+
+    def mix(value, word):
+        value = (value ^ word) * factor & mask
+        return value ^ value >> 29
+
+    def unmix(value):
+        found = value
+        for _ in range(4):
+            found = value ^ found >> 29
+        return found
+
+    start = mix(1, 2 << 32 | 1)
+    words = [unmix(number << 24) * inverse & mask ^ start for number in range(1, 40_000)]
+    frames = array("I")
+    for word in words:
+        frames.extend((2, 1, word >> 32, word & 0xFFFFFFFF))
+    count = len(words)
+    locations = Locations()
+    locations.add(LocationArrays(b"a.c\0f\0", frames, array("I", range(1, count + 1)), array("I", range(count))))
+    assert len(locations.arrays().chain_ends) == count
+    assert locations.probes < 16 * count
 
 
 def test_tables_that_change_after_they_were_opened(tmp_path):

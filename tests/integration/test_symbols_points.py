@@ -353,10 +353,12 @@ def test_compilation_units_against_the_symbol_table(tmp_path, compiler, version)
     output_of(compiler, *flags, "-o", "a", "a.c", "sub/b.c", cwd=tmp_path)
     code = list_functions(tmp_path / "a")
     with ElfFile(tmp_path / "a") as elf:
-        units = {unit.name: unit for unit in DwarfReader(elf).units()}
+        reader = DwarfReader(elf)
+        numbers = {reader.unit(number).name: number for number in range(len(reader))}
+        units = {name: (reader.unit(number), reader.ranges(number)) for name, number in numbers.items()}
         assert read_comp_dir(elf) == str(tmp_path)
     assert units.keys() == {"a.c", "sub/b.c"}
     for name, functions in (("a.c", ["early", "_start"]), ("sub/b.c", ["other"])):
         spans = [span for function in functions for span in code[function]]
-        assert sorted(units[name].ranges) == sorted((span.start, span.stop) for span in spans)
-        assert units[name].directory == str(tmp_path)
+        assert sorted(units[name][1]) == sorted((span.start, span.stop) for span in spans)
+        assert units[name][0].directory == str(tmp_path)

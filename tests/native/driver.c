@@ -547,8 +547,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct kcovdbg_locations *locations = kcovdbg_locations_new(), *others = kcovdbg_locations_new();
 	struct kcovdbg_location_arrays arrays;
 	size_t count = 0, used_count = 0, total = 0, i, j, unit;
-	const uint64_t *ranges;
+	uint64_t ranges[2 * 64];
 	uint32_t common;
+	ptrdiff_t range_count;
 	int status;
 
 	if (at < end)
@@ -557,12 +558,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		parts[i] = take_section(&at, end);
 	dwarf = kcovdbg_dwarf_new(&sections);
 	CHECK(dwarf && locations && others);
-	ranges = kcovdbg_dwarf_ranges(dwarf);
 	for (unit = 0; unit < kcovdbg_dwarf_unit_count(dwarf); unit++) {
 		const struct kcovdbg_unit *shown = &kcovdbg_dwarf_units(dwarf)[unit];
 
 		CHECK((!shown->name || strlen(shown->name) < size) && (!shown->directory || strlen(shown->directory) < size));
-		for (i = shown->first_range; i < shown->first_range + shown->range_count; i++)
+		range_count = kcovdbg_dwarf_ranges(dwarf, unit, ranges, 64);
+		CHECK(range_count >= 0 && range_count <= 64);
+		for (i = 0; i < (size_t)range_count; i++)
 			for (j = 0; j < 40 && count < ADDRESSES; j++)
 				addresses[count++] = ranges[2 * i] + (ranges[2 * i + 1] - ranges[2 * i]) * j / 40;
 	}

@@ -58,7 +58,7 @@ def make_corpus(folder: Path) -> list[Path]:
                     section = elf.section(f".debug_{section_name}")
                     part = b"" if section is None else elf.read_section(section)
                     data += struct.pack("<I", len(part)) + part
-                if len(tuple(DwarfReader(elf).units())) < 2:
+                if len(DwarfReader(elf)) < 2:
                     continue
             path.write_bytes(data)
             made.append(path)
