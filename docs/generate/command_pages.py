@@ -33,8 +33,8 @@ def _lines() -> Iterator[str]:
     yield ""
     yield from _arguments((*OUTPUT_OPTIONS, HELP_OPTION))
     yield "In a line, `;` separates commands, `| PROGRAM` and `> FILE` take a command's answer, `< FILE` runs the commands"
-    yield "in a file, and `! COMMAND` runs a shell command. Scripts that were not named by `--script` may only read and print: see"
-    yield "[what is run](robustness.md#what-is-run). The shell also has `history`, `transcript FILE`, which writes what"
+    yield "in a file, and `! COMMAND` runs a shell command. Scripts that were not named by `--script` may only read and print:"
+    yield "see [what is run](robustness.md#what-is-run). The shell also has `history`, `transcript FILE`, which writes what"
     yield "is typed and shown to a file as well, `pager off`, `pager on`, and `exit`."
     yield ""
     for command in COMMANDS:

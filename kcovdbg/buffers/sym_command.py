@@ -8,7 +8,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of, align, pc_of
@@ -16,6 +15,7 @@ from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.input_commands import find_hint
 from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.text import escape
@@ -227,7 +227,7 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
         if not words:
             wrong = str(error)
             given = next((word for word in args.pcs if wrong in word), args.pcs[0])
-            hint = f"sym {FILE}{given} reads the file" if Path(given).is_file() else None
+            hint = None if context.workspace.confinement is not None else find_hint(given)
             raise WordError(f"'{wrong}' is neither an address nor a function", given, hint=hint) from None
     if args.exact:
         words = [word._replace(is_exact=True) for word in words]
@@ -238,7 +238,8 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
     )
     rows = [found for word in words for found in written.find(word)]
     if all(row.pc is None for row in rows):
-        raise KcovdbgError(rows[0].errors[0])
+        hint = None if context.workspace.confinement is not None else find_hint(args.pcs[0])
+        raise KcovdbgError(rows[0].errors[0], hint=hint)
     return _make_table(context, rows)
 
 

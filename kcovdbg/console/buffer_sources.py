@@ -15,6 +15,7 @@ from kcovdbg.console.argument import WordError
 from kcovdbg.console.buffer_arguments import find_reading
 from kcovdbg.console.command import Need
 from kcovdbg.console.context import Context
+from kcovdbg.console.input_commands import find_hint
 from kcovdbg.console.renderable import suggest
 from kcovdbg.console.trace_paths import FILE, FileConfinement, confine
 from kcovdbg.console.wording import syscall_text
@@ -23,6 +24,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, TaskFields
+from kcovdbg.records.input_kind import InputKind, find_path_kind
 from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
@@ -37,6 +39,10 @@ from kcovdbg.walk.buffers import read_buffer
 
 _ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
 
+# Kinds of files that have a better name than what is wrong with their addresses.
+_NAMED_KINDS: Final = frozenset(
+    (InputKind.LOG, InputKind.REPORT, InputKind.RECORDING, InputKind.PATCH, InputKind.SIDE_FILE, InputKind.WORKDIR)
+)
 # PCs that are looked up together until one has a name.
 _LOOKED_UP: Final = 4096
 # Limit for thread ids in a hint.
@@ -68,6 +74,7 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
     try:
         context.require(Need.MEMORY)
     except CapabilityError as error:
+        _refuse_file(context, what)
         error.hint = f"a trace is named {FILE}PATH; or {error.hint}"
         raise
     if what.startswith(USER):
@@ -81,10 +88,22 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
             raise UsageError(str(error), hint=f"kcov:{what} for an object, area:{what} for an area") from None
         tid = find_tid(context, what)
         if tid is None:
+            _refuse_file(context, what)
             error.hint = suggest_task(context, what) or error.hint
             raise
         what = str(tid)
     return read_buffer(context.target, context.layout, context.reader, what)
+
+
+def _refuse_file(context: Context, what: str) -> None:
+    """Say what a file is that was named without the start of such names.
+
+    :raises UsageError: when there is a file.
+    """
+    # Another program must not ask what is at a path.
+    hint = None if context.workspace.confinement is not None else find_hint(what)
+    if hint is not None:
+        raise UsageError(f"'{what}' is a file, not a buffer", hint=hint)
 
 
 def list_buffers(state: State) -> Iterator[tuple[str, str]]:
@@ -230,7 +249,13 @@ def read_trace_file(
     :raises KcovdbgError: when it cannot be read.
     """
     found, folder = confine(path, confinement)
-    return read_trace(found, kernel, options, folder)
+    try:
+        return read_trace(found, kernel, options, folder)
+    except NotATraceError as error:
+        kind = find_path_kind(found)
+        if kind.kind in _NAMED_KINDS:
+            raise NotATraceError(found, kind.noun, hint=find_hint(found)) from error
+        raise
 
 
 def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buffer:

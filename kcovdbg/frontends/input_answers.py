@@ -15,28 +15,14 @@ from typing import NoReturn
 
 from kcovdbg.console.command_line import quote
 from kcovdbg.console.context import Workspace
+from kcovdbg.console.input_commands import find_commands, find_trace
 from kcovdbg.console.runner import explain, report, run_words
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.trace_paths import FILE
 from kcovdbg.errors import TargetError, UsageError
 from kcovdbg.frontends.options import NamedInput
 from kcovdbg.records.input_kind import FoundKind, InputKind
-from kcovdbg.records.trace_file import SUFFIX, side_path
-
-
-def find_commands(named: NamedInput) -> Sequence[Sequence[str]]:
-    """Return the words of the commands that answer an input, none where no command does."""
-    path, found = named
-    kind = found.kind
-    if kind is InputKind.TRACE:
-        return (("top", f"{FILE}{path}"),)
-    if kind is InputKind.LOG:
-        return (("sym", f"{FILE}{path}"),)
-    if kind is InputKind.REPORT:
-        return ("syzkaller", path), ("sym", f"{FILE}{path}")
-    if kind in (InputKind.CRASH, InputKind.WORKDIR):
-        return (("syzkaller", path),)
-    return (("monitor", path, "--summary"),) if kind is InputKind.RECORDING else ()
+from kcovdbg.records.trace_file import side_path
 
 
 def refuse(path: str, found: FoundKind) -> UsageError:
@@ -79,7 +65,7 @@ def _without_side_files(inputs: Sequence[NamedInput]) -> Iterator[NamedInput]:
     """Iterate over the inputs, with the trace in place of its side file: a pattern of the shell's names both."""
     seen: set[str] = set()
     for path, found in inputs:
-        trace = path.removesuffix(SUFFIX)
+        trace = find_trace(path)
         if found.kind is InputKind.SIDE_FILE and trace != path and Path(trace).is_file():
             path, found = trace, FoundKind(InputKind.TRACE, f"a trace, by its side file {path}")
         if path not in seen:
@@ -109,7 +95,7 @@ def _choose_commands(workspace: Workspace, named: NamedInput) -> Sequence[Sequen
 
     :raises UsageError: when there is none.
     """
-    answers = [words for words in find_commands(named) if words[0] in workspace.commands]
+    answers = [words for words in find_commands(named.path, named.found) if words[0] in workspace.commands]
     if not answers:
         raise refuse(named.path, named.found)
     if named.found.kind is InputKind.REPORT and not workspace.kernel.is_named:

@@ -25,9 +25,10 @@ from typing import Any, Final, TextIO
 
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.context import Workspace
+from kcovdbg.console.input_commands import find_commands
 from kcovdbg.console.runner import run_script
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.frontends.input_answers import answer_inputs, find_commands
+from kcovdbg.frontends.input_answers import answer_inputs
 from kcovdbg.frontends.options import NamedInput
 from kcovdbg.input_file import find_packing
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
@@ -142,18 +143,17 @@ def _answer(workspace: Workspace, found: FoundKind, *, is_packed: bool) -> int:
     :param is_packed: whether it is compressed, so that its start need not show what it is.
     :raises UsageError: when no command answers it.
     """
-    if is_packed or find_commands(NamedInput(_PATH, found)):
+    if is_packed or find_commands(_PATH, found):
         _keep_as_file()
     if is_packed:
         found = find_path_kind(_PATH)
     if found.kind is InputKind.REPORT:
         # Of a stream, syzkaller's answers would have no place.
         found = found._replace(kind=InputKind.LOG)
-    named = NamedInput(_PATH, found)
-    if found.kind is InputKind.WORKDIR or not find_commands(named):
+    if found.kind is InputKind.WORKDIR or not find_commands(_PATH, found):
         hint = found.hint or "write it to a file first, and name that"
         raise UsageError(f"{NAME} is {found.noun}: not run, and no command answers it", hint=hint)
-    return answer_inputs(workspace, [named])
+    return answer_inputs(workspace, [NamedInput(_PATH, found)])
 
 
 def _keep_as_file() -> None:

@@ -171,6 +171,26 @@ def test_one_crash_directory_and_a_report_alone(demo, inputs, tmp_path):
         assert (row["program"] is not None) is (name != "report")
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("top oops.txt", "sym file:oops.txt"),
+        ("top file:oops.txt", "sym file:oops.txt"),
+        ("top run.hex", "top file:run.hex"),
+        ("sym run.hex", "top file:run.hex"),
+        ("sym ./oops.txt", "sym file:./oops.txt"),
+        ("buffer crash", "syzkaller crash"),
+        ("trace fix.patch", "a patch"),
+        ("points vfs_read file:oops.txt", "sym file:oops.txt"),
+    ],
+)
+@pytest.mark.parametrize("has_memory", [False, True])
+def test_a_file_in_the_wrong_place_gets_a_hint(demo, inputs, line, hint, has_memory):
+    target = ["-c", demo.core, "-s", demo.vmlinux] if has_memory else ["-s", demo.vmlinux]
+    done = run_kcovdbg(*target, *line.split(), cwd=inputs, env={"PYTHONPATH": str(ROOT)}, status=2)
+    assert hint in done.stderr.splitlines()[-1]
+
+
 def test_an_executable_script(demo, tmp_path):
     """The kernel gives the path of a script to the program in its first line, with the options there."""
     program = tmp_path / "kcovdbg"

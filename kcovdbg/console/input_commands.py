@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The commands that answer a file by what it is, for files that are named without one and for hints where one does not fit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from kcovdbg.console.command_line import quote
+from kcovdbg.console.trace_paths import FILE
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.input_kind import FoundKind, InputKind, find_path_kind
+from kcovdbg.records.trace_file import SUFFIX
+
+
+def find_commands(path: str, found: FoundKind) -> Sequence[Sequence[str]]:
+    """Return the words of the commands that answer an input, none where no command does.
+
+    :param path: of the input.
+    :param found: what it is.
+    """
+    kind = found.kind
+    if kind is InputKind.TRACE:
+        return (("top", f"{FILE}{path}"),)
+    if kind is InputKind.LOG:
+        return (("sym", f"{FILE}{path}"),)
+    if kind is InputKind.REPORT:
+        return ("syzkaller", path), ("sym", f"{FILE}{path}")
+    if kind in (InputKind.CRASH, InputKind.WORKDIR):
+        return (("syzkaller", path),)
+    if kind is InputKind.SIDE_FILE and Path(find_trace(path)).is_file():
+        return (("top", f"{FILE}{find_trace(path)}"),)
+    return (("monitor", path, "--summary"),) if kind is InputKind.RECORDING else ()
+
+
+def find_trace(side_file: str) -> str:
+    """Return the path of the trace that a side file belongs to."""
+    return side_file.removesuffix(SUFFIX)
+
+
+def find_hint(path: str) -> str | None:
+    """Return what to do with a file that was named where something else was expected; None where there is no file."""
+    with contextlib.suppress(KcovdbgError):
+        if Path(path).exists():
+            found = find_path_kind(path)
+            shown = " or ".join(" ".join(map(quote, words)) for words in find_commands(path, found))
+            return f"{found.noun}: {shown or found.hint or 'no command reads it'}"
+    return None
