@@ -33,7 +33,6 @@ setup(
     package_data={
         "kcovdbg": ["py.typed", "*.pyi"],
         "kcovdbg.abi": ["*.ini"],
-        "kcovdbg.crash": ["*.ini"],
         "kcovdbg.records": ["*.ini"],
         "kcovdbg.demo": ["*.zst"],
         "kcovdbg.gdb.kcov_show": ["*.json"],

@@ -10,10 +10,11 @@ from typing import Any, Final
 from kcovdbg.console.column import BOOL, LIST, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.log_lines import end_lines
 from kcovdbg.console.renderable import Fields, Lines, Renderable
-from kcovdbg.crash.crash_log import LOG_RECORDS, end_lines, find_report
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import KernelLog
+from kcovdbg.records.crash_report import LOG_RECORDS, find_report
 from kcovdbg.series import table
 from kcovdbg.target.connection import MachineState
 from kcovdbg.walk.printk_log import read_kernel_log

@@ -10,8 +10,8 @@ from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import NUMBER, SECONDS, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.log_lines import log_lines
 from kcovdbg.console.renderable import Lines, Table
-from kcovdbg.crash.crash_log import log_lines
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.walk.printk_log import read_kernel_log
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kcovdbg.records.pc_convention import PointSet
     from kcovdbg.records.pc_list import TraceKernel
     from kcovdbg.records.pc_names import LocationCache
+    from kcovdbg.records.written_locations import WordLookup
     from kcovdbg.symbols.location_table import LocationTable
     from kcovdbg.symbols.remote_calls import RemoteSites
     from kcovdbg.symbols.source_tree import SourceTree
@@ -180,6 +181,18 @@ class Kernel:
             return symbolizer.locate_all(pcs)
 
         return LocationCache(locate, lambda: find_table() or symbolizer.table, self)
+
+    def word_lookup(self, *, is_running: bool = False) -> WordLookup:
+        """Return what finds written code locations, such as the words of an oops.
+
+        :param is_running: whether all addresses include the KASLR offset.
+        """
+        from kcovdbg.records.written_locations import WordLookup
+        from kcovdbg.symbols.function_starts import FunctionFinder
+
+        table = None if self.symbolizer is None else self.symbolizer.table
+        functions = FunctionFinder(self.target, self.image, self.code, table, self.modules or (), self.module_files)
+        return WordLookup(self.target, self.names, functions, is_running=is_running)
 
     def find_code(self, name: str) -> range | None:
         """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""

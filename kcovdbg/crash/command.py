@@ -15,11 +15,11 @@ from kcovdbg.console.column import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBO
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
+from kcovdbg.console.log_lines import end_lines
 from kcovdbg.console.record_columns import approximate_errors, frames_column
 from kcovdbg.console.renderable import Line, Lines, Renderable, Table, wrap_line
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import NO_ADDRESS, function_text, place_text, record_text, stack_frame_line
-from kcovdbg.crash.crash_log import end_lines
 from kcovdbg.crash.crash_point import CrashPoint, find_crash_point
 from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task
 from kcovdbg.errors import KcovdbgError

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from kcovdbg.console.context import Context
 from kcovdbg.console.wording import syscall_text
-from kcovdbg.crash.crash_log import LOG_RECORDS, CrashReport, find_report
 from kcovdbg.crash.crash_point import find_fault
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import LogRecord
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import Role, Task
+from kcovdbg.records.crash_report import LOG_RECORDS, CrashReport, find_report
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.printk_log import read_kernel_log
 from kcovdbg.walk.state import StateReader

@@ -27,6 +27,13 @@ _MAX_NESTING: Final = 64
 # Suffixes that compilers append to the names of functions that they changed or split; names in DWARF have none.
 _CLONE_SUFFIX: Final = re.compile(r"(?: \()?\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
 
+# Symbols that are not in the kernel's own table: scripts/mksysmap, since v2.6.23 for labels, v6.1 for the others.
+_NOT_IN_KALLSYMS: Final = re.compile(
+    r"(?:__pi_|__kvm_nvhe_)?(?:\$|\.L|__kcfi_typeid_)|L0$|__efistub_|__crc_|__kstrtab(?:ns)?_|__[A-Za-z0-9]{0,40}Thunk_"
+    r"|_SDA2?_BASE_$"
+)
+_NOT_IN_KALLSYMS_ENDS: Final = ("_from_arm", "_from_thumb", "_veneer")
+
 
 def strip_clone_suffix(name: str) -> str:
     """Return the name that a function has in the source: without ``.isra.0``, ``.part.1``, ``.cold`` and the like."""
@@ -92,6 +99,7 @@ class SymbolTable:
         self._strings = strings
         self._must_swap = header.big_endian != (sys.byteorder == "big")
         self._file_name = file_name
+        self._kallsyms: dict[int | None, tuple[array[int], array[int]]] = {}
 
     def _column(self, code: str, first: int) -> array[int]:
         members = array(code)
@@ -217,6 +225,32 @@ class SymbolTable:
         while position and not (functions_only or self[indexes[position - 1]].name):
             position -= 1
         return self[indexes[position - 1]] if position else None
+
+    def next_start(self, address: int, section: int | None = None) -> int | None:
+        """Return the next address at which the kernel knows a symbol; what it prints as a function's size ends there.
+
+        Sizes of symbols play no part in it: alignment, data between functions and functions without a name belong to the one
+        before (kernel/kallsyms.c: get_symbol_pos(); kernel/module/kallsyms.c: find_kallsyms_symbol()).
+
+        :param address: of the function, as linked.
+        :param section: the index of its section in a relocatable file.
+        """
+        starts, indexes = self._by_start_in(section)
+        for position in range(bisect_right(starts, address), len(starts)):
+            name = self._name_at(self._names[indexes[position]])
+            if not (_NOT_IN_KALLSYMS.match(name) or name.endswith(_NOT_IN_KALLSYMS_ENDS)):
+                return starts[position]
+        return None
+
+    def _by_start_in(self, section: int | None) -> tuple[array[int], array[int]]:
+        if section not in self._kallsyms:
+            columns = zip(range(len(self)), self._names, self._types, self._sections, strict=True)
+            self._kallsyms[section] = self._sort_by_start(
+                index
+                for index, name, kind, of in columns
+                if name and kind in _NAMING and (of == section if section is not None else SHN_UNDEF < of < SHN_LORESERVE)
+            )
+        return self._kallsyms[section]
 
     @cached_property
     def _functions_by_start(self) -> tuple[array[int], array[int]]:

@@ -18,7 +18,9 @@ from typing import Any, Final
 
 from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log, summarize_report
+from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log
+from kcovdbg.records.crash_report import summarize_report
+from kcovdbg.records.log_text import decode_log
 
 
 def _find(name: str, named: list[str]) -> dict[str, object]:
@@ -57,7 +59,17 @@ def _read_crash(report: str | None, log: str | None, located: str | None) -> dic
 
 
 def _summarize(report: str) -> CrashSummary:
-    return summarize_report(read_log(Path(report)).decode("utf-8", "replace"))
+    found = summarize_report(decode_log(report, read_log(Path(report))))
+    task, origin = found.task, found.origin
+    return CrashSummary(
+        pid=None if task is None else task.pid,
+        comm=None if task is None else task.comm,
+        function=None if origin is None else origin.function,
+        file=None if origin is None else origin.file,
+        line=None if origin is None else origin.line,
+        syscall=found.syscall,
+        errors=() if found.problem is None else (found.problem,),
+    )
 
 
 _FUNCTIONS: Final[Mapping[str, Callable[..., object]]] = {

@@ -29,7 +29,7 @@ _PREFIXES: Final = tuple(
         # The level, on a console and by dmesg -x.
         r"<\d{1,3}>|[a-z]{3,10} {0,6}:[a-z]{3,8} {0,6}: ",
         # The time by printk(), by dmesg -T and by dmesg --time-format iso.
-        r"\[ {0,12}\d{1,12}\.\d{1,9}\] ?|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ?"
+        r"\[ {0,12}(?P<time>\d{1,12}\.\d{1,9})\] ?|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ?"
         r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[,.]\d{1,9}(?:[+-]\d\d:?\d\d|Z) ?",
         # The caller, of CONFIG_PRINTK_CALLER; Android's kernels add the CPU.
         r"\[ {0,12}(?P<caller>[CT]\d{1,10})(?:@C\d{1,6})?\] ?",
@@ -56,6 +56,8 @@ class LogLine(NamedTuple):
     """Whether it has any of these."""
     caller: str | None = None
     """Who printed it: ``T41`` for a thread, ``C0`` for a CPU in an interrupt; None where the log does not say."""
+    time: float | None = None
+    """In seconds since boot; None where the log does not say."""
 
     @property
     def message(self) -> str:
@@ -100,20 +102,22 @@ def _read_line(text: str) -> LogLine:
         plain = "".join(map(text.__getitem__, kept))
         columns = (*kept, len(text))
     plain = plain.rstrip("\r\0")
-    start, caller = 0, None
+    start = 0
+    values: dict[str, str | None] = {}
     for pattern in _PREFIXES:
         prefix = pattern.match(plain, start)
         if prefix is not None:
             start = prefix.end()
-            caller = prefix.groupdict().get("caller", caller)
-    return LogLine(text, plain, columns, start, start > 0, caller)
+            values |= prefix.groupdict()
+    time = values.get("time")
+    return LogLine(text, plain, columns, start, start > 0, values.get("caller"), None if time is None else float(time))
 
 
 def record_lines(records: Iterable[LogRecord]) -> Iterator[LogLine]:
     """Yield the lines of records of printk()'s ring buffer."""
     for record in records:
         for text in record.text.split("\n"):
-            yield LogLine(text, text, range(len(text) + 1), 0, True, record.caller)
+            yield LogLine(text, text, range(len(text) + 1), 0, True, record.caller, record.time / 1e9)
 
 
 def untangle(lines: Sequence[LogLine]) -> list[tuple[int, list[LogLine]]]:

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Words that the kernel and its users write for places in code: ``func+0x15/0x40 [mod]``, addresses in any notation."""
+"""Words that the kernel and its users write for places in code: ``func+0x15/0x40 [mod]``, addresses in any notation.
+
+In a log most are return addresses. Behind the names of some registers and in some banners they are addresses of instructions:
+:mod:`.report_table` knows these.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
+from kcovdbg.records.log_text import LogLine
+from kcovdbg.records.report_table import EXACT_BEFORE, EXACT_FOLLOWS, REGISTER_ADDRESS
 
 
 class CodeWord(NamedTuple):
@@ -15,7 +21,7 @@ class CodeWord(NamedTuple):
 
     text: str
     span: tuple[int, int]
-    """Start and end of the text in its line."""
+    """Start and end of the text in its line, as that was given."""
     function: str | None = None
     offset: int = 0
     """In the function, in bytes."""
@@ -28,33 +34,64 @@ class CodeWord(NamedTuple):
     """Whether it is the address of an instruction, not the return address of a call before it."""
     is_oops: bool = False
     """Whether the address is of an oops, which includes the KASLR offset."""
+    is_torn: bool = False
+    """Whether another CPU's message cut it off: the offset and the size need not be what was meant."""
+    is_located: bool = False
+    """Whether its source line follows it in the text."""
+    is_at_end: bool = False
+    """Whether nothing follows it in its line."""
 
 
-_NAME: Final = r"(?P<function>(?<![\w.$])[A-Za-z_.$][\w.$]*)"
+_NAME: Final = r"(?P<function>(?<![\w.$])[A-Za-z_.$][\w.$]{0,511})"
 _OFFSET: Final = r"\+(?P<offset>0x[0-9a-fA-F]{1,16}|\d{1,10})(?![0-9a-fA-F])(?:/(?P<size>0x[0-9a-fA-F]{1,16}))?"
-# scripts/decode_stacktrace.sh: a build ID may follow the module's name.
-_MODULE: Final = r"(?:\s+\[(?P<module>[\w-]+)(?:\s[0-9a-f]+)?\])?"
-_PLACE: Final = re.compile(_NAME + _OFFSET + _MODULE)
-# Text before the address of an instruction: show_ip() and show_regs() of arch/*/kernel, __warn() of kernel/panic.c.
-_EXACT: Final = re.compile(r"(?:\b(?:[RE]?IP|NIP|[Pp][Cc]|epc)\b[^+]*|WARNING: .* at \S+ )$")
+_PLACE: Final = re.compile(_NAME + _OFFSET)
+# Behind a function: scripts/decode_stacktrace.sh: a build ID may follow the module's name; where it is, and its size; perf.
+_MODULE: Final = re.compile(
+    r"\s{1,4}\[(?P<plain>[\w.-]{1,64})(?:@(?:0x)?[0-9a-f]{1,16})?(?:\+(?:0x)?[0-9a-f]{1,16})?(?:\s[0-9a-f]{1,64})?\]"
+    r"|\s{1,4}\(\[(?P<perf>[\w.-]{1,64})\]\)"
+    r"|\s{1,4}\([^()\s]{0,300}/(?P<file>[\w-]{1,64})\.ko(?:\.\w{1,4})?\)"
+)
+# As perf, bcc and SystemTap call the kernel's image: [kernel], [kernel.kallsyms], [guest.kernel.kallsyms].
+_IMAGE: Final = re.compile(r"(?:guest\.)?kernel(?:\.|$)|vmlinux$")
 _WORD: Final = re.compile(
-    r"[\s,?()]*(?:(?:[RE]?IP|NIP|[Pp][Cc]|epc|lr)\s*:\s*)?(?:[0-9a-f]{4}:\s*)?(?:"
+    r"[\s,?()]*(?:(?:[RE]?IP|NIP|[Pp][Cc]|epc|ERA|era|lr)\s*:\s*)?(?:[0-9a-f]{4}:\s*)?(?:"
     r"(?P<signed>-\d{1,20})"
     r"|(?P<decimal>\d{20})"
     r"|\[<(?:0x)?(?P<bracketed>[0-9a-fA-F]{1,16})>\](?=$|[\s,)])(?!\s+(?:\?\s*)?[A-Za-z_.$][\w.$]*\+)"
     # Short words of letters alone are functions.
     r"|(?P<hexadecimal>0x[0-9a-fA-F]{1,16}|(?=[0-9a-fA-F]*\d|[0-9a-fA-F]{8})[0-9a-fA-F]{1,16})"
-    rf"|(?:\[<[0-9a-fA-Fx]+>\]\s+(?:\?\s*)?)?{_NAME}(?:{_OFFSET})?{_MODULE}"
+    rf"|(?:\[<[0-9a-fA-Fx]+>\]\s+(?:\?\s*)?)?{_NAME}(?:{_OFFSET})?(?P<module>\s+\[[^][]{{1,120}}\])?"
     r")(?=$|[\s,)])[\s,)]*"
 )
 _ADDRESS: Final = re.compile(r"\[<[0-9a-fA-F]+>\]|0x[0-9a-fA-F]+|[0-9a-fA-F]{8,16}|-?\d{9,20}")
 _SEPARATOR: Final = re.compile(r"[\s,]+")
+# In front of addresses alone: of a stack without names.
+_TRACE: Final = re.compile(r"\s{0,8}(?:Call [Tt]race:|\?)?\s{0,8}")
+# Frames with addresses, by crash, by GDB and sanitizers, and by perf.
+_FRAMES: Final = (
+    re.compile(r"\s{0,8}#\d{1,4}\s{1,4}\[[0-9a-f]{8,16}\]\s[\w.$+]{1,512} at (?P<address>[0-9a-f]{8,16})(?!\w)"),
+    re.compile(r"\s{0,8}#(?P<number>\d{1,4})\s{1,4}(?P<address>0x[0-9a-f]{8,16}) in [\w.$:<> ]{1,512}\("),
+    re.compile(r"\s{1,40}(?P<address>[0-9a-f]{8,16}) (?:\[unknown\]|[\w.$]{1,512}(?:\+0x[0-9a-f]{1,8})?) \("),
+)
+# The source line behind a place: of CONFIG_KALLSYMS_LINEINFO, syzkaller, or GDB.
+_LOCATED: Final = re.compile(r"(?:\s{1,4}\[[^][]{1,120}\])?\s{1,4}\(?[\w./+@-]{1,400}\.(?:[chSsyl]|rs|cc|cpp|inc):\d")
+_GDB_LOCATED: Final = re.compile(r" at [\w./+@-]{1,400}:\d{1,7}$")
+# What may follow a place. Anything else is of another message.
+_AFTER: Final = re.compile(r"$|[\s,)\]>:;(}'\"|=]|<-|[.-](?!\w)")
+# The message of another CPU, without a space in between.
+_MESSAGE: Final = re.compile(r"<\d>|\[\s{0,12}\d{1,12}\.\d")
+# A place that ends before its numbers do.
+_TORN: Final = re.compile(r"(?<![\w.$])[A-Za-z_.$][\w.$]{1,511}\+0x(?![0-9a-fA-F])")
+# What may be between an address and its function.
+_VALUES: Final = re.compile(r"[\s0-9a-fx\[\]<>(?:]*")
 # Characters before a place that say which kind it is.
 _BEFORE: Final = 200
+# printk() cuts a line off much earlier.
+_MAX_LINE: Final = 4096
 
 
 def parse_words(text: str) -> Iterator[CodeWord]:
-    """Yield the places that a text consists of, or that a line of a log has.
+    """Yield the places that a text consists of.
 
     :raises ValueError: with the first word that is no place.
     """
@@ -79,29 +116,121 @@ def parse_words(text: str) -> Iterator[CodeWord]:
         yield CodeWord(shown, (start, match.end(kind) + 2 * is_oops), address=value & WORD_MASK, is_oops=is_oops)
 
 
-def find_code_words(line: str) -> list[CodeWord]:
-    """Return the functions with offsets in a line of a log, or the addresses of a line that has nothing else."""
-    found = [_make_word(match, is_exact=_names_instruction(line, match.start())) for match in _PLACE.finditer(line)]
-    words = list(filter(None, _SEPARATOR.split(line)))
-    if found or not words or not all(map(_ADDRESS.fullmatch, words)):
-        return found
-    try:
-        return list(parse_words(line))
-    except ValueError:
+def find_code_words(text: str) -> list[CodeWord]:
+    """Return the functions with offsets in a line of a log, or the addresses of a line that has nothing else.
+
+    :param text: without what is in front of the line.
+    """
+    if len(text) > _MAX_LINE:
         return []
+    found = list(_find_places(text))
+    taken = [word.span for word in found]
+    for word in (*_find_registers(text), *_find_frames(text), *_find_addresses(text)):
+        # An address in front of its function is the same place.
+        is_named = any(_VALUES.fullmatch(text, word.span[1], start) for start, _ in taken)
+        if not is_named and not any(start < word.span[1] and word.span[0] < end for start, end in taken):
+            found.append(word)
+            taken.append(word.span)
+    return sorted(found, key=lambda word: word.span)
+
+
+def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
+    """Return the places in each line of a log, with spans in the lines as they were given."""
+    found = [find_code_words(line.message) for line in lines]
+    # printk() writes a size behind each offset: where one is missing at the end of a line, the rest was lost.
+    has_sizes = any(word.size is not None for words in found for word in words)
+    # Of each caller, whether the place in its next line is the address of an instruction.
+    is_exact: dict[str | None, bool] = {}
+    placed: list[list[CodeWord]] = []
+    for line, words in zip(lines, found, strict=True):
+        follows = is_exact.get(line.caller, False)
+        placed.append([_place_in_line(line, word, has_sizes=has_sizes, is_exact=follows) for word in words])
+        is_exact[line.caller] = EXACT_FOLLOWS.match(line.message) is not None
+    return placed
+
+
+def _place_in_line(line: LogLine, word: CodeWord, *, has_sizes: bool, is_exact: bool) -> CodeWord:
+    start, end = word.span
+    is_cut = has_sizes and line.is_stamped and word.function is not None and word.size is None and word.is_at_end
+    return word._replace(
+        span=line.original_span(line.start + start, line.start + end),
+        is_exact=word.is_exact or is_exact,
+        is_torn=word.is_torn or is_cut,
+        # An address behind the time of printk() is of the running kernel.
+        is_oops=word.is_oops or (word.address is not None and line.is_stamped),
+    )
+
+
+def _find_places(text: str) -> Iterator[CodeWord]:
+    end = 0
+    for match in _PLACE.finditer(text):
+        if match.start() < end:
+            # In the brackets of the module before.
+            continue
+        end = match.end()
+        word = _make_word(match, is_exact=_names_instruction(text, match.start()))
+        is_cut = match["size"] is None and text[end : end + 1] == "/"
+        yield word._replace(
+            is_torn=is_cut or _AFTER.match(text, end) is None or _MESSAGE.match(text, end) is not None,
+            is_located=_LOCATED.match(text, end) is not None,
+            is_at_end=not text[end:].strip(),
+        )
+        module = _MODULE.match(text, end)
+        end = end if module is None else module.end()
+    torn = _TORN.search(text, end)
+    if torn is not None:
+        yield CodeWord(torn[0], torn.span(), torn[0].partition("+")[0], is_torn=True, is_at_end=True)
 
 
 def _names_instruction(text: str, start: int) -> bool:
     """Return whether the text before a place says that it is an instruction's."""
-    return _EXACT.search(text[max(0, start - _BEFORE) : start]) is not None
+    return EXACT_BEFORE.search(text[max(0, start - _BEFORE) : start]) is not None
+
+
+def _find_registers(text: str) -> Iterator[CodeWord]:
+    for match in REGISTER_ADDRESS.finditer(text):
+        group = "exact" if match["exact"] else "link"
+        value = int(match[group], 16)
+        if value:
+            yield CodeWord(match[group], match.span(group), address=value, is_exact=group == "exact", is_oops=True)
+
+
+def _find_frames(text: str) -> Iterator[CodeWord]:
+    for pattern in _FRAMES:
+        match = pattern.match(text)
+        if match is not None:
+            is_exact = match.groupdict().get("number") == "0"
+            is_located = _GDB_LOCATED.search(text[-500:]) is not None
+            value = int(match["address"], 16)
+            yield CodeWord(
+                match["address"], match.span("address"), address=value, is_exact=is_exact, is_oops=True, is_located=is_located
+            )
+            return
+
+
+def _find_addresses(text: str) -> list[CodeWord]:
+    """Return the addresses of a line that has nothing else."""
+    start = _TRACE.match(text)
+    at = 0 if start is None else start.end()
+    words = list(filter(None, _SEPARATOR.split(text[at:])))
+    if not words or not all(map(_ADDRESS.fullmatch, words)):
+        return []
+    try:
+        return [word._replace(span=(word.span[0] + at, word.span[1] + at)) for word in parse_words(text[at:])]
+    except ValueError:
+        return []
 
 
 def _make_word(match: re.Match[str], *, is_exact: bool) -> CodeWord:
-    text = match["offset"] or "0"
-    offset = int(text, 16 if text.startswith("0x") else 10)
+    digits = match["offset"] or "0"
+    offset = int(digits, 16 if digits.startswith("0x") else 10)
     size = None if match["size"] is None else int(match["size"], 16)
     end = match.end("size" if match["size"] else "offset" if match["offset"] else "function")
-    text = match.string[match.start("function") : end] + (f" [{match['module']}]" if match["module"] else "")
+    found = _MODULE.match(match.string, end)
+    module = None if found is None else found["plain"] or found["perf"] or found["file"]
+    if module is not None and _IMAGE.match(module):
+        module = None
+    text = match.string[match.start("function") : end] + (f" [{module}]" if module else "")
     # A function's first instruction is no return address.
     is_exact = is_exact or offset == 0
-    return CodeWord(text, (match.start("function"), end), match["function"], offset, size, match["module"], is_exact=is_exact)
+    return CodeWord(text, (match.start("function"), end), match["function"], offset, size, module, is_exact=is_exact)

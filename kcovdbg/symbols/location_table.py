@@ -272,6 +272,12 @@ class LocationTable:
             return None
         return self._function(index)
 
+    def next_function(self, address: int) -> int | None:
+        """Return where the next function after an address starts, None when there is none."""
+        starts = self._parts["function_start"]
+        index = bisect_right(starts, address - self._base)
+        return self._base + starts[index] if index < len(starts) else None
+
     def mangled_at(self, pc: int, frames: Sequence[Frame]) -> str | None:
         """Return the symbol that a PC, as recorded, is in, where the name of its outermost frame is not that of the image."""
         if not frames or "::" not in (frames[-1].function or ""):

@@ -139,6 +139,15 @@ class SourceLines:
         del address
         return ()
 
+    def frames_in_section(self, path: str, section: str, offset: int) -> Sequence[Frame]:
+        """Return the source location of an instruction of a module that is not loaded, as :meth:`frames_at` does.
+
+        :param path: of the module's file with debug info.
+        :param offset: in the section.
+        """
+        del path, section, offset
+        return ()
+
     def has_function(self, name: str) -> bool:
         """Return whether debug info has a function with a name, one that is inlined everywhere included."""
         raise NotImplementedError

@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
 import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,12 +62,41 @@ def test_words(demo: Demo, target: str) -> None:
 
 def test_another_build(demo: Demo) -> None:
     _, size = find_function(demo)
+    room = find_rooms(demo)[FUNCTION]
     (row,) = ask(demo, f"{FUNCTION}+0x5/{size + 0x20:#x}")
     assert len(row["errors"]) == 1
-    assert hex(size) in row["errors"][0]
-    # The kernel's sizes have the padding.
-    (row,) = ask(demo, f"{FUNCTION}+0x5/{-(-size // 16) * 16:#x}")
-    assert row["errors"] == []
+    assert hex(room) in row["errors"][0]
+    # The kernel's sizes have the padding; others print those of the symbols.
+    for known in (room, size):
+        (row,) = ask(demo, f"{FUNCTION}+0x5/{known:#x}")
+        assert row["errors"] == []
+
+
+def test_sizes_as_the_kernel_prints_them(demo: Demo) -> None:
+    """Up to the next symbol, whatever lies between: alignment, data, functions that lost their names."""
+    functions = list_functions(demo.vmlinux)
+    rooms = find_rooms(demo)
+    larger = [
+        name
+        for name, (first, *others) in functions.items()
+        if not others and name in rooms and rooms[name] - len(first) >= 32 and "." not in name
+    ]
+    assert larger
+    text = "".join(f" {name}+0x1/{rooms[name]:#x}\n" for name in larger[:40])
+    done = run_kcovdbg("-s", demo.vmlinux, "sym", "-", input=text, status=0)
+    assert done.stderr == ""
+    assert "note" not in done.stdout
+    assert all(f" {name} (" in line for name, line in zip(larger, done.stdout.splitlines(), strict=False))
+
+
+def find_rooms(demo: Demo) -> dict[str, int]:
+    """Return the distance of each symbol of code to the next one, by nm."""
+    done = subprocess.run(["nm", "-n", demo.vmlinux], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    code = [(int(row[0], 16), row[2]) for row in rows if len(row) == 3 and row[1] in "tTwW"]
+    starts = sorted({address for address, _ in code})
+    after = dict(itertools.pairwise(starts))
+    return {name: after[address] - address for address, name in code if address in after}
 
 
 def test_names_that_several_have(demo: Demo) -> None:
@@ -93,15 +127,19 @@ def test_modules(demo: Demo) -> None:
     name = next(name for name in symbols if name.startswith(MODULE) and not name.endswith("init"))
     (row,) = ask(demo, name, f"[{MODULE}]")
     assert (row["symbol"], row["errors"]) == (name, [])
-    done = run_kcovdbg("-s", demo.vmlinux, "sym", f"{name}+0x1/{len(symbols[name][0]):#x}", f"[{MODULE}]", status=2)
+    done = run_kcovdbg("-s", demo.vmlinux, "sym", f"{name}+0x1/{len(symbols[name][0]):#x}", f"[{MODULE}]", status=1)
     assert MODULE in done.stderr
 
 
 def test_what_is_unknown(demo: Demo) -> None:
-    words = ["no_such_function", "zz!", "no_such+0x1/0x2"]
-    done = run_kcovdbg("-s", demo.vmlinux, *(part for word in words for part in ("-e", f"sym {word}")), status=2)
-    assert done.stdout == ""
-    assert all(word.split("+")[0] in done.stderr for word in words)
+    for word, status in (("no_such_function", 1), ("no_such+0x1/0x2", 1), ("zz!", 2)):
+        done = run_kcovdbg("-s", demo.vmlinux, "sym", word, status=status)
+        assert done.stdout == ""
+        assert word.split("+")[0] in done.stderr
+    done = run_kcovdbg("-s", demo.vmlinux, "sym", "no_such", FUNCTION, status=0)
+    assert re.search(r"1 of 2", done.stdout)
+    for text, status in ((f" no_such+0x1/0x2\n {FUNCTION}+0x5\n", 0), (" no_such+0x1/0x2\n", 1), ("nothing\n", 1)):
+        run_kcovdbg("-s", demo.vmlinux, "sym", "-", input=text, status=status)
 
 
 def test_an_oops_on_standard_input(demo: Demo) -> None:
@@ -125,6 +163,73 @@ def test_an_oops_on_standard_input(demo: Demo) -> None:
     assert lines[3] == given[3]
     assert lines[4].startswith("[   12.3][ T101]  unknown_one+0x5/0x10 [other]")
     assert "\x1b" not in done.stdout
-    assert hex(size) in done.stdout.split("[other]")[1]
+    assert hex(find_rooms(demo)[FUNCTION]) in done.stdout.split("[other]")[1]
     rows = json.loads(run_kcovdbg(*words, "--json", input=text, status=0).stdout)
     assert [row["pc"] for row in rows] == [hex(start + 5)] * 3 + [None]
+
+
+def test_code_of_a_module_that_is_freed(demo: Demo) -> None:
+    """addr2line reads the module's file; the size ends at the page."""
+    name, (code, *_) = next((name, found) for name, found in list_functions(demo.module).items() if name.endswith("_init"))
+    for offset, exact in ((0x20, ()), (0x1F, ("--exact",))):
+        (frames,) = addr2line(demo.module, [code.start + 0x1F], section=".init.text")
+        for word in (f"{name}+{offset:#x}/0x1000", f"{name}+{offset:#x}"):
+            (row,) = ask(demo, word, f"[{MODULE}]", *exact)
+            assert (row["pc"], row["errors"]) == (None, [])
+            assert (row["frames"][0]["file"].rsplit("/", 1)[-1], row["frames"][0]["line"]) == (
+                frames[0][1].rsplit("/", 1)[-1],
+                frames[0][2],
+            )
+
+
+LOGS = {
+    "tabs": "\tffffffff811dc419 {0}+0x5 ([kernel.kallsyms])\n",
+    "colors": "\x1b[32m[   12.345678] \x1b[0m\x1b[1m{0}+0x5/{1:#x}\x1b[0m\n",
+    "color in a word": "\x1b[01;31m\x1b[K{0}\x1b[m\x1b[K+0x5/{1:#x}\n",
+    "image": " {0}+0x5 [kernel]\n",
+    "end of DOS": " {0}+0x5/{1:#x}\r\n",
+}
+
+
+@pytest.mark.parametrize("text", LOGS.values(), ids=LOGS)
+@pytest.mark.parametrize("encode", [lambda text: text.encode(), lambda text: gzip.compress(text.encode("utf-16"))])
+def test_logs(demo: Demo, text: str, encode: Callable[[str], bytes], tmp_path: Path) -> None:
+    start, size = find_function(demo)
+    (call,) = locate(demo, start + 4)
+    given = text.format(FUNCTION, size)
+    done = run_kcovdbg("-s", demo.vmlinux, "sym", "-", input=encode(given), text=False, status=0)
+    shown = re.sub(r"\\x1b\[[0-9;]*[mK]", "", done.stdout.decode())
+    before, after = re.split(r"\([^()]*\)", shown, maxsplit=1)
+    plain = re.sub("\x1b\\[[0-9;]*[mK]", "", given).expandtabs().rstrip("\r\n")
+    assert plain.startswith(before.rstrip())
+    assert call in shown
+    assert plain.endswith(after.rstrip("\n"))
+
+
+def test_words_that_have_their_source_line(demo: Demo) -> None:
+    _, size = find_function(demo)
+    word = f"{FUNCTION}+0x5/{size:#x}"
+    lines = [
+        f" {word} kernel/sys.c:1",
+        f" {word} (kernel/sys.c:1)",
+        f" {word} [mod] (kernel/sys.c:1)",
+        "#1  0xffffffff81000000 in f () at a.c:5",
+    ]
+    done = run_kcovdbg("-s", demo.vmlinux, "sym", "-", input="\n".join(lines), status=0)
+    assert done.stdout.splitlines()[: len(lines)] == lines
+
+
+def test_words_that_another_cpu_cut_off(demo: Demo) -> None:
+    _, size = find_function(demo)
+    whole = f"{FUNCTION}+0x5/{size:#x}"
+    torn = [
+        f" {FUNCTION}+0x5[   12.3][   C1] BUG: x",
+        f" {FUNCTION}+0xBUG: x",
+        f" {FUNCTION}+0x5/",
+        f"[   12.3][   T1]  {FUNCTION}+0x5",
+    ]
+    done = run_kcovdbg("-s", demo.vmlinux, "sym", "-", input="\n".join([*torn, f" {whole}"]), status=0)
+    lines = done.stdout.splitlines()
+    assert lines[: len(torn)] == torn
+    assert f"{FUNCTION} (" in lines[len(torn)]
+    assert lines[-1].endswith(str(len(torn)))

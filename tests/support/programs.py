@@ -22,12 +22,18 @@ def output_of(*command: object, stdin: str = "", cwd: Path | None = None) -> str
     return subprocess.run(words, input=stdin, cwd=cwd, capture_output=True, text=True, check=True).stdout
 
 
-def addr2line(image: Path, addresses: Iterable[int], tools: str = "") -> list[list[tuple[str, str, int]]]:
+def addr2line(
+    image: Path, addresses: Iterable[int], tools: str = "", *, section: str | None = None
+) -> list[list[tuple[str, str, int]]]:
     """Return function, file and line, 0 where it is unknown, of each frame of each address, the innermost first.
 
     :param tools: the prefix of the image's binutils.
+    :param section: the one that addresses count from; None where they are as linked.
     """
-    text = output_of(f"{tools}addr2line", "-e", image, "-f", "-i", "-a", stdin="".join(f"{pc:#x}\n" for pc in addresses))
+    options = () if section is None else ("-j", section)
+    text = output_of(
+        f"{tools}addr2line", "-e", image, "-f", "-i", "-a", *options, stdin="".join(f"{pc:#x}\n" for pc in addresses)
+    )
     found = []
     for answer in re.split(r"^0x[0-9a-f]+\n", text, flags=re.MULTILINE)[1:]:
         lines = answer.splitlines()

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 import kcovdbg
-from kcovdbg.crash import crash_point
-from kcovdbg.records import oops_words
+from kcovdbg.records import oops_words, report_table
 from tests.support.pattern_attack import find_attacks, measure
 
 _TOP: Final = Path(kcovdbg.__file__).parent
@@ -29,8 +28,9 @@ _QUICK: Final = 0.003
 _MOST: Final = 2.5
 # Patterns that get no longer text than so many characters.
 _BOUNDS: Final = {
-    "kcovdbg.crash.crash_point._ROLES": crash_point.KSYM_NAME_LEN,
-    "kcovdbg.records.oops_words._EXACT": oops_words._BEFORE,
+    "kcovdbg.records.report_table._ROLES": report_table.KSYM_NAME_LEN,
+    "kcovdbg.records.report_table._LEAK": report_table.KSYM_NAME_LEN,
+    "kcovdbg.records.report_table.EXACT_BEFORE": oops_words._BEFORE,
 }
 # The user's own patterns, on what they look at.
 _OWN_PATTERNS: Final = frozenset(("buffers/view_state.py", "buffers/view_screen.py"))

@@ -10,6 +10,8 @@ from typing import Final
 
 import drgn
 
+from kcovdbg.abi.address import page_align
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import TargetError
 from kcovdbg.model.location import Frame, LoadedModule, is_code_section, normalize_path
 from kcovdbg.target.dump_file import working_path
@@ -61,6 +63,8 @@ def open_image_program(
     return program
 
 
+# Where the code of a module starts that is not loaded: drgn tells its sections apart by their addresses.
+_FIRST_SECTION: Final = 1 << 20
 # The greatest distance of a module from the kernel's text: calls between them have 32-bit displacements.
 _MODULE_REACH: Final = 1 << 31
 
@@ -73,6 +77,7 @@ class DrgnLines(SourceLines):
 
     def __init__(self, prog: drgn.Program) -> None:
         self._prog = prog
+        self._unloaded: dict[str, tuple[drgn.Program, LoadedModule]] = {}
 
     @property
     def image(self) -> str | None:
@@ -89,6 +94,17 @@ class DrgnLines(SourceLines):
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
         return frames_at(self._prog, address)
+
+    def frames_in_section(self, path: str, section: str, offset: int) -> tuple[Frame, ...]:
+        with contextlib.suppress(TargetError):
+            if path not in self._unloaded:
+                module = _place_sections(path)
+                self._unloaded[path] = open_module_program([module], {module.build_id or "": path}), module
+            program, module = self._unloaded[path]
+            start = dict(module.sections).get(section)
+            if start is not None:
+                return frames_at(program, start + offset)
+        return ()
 
     def _module_at(self, address: int) -> drgn.RelocatableModule | None:
         try:
@@ -171,6 +187,17 @@ def open_module_program(modules: Iterable[LoadedModule], files: Mapping[str, str
         if path is not None and module.sections:
             add_module(program, module, path)
     return program
+
+
+def _place_sections(path: str) -> LoadedModule:
+    """Return a module as if all of its code were loaded at addresses of its own."""
+    with ElfFile(path) as elf:
+        at = _FIRST_SECTION
+        placed: list[tuple[str, int]] = []
+        for section in elf.text_sections():
+            placed.append((section.name, at))
+            at = page_align(at + section.size)
+        return LoadedModule(elf.path.name, elf.build_id, at - _FIRST_SECTION, tuple(placed))
 
 
 def add_module(prog: drgn.Program, loaded: LoadedModule, path: str) -> None:

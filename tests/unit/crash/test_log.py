@@ -3,8 +3,8 @@
 
 import pytest
 
-from kcovdbg.crash.crash_log import CrashReport, find_report
 from kcovdbg.model.log_record import LogRecord
+from kcovdbg.records.crash_report import CrashReport, find_report
 
 
 def records(*lines, seconds=0.001, facility=0):

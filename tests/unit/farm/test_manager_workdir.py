@@ -8,8 +8,9 @@ import shutil
 import pytest
 
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log, summarize_report
+from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log
 from kcovdbg.farm.workdir_reader import WorkdirReader
+from kcovdbg.records.crash_report import summarize_report
 from tests.support.compiled_image import compile_image
 
 # As pkg/rpcserver/last_executing.go writes them; syzkaller's programs have no empty lines.
@@ -318,11 +319,9 @@ def test_a_process_reads_the_same(workdir):
         crash = manager.crashes()[1]
         assert reader.read_dump_log(crash.dumps[0].log, 1, "syz.1.4") == (False, "sync()")
         texts = reader.read_crash(crash, None)
-        assert (texts.summary, texts.program, texts.is_last) == (
-            summarize_report("BUG: KASAN: x in foo+0x1/0x2\n"),
-            "sync()",
-            False,
-        )
+        found = summarize_report("BUG: KASAN: x in foo+0x1/0x2\n")
+        assert (texts.summary.function, texts.summary.errors) == (found.origin.function, (found.problem,))
+        assert (texts.program, texts.is_last) == ("sync()", False)
         with pytest.raises(KcovdbgError):
             reader.find(str(workdir / "absent"), ())
         with pytest.raises(KcovdbgError):

@@ -3,7 +3,8 @@
 
 import pytest
 
-from kcovdbg.farm.manager_workdir import summarize_report
+from kcovdbg.records.crash_report import ReportedTask, find_stacks, summarize_report
+from kcovdbg.records.log_text import split_log
 
 TASK = "CPU: 1 UID: 0 PID: 77 Comm: kworker/1:2 Not tainted 6.12.0 #1\n"
 END = " entry_SYSCALL_64_after_hwframe+0x77/0x7f\nRIP: 0033:0x7f67c7d5cfce\n"
@@ -76,24 +77,96 @@ ATOMIC = (
 )
 
 
+WARN_619 = (
+    "------------[ cut here ]------------\nWARNING: made/up.c:713 at made_up+0x99/0x150, CPU#1: kworker/1:2/77\n"
+    f"Modules linked in:\n{TASK}RIP: 0010:__WARN_trap+0x4/0x10\nCode: 0f 0b\nRSP: 0018:ffffc90003e7fd00 EFLAGS: 00010293\n"
+    f"Call Trace:\n <TASK>\n made_up+0x99/0x150\n __x64_sys_read+0x15/0x20\n{END}"
+)
+LEAK = (
+    'BUG: memory leak\nunreferenced object 0xffff888111111100 (size 32):\n  comm "kworker/1:2", pid 77, jiffies 4294945000\n'
+    "  hex dump (first 8 bytes):\n    00 00 00 00 00 00 00 00  ........\n  backtrace (crc 12345678):\n"
+    "    __kmalloc_cache_noprof+0x2be/0x350\n    kstrdup+0x1/0x2\n    made_up+0x20/0x820\n    __se_sys_read+0x1/0x2\n"
+)
+OLD_LEAK = (
+    "BUG: memory leak\nunreferenced object 0xffff888111111100 (size 64):\n"
+    '  comm "kworker/1:2", pid 77, jiffies 4295 (age 80.593s)\n'
+    "  backtrace:\n    [<00000000cf39be81>] slab_alloc_node mm/slub.c:3478 [inline]\n"
+    "    [<00000000cf39be81>] __kmem_cache_alloc_node+0x1f1/0x310 mm/slub.c:3517\n"
+    "    [<00000000ffb5fd6b>] kzalloc include/linux/slab.h:721 [inline]\n"
+    "    [<00000000ffb5fd6b>] made_up+0x20/0x820 made/up.c:980\n    [<00000000ffb5fd6c>] __se_sys_read+0x54/0xb0 fs/a.c:3\n"
+)
+STARVED = (
+    "rcu: INFO: rcu_preempt self-detected stall on CPU\nrcu: \t1-...!: (1 GPs behind) idle=b/1/0x4 softirq=1/2 fqs=0\n"
+    "rcu: rcu_preempt kthread starved for 10502 jiffies! g-123 f0x0 RCU_GP_WAIT_FQS(5) ->state=0x0 ->cpu=0\n"
+    "rcu: RCU grace-period kthread stack dump:\ntask:rcu_preempt     state:R  running task     stack:28 pid:17    tgid:17\n"
+    "Call Trace:\n <TASK>\n __schedule+0x1/0x2\n schedule+0x1/0x2\n schedule_timeout+0x1/0x2\n rcu_gp_fqs_loop+0x1/0x2\n"
+    " kthread+0x1/0x2\n </TASK>\nrcu: Stack dump where RCU GP kthread last ran:\nSending NMI from CPU 1 to CPUs 0:\n"
+    f"NMI backtrace for cpu 0\n{TASK.replace('77', '5')}RIP: 0010:innocent+0x1/0x2\nCall Trace:\n innocent_too+0x1/0x2\n"
+    f"{TASK}RIP: 0010:made_up+0x1/0x2\nCall Trace:\n <TASK>\n __se_sys_read+0x1/0x2\n{END}"
+)
+S390 = (
+    f"Unable to handle kernel pointer dereference in virtual kernel address space\n{TASK}"
+    "Krnl PSW : 0704c00180000000 00000000001c4fd8 (made_up+0x68/0x1c8)\n           R:0 T:1 IO:1\nKrnl GPRS: 0000000000000000\n"
+    "Call Trace:\n [<00000000001c4fd8>] outer+0x68/0x1c8 \n([<00000000001c4fd8>] unsure+0x1/0x2)\n"
+    " [<00000000001c4fd9>] __se_sys_read+0x1/0x2 \nLast Breaking-Event-Address:\n [<00000000001c4fd8>] other+0x1/0x2\n"
+)
+SPARC = (
+    f"Oops\n{TASK}TSTATE: 0000004411001603 TPC: 0000000000456789\nTPC: <made_up+0x1/0x2>\nCall Trace:\n"
+    "[<00456>] __se_sys_read+0x1/0x2\n"
+)
+LOONGARCH = (
+    f"CPU 1 Unable to handle kernel paging request\n{TASK}pc 9000000000223d3c ra 9000000000224600\n"
+    "   ra: 9000000000224600 outer+0x1/0x2\n  ERA: 9000000000223d3c made_up+0x2c/0x80\nCall Trace:\n"
+    "[<9000000000223d3c>] outer+0x1/0x2\n[<9000000000223d3c>] __se_sys_read+0x1/0x2\n"
+)
+MIPS = (
+    f"Oops[#1]:\n{TASK}epc   : 80104a18 made_up+0x8/0x30\nra    : 80104a18 g+0x8/0x30\nCall Trace:\n"
+    "[<80104a18>] __se_sys_read+0x1/0x2\n"
+)
+LINEINFO = (
+    f"BUG: KASAN: use-after-free in made_up+0x1/0x2 (made/up.c:3)\n{TASK}Call Trace:\n <TASK>\n"
+    " dump_stack_lvl+0x1/0x2 (lib/d.c:1)\n print_report+0x1/0x2 (mm/kasan/report.c:5)\n kasan_report+0x1/0x2 (mm/a.c:5)\n"
+    f" made_up+0x30/0x100 [my_driver] (drivers/foo/bar.c:123)\n __se_sys_read+0x1/0x2 (fs/a.c:5)\n{END}"
+)
+
+
 @pytest.mark.parametrize("prefix", ["", "[  173.566032] ", "[  173.566032][   T77] ", "<4>[  173.566032][    C1] "])
 @pytest.mark.parametrize(
     "report",
-    [KASAN, OOPS, OLD, HUNG, KMSAN, ARM, ARM_WARNING, POWERPC, FREED, HARMLESS + OOPS, ATOMIC],
-    ids=["kasan", "oops", "old", "hung", "kmsan", "arm", "warning on arm", "powerpc", "freed", "harmless", "atomic"],
+    [
+        *(KASAN, OOPS, OLD, HUNG, KMSAN, ARM, ARM_WARNING, POWERPC, FREED, HARMLESS + OOPS, ATOMIC),
+        *(WARN_619, LEAK, OLD_LEAK, STARVED, S390, SPARC, LOONGARCH, MIPS, LINEINFO),
+    ],
+    ids=[
+        *("kasan", "oops", "old", "hung", "kmsan", "arm", "warning on arm", "powerpc", "freed", "harmless", "atomic"),
+        *("warning since 6.19", "leak", "old leak", "starved", "s390", "sparc", "loongarch", "mips", "lineinfo"),
+    ],
 )
 def test_where_it_began(report, prefix):
     text = "".join(f"{prefix}{line}\r\n" for line in report.splitlines())
     for given in (text, text.replace("\r", "")):
         found = summarize_report(given)
-        assert (found.function, found.pid, found.comm, found.errors) == ("made_up", 77, "kworker/1:2", ())
+        assert (found.origin.function, found.task, found.problem) == ("made_up", ReportedTask(77, "kworker/1:2"), None)
         assert found.syscall == (None if report is OLD else "read")
+
+
+def test_lines_of_several_cpus():
+    """Two reports at the same time, line by line: each has its own stack and task."""
+    other = KASAN.replace("77", "5").replace("made_up", "wrong").replace("kworker/1:2", "other")
+    own = [f"[  173.566032][   T77] {line}" for line in KASAN.splitlines()]
+    theirs = [f"[  173.566033][    T5] {line}" for line in other.splitlines()]
+    mixed = "\n".join(line for pair in zip(own, theirs, strict=True) for line in pair)
+    found = summarize_report(mixed)
+    assert (found.origin.function, found.task) == ("made_up", ReportedTask(77, "kworker/1:2"))
+    stacks = find_stacks(split_log(mixed))
+    assert {(stack.task.pid, stack.frames[2].function) for stack in stacks[:2]} == {(77, "kasan_report"), (5, "kasan_report")}
+    assert {frame.function for stack in stacks if stack.task.pid == 5 for frame in stack.frames}.isdisjoint({"made_up"})
 
 
 def test_places_in_a_report_that_was_symbolized():
     text = "Call Trace:\n inlined made/up.h:5 [inline]\n made_up+0x12/0x340 made/up.c:73\n vfs_read+0x1/0x2 fs/read_write.c:5\n"
     found = summarize_report(f"BUG: x\n{TASK}{text}")
-    assert (found.function, found.file, found.line) == ("inlined", "made/up.h", 5)
+    assert found.origin == ("inlined", "made/up.h", 5)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +176,8 @@ def test_places_in_a_report_that_was_symbolized():
         "BUG: unable to handle kernel paging request at ffff8801\nIP: [<ffffffff82f1a5c1>] made_up+0x31/0x3b0\nPGD 0\n",
         "IP: memcpy+0x1/0x2\nRIP: 0010:[<ffffffff82f1a5c1>]  [<ffffffff82f1a5c1>] made_up+0x31/0x3b0\n",
         "WARNING: CPU: 0 PID: 4 at made/up.c:3 made_up+0x1/0x2\nCall Trace:\n dump_stack+0x1/0x2\n",
+        "WARNING: made/up.c:713 at made_up+0x99/0x150, CPU#1: syz.0.17/6543\n",
+        "WARNING: at made_up+0x99/0x150, CPU#1: syz.0.17/6543\n",
         "Kernel panic - not syncing: stack-protector: Kernel stack is corrupted in: made_up+0x1/0x2\n",
         "kworker/1:2/77 is trying to acquire lock:\n (kacpid){+.+.+.}, at: [<ffffffff8105bbd0>] made_up+0x0/0xb0\n",
         # Some unwinders get as far as the entry alone.
@@ -111,15 +186,15 @@ def test_places_in_a_report_that_was_symbolized():
 )
 def test_headline_of_a_report_without_its_stack(text):
     found = summarize_report(text)
-    assert found.function == "made_up"
-    assert found.errors
+    assert found.origin.function == "made_up"
+    assert found.problem
 
 
 @pytest.mark.parametrize("text", ["", "nothing\n", "Call Trace:\n", "Call Trace:\nnothing\n" * 3, f"BUG: x\n{TASK}"])
 def test_what_is_missing_is_told(text):
     found = summarize_report(text)
-    assert found.function is None
-    assert found.errors
+    assert found.origin is None
+    assert found.problem
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A crash in the kernel's log or a report: its title, the panic's reason, its stacks, where it began, and its task.
+
+The lines of several CPUs are told apart before anything is decided. Patterns are in :mod:`.report_table`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, takewhile
+from typing import Final, NamedTuple
+
+from kcovdbg.model.log_record import LogRecord
+from kcovdbg.records.crash_origin import find_allocation, find_origin
+from kcovdbg.records.log_text import LogLine, record_lines, split_log, untangle
+from kcovdbg.records.oops_words import find_code_words
+from kcovdbg.records.report_table import ASIDE, COUNTER, DOUBTFUL, END, HARMLESS, HEADLINE, TITLE, TRACE
+
+LOG_RECORDS: Final = 4000
+"""How many of the newest records of the kernel's log are searched for a crash."""
+# kernel/panic.c
+_PANIC: Final = re.compile(r"Kernel panic - not syncing: (.*)")
+# Reasons of panic() after another report.
+_CONSEQUENCE: Final = re.compile(
+    r"Fatal exception|.{0,200}\bset\b ?\.\.\.|hung_task: |softlockup: |Hard LOCKUP|RCU Stall|sysrq triggered|Oops|Aiee"
+    r"|.{0,200}: Fatal|.{0,200}NMI|Fatal machine check|.{0,200}hardware error|Out of memory"
+)
+# arch/*/kernel/dumpstack.c, traps.c: __die().
+_DIE: Final = re.compile(r"(?:Oops|Internal error|[\w ]{1,80}): .{0,200}\[#\d{1,9}\]")
+# kernel/hung_task.c: check_hung_task()
+_HUNG: Final = re.compile(r"INFO: task (?P<comm>.{1,40}):(?P<pid>\d{1,10}) blocked (?:in I/O wait )?for more than ")
+# kernel/watchdog.c: watchdog_hardlockup_check()
+_HARD_LOCKUP: Final = re.compile(r".{0,80}hard LOCKUP on cpu (\d{1,6})")
+# kernel/rcu/tree_stall.h: print_other_cpu_stall(), print_cpu_stall_info(), rcu_print_task_stall()
+_STALL: Final = re.compile(r"(?:rcu: )?INFO: \w{1,40} detected (?:expedited )?stalls on CPUs/tasks")
+_STALLED_CPU: Final = re.compile(r"(?:rcu: )?\s{0,8}(\d{1,6})-[^\s:]{1,20}: \(")
+_STALLED_TASK: Final = re.compile(r"(?:rcu: )?\s{0,8}Tasks blocked on .{0,80}?: P(\d{1,10})")
+# The line of BUG() or WARN(), which the message that belongs to it may precede by so many lines.
+_TRAP: Final = re.compile(r"kernel BUG at |WARNING: ")
+_ADJACENT: Final = 3
+# Seconds between two tasks that are found hung in one round.
+_ROUND: Final = 5.0
+# Around a place that printk's %pS printed; "?" marks what is only found on the stack. On arm, the function that it calls
+# comes first (arch/arm/kernel/traps.c: dump_backtrace_entry()); on powerpc, the stack pointer (arch/powerpc/kernel/process.c);
+# on s390 an unsure place is in brackets (arch/s390/kernel/dumpstack.c).
+_BEFORE: Final = re.compile(
+    r"\s{0,40}(?:(?:\[<[0-9a-f]{1,16}>\] )?\(?[\w.$]{1,512}\)? from )?"
+    r"(?:\[<?[0-9a-f]{1,16}>?\]\s{1,2}){0,2}[(<]?(?P<unsure>\? )?"
+)
+# Added by syzkaller, decode_stacktrace.sh or the kernel itself; the innermost of several places.
+_SOURCE: Final = r" \(?(?P<file>[\w./+-]{1,400}\.[chSrs]{1,2}):(?P<line>\d{1,7})(?: [^)]{0,800})?\)?"
+_MODULE: Final = r"(?: \[[\w .@+-]{1,120}\])?"
+_AFTER: Final = re.compile(
+    rf"[)>]?(?: \([PTFUC]{{1,4}}\))?{_MODULE}(?:{_SOURCE})?\s{{0,8}}(?: \(.{{0,200}}\))?(?:, CPU#.{{0,60}})?\s{{0,8}}"
+)
+_INLINED: Final = re.compile(
+    rf"\s{{0,40}}(?:\[<[0-9a-f]{{1,16}}>\] )?(?P<function>[\w.$]{{1,512}}){_SOURCE}(?: \[\w{{1,64}}\])?\s{{0,8}}"
+)
+_MAX_BETWEEN: Final = 25
+# The task of a report: dump_stack_print_info().
+_TASK: Final = re.compile(
+    r"PID: (?P<pid>\d{1,10})(?: UID: \d{1,10})? Comm: "
+    r"(?:(?P<comm>.{1,15}?)(?= {1,4}(?:Not tainted|Tainted:|Kdump:)| {0,4}$)|(?P<word>\S{1,15}))"
+)
+# sched_show_task()
+_TASK_STATE: Final = re.compile(r"task:(?P<comm>.{1,15}?) {1,16}state:\w.{0,80}? pid: {0,8}(?P<pid>\d{1,10})")
+# mm/kmemleak.c: print_unreferenced()
+_TASK_OF_LEAK: Final = re.compile(r" {2}comm \"(?P<comm>.{1,15})\", pid (?P<pid>\d{1,10})[, (]")
+# __warn() since v6.19
+_TASK_OF_WARNING: Final = re.compile(r"WARNING: .{0,600}CPU#\d{1,6}: (?P<comm>.{1,15})/(?P<pid>\d{1,10})$")
+_SYSCALL: Final = re.compile(r"__(?:x64|ia32|arm64|riscv|s390x?|loongarch|se|do)_sys_(?P<name>\w+)")
+_LEAK: Final = re.compile(r"\s{0,8}unreferenced object 0x")
+_MAX_FRAMES: Final = 1000
+# printk() cuts a line off much earlier.
+_MAX_LINE: Final = 2048
+
+
+class CrashReport(NamedTuple):
+    """The log's account of a crash."""
+
+    title: str | None = None
+    """The first line of the report that led to it."""
+    panic: str | None = None
+    """The message of panic(); None where the kernel has not panicked, or has started its crash kernel before."""
+    pid: int | None = None
+    """The task that the report is about, where one task reports others."""
+    cpu: int | None = None
+    """The CPU that the report is about, where one CPU reports others."""
+
+
+class ReportedTask(NamedTuple):
+    """A task that a log names."""
+
+    pid: int
+    comm: str
+
+
+class ReportedFrame(NamedTuple):
+    """A function of a stack in a log."""
+
+    function: str
+    file: str | None
+    line: int | None
+
+
+class ReportedStack(NamedTuple):
+    """A stack in a log, innermost function first, with the one that was interrupted in front."""
+
+    start: int
+    """Index of its first line."""
+    frames: Sequence[ReportedFrame]
+    task: ReportedTask | None
+    """The one whose stack it is, as the lines before it say."""
+    is_allocation: bool = False
+    """Whether it is that of an allocation that kmemleak reports."""
+    is_doubtful: bool = False
+    """Whether another one is more likely the crash's."""
+
+
+class ReportSummary(NamedTuple):
+    """What a report says about a crash."""
+
+    task: ReportedTask | None
+    origin: ReportedFrame | None
+    """Where it began; None where the report does not show that."""
+    syscall: str | None = None
+    """The name of the system call that the task was in."""
+    problem: str | None = None
+    """What is missing."""
+
+
+def find_report(records: Sequence[LogRecord]) -> CrashReport:
+    """Return what the kernel's log says about a crash; nothing where the kernel did not crash."""
+    return find_crash([*record_lines(record for record in records if record.facility == 0)])
+
+
+def find_crash(lines: Sequence[LogLine]) -> CrashReport:
+    """Return what a log says about the crash that ended the kernel; nothing where none did."""
+    texts = [line.message[:_MAX_LINE] for line in lines]
+    panic = next(((index, match[1]) for index, match in enumerate(map(_PANIC.match, texts)) if match is not None), None)
+    end, reason = panic or (len(texts), None)
+    if reason is not None and not _CONSEQUENCE.match(reason):
+        return CrashReport(None, reason)
+    if reason is None and not any(map(_DIE.match, texts)):
+        return CrashReport()
+    titles = [index for index in range(end) if TITLE.match(texts[index])]
+    if not titles:
+        return CrashReport(None, reason)
+    first = titles[-1]
+    if _HUNG.match(texts[first]):
+        first = min(_latest_round(lines, [index for index in titles if _HUNG.match(texts[index])]))
+    elif _TRAP.match(texts[first]) and len(titles) > 1 and first - titles[-2] <= _ADJACENT:
+        first = titles[-2]
+    caller = lines[first].caller
+    own = [text for line, text in zip(lines[first:end], texts[first:end], strict=True) if line.caller == caller]
+    return CrashReport(texts[first], reason, *_find_subject(own))
+
+
+def _latest_round(lines: Sequence[LogLine], hung: Sequence[int]) -> Sequence[int]:
+    """Return the last of these reports that follow one another."""
+    pairs = list(pairwise(hung))[::-1]
+    close = takewhile(lambda pair: (lines[pair[1]].time or 0) - (lines[pair[0]].time or 0) < _ROUND, pairs)
+    return [hung[-1], *(before for before, _ in close)]
+
+
+def _find_subject(report: Sequence[str]) -> tuple[int | None, int | None]:
+    """Return the task and the CPU that a report is about, None where it is about who reports."""
+    title = report[0]
+    hung = _HUNG.match(title)
+    if hung is not None:
+        return int(hung["pid"]), None
+    lockup = _HARD_LOCKUP.match(title)
+    if lockup is not None:
+        return None, int(lockup[1])
+    if _STALL.match(title):
+        for line in report[1:]:
+            cpu, task = _STALLED_CPU.match(line), _STALLED_TASK.match(line)
+            if cpu is not None:
+                return None, int(cpu[1])
+            if task is not None:
+                return int(task[1]), None
+    return None, None
+
+
+def find_tasks(text: str) -> list[ReportedTask]:
+    """Return the tasks that the reports in a log name, in order."""
+    found = (_find_task(line.message[:_MAX_LINE]) for line in split_log(text))
+    return [task for task in found if task is not None]
+
+
+# Of a report that syzkaller's tools print.
+_NAMED_TITLE: Final = "TITLE: "
+
+
+def find_title(text: str) -> str | None:
+    """Return the first line of the first report in a log, None where there is none."""
+    messages = (line.message[:_MAX_LINE].removeprefix(_NAMED_TITLE) for line in split_log(text))
+    return next((message.strip() for message in messages if TITLE.match(message)), None)
+
+
+def _find_task(message: str) -> ReportedTask | None:
+    match = _TASK.search(message)
+    if match is not None:
+        return ReportedTask(int(match["pid"]), (match["comm"] or match["word"]).strip())
+    match = _TASK_STATE.match(message) or _TASK_OF_LEAK.match(message) or _TASK_OF_WARNING.match(message)
+    return None if match is None else ReportedTask(int(match["pid"]), match["comm"].strip())
+
+
+def summarize_report(text: str) -> ReportSummary:
+    """Return what a report says: where the first stack that shows it began, and the task that it is of."""
+    lines = [line for line in split_log(text) if len(line.text) <= _MAX_LINE]
+    stacks = find_stacks(lines)
+    first = next(_first_tasks(lines), None)
+    for stack in sorted(stacks, key=lambda stack: (stack.is_doubtful, stack.start)):
+        names = [frame.function for frame in stack.frames]
+        origin = find_allocation(names) if stack.is_allocation else find_origin(names)
+        if origin is not None:
+            calls = (match["name"] for name in names if (match := _SYSCALL.fullmatch(name)) is not None)
+            return ReportSummary(stack.task or first, stack.frames[origin], next(calls, None))
+    problem = "the report's stacks do not show where it began" if stacks else "the report has no stack"
+    name = _find_headline_function(lines)
+    return ReportSummary(first, None if name is None else ReportedFrame(name, None, None), problem=problem)
+
+
+def _first_tasks(lines: Sequence[LogLine]) -> Iterator[ReportedTask]:
+    """Yield the tasks that reports name, without those of stacks that are no crash's."""
+    for _, own in untangle(lines):
+        is_harmless = False
+        for line in own:
+            is_harmless = (is_harmless and TRACE.match(line.message) is None) or HARMLESS.match(line.message) is not None
+            task = None if is_harmless else _find_task(line.message)
+            if task is not None:
+                yield task
+
+
+def _find_headline_function(lines: Iterable[LogLine]) -> str | None:
+    """Return the function that the first of the lines names that remain where a log ends early."""
+    for line in lines:
+        counter = COUNTER.match(line.message)
+        headline = None if counter is not None else HEADLINE.match(line.message)
+        if counter is None and headline is None:
+            continue
+        words = find_code_words(line.message)
+        at = headline.start("place") if headline is not None else 0
+        name = next((word.function for word in words if word.function is not None and word.span[0] >= at), None)
+        if name is not None and find_origin([name]) is not None:
+            return name
+    return None
+
+
+def find_stacks(lines: Sequence[LogLine]) -> list[ReportedStack]:
+    """Return the stacks in a log by their first lines, without those of what cannot have caused a crash."""
+    numbers = {id(line): index for index, line in enumerate(lines)}
+    found = [stack for _, own in untangle(lines) for stack in _find_own_stacks(own, numbers)]
+    return sorted(found, key=lambda stack: stack.start)
+
+
+def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Iterator[ReportedStack]:
+    """Yield the stacks that one thread or CPU printed.
+
+    :param numbers: of the lines in the whole log.
+    """
+    counter: list[ReportedFrame] = []
+    stack: list[ReportedFrame] | None = None
+    task: ReportedTask | None = None
+    start = between = 0
+    is_aside = is_harmless = is_doubtful = is_leak = False
+    for line in lines:
+        text = line.message
+        found = COUNTER.match(text)
+        frames = _read_frame(text, 0 if found is None else found.end())
+        is_start = TRACE.match(text) is not None
+        ends = is_start or END.match(text) is not None or HARMLESS.match(text) is not None or DOUBTFUL.match(text) is not None
+        if stack is not None and (ends or between > _MAX_BETWEEN or len(stack) > _MAX_FRAMES):
+            if stack and not is_harmless:
+                yield ReportedStack(start, stack, task, is_leak, is_doubtful)
+            stack, counter, task = None, [], None
+            is_harmless = is_doubtful = is_leak = False
+        task = _find_task(text) or task
+        is_aside = (is_aside and not is_start) or ASIDE.match(text) is not None
+        is_harmless = is_harmless or HARMLESS.match(text) is not None
+        is_doubtful = is_doubtful or DOUBTFUL.match(text) is not None
+        is_leak = is_leak or _LEAK.match(text) is not None
+        # Some reports, such as KMSAN's, have no line in front of their stack.
+        if is_start or (stack is None and found is None and frames and not is_aside):
+            stack, start, between = [*counter, *(frames or [])], numbers[id(line)], 0
+        elif stack is not None:
+            between = between + 1 if frames is None else 0
+            stack += frames or []
+        elif found is not None:
+            counter = frames or []
+    if stack and not is_harmless:
+        yield ReportedStack(start, stack, task, is_leak, is_doubtful)
+
+
+def _read_frame(text: str, start: int) -> list[ReportedFrame] | None:
+    """Return the frame in a line, none of one that is unsure; None where the line is not a frame.
+
+    :param start: index of the place in the line, where a register is in front.
+    """
+    if "+0x" not in text:
+        inlined = _INLINED.fullmatch(text, start)
+        if inlined is None:
+            return None
+        return [ReportedFrame(inlined["function"], inlined["file"], int(inlined["line"]))]
+    words = find_code_words(text)
+    place = next((word for word in words if word.function is not None and word.span[0] >= start), None)
+    if place is None or place.function is None or place.is_torn:
+        return None
+    before, after = _BEFORE.fullmatch(text, start, place.span[0]), _AFTER.fullmatch(text, place.span[1])
+    if before is None or after is None:
+        return None
+    line = None if after["line"] is None else int(after["line"])
+    return [] if before["unsure"] else [ReportedFrame(place.function, after["file"], line)]

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Functions by name, of a kernel and of its modules: where each starts, and the size that the kernel prints for it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from kcovdbg.abi.address import pc_of
+from kcovdbg.elf.file import ElfFile, open_image
+from kcovdbg.elf.header import SHF_EXECINSTR
+from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
+from kcovdbg.errors import KcovdbgError, TargetError
+from kcovdbg.model.location import LoadedModule
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.target.protocol import Target
+
+
+class SectionPlace(NamedTuple):
+    """A place in a module's file, where that place has no address: the kernel frees the code of ``.init.text``."""
+
+    path: str
+    """Of the file."""
+    section: str
+    offset: int
+
+
+class FunctionStart(NamedTuple):
+    """A function's code."""
+
+    pc: int | None
+    """Of its first instruction, minus the KASLR offset; None where it is not loaded."""
+    size: int
+    """Of its symbol in bytes, 0 where that has none."""
+    room: int | None
+    """Bytes up to the next symbol, which the kernel prints as the size; None where nothing follows in its section."""
+    place: SectionPlace | None = None
+    """Where it is in its file, for a function that is not loaded."""
+
+    def may_have_size(self, size: int) -> bool:
+        """Return whether the kernel, or another program, may print this as the function's size."""
+        return self.size <= size and (self.room is None or size <= self.room)
+
+
+def plain_module_name(name: str) -> str:
+    """Return a module's name as the kernel has it, which loads ``a-b.ko`` as ``a_b``."""
+    return name.replace("-", "_")
+
+
+class FunctionFinder:
+    """Finds functions by name.
+
+    :param image: path of the image with debug info, None where there is none.
+    :param code: path of the stripped image, None where the first has the code.
+    :param table: of the image, None where there is none.
+    :param modules: the loaded ones, with addresses minus the KASLR offset.
+    :param files: of modules, by build ID.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        image: str | None,
+        code: str | None,
+        table: LocationTable | None,
+        modules: Sequence[LoadedModule],
+        files: Mapping[str, str],
+    ) -> None:
+        self._target = target
+        self._image = image
+        self._code = code
+        self._table = table
+        self._modules = modules
+        self._files = files
+        self._found: dict[tuple[str, str | None], tuple[FunctionStart, ...]] = {}
+
+    def find(self, name: str, module: str | None) -> tuple[FunctionStart, ...]:
+        """Return the functions with a name: of a module, or of the image, or of any module where the image has none."""
+        key = name, module
+        if key not in self._found:
+            found = self._of_image(name) if module is None else ()
+            self._found[key] = (*found,) or (*self._of_modules(name, module),)
+        return self._found[key]
+
+    def knows_module(self, module: str) -> bool:
+        """Return whether a module is loaded, or its file was given."""
+        return any(loaded.name == plain_module_name(module) for loaded in self._modules)
+
+    @cached_property
+    def _symbols(self) -> SymbolTable | None:
+        if self._image is not None:
+            with contextlib.suppress(TargetError), open_image(self._image, self._code) as elf:
+                return elf.symbols
+        return None
+
+    def _of_image(self, name: str) -> Sequence[FunctionStart]:
+        named = (
+            [] if self._table is None else [one for one in self._table.functions_named(name) if name in (one.name, one.alias)]
+        )
+        if named:
+            return [self._start(known.address, known.size) for known in named]
+        if self._image is not None:
+            # The table has no labels of assembly.
+            with contextlib.suppress(TargetError), open_image(self._image, self._code) as elf:
+                symbols = self._symbols or elf.symbols
+                labels = [symbol for symbol in symbols.find_containing(name) if symbol.name == name and _is_code(elf, symbol)]
+                return [self._start(symbol.address, symbol.size) for symbol in labels]
+        with contextlib.suppress(KcovdbgError):
+            found = self._target.symbol(name)
+            pc = pc_of(found.address, self._target.kaslr_offset)
+            return [FunctionStart(pc, found.size, None)]
+        return []
+
+    def _start(self, address: int, size: int) -> FunctionStart:
+        following = None
+        if self._symbols is not None and len(self._symbols):
+            following = self._symbols.next_start(address)
+        elif self._table is not None:
+            following = self._table.next_function(address)
+        return FunctionStart(address, size, None if following is None else following - address)
+
+    def _of_modules(self, name: str, module: str | None) -> Iterator[FunctionStart]:
+        for loaded in self._modules:
+            path = self._files.get(loaded.build_id or "")
+            if path is not None and (module is None or plain_module_name(module) == loaded.name):
+                with contextlib.suppress(TargetError), ElfFile(path) as elf:
+                    yield from _functions_of(elf, path, name, dict(loaded.sections))
+
+
+def _is_code(elf: ElfFile, symbol: ElfSymbol) -> bool:
+    return symbol.section < len(elf.sections) and bool(elf.sections[symbol.section].flags & SHF_EXECINSTR)
+
+
+def _functions_of(elf: ElfFile, path: str, name: str, starts: Mapping[str, int]) -> Iterator[FunctionStart]:
+    """Yield the functions of a module's file with a name.
+
+    :param starts: of its sections that are loaded.
+    """
+    for symbol in elf.symbols.find_containing(name):
+        if symbol.name != name or not _is_code(elf, symbol):
+            continue
+        section = elf.sections[symbol.section]
+        following = elf.symbols.next_start(symbol.address, symbol.section)
+        # Behind the last function of a section is another section, or the end of a page.
+        room = None if following is None else following - symbol.address
+        start = starts.get(section.name)
+        if start is not None:
+            yield FunctionStart(start + symbol.address, symbol.size, room)
+        else:
+            yield FunctionStart(None, symbol.size, room, SectionPlace(path, section.name, symbol.address))
