@@ -14,12 +14,14 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.buffer_arguments import TAIL, make_filters
+from kcovdbg.console.buffer_sources import order_remarks, require_named_names
 from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, Column
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
 from kcovdbg.console.record_columns import record_columns, record_errors
 from kcovdbg.console.renderable import Lines, Renderable, Table
-from kcovdbg.console.wording import NO_ADDRESS, buffer_title, span_text
+from kcovdbg.console.wording import NO_ADDRESS, buffer_heading, buffer_title, span_text
+from kcovdbg.console.writer import Format
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.function_trace import Fold, FunctionRun, find_runs, fold_runs, round_length
 from kcovdbg.records.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
@@ -56,7 +58,11 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     (wanted,) = make_filters(args, names)
     limit = args.n if args.n is not None else (TAIL if args.tail else None)
     indices = find_indices(buffer, wanted)
-    remarks = [*buffer.remarks, *context.kernel.name_remarks]
+    heading, its_remarks = buffer_heading(buffer, is_text=context.format is Format.TEXT)
+    remarks = [*its_remarks, *context.kernel.name_remarks]
+    if args.tail:
+        remarks += order_remarks(buffer)
+    require_named_names(context, names, pc_sequence(buffer), f"buffer {buffer.name}")
     if not wanted.passes_all:
         remarks.append(f"{len(indices)} of {buffer.count} records match")
     shown = _limit(indices, limit, tail=args.tail)
@@ -68,7 +74,7 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     of_edges = () if edges is None else _limit(find_indices(edges, wanted), limit, tail=args.tail)
     both = rows if edges is None else chain(rows, locate_records(edges, names, of_edges))
     columns = record_columns(buffer)
-    yield Lines(((("header", buffer_title(buffer)),),))
+    yield heading
     one_by_one = buffer.encoding.record_words > 1 or buffer.encoding.codec.is_variable
     if args.raw or one_by_one or buffer.encoding.codec.kind is RecordKind.EDGE:
         if len(shown) < len(indices):

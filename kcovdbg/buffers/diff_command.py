@@ -15,8 +15,17 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import SEPARATOR, Argument, Value, WordError
-from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import BufferCounts, find_buffer, find_counts, require_points
+from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, find_reading, make_filters
+from kcovdbg.console.buffer_sources import (
+    BufferCounts,
+    find_buffer,
+    find_counts,
+    order_remarks,
+    require_comparable,
+    require_order,
+    require_points,
+    require_same_kinds,
+)
 from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -33,7 +42,7 @@ from kcovdbg.records.pc_counts import DifferingPc, DiffSide, RunCounts, RunDiffe
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_names import LocationCache
-from kcovdbg.records.trace_file import find_traces, group_runs, sum_up_remarks
+from kcovdbg.records.trace_file import find_common_reading, find_traces, group_runs, sum_up_remarks
 
 _SEVERAL: Final = "diff A1 A2 A3 -- B1 B2 B3"
 _LINES: Final = 4
@@ -133,7 +142,12 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
         if not word.startswith(FILE):
             yield word, find_counts(context, word, kernel)
             continue
-        paths = find_traces(confine(word.removeprefix(FILE), context.workspace.confinement)[0])
+        named, folder = confine(word.removeprefix(FILE), context.workspace.confinement)
+        paths = find_traces(named)
+        reading = find_reading(context.args)
+        of_kernel = context.kernel.trace_kernel if kernel is None else kernel
+        if len(paths) > 1 and of_kernel is not None:
+            reading = find_common_reading(paths, of_kernel, reading, folder)
         others: list[NotATraceError] = []
         latest: BufferCounts | None = None
         for run in group_runs(paths):
@@ -142,7 +156,7 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
             remarks: list[str] = []
             for name in (f"{FILE}{path}" for path in run):
                 try:
-                    counted.append(find_counts(context, name, kernel))
+                    counted.append(find_counts(context, name, kernel, reading))
                 except NotATraceError as error:
                     others.append(error)
                     continue
@@ -154,7 +168,7 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
                 if len(counted) > 1:
                     counts = sum((Counter(one.counts) for one in counted), Counter[int]())
                 kinds = frozenset().union(*(one.kinds for one in counted))
-                latest = BufferCounts(counts, tuple(dict.fromkeys(remarks)), kinds)
+                latest = BufferCounts(counts, tuple(dict.fromkeys(remarks)), kinds, counted[0].records)
         if latest is None:
             raise others[0]
         yield word, latest._replace(remarks=(*latest.remarks, *(f"left out: {error}" for error in others)))
@@ -190,6 +204,8 @@ def _unordered(
         {pc for _, counted in _read_runs(context, words, build.kernel) for pc in counted.counts}
         for words, build in zip(sides, builds, strict=True)
     )
+    firsts = [next(_read_runs(context, words, build.kernel)) for words, build in zip(sides, builds, strict=True)]
+    require_same_kinds("diff", [(word, counted.records, counted.kinds) for word, counted in firsts])
     comparison = compare_builds(builds, pcs)
     (left, left_remarks), (right, right_remarks) = (
         _count_side(context, words, build, side, comparison)
@@ -312,8 +328,10 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     buffers = [find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)]
     for buffer in buffers:
         require_points(buffer, "diff")
+        require_order(buffer, "diff --ordered")
+    require_comparable("diff", buffers)
     remarks = [*build_remarks(builds)]
-    remarks += [f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks]
+    remarks += [f"{buffer.name}: {remark}" for buffer in buffers for remark in (*buffer.remarks, *order_remarks(buffer))]
     sides = [pc_sequence(buffer) for buffer in buffers]
     comparison = compare_builds(builds, map(count_pcs, buffers))
     remarks += comparison.remarks()

@@ -99,11 +99,10 @@ def _coverage(rows: Sequence[_Row], kinds: Collection[PointKind]) -> Iterator[st
         yield f"{count} points of kind {kind.name.lower()} are not recorded in this mode"
 
 
-def _make_columns(offset: int, kinds: Collection[PointKind], *, counted: bool) -> list[Column]:
+def _make_columns(offset: int, *, counted: bool) -> list[Column]:
     """Return the columns.
 
     :param offset: the KASLR offset.
-    :param kinds: kinds of points that the buffers can have.
     :param counted: whether there are buffers.
     """
     return [
@@ -123,10 +122,9 @@ def _make_columns(offset: int, kinds: Collection[PointKind], *, counted: bool) -
             "hits",
             NUMBER,
             json_only=not counted,
-            text=lambda row: str(row.hits) if row.kind in kinds else None,
             style=lambda row: "covered" if row.hits else "uncovered",
             meaning="records of this point in the buffers",
-            null="no buffer was named",
+            null="no buffer was named, or none can have points of this kind",
             unit="records",
         ),
         frames_column(lambda row: row.location.frames),
@@ -164,7 +162,7 @@ def _run(context: Context, args: Namespace) -> Table:
             kind,
             address_of(pc, offset),
             Location(pc, frames, mangled=None if table is None else table.mangled_at(pc, frames)),
-            None if counts is None else counts.get(pc, 0),
+            None if counts is None or kind not in kinds else counts.get(pc, 0),
         )
         for pc, kind, frames in found
     ]
@@ -177,7 +175,7 @@ def _run(context: Context, args: Namespace) -> Table:
     if args.uncovered and rows:
         rows = [row for row in rows if row.kind in kinds and not row.hits]
         absence = f"no uncovered point in '{args.place}'"
-    return Table(_make_columns(offset, kinds, counted=counts is not None), rows, remarks=remarks, empty=absence)
+    return Table(_make_columns(offset, counted=counts is not None), rows, remarks=remarks, empty=absence)
 
 
 COMMAND: Final = Command(
@@ -186,9 +184,7 @@ COMMAND: Final = Command(
     topic=Topic.BUFFERS,
     run=_run,
     row_types=(
-        RowType(
-            _make_columns(0, POINT_KINDS, counted=True), {"kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`")}
-        ),
+        RowType(_make_columns(0, counted=True), {"kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`")}),
     ),
     description=(
         "A coverage point is a call of the sanitizer's callback, placed by the compiler; KCOV never sees code without one. An "

@@ -44,10 +44,10 @@ def _run(context: Context, args: Namespace) -> Lines:
     remarks = [*context.kernel.name_remarks]
     if args.place is not None:
         check_code([context.kernel.names], [args.place], are_files=is_file_name(args.place))
-    counts, its_remarks, kinds = find_counts(context, args.what)
+    counted = find_counts(context, args.what)
     wanted = None if args.place is None else partial(matches_function_or_file, args.place)
-    found = find_line_coverage(context.kernel.names, partial(find_point_table, context), counts, kinds, wanted)
-    remarks += (*its_remarks, *found.remarks)
+    found = find_line_coverage(context.kernel.names, partial(find_point_table, context), counted.counts, counted.kinds, wanted)
+    remarks += (*counted.remarks, *found.remarks)
     tree = context.kernel.source
     rows = [_Row(line, tree.read(line.file).line(line.line)) for file in found.files for line in file.rows()]
     reasons = sorted({text.remark for file in found.files if (text := tree.read(file.file)).remark})

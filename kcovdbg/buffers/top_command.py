@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import find_buffer
+from kcovdbg.console.buffer_sources import find_buffer, require_named_names
 from kcovdbg.console.column import NUMBER, PATH, SHARE, SYMBOL, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.record_columns import approximate_errors, frames_column
-from kcovdbg.console.renderable import Lines, Renderable, Table
-from kcovdbg.console.wording import APPROXIMATE, buffer_title
+from kcovdbg.console.renderable import Renderable, Table
+from kcovdbg.console.wording import APPROXIMATE, buffer_heading
 from kcovdbg.console.writer import Format
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
 from kcovdbg.records.pc_counts import Share, count_pcs, count_repeats, pc_sequence, rank
 
@@ -27,6 +28,8 @@ class _Row(NamedTuple):
     share: Share
     location: Location
     by: str
+    file_pc: int | None = None
+    """The PC as the file has it."""
 
     @property
     def file(self) -> str | None:
@@ -48,7 +51,11 @@ def _function_text(row: _Row) -> str:
     return f"{row.function} {APPROXIMATE}" if row.location.approximate else row.function
 
 
-def _make_columns(by: str) -> tuple[Column, ...]:
+def _make_columns(by: str, *, is_moved: bool = False) -> tuple[Column, ...]:
+    """Return the columns.
+
+    :param is_moved: whether a list has other addresses than KCOV recorded.
+    """
     return (
         Column("count", NUMBER, title="RECORDS", value=lambda row: row.share.records),
         Column("share", SHARE, value=lambda row: row.share.share, meaning="share of the buffer's records, from 0 to 1"),
@@ -58,16 +65,26 @@ def _make_columns(by: str) -> tuple[Column, ...]:
         Column("file", PATH, elastic=16),
         Column("line", NUMBER, json_only=by != "pc", meaning="line in the file", null="not grouped by PC, or unknown"),
         Column("pc", WORD, value=lambda row: row.share.pc, title="HOTTEST PC" if by != "pc" else "PC", priority=3),
+        Column("file_pc", WORD, title="IN FILE", json_only=not is_moved, priority=3),
         frames_column(lambda row: row.location.frames),
     )
+
+
+def _find_file_pcs(buffer: Buffer) -> Mapping[int, int]:
+    """Return each PC of a list as its file has it; the first one of several."""
+    if buffer.file_words is None:
+        return {}
+    return dict(zip(reversed(buffer.words), reversed(buffer.file_words), strict=True))
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     names = context.kernel.names
     remarks = [*context.kernel.name_remarks]
     buffer = find_buffer(context, args.what)
-    remarks += buffer.remarks
+    heading, more = buffer_heading(buffer, is_text=context.format is Format.TEXT)
+    remarks += more
     known = count_pcs(buffer)
+    require_named_names(context, names, known.pcs, f"top {args.what}")
     columns = names.columns(known.pcs)
     (wanted,) = make_filters(args, names)
     repeats = count_repeats(columns, pc_sequence(buffer))
@@ -81,10 +98,12 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         part = f"{ranking.repeats} of {ranking.records} records ({ranking.repeats / ranking.records:.0%})"
         remarks.append(f"{part} repeat a point within one run of a function")
     names.prefetch(share.pc for share in shown)
-    yield Lines(((("header", buffer_title(buffer)),),))
+    file_pcs = _find_file_pcs(buffer)
+    is_moved = any(pc != word for pc, word in file_pcs.items())
+    yield heading
     yield Table(
-        _make_columns(args.by),
-        tuple(_Row(share, names[share.pc], args.by) for share in shown),
+        _make_columns(args.by, is_moved=is_moved),
+        tuple(_Row(share, names[share.pc], args.by, file_pcs.get(share.pc)) for share in shown),
         remarks=remarks,
         empty="no records",
         errors=lambda row: approximate_errors(row.location) if args.by != "file" else (),
@@ -102,6 +121,7 @@ COMMAND: Final = Command(
             {
                 "repeats": Meaning("records of points that the same run of a function already had", unit="records"),
                 "pc": Meaning("PC of the group with the most records"),
+                "file_pc": Meaning("this PC as the file has it: a call, or with the KASLR offset", "it is no list of PCs"),
                 "function": Meaning("name of the function", "grouped by file, or unknown"),
             },
             errors=True,

@@ -16,7 +16,15 @@ from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import find_buffer, recorded_syscall_remarks, syscall_remarks
+from kcovdbg.console.buffer_sources import (
+    find_buffer,
+    order_remarks,
+    recorded_syscall_remarks,
+    require_comparable,
+    require_named_names,
+    require_order,
+    syscall_remarks,
+)
 from kcovdbg.console.column import LIST, NUMBER, PATH, SYMBOL, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -152,9 +160,12 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
 
 def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wanted: PcFilter) -> _Story:
     buffer = find_buffer(context, what, build.kernel)
+    require_order(buffer, "trace")
     names = build.names
     remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer), *buffer.remarks]
+    remarks += order_remarks(buffer)
     pcs = pc_sequence(buffer)
+    require_named_names(context, names, pcs, f"trace {what}")
     names.prefetch(pcs)
     numbers: Sequence[int] = range(len(pcs))
     if not wanted.passes_all:
@@ -175,6 +186,7 @@ def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
     builds = find_builds(context, [[what] for what in whats])
     filters = make_filters(args, *(build.names for build in builds))
     stories = [_read(context, args, *side) for side in zip(whats, builds, filters, strict=True)]
+    require_comparable("trace", [story.buffer for story in stories])
     remarks = [f"{story.buffer.name}: {remark}" for story in stories for remark in story.remarks]
     comparison = compare_builds(builds, [set(story.pcs) for story in stories])
     remarks += [*build_remarks(builds), *comparison.remarks()]

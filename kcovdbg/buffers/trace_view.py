@@ -12,7 +12,16 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
 from kcovdbg.console.buffer_arguments import check_code
-from kcovdbg.console.buffer_sources import FD, find_buffer, read_both_views, recorded_syscall_remarks, syscall_remarks
+from kcovdbg.console.buffer_sources import (
+    FD,
+    find_buffer,
+    order_remarks,
+    read_both_views,
+    recorded_syscall_remarks,
+    require_comparable,
+    require_named_names,
+    syscall_remarks,
+)
 from kcovdbg.console.context import Context
 from kcovdbg.console.full_screen import GUTTER, columns, fit, fit_title, join, panel_width
 from kcovdbg.console.renderable import Fragment, Line
@@ -278,7 +287,11 @@ def make_view(
     # A task may have both buffers.
     remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
     for buffer, build in zip(buffers, builds, strict=True):
+        require_named_names(context, build.names, pc_sequence(buffer), f"view {buffer.name}")
         remarks += recorded_syscall_remarks(build.names, buffer)
+        prefix = "" if other is None else f"{buffer.name}: "
+        remarks += [f"{prefix}{remark}" for remark in order_remarks(buffer)]
+    require_comparable("view", buffers)
     remarks = [*dict.fromkeys(remarks), *build_remarks(builds)]
     comparison = None if other is None else compare_builds(builds, (count_pcs(pane.buffer) for pane in panes))
     remarks += () if comparison is None else comparison.remarks()

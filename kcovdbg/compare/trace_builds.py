@@ -19,7 +19,7 @@ from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, BuildMa
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.table_progress import build_table
-from kcovdbg.console.trace_kernel import TraceModules, find_build_ids, read_headers, sort_images
+from kcovdbg.console.trace_kernel import PATIENCE, TraceModules, find_build_ids, read_headers, sort_images
 from kcovdbg.console.trace_paths import FILE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
@@ -36,7 +36,6 @@ from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
 
-_PATIENCE: Final = 600.0
 _NAME_ALL: Final = "name the vmlinux of each build: kcovdbg --other-vmlinux FILE --other-vmlinux FILE"
 
 
@@ -216,7 +215,7 @@ def _open_named(context: Context, name: str, source: str | None) -> TraceBuild:
                 f"{name} has no debug info with source lines",
                 hint=f"with debug info in a file of its own, first give: symbols build {name} DEBUGFILE",
             )
-        table = build_table(context.terminal, image, build_id, _PATIENCE)
+        table = build_table(context.terminal, image, build_id, PATIENCE)
     return _make_foreign(context, table, image, source)
 
 

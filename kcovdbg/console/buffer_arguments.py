@@ -100,6 +100,7 @@ TRACE_OPTIONS: Final = (
     ),
 )
 """Options of every command that reads trace files."""
+FORCE: Final = Argument("--force", Value.FLAG, "also write PCs that hardly fit this kernel")
 LISTING: Final = (
     Argument("--raw", Value.FLAG, "show one line per record"),
     Argument("-n N", Value.NUMBER, "show at most N lines; with --json, N records"),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -30,7 +30,7 @@ from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_names import LocationCache, is_pattern
-from kcovdbg.records.trace_file import NAMES_MAY_BE_WRONG, Kept, find_traces, merge_buffers, read_trace, restore
+from kcovdbg.records.trace_file import Kept, find_common_reading, find_traces, merge_buffers, read_trace, require_build, restore
 from kcovdbg.records.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.target.local_kernel import is_this_machine
@@ -54,21 +54,28 @@ USER = "user:"
 FD = "fd:"
 
 
-def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) -> Buffer:
+def find_buffer(
+    context: Context, what: str, kernel: TraceKernel | None = None, reading: ReadingOptions | None = None
+) -> Buffer:
     """Read the buffer with this name; the name of a task stands for its thread id.
 
     :param kernel: that a trace is of, if that is not the context's.
+    :param reading: how a trace is read; None for what the user says.
     :raises UsageError: when it is not a buffer name.
     :raises KcovdbgError: when there is no such buffer, or it cannot be read.
     """
     if what.startswith("@"):
         buffer = restore(find_kept(context, what))
+        own = context.kernel.trace_kernel if kernel is None else kernel
+        if own is not None:
+            require_build(what, buffer.build_id, own)
         if kernel is not None and kernel.build_id == buffer.build_id:
-            remarks = tuple(remark for remark in buffer.remarks if not remark.endswith(NAMES_MAY_BE_WRONG))
-            return replace(buffer, kaslr_offset=kernel.kaslr_offset, remarks=remarks)
+            return replace(buffer, kaslr_offset=kernel.kaslr_offset)
         return buffer
     if what.startswith(FILE):
-        return _read_traces(context, what.removeprefix(FILE), kernel)
+        return _read_traces(
+            context, what.removeprefix(FILE), kernel, find_reading(context.args) if reading is None else reading
+        )
     if what.startswith(USER) and context.workspace.confinement is not None:
         raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
     try:
@@ -165,6 +172,38 @@ def require_points(buffer: Buffer, command: str) -> None:
         )
 
 
+def require_order(buffer: Buffer, command: str) -> None:
+    """Make sure that a buffer's records are not known to have no order.
+
+    :raises CapabilityError: when they have none.
+    """
+    if buffer.order.is_known is False:
+        raise CapabilityError(
+            f"{command}: the records of {buffer.name} have no order: {buffer.order.reason}",
+            hint="top, source and export show what they cover",
+        )
+
+
+def order_remarks(buffer: Buffer) -> tuple[str, ...]:
+    """Return a remark where the records of a buffer have no order, or may have none."""
+    if buffer.order.is_known:
+        return ()
+    problem = "unknown whether the records have an order" if buffer.order.is_known is None else "the records have no order"
+    return (f"{problem}: {buffer.order.reason}",)
+
+
+def require_fit(buffer: Buffer, command: str, *, is_forced: bool) -> None:
+    """Make sure that an output is not made of another build's PCs.
+
+    :raises CapabilityError: when fewer than half of a list's PCs are coverage points of the kernel.
+    """
+    fit = buffer.fit
+    if fit is None or not fit.is_low or is_forced:
+        return
+    better = f"{fit.hint} reads them so; " if fit.hint is not None else "-s VMLINUX names their own kernel; "
+    raise CapabilityError(f"{command}: {buffer.name}: {fit.remark}", hint=f"{better}--force goes on")
+
+
 def require_names(context: Context, names: LocationCache, pcs: Iterable[int], what: str) -> None:
     """Make sure that an answer about PCs is not empty because none of them has a name.
 
@@ -185,6 +224,22 @@ def require_names(context: Context, names: LocationCache, pcs: Iterable[int], wh
             f"{what}: none of {count:,} PCs has a name",
             hint="is the trace of another kernel? name its vmlinux: -s VMLINUX" if has_kernel else context.kernel.names_problem,
         )
+
+
+def require_named_names(context: Context, names: LocationCache, pcs: Iterable[int], what: str) -> None:
+    """Make sure that PCs have names where the user named a kernel for that; without one, they need none.
+
+    :param pcs: of a buffer; 0 stands for none.
+    :param what: the answer and the buffer, for the error.
+    :raises CapabilityError: when the kernel has no name for any of them.
+    """
+    if _has_named_kernel(context):
+        require_names(context, names, filter(None, pcs), what)
+
+
+def _has_named_kernel(context: Context) -> bool:
+    kernel = context.workspace.kernel
+    return kernel.is_named and kernel.open_target is not None
 
 
 def is_address(text: str) -> bool:
@@ -258,15 +313,20 @@ def read_trace_file(
         raise
 
 
-def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buffer:
+def _read_traces(context: Context, path: str, kernel: TraceKernel | None, reading: ReadingOptions) -> Buffer:
     """Read a trace file, or those of a directory or pattern one after another."""
     confinement = context.workspace.confinement
-    named, _ = confine(path, confinement)
+    named, folder = confine(path, confinement)
     paths = find_traces(named)
-    kernel = context.kernel.trace_kernel if kernel is None else kernel
-    reading = find_reading(context.args)
+    if kernel is None:
+        if _has_named_kernel(context):
+            # What the user named for the names must be readable.
+            _ = context.workspace.kernel.target
+        kernel = context.kernel.trace_kernel
     if len(paths) == 1 and not Path(named).is_dir():
         return read_trace_file(str(paths[0]), kernel, reading, confinement)
+    if kernel is not None:
+        reading = find_common_reading(paths, kernel, reading, folder)
     buffers: list[Buffer] = []
     others: list[NotATraceError] = []
     for one in paths:
@@ -335,18 +395,53 @@ class BufferCounts(NamedTuple):
     """The buffer's remarks, after its name."""
     kinds: frozenset[PointKind]
     """The kinds of points that can be in the buffer."""
+    records: str = ""
+    """What the buffer has records of: ``PCs (TRACE_PC)``."""
 
 
-def find_counts(context: Context, what: str, kernel: TraceKernel | None = None) -> BufferCounts:
+def find_counts(
+    context: Context, what: str, kernel: TraceKernel | None = None, reading: ReadingOptions | None = None
+) -> BufferCounts:
     """Count the PCs of a buffer.
 
     :param kernel: as for :func:`find_buffer`.
+    :param reading: as for :func:`find_buffer`.
     :raises KcovdbgError: as :func:`find_buffer`.
     """
-    buffer = find_buffer(context, what, kernel)
+    buffer = find_buffer(context, what, kernel, reading)
     require_points(buffer, context.command.name)
     remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
-    return BufferCounts(count_pcs(buffer), remarks, recorded_kinds(buffer.encoding.codec))
+    kinds = recorded_kinds(buffer.encoding.codec)
+    return BufferCounts(count_pcs(buffer), remarks, kinds, _name_records(buffer))
+
+
+def _name_records(buffer: Buffer) -> str:
+    noun = buffer.encoding.codec.noun
+    return f"{noun} ({buffer.mode})" if buffer.mode is not None else noun
+
+
+def require_same_kinds(command: str, sides: Sequence[tuple[str, str, Collection[PointKind]]]) -> None:
+    """Make sure that what is compared can have points in common: those of comparisons are others than those of blocks.
+
+    :param sides: the name of each buffer, what it has records of, and the kinds of points that these can be.
+    :raises CapabilityError: when two have none.
+    """
+    (first, records, kinds), *others = sides
+    for name, other_records, other_kinds in others:
+        if not set(kinds) & set(other_kinds):
+            raise CapabilityError(
+                f"{command}: {first} has {records}, {name} has {other_records}: they have nothing to compare",
+                hint="name two buffers of one mode; buffer, top and view show each of them",
+            )
+
+
+def require_comparable(command: str, buffers: Iterable[Buffer]) -> None:
+    """Make sure that buffers can have points in common.
+
+    :raises CapabilityError: when they cannot.
+    """
+    sides = [(buffer.name, _name_records(buffer), recorded_kinds(buffer.encoding.codec)) for buffer in buffers]
+    require_same_kinds(command, sides)
 
 
 def syscall_remarks(context: Context, buffer: Buffer) -> tuple[str, ...]:

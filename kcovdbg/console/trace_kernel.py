@@ -16,6 +16,7 @@ from kcovdbg.console.argument import Value
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
+from kcovdbg.console.table_progress import build_table
 from kcovdbg.console.trace_paths import FILE, confine
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
@@ -26,7 +27,7 @@ from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
 from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Fallback, TableTarget
-from kcovdbg.symbols.table_cache import open_table
+from kcovdbg.symbols.table_cache import open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.protocol import SourceLines, Target
@@ -70,6 +71,11 @@ class TraceModules(SourceLines):
     def loaded_modules(self) -> tuple[LoadedModule, ...]:
         """Return where the code of the modules is."""
         return self.loaded
+
+    def loaded_files(self) -> dict[str, str]:
+        """Return the files of these modules that are known, by build ID."""
+        known = {module.build_id for module in self.loaded}
+        return {build_id: path for build_id, path in self._files.items() if build_id in known}
 
     def name_at(self, address: int) -> str | None:
         """Return the name of the module that an instruction is in, None when it is in none."""
@@ -125,19 +131,21 @@ def sort_images(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     return images, modules
 
 
+PATIENCE: Final = 600.0
+"""Seconds to wait for the table of a build that the user named."""
 _BUILD_ID: Final = re.compile(r"[0-9a-f]+")
 
 
 def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kernel:
     """Return the kernel on which a command runs whose buffers are traces: that of their build.
 
-    Traces of one other build, known by their side files, have names by its table in the cache. The running kernel is not
-    opened for them.
+    Traces of one other build, known by their side files, have names by the vmlinux that the user named for it, or by its table
+    in the cache. The running kernel is not opened for them. Without either, they are refused when they are read.
     """
     kernel = workspace.kernel
     given = [getattr(args, argument.attribute, None) for argument in command.arguments if argument.value is Value.BUFFER]
     words = [word for value in given if value for word in ([value] if isinstance(value, str) else value)]
-    if workspace.other_vmlinux or not words or not all(word.startswith(FILE) or word in workspace.kept for word in words):
+    if not words or not all(word.startswith(FILE) or word in workspace.kept for word in words):
         return kernel
     headers = [header for word in words for header in read_headers(workspace, word)]
     ids = {build_id for word in words for build_id in find_build_ids(workspace, word, None)}
@@ -146,12 +154,19 @@ def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kern
     if len(ids) > 1 or build_id in (None, running_build_id() if own is None else own.build_id):
         return kernel
     if build_id not in workspace.of_builds:
-        table = open_table(build_id)
-        if table is None and kernel.is_named:
+        table = _open_named_table(workspace, build_id) or open_table(build_id)
+        if table is None and (kernel.is_named or workspace.other_vmlinux):
             return kernel
         workspace.of_builds[build_id] = replace(
             kernel,
-            open_target=partial(_open_table_target, build_id, table, [header for header in headers if header is not None], own),
+            open_target=partial(
+                _open_table_target,
+                build_id,
+                table,
+                [header for header in headers if header is not None],
+                sort_images(workspace.other_vmlinux)[1],
+                own,
+            ),
             is_named=True,
             # The files that the user named may be of the other kernel.
             table_file=None,
@@ -161,15 +176,36 @@ def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kern
     return workspace.of_builds[build_id]
 
 
+def _open_named_table(workspace: Workspace, build_id: str) -> LocationTable | None:
+    """Return the location table of a build whose vmlinux, or table, the user named as another build's; None for no such one."""
+    for name in sort_images(workspace.other_vmlinux)[0]:
+        image = str(unpack(name).path)
+        try:
+            with ElfFile(image, name) as elf:
+                if elf.build_id != build_id or not elf.has_lines:
+                    continue
+        except NotElfError:
+            table = open_table_file(name, None)
+            if table.build_id == build_id:
+                return table
+            continue
+        return open_table(build_id) or build_table(workspace.terminal(), image, build_id, PATIENCE)
+    return None
+
+
 def _open_table_target(
-    build_id: str, table: LocationTable | None, headers: Sequence[TraceHeader], own: Target | None
+    build_id: str,
+    table: LocationTable | None,
+    headers: Sequence[TraceHeader],
+    files: Mapping[str, str],
+    own: Target | None,
 ) -> TableTarget:
     if table is None:
         raise TargetError(f"nothing is known of the build with build-id {build_id}: -s VMLINUX names it")
-    modules = TraceModules(headers, {})
+    modules = TraceModules(headers, files)
     return TableTarget(
         table,
-        f"the cached table of build-id {build_id}",
+        f"the table of build-id {build_id}",
         machine=None if own is None else own.machine,
         lines=modules if modules.loaded else None,
     )

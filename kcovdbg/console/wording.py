@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.record import Comparison, RecordKind, Values
-from kcovdbg.console.renderable import Line
+from kcovdbg.console.grid import remark_line
+from kcovdbg.console.renderable import Line, Lines
 from kcovdbg.console.text import escape
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession
@@ -58,6 +59,17 @@ def buffer_title(buffer: Buffer) -> str:
     if buffer.full:
         parts.append("FULL")
     return ", ".join(parts)
+
+
+def buffer_heading(buffer: Buffer, *, is_text: bool = True) -> tuple[Lines, tuple[str, ...]]:
+    """Return the title of a buffer with what makes all that follows doubtful, and its other remarks.
+
+    :param is_text: whether titles are shown; otherwise all remarks are returned.
+    """
+    is_doubtful = is_text and buffer.fit is not None and buffer.fit.is_low
+    doubts = (buffer.fit.remark,) if is_doubtful and buffer.fit is not None else ()
+    lines = ((("header", buffer_title(buffer)),), *map(remark_line, doubts))
+    return Lines(lines), tuple(remark for remark in buffer.remarks if remark not in doubts)
 
 
 def syscall_text(call: Syscall) -> str:

@@ -16,8 +16,8 @@ from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
 from kcovdbg.abi.record import CALL_LENGTHS, RecordKind
 from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import find_buffer, require_names, require_points
+from kcovdbg.console.buffer_arguments import FILTERS, FORCE, TRACE_OPTIONS, make_filters
+from kcovdbg.console.buffer_sources import find_buffer, require_fit, require_names, require_points
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -61,6 +61,7 @@ class ExportSource:
         self.context = context
         self.what: str = args.what
         self.format: str = args.format
+        self.is_forced: bool = args.force
         self.names = context.kernel.names
         (self.filter,) = make_filters(args, self.names)
 
@@ -74,6 +75,7 @@ class ExportSource:
                 hint="buffer shows the pages of the edges",
             )
         require_points(buffer, "export")
+        require_fit(buffer, "export", is_forced=self.is_forced)
         return buffer
 
     @property
@@ -396,6 +398,7 @@ COMMAND: Final = Command(
         Argument("format FORMAT", Value.CHOICE, "the format", choices=tuple(EXPORTERS)),
         Argument("what WHAT", Value.BUFFER, "the buffer"),
         Argument("-o, --output FILE", Value.FILE, "the file to write; default, and -, is standard output", is_output=True),
+        FORCE,
         *FILTERS,
         *TRACE_OPTIONS,
     ),

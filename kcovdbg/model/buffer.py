@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Encoding
 
@@ -16,6 +16,36 @@ class Gap(NamedTuple):
     first: int
     """Index of the first incomplete record."""
     length: int
+
+
+class Order(NamedTuple):
+    """Whether records are in the order in which they were made."""
+
+    is_known: bool | None = True
+    """None where that is unknown."""
+    reason: str = ""
+    """Why not, or why it is unknown."""
+
+
+IN_ORDER: Final = Order()
+
+
+class ListFit(NamedTuple):
+    """How a list of PCs, or a buffer that does not say what it is, fits the kernel that it is read for."""
+
+    points: int
+    """Records that are coverage points."""
+    judged: int
+    """Records in code whose points are known."""
+    remark: str
+    """What was found out, which is among the buffer's remarks if :attr:`is_low`."""
+    hint: str | None = None
+    """The option with which it fits better."""
+
+    @property
+    def is_low(self) -> bool:
+        """Whether fewer than half are points: it is of another build, or of another convention."""
+        return self.points * 2 < self.judged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +85,11 @@ class Buffer:
     """Ascending, with whole records between them."""
     remarks: tuple[str, ...] = ()
     """Notes for the reader, each a line: clamped, full, being written, missing pages."""
+    order: Order = IN_ORDER
+    fit: ListFit | None = None
+    """None for a buffer of the kernel's, and where the points are unknown."""
+    file_words: array[int] | None = field(default=None, repr=False)
+    """Of a list, each record as the file has it; None where it is no list, or records were chosen."""
     edges: Buffer | None = field(default=None, repr=False)
     """The second buffer of an object that writes both at once."""
 

@@ -71,7 +71,7 @@ def select_records(buffer: Buffer, indices: Sequence[int]) -> Buffer:
         words.extend(record.record_words(buffer.words, index, buffer.encoding))
     # In some formats only the next record shows the end of one.
     encoding = buffer.encoding if buffer.encoding.starts is None else replace(buffer.encoding, starts=starts)
-    return replace(buffer, encoding=encoding, words=words, count=len(indices), gaps=())
+    return replace(buffer, encoding=encoding, words=words, count=len(indices), gaps=(), file_words=None)
 
 
 def _wanted_words(buffer: Buffer, wanted: PcFilter) -> set[int] | None:

@@ -171,6 +171,8 @@ class PcReading(NamedTuple):
     """Records whose upper half was cut off."""
     in_reach: float = 1.0
     """The share of records that can be of this kernel."""
+    choices: tuple[WordReading, ...] | None = None
+    """Of words too few to decide, which were left as recorded: the ways that make some of them points, most first."""
 
     @property
     def share(self) -> float | None:
@@ -226,6 +228,7 @@ def find_convention(
     *,
     kaslr_offset: int | None = 0,
     modules: Sequence[tuple[str, int, int]] = (),
+    least: int = 0,
 ) -> PcReading:
     """Find out what words mean, and return them as KCOV records PCs.
 
@@ -233,10 +236,21 @@ def find_convention(
     :param call_length: bytes of a call of a callback; 0 if unknown.
     :param kaslr_offset: of the kernel, which words may include; None where none does.
     :param modules: name, start and end of those that are loaded, with known points or not.
+    :param least: how many distinct words decide; fewer are left as they are.
     """
     if not words or not points:
         return PcReading(words)
-    return _Search(words, points, call_length, kaslr_offset, modules).run()
+    search = _Search(words, points, call_length, kaslr_offset, modules)
+    return search.survey() if len(search.distinct) < least else search.run()
+
+
+def count_points(words: array[int], points: Sequence[PointSet]) -> int:
+    """Return how many words are points."""
+    numbering = make_numbering(words)
+    distinct = numbering.number(words)
+    counts = numbering.counts(words)
+    missing = find_missing(distinct, array("I", range(len(distinct))), points)
+    return len(words) - sum(map(counts.__getitem__, missing))
 
 
 class _Search:
@@ -258,8 +272,10 @@ class _Search:
         self.restored = 0
         high = points[0].base & ~0xFFFFFFFF
         if high and self.distinct[0] < 1 << 32:
-            self.restored = sum(word < 1 << 32 for word in words)
-            self.words = array("Q", (word | high if word < 1 << 32 else word for word in words))
+            start, end = points[0].code
+            low = {word for word in self.distinct if word < 1 << 32 and start - _REACH <= word | high < end + _REACH}
+            self.restored = sum(map(low.__contains__, words))
+            self.words = array("Q", (word | high if word in low else word for word in words))
             self.numbering = make_numbering(self.words)
             self.distinct = self.numbering.number(self.words)
         self.everything = array("I", range(len(self.distinct)))
@@ -276,6 +292,15 @@ class _Search:
 
     def _way(self, convention: Convention, offset: int) -> WordReading:
         return WordReading(convention, offset, convention.correction(self.call_length) - offset)
+
+    def survey(self) -> PcReading:
+        """Return the words as they are, and what each way makes of them."""
+        missing = [self._missing(self.everything, way.correction) for way in self.ways]
+        hits = [_without(self.everything, rest) for rest in missing]
+        ways = [way._replace(records=self._records(indexes)) for way, indexes in zip(self.ways, hits, strict=True)]
+        choices = sorted((way for way in ways if way.records), key=lambda way: -way.records)
+        # The first way is that of KCOV.
+        return self._finish([(self.ways[0], hits[0])], missing[0])._replace(choices=tuple(choices))
 
     def run(self) -> PcReading:
         """Return the words as they are meant."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,14 +14,18 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.buffer import Buffer, ListFit, Order
 from kcovdbg.model.location import LoadedModule
-from kcovdbg.records.pc_convention import Convention, PcReading, PointSet, WordReading, find_convention
+from kcovdbg.records.pc_convention import Convention, PcReading, PointSet, WordReading, count_points, find_convention
 from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, read_pc_file
 
 AUTO: Final = "auto"
 # A smaller share of PCs that are points is suspicious; real raw traces had 95.7 to 97 % (docs/coverage.md).
 _SUSPICIOUS: Final = 0.5
+FEW: Final = 20
+"""So many PCs decide what they are; fewer fit several conventions by chance."""
+# So many PCs in ascending order are no run: one in 120 has them so by chance.
+_SORTED: Final = 5
 # Limit for indexes of records in a remark.
 _NAMED: Final = 5
 _HALF: Final = 1 << 63
@@ -47,6 +52,8 @@ class ReadingOptions(NamedTuple):
     format: str = AUTO
     pc: str = AUTO
     kaslr_offset: int | None = None
+    assumed: WordReading | None = None
+    """What the PCs of a list that is too short to decide are: those of the lists beside it."""
 
 
 def read_pc_list(name: str, data: bytes, kernel: TraceKernel | None, options: ReadingOptions) -> PcFile:
@@ -84,7 +91,20 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
     if found.lists_all_points:
         remarks.append("its points are all those of the functions that it lists, covered or not")
     encoding = record.make_encoding(PC, 8, found.big_endian)
-    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks))
+    order = Order(False, found.disorder) if found.disorder and len(words) > 1 else _find_order(found.words)
+    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks), order=order, file_words=found.words)
+
+
+def _find_order(words: Sequence[int]) -> Order:
+    """Return whether the PCs of a list are in the order of a run, by how they are sorted."""
+    if len(words) < 2:
+        return Order()
+    is_sorted = all(map(operator.le, words, islice(words, 1, None))) or all(map(operator.ge, words, islice(words, 1, None)))
+    if not is_sorted:
+        return Order()
+    if len(set(words)) < _SORTED:
+        return Order(None, f"its {len(words)} PCs are sorted, which so few may be by chance")
+    return Order(False, "its PCs are sorted, as in a set")
 
 
 def _add_bases(name: str, found: PcFile, kernel: TraceKernel | None) -> array[int]:
@@ -103,10 +123,13 @@ def _add_bases(name: str, found: PcFile, kernel: TraceKernel | None) -> array[in
     return array("Q", [offset + bases[module] & WORD_MASK for offset, module in pairs])
 
 
-def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOptions, call_length: int) -> Buffer:
+def interpret(
+    buffer: Buffer, kernel: TraceKernel | None, options: ReadingOptions, call_length: int, *, names_pcs: bool = False
+) -> Buffer:
     """Return a buffer with its PCs as KCOV records them, whatever convention its file has.
 
     :param call_length: of a call of a callback, in bytes; 0 if unknown.
+    :param names_pcs: whether its format says that these are PCs.
     :raises KcovdbgError: when they cannot be of this kernel, or the convention that the user names needs the length of a call.
     """
     if buffer.encoding.codec != PC or not buffer.words:
@@ -114,12 +137,13 @@ def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOption
     offset = options.kaslr_offset
     if options.pc == Convention.CALL.value and not call_length:
         raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
+    points = None if kernel is None else kernel.find_points()
     if options.pc != AUTO:
-        return _shift(buffer, Convention(options.pc).correction(call_length) - (offset or 0))
+        shifted = _shift(buffer, Convention(options.pc).correction(call_length) - (offset or 0))
+        return shifted if not points else _judge(shifted, points, options.pc)
     if offset:
         buffer = _shift(buffer, -offset)
     is_buffer = buffer.stored_count is not None
-    points = None if kernel is None else kernel.find_points()
     if not points or kernel is None:
         if is_buffer:
             return buffer
@@ -127,6 +151,11 @@ def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOption
             "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for syzkaller's rawcover use --pc call"
         )
         return replace(buffer, remarks=(remark, *buffer.remarks))
+    assumed = None if is_buffer else options.assumed
+    if assumed is not None and len(set(buffer.words)) < FEW:
+        remark = f"too few PCs to find out what they are: read as the lists beside it, {assumed.convention.text(call_length)}"
+        shifted = _shift(buffer, assumed.correction)
+        return _judge(replace(shifted, remarks=(remark, *shifted.remarks)), points, assumed.convention.value)
     modules = [(module.name, *module.span) for module in kernel.find_modules() or () if module.sections]
     found = find_convention(
         buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words),
@@ -134,8 +163,9 @@ def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOption
         call_length,
         kaslr_offset=kernel.kaslr_offset if offset is None else None,
         modules=modules,
+        least=FEW,
     )
-    if found.in_reach < _SUSPICIOUS:
+    if found.in_reach < _SUSPICIOUS and not names_pcs:
         start, end = points[0].code
         raise NotATraceError(
             buffer.name.removeprefix("file:"),
@@ -147,9 +177,36 @@ def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOption
         reading._replace(kaslr_offset=reading.kaslr_offset + (offset or 0)) if not reading.module else reading
         for reading in found.readings
     )
-    remarks = tuple(_find_remarks(found, readings, kernel.kaslr_offset, call_length, is_quiet=is_buffer))
+    if found.choices is None:
+        remarks = tuple(_find_remarks(found, readings, kernel.kaslr_offset, call_length, is_quiet=is_buffer))
+    else:
+        remarks = tuple(_find_choices(found, kernel.kaslr_offset, call_length, is_quiet=is_buffer))
     encoding = record.make_encoding(PC, 8, buffer.encoding.big_endian)
-    return replace(buffer, words=found.words, encoding=encoding, remarks=(*remarks, *buffer.remarks))
+    fit = _find_fit(found, remarks[0] if remarks else "", kernel.kaslr_offset)
+    return replace(buffer, words=found.words, encoding=encoding, remarks=(*remarks, *buffer.remarks), fit=fit)
+
+
+def _judge(buffer: Buffer, points: Sequence[PointSet], convention: str) -> Buffer:
+    """Return a buffer, read in a convention that was named, with how it fits."""
+    words = buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words)
+    known = count_points(words, points)
+    remark = f"{known} of {len(words)} PCs are coverage points of this kernel, read as {convention}: are they another build's?"
+    fit = ListFit(known, len(words), remark)
+    return replace(buffer, fit=fit, remarks=(remark, *buffer.remarks) if fit.is_low else buffer.remarks)
+
+
+def _find_fit(found: PcReading, remark: str, kaslr_offset: int) -> ListFit:
+    judged = len(found.words) - found.unjudged
+    points = sum(reading.records for reading in found.readings)
+    best = found.choices[0] if found.choices else None
+    hint = None if best is None or best.records <= points else _name_options(best, kaslr_offset)
+    return ListFit(points, judged, remark, hint)
+
+
+def _name_options(reading: WordReading, kaslr_offset: int) -> str:
+    """Return the options that read PCs in one way."""
+    offset = f" --kaslr-offset {reading.kaslr_offset:#x}" if reading.kaslr_offset or kaslr_offset else ""
+    return f"--pc {reading.convention.value}{offset}"
 
 
 def _shift(buffer: Buffer, correction: int) -> Buffer:
@@ -160,7 +217,8 @@ def _shift(buffer: Buffer, correction: int) -> Buffer:
     words = array(buffer.words.typecode, (word + correction for word in buffer.words if 0 <= word + correction <= limit))
     lost = len(buffer.words) - len(words)
     remark = (f"{lost} addresses at the end of the address space skipped: no call can be there",) if lost else ()
-    return replace(buffer, words=words, count=len(words), remarks=(*buffer.remarks, *remark))
+    file_words = None if lost else buffer.file_words
+    return replace(buffer, words=words, count=len(words), file_words=file_words, remarks=(*buffer.remarks, *remark))
 
 
 def _percent(share: float) -> str:
@@ -197,6 +255,25 @@ def _find_remarks(
         more = ", …" if len(damaged) > _NAMED else ""
         remark = f"{len(damaged)} of {len(found.words)} PCs are no coverage points in any convention and left as they are"
         yield f"{remark}: records {indexes}{more}"
+
+
+def _find_choices(found: PcReading, kaslr_offset: int, call_length: int, *, is_quiet: bool) -> Iterator[str]:
+    """Yield what words that are too few to decide may be.
+
+    :param is_quiet: say nothing of a buffer of KCOV that is what such are.
+    """
+    choices = found.choices or ()
+    share = found.share
+    is_usual = share is not None and share >= _SUSPICIOUS
+    if not (is_quiet and is_usual):
+        texts = [
+            f"{way.records} are {_name_convention(way, kaslr_offset, call_length)} ({_name_options(way, kaslr_offset)})"
+            for way in choices
+        ]
+        fitting = ", ".join(texts) or "none is a coverage point in any convention"
+        yield f"{len(found.words)} PCs are too few to find out what they are, and taken as recorded: {fitting}"
+    if found.restored:
+        yield restored_remark(found.restored)
 
 
 def restored_remark(count: int) -> str:

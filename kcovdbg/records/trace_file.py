@@ -14,6 +14,7 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,11 +25,21 @@ from kcovdbg.abi.record import CALL_LENGTHS, PC, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import parse_json, read_input, unpack_data
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
-from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.buffer import Buffer, ListFit
 from kcovdbg.model.location import LoadedModule, move_pcs
+from kcovdbg.records.pc_convention import Convention, find_convention
 from kcovdbg.records.pc_counts import distinct_words
 from kcovdbg.records.pc_file import PcFile
-from kcovdbg.records.pc_list import ReadingOptions, TraceKernel, interpret, make_buffer, read_pc_list, restored_remark
+from kcovdbg.records.pc_list import (
+    AUTO,
+    FEW,
+    ReadingOptions,
+    TraceKernel,
+    interpret,
+    make_buffer,
+    read_pc_list,
+    restored_remark,
+)
 from kcovdbg.records.pc_names import is_pattern
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint
@@ -117,6 +128,9 @@ FORMAT: Final = 1
 SUFFIX: Final = ".json"
 NAMES_MAY_BE_WRONG: Final = "names may be wrong"
 """The end of the remark on a trace of another kernel."""
+# PCs that decide what those of several lists are.
+_DECIDING: Final = 1000
+_LEAST_SHARE: Final = 0.5
 # Limit for remarks on the traces of a directory.
 _NAMED: Final = 5
 
@@ -229,7 +243,28 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
         remarks.append(f"left out: {others[0]}{more}")
     merged = concatenate(buffers, remarks)
     build = builds.pop() if len(builds) == 1 else None
-    return replace(merged, name=name, pid=None, comm=None, build_id=build)
+    # No order before an unknown one.
+    order = min((buffer.order for buffer in buffers), key=lambda order: (order.is_known is not False, order.is_known is True))
+    merged = replace(merged, name=name, pid=None, comm=None, build_id=build, order=order)
+    return _merge_fits(merged, buffers)
+
+
+def _merge_fits(merged: Buffer, buffers: Sequence[Buffer]) -> Buffer:
+    """Return several buffers as one with how all of them fit."""
+    fits = [buffer.fit for buffer in buffers if buffer.fit is not None]
+    lists = [buffer.file_words for buffer in buffers if buffer.file_words is not None]
+    file_words = None
+    if len(lists) == len(buffers):
+        file_words = array("Q")
+        for words in lists:
+            file_words.extend(words)
+    if not fits:
+        return replace(merged, fit=None, file_words=file_words)
+    points, judged = sum(fit.points for fit in fits), sum(fit.judged for fit in fits)
+    remark = f"{points} of {judged} PCs are coverage points of this kernel: are they another build's?"
+    fit = ListFit(points, judged, remark, next((fit.hint for fit in fits if fit.hint is not None), None))
+    remarks = (remark, *merged.remarks) if fit.is_low else merged.remarks
+    return replace(merged, fit=fit, file_words=file_words, remarks=remarks)
 
 
 def read_header(path: Path, folder: Path | None = None) -> TraceHeader | None:
@@ -341,10 +376,9 @@ def read_trace(
     if header is not None:
         build = None if header.build_id is None else header.build_id.lower()
         buffer = replace(_read_binary(name, unpack_data(path, data), header), build_id=build)
-        if kernel is not None and kernel.build_id and build and build != kernel.build_id.lower():
-            other = f"the trace is of another kernel ({header.release or 'build-id ' + build}): {NAMES_MAY_BE_WRONG}"
-            buffer = replace(buffer, remarks=(*buffer.remarks, other))
-        elif kernel is not None and header.recorded_modules:
+        if kernel is not None:
+            require_build(str(path), build, kernel, header.release)
+        if kernel is not None and header.recorded_modules:
             buffer = _move_modules(buffer, header.recorded_modules, kernel.find_modules())
         if kernel is not None and buffer.encoding.word_size == 4:
             buffer = _restore_upper_halves(buffer, kernel)
@@ -352,8 +386,51 @@ def read_trace(
         found = read_pc_list(str(path), data, kernel, options)
         buffer = make_buffer(name, found, kernel) if found.buffer is None else _read_buffer(name, found.buffer, found)
         call_length = CALL_LENGTHS.get(platform.machine() if kernel is None else kernel.machine, 0)
-        buffer = interpret(buffer, kernel, options, call_length)
+        buffer = interpret(buffer, kernel, options, call_length, names_pcs=found.names_pcs)
     return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
+
+
+def require_build(name: str, build_id: str | None, kernel: TraceKernel, release: str | None = None) -> None:
+    """Make sure that a trace is of the kernel that it is read for: PCs of two builds are equal by chance only.
+
+    :param build_id: as the trace has it; None where it has none.
+    :param release: of its kernel.
+    :raises KcovdbgError: when it is not.
+    """
+    own = (kernel.build_id or "").lower()
+    if own and build_id and build_id != own:
+        known = f" ({release})" if release else ""
+        raise KcovdbgError(
+            f"{name}: the trace is of another build{known}, build-id {build_id}, not {own}",
+            hint="name its vmlinux: --other-vmlinux FILE, or -s FILE in place of the other one",
+        )
+
+
+def find_common_reading(
+    paths: Iterable[Path], kernel: TraceKernel, options: ReadingOptions, folder: Path | None
+) -> ReadingOptions:
+    """Return the options with what the PCs of the lists among some files are, for those that are too short to decide.
+
+    :param kernel: as for :func:`read_trace`, as the others.
+    """
+    points = kernel.find_points()
+    if not points or options.pc != AUTO or options.kaslr_offset is not None:
+        return options
+    raw = options._replace(pc=Convention.RAW.value)
+    distinct: dict[int, None] = {}
+    for path in paths:
+        if side_path(path).exists():
+            continue
+        with suppress(KcovdbgError):
+            # An error is reported when the file is read.
+            distinct.update(dict.fromkeys(read_trace(path, kernel, raw, folder).file_words or ()))
+        if len(distinct) >= _DECIDING:
+            break
+    call_length = CALL_LENGTHS.get(kernel.machine, 0)
+    found = find_convention(array("Q", distinct), points, call_length, kaslr_offset=kernel.kaslr_offset, least=FEW)
+    if found.choices is not None or not found.readings or (found.share or 0) < _LEAST_SHARE:
+        return options
+    return options._replace(assumed=found.readings[0])
 
 
 def _read_pipe(path: Path) -> bytes:
@@ -447,7 +524,7 @@ def keep(buffer: Buffer, name: str, source: str) -> Kept:
     :param name: ``@name``.
     :param source: the name of the buffer that is kept.
     """
-    shell = replace(buffer, name=name, words=array(buffer.words.typecode), live=False)
+    shell = replace(buffer, name=name, words=array(buffer.words.typecode), live=False, file_words=None)
     return Kept(shell, source, len(distinct_words(buffer)), zlib.compress(buffer.words, _COMPRESSION))
 
 

@@ -14,8 +14,15 @@ from kcovdbg.check.runner import check
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import Argument, Value, WordError
-from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.buffer_sources import find_buffer, require_names, require_points
+from kcovdbg.console.buffer_arguments import FORCE, TRACE_OPTIONS
+from kcovdbg.console.buffer_sources import (
+    find_buffer,
+    order_remarks,
+    require_comparable,
+    require_fit,
+    require_names,
+    require_points,
+)
 from kcovdbg.console.column import BOOL, NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic, parse_arguments
 from kcovdbg.console.context import Context
@@ -69,7 +76,7 @@ def _summary(context: Context, traces: Sequence[CountedTrace]) -> Iterator[str]:
         yield from _ask(context, "info", "Kernel")
     if traces:
         buffers = [trace.buffer for trace in traces]
-        notes = [f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks]
+        notes = [f"{buffer.name}: {remark}" for buffer in buffers for remark in (*buffer.remarks, *order_remarks(buffer))]
         notes += build_remarks([trace.build for trace in traces])
         table = Table(_TRACE_COLUMNS, buffers, remarks=notes)
         yield from table_markup(table, "Traces")
@@ -231,6 +238,9 @@ def _run(context: Context, args: Namespace) -> Renderable:
     buffers = [find_buffer(context, what, build.kernel) for what, build in zip(args.what, builds, strict=True)]
     for buffer in buffers:
         require_points(buffer, "report")
+        require_fit(buffer, "report", is_forced=args.force)
+    if buffers:
+        require_comparable("report", buffers)
     traces = [CountedTrace(buffer, count_pcs(buffer), build) for buffer, build in zip(buffers, builds, strict=True)]
     for trace in traces:
         require_names(context, trace.build.names, trace.counts, f"report {trace.buffer.name}")
@@ -270,6 +280,7 @@ COMMAND: Final = Command(
     arguments=(
         Argument("what [WHAT…]", Value.BUFFER, "a buffer, or two to show side by side"),
         Argument("-o, --output FILE", Value.FILE, "the file to write; - for standard output", is_output=True, is_required=True),
+        FORCE,
         *TRACE_OPTIONS,
     ),
     examples=(

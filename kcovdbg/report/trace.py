@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild
+from kcovdbg.console.buffer_sources import order_remarks
 from kcovdbg.console.html import json_text, notes_markup, packed_numbers, packed_text, text
 from kcovdbg.console.text import escape, escape_all
 from kcovdbg.console.wording import APPROXIMATE, COARSE, UNREADABLE, buffer_title, place_text, record_text
@@ -56,6 +57,7 @@ def records_markup(traces: Sequence[CountedTrace], comparison: BuildComparison |
         for buffer in buffers
         if buffer.count > _MAX_RECORDS
     ]
+    notes += [f"{buffer.name}: {remark}" for buffer in buffers for remark in order_remarks(buffer)]
     numbered, chunks = _number_records(traces)
     parts: Sequence[AlignedPart] = ()
     if comparison is not None:

@@ -27,9 +27,9 @@ _LOOKED_AT: Final = 64
 def explain_function(context: Context, function: str, what: str | None) -> Iterator[Answer]:
     """Yield whether a function can be covered, and whether it is."""
     table, named = find_point_table(context), {"function": function}
-    counts, _, kinds = (
-        find_counts(context, what) if what is not None else BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
-    )
+    nothing = BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
+    counted = nothing if what is None else find_counts(context, what)
+    counts, kinds = counted.counts, counted.kinds
     names = context.kernel.names
     check_code([names], [function])
     points = table.find(kinds, function=function)
@@ -144,8 +144,8 @@ def explain_elsewhere(context: Context, state: State, function: str, task: Task 
     others = [other for other in list_buffers(state) if other[0] != what] if table.find(function=function) else []
     for name, whose in others[:_LOOKED_AT]:
         try:
-            counts, _, kinds = find_counts(context, name)
-            covered = sum(pc in counts for pc in table.find(kinds, function=function))
+            counted = find_counts(context, name)
+            covered = sum(pc in counted.counts for pc in table.find(counted.kinds, function=function))
         except KcovdbgError:
             continue
         if covered:

@@ -154,7 +154,7 @@ def test_ends_of_edges_are_records_once(name):
 
 STACKS = {
     "GDB": "#0  0xffffffff811dc419 in ksys_read (fd=3) at fs/read_write.c:712\n#1  0xffffffff814de834 in do_syscall_64 ()\n",
-    "GDB, wrapped": "#0  0xffffffff811dc419 in ksys_read (\n    fd=3)\n    at fs/read_write.c:712\n#1  0xffffffff814de834 in f ()\n",
+    "GDB, wrapped": "#0  0xffffffff811dc419 in ksys_read (\n    fd=3)\n    at fs/a.c:712\n#1  0xffffffff814de834 in ()",
     "GDB, no address": "#0  ksys_read (fd=3) at fs/read_write.c:712\n#1  0xffffffff814de834 in do_syscall_64 ()\n",
     "crash": " #1 [ffffc90000013b80] ksys_read at ffffffff811dc419\n #2 [ffffc90000013ba0] do_syscall_64 at ffffffff814de834\n",
     "crash, with its heading": 'PID: 41  TASK: ffff888004a1e000  CPU: 0  COMMAND: "kc"\n'
