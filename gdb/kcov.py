@@ -9,13 +9,17 @@ with drgn runs in a process of its own, in the interpreter that it is installed 
 
 import importlib.util
 import os
+import signal
 import sys
 
 
 def _load() -> None:
+    """Define everything in GDB."""
     name = "kcov_show"
     if name not in sys.modules:
-        folder = os.path.join(os.path.dirname(os.path.realpath(__file__)), name)
+        # Not __file__: where a script of Python sources this file, GDB leaves the path of that script in it.
+        loader = os.path.realpath(_load.__code__.co_filename)
+        folder = os.path.join(os.path.dirname(loader), name)
         spec = importlib.util.spec_from_file_location(
             name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
         )
@@ -23,8 +27,19 @@ def _load() -> None:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            # The next source of this file starts anew.
+            del sys.modules[name]
+            raise
     sys.modules[name].install()
 
 
-_load()
+# C-c takes effect when everything is defined: half of the names would be of no use.
+_masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+try:
+    _load()
+finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masked)
+sys.modules["kcov_show"].greet()

@@ -8,7 +8,10 @@ threads and running.
 
 from __future__ import annotations
 
-_installed: list[object] = []
+from typing import Any
+
+_installed: list[Any] = []
+"""The :class:`~kcov_show.lender.Lender`, once everything is defined."""
 
 
 def install() -> None:
@@ -28,9 +31,27 @@ def install() -> None:
     from .lender import Lender
 
     lender = Lender()
-    _installed.append(lender)
     parameters.define()
     commands.define(lender)
     functions.define(lender)
     printers.define(lender)
     window.define(lender)
+    # Last: after an error, the next call defines everything again.
+    _installed.append(lender)
+
+
+def greet() -> None:
+    """Wait for the process, and define the user's aliases; C-c leaves that to the first command."""
+    import contextlib
+
+    from . import commands
+
+    with contextlib.suppress(KeyboardInterrupt):
+        commands.greet(_installed[0])
+
+
+def announce() -> None:
+    """Say where the kernel is before the first prompt, and after each new connection."""
+    from .announcement import announce_at_prompts
+
+    announce_at_prompts(_installed[0])

@@ -20,8 +20,10 @@ VERSION = 1
 _HEAD = struct.Struct(">II")
 _HERE = os.path.dirname(os.path.realpath(__file__))
 _HINT = "name the Python that kcovdbg is installed in: KCOVDBG_PYTHON=/path/to/venv/bin/python gdb ..."
-# Of GDB's own Python, and of the terminal as it was.
+# The first two are for GDB's own Python; the others are the size of the terminal when GDB was started.
 _NOT_INHERITED = ("PYTHONHOME", "PYTHONPATH", "COLUMNS", "LINES")
+# Seconds until a process that was started must serve: it imports for one second, longer on a machine that is short of memory.
+_PATIENCE = 60.0
 
 Fields = Dict[str, Any]
 
@@ -73,6 +75,8 @@ class Child:
         environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
         # Nothing is imported from the current directory; Python 3.10 knows no such variable, and takes the folder below.
         environment["PYTHONSAFEPATH"] = "1"
+        # Commands do not use drgn's plugins, whose import takes up to 180 ms. drgn prints a traceback if C-c comes meanwhile.
+        environment["DRGN_DISABLE_PLUGINS"] = "*"
         ours, theirs = socket.socketpair()
         try:
             # In a session of its own: C-c is GDB's, which passes it on.
@@ -95,12 +99,15 @@ class Child:
         self.aliases: Optional[Dict[str, str]] = None
         """The user's: the command that each stands for; None before the process has told them."""
 
-    def greet(self) -> Dict[str, str]:
+    def greet(self, patience: float = _PATIENCE) -> Dict[str, str]:
         """Wait until the process serves; return the user's aliases.
 
-        :raises gdb.GdbError: when it cannot be used.
+        :param patience: in seconds.
+        :raises gdb.GdbError: when it cannot be used, or does not serve in time.
         """
         if self.aliases is None:
+            if not self._wait(patience):
+                raise gdb.GdbError("kcovdbg: '%s' does not answer yet\n  the next command waits for it again" % self.python)
             try:
                 fields, _ = self.receive()
             except LostError:
@@ -111,6 +118,10 @@ class Child:
                 raise gdb.GdbError("kcovdbg: '%s' has another version of kcovdbg than %s\n  %s" % (self.python, _HERE, _HINT))
             self.aliases = fields["aliases"]
         return self.aliases
+
+    def _wait(self, seconds: Optional[float] = None) -> bool:
+        """Wait until there is something to receive; return whether there is."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
 
     def is_alive(self) -> bool:
         """Return whether the process runs."""
@@ -156,7 +167,7 @@ class Child:
                     del self._buffer[:end]
                     return json.loads(text.decode()), data
             # After C-c the kernel goes on with recv(), and ends select().
-            select.select([self._socket], [], [])
+            self._wait()
             masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             try:
                 data = self._socket.recv(1 << 16)

@@ -10,24 +10,32 @@ from typing import Any, Dict, List, Optional
 
 import gdb
 
-from . import output
+from . import expressions, output
 from .lender import Lender
 
 NAME = "kcov-show"
 # Lets the machine run, as its user asks.
 _RUNS = "catch"
+# Seconds that source waits for the process: the user's aliases are completed from then on.
+_PATIENCE = 10.0
 _HELP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "commands.json")
 
 
-def run(lender: Lender, name: str, line: str) -> None:
+def run(lender: Lender, name: str, line: str, *, from_tty: bool = False) -> None:
     """Run a line.
 
     :param name: of the command that the line runs.
-    :raises gdb.GdbError: when it fails, with the message for the user.
+    :param from_tty: whether the user typed it, so that a program in its pipe gets the terminal.
+    :raises gdb.GdbError: when it fails, with the message for the user; in batch mode also for a status other than 0, so that
+        GDB exits with 1.
     """
-    answer = lender.ask("run", output.write, may_run=name == _RUNS, line=line, **output.describe())
+    line = expressions.replace(line)
+    is_interactive = from_tty and output.is_interactive()
+    answer = lender.ask("run", output.write, may_run=name == _RUNS, may_type=is_interactive, line=line, **output.describe())
     if answer.get("symbols"):
         _load_symbols(*answer["symbols"])
+    if answer["status"] and output.is_batch():
+        raise gdb.GdbError("kcovdbg: %s: exit status %d" % (name or line, answer["status"]))
 
 
 def _load_symbols(path: str, offset: int) -> None:
@@ -56,7 +64,8 @@ class _Show(gdb.Command):
     names in a kernel that KASLR has moved.
 
     Every answer can be written as JSON (--json) or CSV (--csv), piped (kcov-show tasks | grep syz, or with GDB's own
-    | kcov-show tasks | grep syz) and redirected (kcov-show objects --json > file).
+    | kcov-show tasks | grep syz) and redirected (kcov-show objects --json > file). Words that begin with $ are expressions of
+    GDB (kcov-show why $t). $_kcov_status is the exit status of the last command: 1 where check found violations.
 
     Examples:
         kcov-show tasks
@@ -79,7 +88,7 @@ class _Show(gdb.Command):
     def invoke(self, argument: str, from_tty: bool) -> None:
         """Run a line that no subcommand matches: an empty one lists the commands."""
         self.dont_repeat()
-        run(self._lender, "", argument or "help")
+        run(self._lender, "", argument or "help", from_tty=from_tty)
 
 
 class _Subcommand(gdb.Command):
@@ -99,7 +108,7 @@ class _Subcommand(gdb.Command):
         """Run the command."""
         # An empty line must not repeat a walk over a slow connection.
         self.dont_repeat()
-        run(self._lender, self._command, "%s %s" % (self._name, argument))
+        run(self._lender, self._command, "%s %s" % (self._name, argument), from_tty=from_tty)
 
     def complete(self, text: str, word: Optional[str]) -> List[str]:
         """Complete the last word; GDB first asks without a word, to find where it begins."""
@@ -112,14 +121,36 @@ class _Subcommand(gdb.Command):
         return [output.to_host(found) for found in words]
 
 
+class _Info(gdb.Command):
+    """Show the kernel that GDB has open, its KASLR offset, and the generation of its KCOV.
+
+    Usage: info kcov [COMMAND [ARGUMENT...]]
+
+    With a command, this is kcov-show COMMAND: info kcov tasks.
+    """
+
+    def __init__(self, lender: Lender) -> None:
+        self._lender = lender
+        super().__init__("info kcov", gdb.COMMAND_STATUS)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        """Run ``info``, or the command that is named."""
+        self.dont_repeat()
+        run(self._lender, "", argument or "info", from_tty=from_tty)
+
+
 class _Mi(gdb.MICommand):
-    """``-kcov-show COMMAND [ARGUMENT...]``: ``rows``, as in JSON with every value a string, and ``remarks``."""
+    """``-kcov-show COMMAND [ARGUMENT...]``: ``rows``, as in JSON with every value a string, and ``remarks``.
+
+    ``catch`` lets the machine run, and GDB answers ``^running``. What it found follows when the machine has stopped, as
+    ``=kcov-show,rows=[...],remarks=[...]``; before GDB 14, whose Python cannot make such records, as JSON on the console.
+    """
 
     def __init__(self, lender: Lender) -> None:
         self._lender = lender
         super().__init__("-kcov-show")
 
-    def invoke(self, arguments: List[str]) -> Dict[str, Any]:
+    def invoke(self, arguments: List[str]) -> Optional[Dict[str, Any]]:
         if not arguments:
             raise gdb.GdbError("usage: -kcov-show COMMAND [ARGUMENT...]")
         texts: Dict[str, str] = {"out": "", "err": ""}
@@ -127,10 +158,25 @@ class _Mi(gdb.MICommand):
         def write(op: str, text: str) -> None:
             texts[op] += text
 
-        plain = {"width": None, "styled": False, "color": "never", "format": "json"}
-        self._lender.ask("run", write, may_run=arguments[0] == _RUNS, words=list(arguments), **plain)
-        rows = json.loads(texts["out"] or "[]")
-        return {"rows": _words(rows), "remarks": output.to_host(texts["err"]).splitlines()}
+        def gather() -> Dict[str, Any]:
+            rows = json.loads(texts["out"] or "[]")
+            return {"rows": rows, "remarks": texts["err"].splitlines()}
+
+        words = [expressions.evaluate(word) if expressions.is_expression(word) else word for word in arguments]
+        plain: Dict[str, Any] = {"width": None, "styled": False, "color": "never", "format": "json"}
+        if words[0] == _RUNS:
+            plain.update(may_run=True, deliver=lambda _answer: _notify(gather()))
+        answer = self._lender.ask("run", write, words=words, **plain)
+        return _words(gather()) if answer else None
+
+
+def _notify(found: Dict[str, Any]) -> None:
+    """Report what a command found after GDB had answered that the machine runs."""
+    notify = getattr(gdb, "notify_mi", None)
+    if notify is not None:
+        notify(NAME, _words(found))
+    else:
+        gdb.write(json.dumps({NAME: found}) + "\n")
 
 
 def _words(value: Any) -> Any:
@@ -150,22 +196,38 @@ def _name(key: str) -> str:
 
 
 def define(lender: Lender) -> None:
-    """Define the commands in GDB."""
-    with open(_HELP, encoding="utf-8") as file:
-        known: Dict[str, Dict[str, Any]] = json.load(file)
+    """Define the commands in GDB, and start the process."""
     _Show(lender)
+    _Info(lender)
     _Mi(lender)
-    for command, about in known.items():
+    for command, about in _read_help().items():
         for name in [command] + about["aliases"]:
             _Subcommand(lender, name, command, about["help"])
     try:
-        aliases = lender.start()
+        lender.start()
+    except gdb.GdbError as error:
+        # Each command tries again.
+        sys.stderr.write("%s\n" % error)
+
+
+def greet(lender: Lender) -> None:
+    """Wait a moment for the process, and define the user's aliases in GDB."""
+    try:
+        aliases = lender.greet(_PATIENCE)
     except gdb.GdbError as error:
         # Each command tries again.
         sys.stderr.write("%s\n" % error)
         return
+    known = _read_help()
     names = {name: command for command, about in known.items() for name in [command] + about["aliases"]}
     for name, first in aliases.items():
         # GDB takes only words as names of commands.
         if name.replace("-", "").replace("_", "").isalnum() and first in names:
             _Subcommand(lender, name, names[first], known[names[first]]["help"])
+
+
+def _read_help() -> Dict[str, Dict[str, Any]]:
+    """Return aliases and help of each command by its name."""
+    with open(_HELP, encoding="utf-8") as file:
+        known: Dict[str, Dict[str, Any]] = json.load(file)
+    return known

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``$kcov(tid)`` and the like, for expressions and the conditions of breakpoints.
+"""``$kcov(tid)`` and the like, for expressions and the conditions of breakpoints; without ``tid``, of the current task.
 
 Each looks at the target anew: a condition is asked while the target moves from stop to stop.
 """
@@ -23,13 +23,14 @@ class _TaskFunction(gdb.Function):
         self._lender = lender
         self._name = name
         self._type_name = type_name
-        self.__doc__ = doc
+        self.__doc__ = doc + "\n\nWithout TID: the task that the CPU of the selected thread runs."
         super().__init__(name)
 
     def invoke(self, *arguments: Any) -> Any:
-        if len(arguments) != 1:
+        if len(arguments) > 1:
             raise gdb.GdbError("expected one thread id")
-        value = self._lender.ask("call", name=self._name, tid=int(arguments[0]))["value"]
+        tid = int(arguments[0]) if arguments else None
+        value = self._lender.ask("call", name=self._name, tid=tid)["value"]
         if self._type_name is None:
             return value
         return gdb.Value(value).cast(gdb.lookup_type(self._type_name).pointer())
@@ -37,29 +38,29 @@ class _TaskFunction(gdb.Function):
 
 _KCOV = """Return a task's struct kcov.
 
-Usage: $kcov (TID)
+Usage: $kcov ([TID])
 
 The struct kcov * that collects into the task, or, where nothing does, the one that the task enabled remote coverage on; null
 where it has none. Example: print *$kcov(41)"""
 _COUNT = """Return how many records a task's buffer holds.
 
-Usage: $kcov_count (TID)
+Usage: $kcov_count ([TID])
 
 The count word of the buffer that kcov-show buffer TID shows, 0 where the task has none. Example:
-break do_exit if $kcov_count(41) > 1000"""
+break do_exit if $kcov_count() > 1000"""
 _MODE = """Return the name of a task's KCOV mode.
 
-Usage: $kcov_mode (TID)
+Usage: $kcov_mode ([TID])
 
 Without prefix, flags masked. Example: break do_exit if $_streq($kcov_mode(41), "TRACE_PC")"""
 _AREA = """Return the buffer that a task collects into.
 
-Usage: $kcov_area (TID)
+Usage: $kcov_area ([TID])
 
 As unsigned long *, null where it has none. Example: x/8gx $kcov_area(41)"""
 _TASK = """Return a task's struct task_struct.
 
-Usage: $kcov_task (TID)
+Usage: $kcov_task ([TID])
 
 Example: print $kcov_task(41)->kcov_sequence"""
 

@@ -16,6 +16,7 @@ import gdb
 
 from .child import Child, Fields, LostError
 from .output import write
+from .pipeline import Pipeline
 from .watch import Watch
 
 _EVENTS = (
@@ -40,10 +41,17 @@ _OTHER_PIECE = 156
 _KGDB_CPU = 0xFFFF_FFFE
 _THREAD_MASK = 0xFFFF_FFFF
 
+# The statuses of kcovdbg itself.
+_FAILED, _INTERRUPTED = 2, 130
 # Seconds after which another C-c ends the process. One C-c may raise twice: in Python, and in the next call of GDB.
 _PATIENCE = 1.0
 
 Write = Callable[[str, str], None]
+Deliver = Callable[["Fields"], None]
+
+
+class _RunsInBackgroundError(Exception):
+    """The machine runs in the background: the request is answered when it has stopped."""
 
 
 class Stub:
@@ -139,11 +147,19 @@ class Lender:
         self._child: Optional[Child] = None
         self._generation = 0
         self._count = 0
+        # The number of the current request.
+        self._request = 0
         self._stub: Optional[Stub] = None
         self._core: Optional[Tuple[Any, Optional[str]]] = None
         self._watch: Optional[Watch] = None
+        self._pipeline: Optional[Pipeline] = None
+        self._write: Optional[Write] = None
+        self._deliver: Optional[Deliver] = None
         self._is_busy = False
         self._may_run = False
+        self._may_type = False
+        # When C-c came during the request.
+        self._interrupted: Optional[float] = None
         for name in _EVENTS:
             registry = getattr(gdb.events, name, None)
             if registry is not None:
@@ -153,19 +169,24 @@ class Lender:
     def _note(self, event: object) -> None:
         self._generation += 1
 
-    def start(self) -> Dict[str, str]:
-        """Start the process where there is none; return the user's aliases.
+    def start(self) -> Child:
+        """Return the process, started where there is none; it may not serve yet.
 
         :raises gdb.GdbError: when it cannot be started.
         """
         if self._child is None or not self._child.is_alive():
             self._end()
             self._child = Child()
-        try:
-            return self._child.greet()
-        except gdb.GdbError:
-            self._child = None
-            raise
+        return self._child
+
+    def greet(self, patience: Optional[float] = None) -> Dict[str, str]:
+        """Wait until the process serves; return the user's aliases.
+
+        :param patience: in seconds; by default as long as it may take.
+        :raises gdb.GdbError: when it cannot be used, or does not serve in time.
+        """
+        child = self.start()
+        return child.greet() if patience is None else child.greet(patience)
 
     def _end(self) -> None:
         if self._child is not None:
@@ -177,6 +198,7 @@ class Lender:
     def describe(self) -> Fields:
         """Return what GDB has open, and in which state."""
         state: Fields = {"generation": self._generation, "kaslr_offset": self._find_offset(), "moves": False}
+        state["source_folders"], state["substitutions"] = _find_source_folders(), _find_substitutions()
         inferior = gdb.selected_inferior()
         connection = inferior.connection
         if connection is None or not connection.is_valid():
@@ -190,6 +212,9 @@ class Lender:
             state["core"] = self._core[1]
             if state["core"] is None:
                 return _refuse(state, "could not find the core file that GDB reads", "open it again: core-file PATH")
+            selected = gdb.selected_thread()
+            # A core has a note for each CPU, which GDB takes for a thread.
+            state["cpu"] = None if selected is None else selected.num - 1
             return state
         if not hasattr(connection, "send_packet"):
             return _refuse(state, "GDB debugs a process, not a kernel", "target remote ADDRESS, or core-file PATH")
@@ -206,6 +231,7 @@ class Lender:
         if self._stub is None or self._stub.connection is not connection:
             self._stub = Stub(connection)
         state["stub"] = self._stub.kind
+        state["cpu"] = self._stub.number_of(thread)
         return state
 
     @staticmethod
@@ -215,43 +241,88 @@ class Lender:
 
     # Requests to the process.
 
-    def ask(self, op: str, write: Optional[Write] = None, *, may_run: bool = False, **fields: object) -> Fields:
+    def ask(
+        self,
+        op: str,
+        write: Optional[Write] = None,
+        *,
+        may_run: bool = False,
+        may_type: bool = False,
+        deliver: Optional[Deliver] = None,
+        **fields: object,
+    ) -> Fields:
         """Send a request to the process, serve it until it has answered, and return that.
+
+        The exit status of a line is in ``$_kcov_status`` afterwards.
 
         :param write: takes ``out`` or ``err`` and a text.
         :param may_run: whether GDB lets the machine run when it asks for that.
+        :param may_type: whether the programs of a pipe get the terminal.
+        :param deliver: makes the machine run in the background, and takes the answer when it has stopped; the answer that is
+            returned is then empty.
         :raises gdb.GdbError: when the request failed, with the message for the user.
         :raises KeyboardInterrupt: after C-c.
         """
         if self._is_busy:
             raise gdb.GdbError("kcovdbg: another command runs")
-        self._is_busy, self._may_run = True, may_run
+        self._is_busy, self._may_run, self._may_type = True, may_run, may_type
+        self._write, self._deliver = write, deliver
         try:
-            answer = self._ask(op, write, fields)
+            child, number = self._send(op, fields)
+        except BaseException:
+            self._settle(op, _FAILED)
+            raise
+        return self._finish(op, child, number)
+
+    def _finish(self, op: str, child: Child, number: int) -> Fields:
+        """Serve a request until it is answered; return the answer, empty while the machine runs in the background."""
+        status = _FAILED
+        is_over = True
+        try:
+            answer = self._receive(child, number)
+            status = answer.get("status", 0)
+        except _RunsInBackgroundError:
+            is_over = False
+            return {}
+        except KeyboardInterrupt:
+            status = _INTERRUPTED
+            raise
         finally:
-            self._is_busy = self._may_run = False
+            if is_over:
+                self._settle(op, status)
         if answer.get("error"):
             raise gdb.GdbError(answer["error"])
         return answer
 
-    def _ask(self, op: str, write: Optional[Write], fields: Fields) -> Fields:
-        self.start()
-        child = self._child
-        assert child is not None
+    def _settle(self, op: str, status: int) -> None:
+        """Be ready for the next request."""
+        self._is_busy = self._may_run = self._may_type = False
+        self._write = self._deliver = None
+        if op == "run":
+            gdb.set_convenience_variable("_kcov_status", status)
+
+    def _send(self, op: str, fields: Fields) -> Tuple[Child, int]:
+        """Send a request; return the process that has it, and its number."""
+        child = self.start()
+        child.greet()
         self._count += 1
         # Judging writes meanwhile takes further numbers.
-        number = self._count
+        number = self._request = self._count
         request = dict(fields, op=op, n=number, state=self.describe(), cwd=os.getcwd())
         request["debug"] = bool(gdb.parameter("kcov debug"))
-        interrupted: Optional[float] = None
         try:
             child.send(request)
         except KeyboardInterrupt:
             # It is sent, and will be answered.
-            interrupted = time.monotonic()
             child.interrupt()
+            self._interrupted = time.monotonic()
         except LostError:
             raise self._lose() from None
+        else:
+            self._interrupted = None
+        return child, number
+
+    def _receive(self, child: Child, number: int) -> Fields:
         try:
             while True:
                 try:
@@ -260,12 +331,12 @@ class Lender:
                         if message["n"] != number:
                             continue
                         break
-                    self._serve(child, message, write, interrupted is not None)
+                    self._serve(child, message, self._interrupted is not None)
                 except KeyboardInterrupt:
-                    if interrupted is None:
-                        interrupted = time.monotonic()
+                    if self._interrupted is None:
+                        self._interrupted = time.monotonic()
                         child.interrupt()
-                    elif time.monotonic() - interrupted > _PATIENCE:
+                    elif time.monotonic() - self._interrupted > _PATIENCE:
                         # It is busy where its Python does not look, in drgn for instance.
                         self._end()
                         raise
@@ -273,7 +344,8 @@ class Lender:
             raise self._lose() from None
         finally:
             self._restore()
-        if interrupted is not None:
+            self._end_pipeline()
+        if self._interrupted is not None:
             raise KeyboardInterrupt
         return message
 
@@ -293,11 +365,11 @@ class Lender:
             except gdb.error:
                 return
 
-    def _serve(self, child: Child, message: Fields, write: Optional[Write], is_interrupted: bool) -> None:
+    def _serve(self, child: Child, message: Fields, is_interrupted: bool) -> None:
         """Do what the process asks for, and answer: it waits for that whatever happens."""
         if message["op"] in ("out", "err"):
-            if write is not None and not is_interrupted:
-                write(message["op"], message["text"])
+            if self._write is not None and not is_interrupted:
+                self._write(message["op"], message["text"])
             return
         data = b""
         interrupt = None
@@ -315,7 +387,39 @@ class Lender:
         if interrupt is not None:
             raise interrupt
 
+    def _end_pipeline(self) -> None:
+        """End the programs of a pipe that are still there, after an error or C-c."""
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.end()
+
     # Requests of the process.
+
+    def _do_pipe(self, message: Fields) -> Tuple[Fields, bytes]:
+        """Start the programs that read the answer."""
+        try:
+            self._pipeline = Pipeline(message["line"], is_interactive=self._may_type)
+        except OSError as error:
+            return {"error": error.strerror}, b""
+        return {"error": None}, b""
+
+    def _do_feed(self, message: Fields) -> Tuple[Fields, bytes]:
+        """Give a part of the answer to the programs; tell whether they read on."""
+        return {"reads": self._pipeline is not None and self._pipeline.write(message["text"])}, b""
+
+    def _do_finish(self, message: Fields) -> Tuple[Fields, bytes]:
+        """Wait for the programs; return their status."""
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is None:
+            return {"status": _FAILED}, b""
+        try:
+            status, output = pipeline.finish()
+        except KeyboardInterrupt:
+            pipeline.end()
+            raise
+        if self._write is not None:
+            self._write("out", output)
+        return {"status": status}, b""
 
     def _need_stub(self) -> Stub:
         if self._stub is None or not self._stub.connection.is_valid():
@@ -369,10 +473,34 @@ class Lender:
             return {"error": "GDB lets the machine run for kcov-show catch only", "hint": "continue"}, b""
         self._restore()
         self._watch = Watch([tuple(span) for span in message["spans"]], message["seconds"], self._judge)
+        deliver = self._deliver
+        if deliver is not None:
+            problem = self._watch.start(lambda found: self._go_on(message["n"], found, deliver))
+            if problem is None:
+                raise _RunsInBackgroundError
+            self._watch = None
+            return problem, b""
         try:
             return self._watch.run(), b""
         finally:
             self._watch = None
+
+    def _go_on(self, number: int, found: Fields, deliver: Deliver) -> None:
+        """Go on with the request that let the machine run in the background.
+
+        :param number: of the process's request to let it run.
+        """
+        self._watch = None
+        child = self._child
+        assert child is not None
+        try:
+            child.send(dict(found, re=number))
+            deliver(self._finish("run", child, self._request))
+        except LostError:
+            self._settle("run", _FAILED)
+            write("err", "%s\n" % self._lose())
+        except gdb.GdbError as error:
+            write("err", "%s\n" % error)
 
     def _do_symbol(self, message: Fields) -> Tuple[Fields, bytes]:
         """Return the name of GDB's symbol at an address; GDB has these at hand, and reads no debug info."""
@@ -402,7 +530,7 @@ class Lender:
                 try:
                     message, _ = child.receive()
                     if message["op"] != "verdict":
-                        self._serve(child, message, None, interrupt is not None)
+                        self._serve(child, message, interrupt is not None)
                     elif message["n"] == count:
                         break
                 except KeyboardInterrupt as error:
@@ -417,6 +545,18 @@ class Lender:
         if interrupt is not None:
             raise interrupt
         return bool(message["wanted"])
+
+
+def _find_source_folders() -> List[str]:
+    """Return the folders of ``directory``, without those that only GDB's own look-up knows."""
+    folders = str(gdb.parameter("directories") or "").split(":")
+    return [folder for folder in folders if os.path.isabs(folder)]
+
+
+def _find_substitutions() -> List[Tuple[str, str]]:
+    """Return the rules of ``set substitute-path``, which GDB has no other call for."""
+    text = gdb.execute("show substitute-path", to_string=True)
+    return re.findall(r"^  [`'](.*)' -> [`'](.*)'\.$", text, re.MULTILINE)
 
 
 def _refuse(state: Fields, problem: str, hint: str) -> Fields:

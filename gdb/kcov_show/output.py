@@ -11,6 +11,8 @@ import gdb
 
 _SPELLINGS = {"…": "...", "–": "-", "—": "-", "←": "<-", "→": "->", "│": "|", "×": "x"}
 _NARROW_SPELLINGS = dict(_SPELLINGS, **{"…": "~", "←": "<", "→": ">"})
+# GDB takes abbreviations.
+_BATCH = (b"batch", b"batch-silent", b"bat", b"batc")
 _O_ACCMODE = 3
 _O_WRONLY = 1
 
@@ -71,6 +73,23 @@ def describe() -> Dict[str, Any]:
         "color": gdb.parameter("kcov color"),
         "format": gdb.parameter("kcov format"),
     }
+
+
+def is_interactive() -> bool:
+    """Return whether the user types at a terminal that shows the answers as they are."""
+    return os.isatty(0) and os.isatty(1) and not _is_piped() and not _is_full_screen()
+
+
+def is_batch() -> bool:
+    """Return whether GDB runs commands from its command line and ends (``-batch``), which no parameter tells."""
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        # Without /proc.
+        return False
+    options = words[1 : words.index(b"--args") if b"--args" in words else len(words)]
+    return any(word.lstrip(b"-") in _BATCH and word.startswith(b"-") for word in options)
 
 
 def _is_piped() -> bool:

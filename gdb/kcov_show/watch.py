@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
@@ -34,18 +35,14 @@ class Watch:
         self._deadline: Optional[float] = None
         self._end = "other"
         self._error: Optional[Exception] = None
+        self._is_running = False
 
     def run(self) -> Dict[str, Any]:
         """Return how it ended; the watchpoints are removed however that is."""
         with contextlib.ExitStack() as stack:
-            for address, size in self._spans:
-                watch = _Breakpoint("*(%s *) %#x" % (_TYPES[size], address), self)
-                stack.callback(watch.delete)
-                if watch.type != gdb.BP_HARDWARE_WATCHPOINT:
-                    hint = "let it use hardware watchpoints: set can-use-hw-watchpoints 1"
-                    return {"error": "GDB would single-step the machine", "hint": hint}
-            gdb.events.stop.connect(self._note)
-            stack.callback(gdb.events.stop.disconnect, self._note)
+            problem = self._set_watchpoints(stack)
+            if problem is not None:
+                return problem
             if self._seconds is not None:
                 # Before the other clock starts: its C-c is not to be taken for the user's.
                 self._deadline = time.monotonic() + self._seconds
@@ -56,6 +53,65 @@ class Watch:
                 return {"gone": True} if _is_gone() else {"error": " ".join(str(error).split())}
             except KeyboardInterrupt:
                 self._end = self._interrupted()
+        return self._result()
+
+    def start(self, finish: Callable[[Dict[str, Any]], None]) -> Optional[Dict[str, Any]]:
+        """Let the machine run in the background, for a user of MI, whose next commands GDB reads meanwhile.
+
+        :param finish: called by GDB's event loop with how it ended.
+        :return: None, or why the machine does not run.
+        """
+        stack = contextlib.ExitStack()
+        problem = self._set_watchpoints(stack)
+
+        def end() -> None:
+            # GDB may note the end twice: the connection closes after the last stop.
+            if self._is_running:
+                self._is_running = False
+                stack.close()
+                finish(self._result())
+
+        def note(_event: object) -> None:
+            # Not inside the event: GDB uses the watchpoint that hit.
+            gdb.post_event(end)
+
+        if problem is None:
+            for registry in (gdb.events.stop, gdb.events.exited, getattr(gdb.events, "connection_removed", None)):
+                if registry is not None:
+                    registry.connect(note)
+                    stack.callback(registry.disconnect, note)
+            if self._seconds is not None:
+                self._deadline = time.monotonic() + self._seconds
+                timer = threading.Timer(self._seconds, lambda: gdb.post_event(_interrupt))
+                stack.callback(timer.cancel)
+                timer.start()
+            self._is_running = True
+            try:
+                # Not into a string: GDB 18 would write the ^running of MI there.
+                gdb.execute("continue &")
+            except gdb.error as error:
+                self._is_running = False
+                problem = {"gone": True} if _is_gone() else {"error": " ".join(str(error).split())}
+        if problem is not None:
+            stack.close()
+        return problem
+
+    def _set_watchpoints(self, stack: contextlib.ExitStack) -> Optional[Dict[str, Any]]:
+        """Set the watchpoints; return why that is impossible, or None.
+
+        :param stack: removes them when it is closed.
+        """
+        for address, size in self._spans:
+            watch = _Breakpoint("*(%s *) %#x" % (_TYPES[size], address), self)
+            stack.callback(watch.delete)
+            if watch.type != gdb.BP_HARDWARE_WATCHPOINT:
+                hint = "let it use hardware watchpoints: set can-use-hw-watchpoints 1"
+                return {"error": "GDB would single-step the machine", "hint": hint}
+        gdb.events.stop.connect(self._note)
+        stack.callback(gdb.events.stop.disconnect, self._note)
+        return None
+
+    def _result(self) -> Dict[str, Any]:
         if self._error is not None:
             raise self._error
         return {"gone": True} if _is_gone() else {"end": self._end}
@@ -81,7 +137,7 @@ class Watch:
             self._end = self._interrupted()
 
     def _interrupted(self) -> str:
-        """Return what a C-c means now: the end of the time sends one."""
+        """Return whether C-c came from the user or from the end of the time."""
         return "time" if self._is_late() else "interrupt"
 
     def _is_late(self) -> bool:
@@ -99,6 +155,12 @@ class _Breakpoint(gdb.Breakpoint):
     def stop(self) -> bool:
         """Return whether the machine stays stopped after a write."""
         return self._watch.is_over()
+
+
+def _interrupt() -> None:
+    """Stop the machine, if it runs in the background."""
+    with contextlib.suppress(gdb.error):
+        gdb.execute("interrupt", to_string=True)
 
 
 def _is_gone() -> bool:

@@ -21,7 +21,8 @@ def _run(context: Context, args: Namespace) -> None:
     program = os.environ.get("GDB", "gdb")
     # An early command runs before any file is loaded, and leaves the rest of GDB's command line as it is.
     target = context.workspace.find_gdb_arguments()
-    command = [program, "-ix", str(find_gdb_script()), *target, *args.arguments]
+    load = ["-ix", str(find_gdb_script()), "-iex", "python __import__('kcov_show').announce()"]
+    command = [program, *load, *target, *args.arguments]
     context.terminal.stdout.flush()
     # C-c is for GDB: it interrupts the program being debugged.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -23,6 +23,8 @@ from kcovdbg.user_folder import expand_user
 if TYPE_CHECKING:
     import subprocess
 
+    from kcovdbg.console.terminal import Terminal
+
 _NOT_STARTED = 126
 """From this status on, sh could not start the command or a signal ended it."""
 
@@ -39,16 +41,12 @@ class Destination(NamedTuple):
     """The file or pipeline for the output of a line."""
 
     stream: TextIO
-    pipeline: subprocess.Popen[str] | None = None
-
-    @property
-    def status(self) -> int:
-        """The exit status of the part of the pipeline that failed, once it has ended; 0 where none did."""
-        return 0 if self.pipeline is None else _wait(self.pipeline)
+    find_status: Callable[[], int] = int
+    """Returns the exit status of the part of the pipeline that failed, once it has ended; 0 where none did."""
 
 
 @contextlib.contextmanager
-def open_destination(line: CommandLine, stdout: TextIO, inputs: Inputs = tuple) -> Iterator[Destination]:
+def open_destination(line: CommandLine, terminal: Terminal, inputs: Inputs = tuple) -> Iterator[Destination]:
     """Open the file or the pipeline that a line's output goes to.
 
     A file that is replaced gets its name when it is complete; after an error the old file is still there.
@@ -58,7 +56,8 @@ def open_destination(line: CommandLine, stdout: TextIO, inputs: Inputs = tuple) 
     """
     if line.redirection is None:
         assert line.pipeline is not None
-        with _open_pipeline(line.pipeline, stdout) as found:
+        open_pipeline = terminal.open_pipeline or _open_pipeline
+        with open_pipeline(line.pipeline, terminal.stdout) as found:
             yield found
     else:
         check_output(line.redirection.path, inputs)
@@ -192,14 +191,21 @@ def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[Destination]:
         assert process.stdin is not None
         try:
             with process.stdin as stream:
-                yield Destination(cast("TextIO", stream), process)
+                yield Destination(cast("TextIO", stream), lambda: _wait(process))
         except BrokenPipeError:
             # The reader, such as head, is done.
             pass
         finally:
             status = _wait(process)
+    check_pipeline_status(pipeline, status)
+
+
+def check_pipeline_status(pipeline: str, status: int) -> None:
+    """Raise if a pipeline could not run; at other statuses, such as grep's 1, its programs have printed what is to say.
+
+    :raises KcovdbgError: when it could not.
+    """
     if status >= _NOT_STARTED:
-        # At lower statuses, such as grep's 1, it has said itself what is to say.
         raise KcovdbgError(f"pipeline failed with status {status}: {pipeline}")
 
 
@@ -207,11 +213,18 @@ def _wait(process: subprocess.Popen[str]) -> int:
     """Wait for a child, which gets C-c as well and ends by itself."""
     while True:
         try:
-            status = process.wait()
+            return pipeline_status(process.wait())
         except KeyboardInterrupt:
             continue
-        # A pager or head may end by one of these signals.
-        return 0 if status in (-signal.SIGPIPE, 128 + signal.SIGPIPE, -signal.SIGINT, 128 + signal.SIGINT) else abs(status)
+
+
+def pipeline_status(status: int) -> int:
+    """Return the exit status of a pipeline; one whose reader had enough, or got C-c, has succeeded.
+
+    :param status: of its process, negative for a signal.
+    """
+    is_ended = status in (-signal.SIGPIPE, 128 + signal.SIGPIPE, -signal.SIGINT, 128 + signal.SIGINT)
+    return 0 if is_ended else abs(status)
 
 
 @contextlib.contextmanager

@@ -214,6 +214,16 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(near[:3])}?" if near else None
 
 
+def spell_remarks(renderable: Renderable, spell: Callable[[str], str]) -> Renderable:
+    """Return an answer with its remarks in other words.
+
+    :param spell: returns the other words of a remark.
+    """
+    if not isinstance(renderable, (Table, Fields, Lines)):
+        return renderable
+    return replace(renderable, remarks=map(spell, renderable.remarks))
+
+
 def error_lines(error: KcovdbgError, where: str | None = None, width: int | None = None) -> Iterator[Line]:
     """Yield the lines of an error.
 

@@ -16,7 +16,7 @@ from kcovdbg.console.argument import Value, WordError
 from kcovdbg.console.command import Command, parse_arguments
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context, Workspace, find_input_files
-from kcovdbg.console.renderable import Renderable, error_lines
+from kcovdbg.console.renderable import Renderable, error_lines, spell_remarks
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.writer import Format, read_choice, write
 from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
@@ -147,9 +147,9 @@ def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -
         return run_command(workspace, command, args, terminal)
     from kcovdbg.console.output_files import open_destination
 
-    with open_destination(line, terminal.stdout, partial(find_input_files, workspace, command, args)) as destination:
+    with open_destination(line, terminal, partial(find_input_files, workspace, command, args)) as destination:
         status = run_command(workspace, command, args, terminal.with_stdout(destination.stream))
-    return destination.status or status
+    return destination.find_status() or status
 
 
 def run_words(workspace: Workspace, words: Sequence[str], terminal: Terminal | None = None) -> int:
@@ -276,7 +276,10 @@ def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
     choice = read_choice(args, context.format, chosen, str(settings.path))
     result = context.command.run(context, args)
     parts = (result,) if isinstance(result, Renderable) else result or ()
-    yield from map(choice.apply, parts)
+    spell = context.terminal.spell
+    for part in parts:
+        chosen_part = choice.apply(part)
+        yield chosen_part if spell is None else spell_remarks(chosen_part, spell)
 
 
 def _find_column(line: CommandLine, wrong: str | None) -> int:

@@ -7,15 +7,19 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.text import escape
+
+if TYPE_CHECKING:
+    from kcovdbg.console.output_files import Destination
 
 # Only the sixteen colors of the terminal's theme, for light and dark backgrounds; of these, yellow is unreadable on white.
 THEME: Final[Mapping[str, str]] = MappingProxyType(
@@ -127,6 +131,10 @@ class Terminal:
     """Width of the terminal that errors go to; None where stderr is not a terminal."""
     is_dumb: bool = False
     """Whether answers go to a terminal that has no cursor to move."""
+    open_pipeline: Callable[[str, TextIO], AbstractContextManager[Destination]] | None = None
+    """Runs the programs that read an answer, where another process has the terminal; None: this process runs them."""
+    spell: Callable[[str], str] | None = None
+    """Puts the command lines in a remark into the frontend's words; None: they are those of the program."""
 
     @property
     def is_terminal(self) -> bool:

@@ -89,6 +89,14 @@ def holds_signals(function: Callable[_P, _T]) -> Callable[_P, _T]:
     return function
 
 
+def raise_interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt in the interrupted code, or send the signal again later where that code has to finish first.
+
+    For a handler that decides itself whether C-c counts now.
+    """
+    _PROCESS.handle(number, frame)
+
+
 def take_signals() -> list[signal.Signals]:
     """Let C-c raise KeyboardInterrupt, and the other signals SystemExit, where they do not have to wait; return those taken.
 

@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from kcovdbg.abi.mode import IN_CTXSW
@@ -33,7 +34,7 @@ from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
 from tests.lab.kernel import Kernel
-from tests.support.gdb_run import run_gdb
+from tests.support.gdb_run import NEWEST_GDB, START, run_gdb
 
 SCRIBBLE = Path(__file__).parent / "scribble"
 # Upper bound for the size of a function of the module.
@@ -155,6 +156,52 @@ def test_gdb(guest: Guest, tmp_path: Path) -> None:
     assert said.answers[6] == ""
     assert "single-step" in said.stderr
     assert said.answers[7].count("kc-owner") == 1
+
+
+class MachineInterface:
+    """GDB at its machine interface."""
+
+    def __init__(self, program: str, *arguments: object) -> None:
+        self.child = pexpect.spawn(
+            program, [*START, "-q", "-i=mi3", *map(str, arguments)], encoding="utf-8", codec_errors="replace", timeout=120
+        )
+
+    def ask(self, line: str, answer: str) -> str:
+        """Send a line; return the output until what matches a pattern, which is included."""
+        self.child.sendline(line)
+        self.child.expect(answer)
+        return f"{self.child.before}{self.child.after}"
+
+
+@pytest.mark.gdb
+@pytest.mark.parametrize("program", ["gdb", str(NEWEST_GDB)])
+def test_machine_interface(guest: Guest, program: str) -> None:
+    """What catch found is reported after the stop, and -exec-interrupt ends it."""
+    if guest.kernel.recipe.architecture != "x86_64" or shutil.which(program) is None:
+        pytest.skip(f"needs {program}, and a guest of x86-64")
+    gdb = MachineInterface(program, guest.kernel.vmlinux)
+    found = r'(=kcov-show,rows=|"\{\\"kcov-show\\": )[^\r]*\r'
+    try:
+        gdb.ask(f"1-target-select remote {guest.sockets.gdb_remote}", r"1\^connected")
+        gdb.ask("2-kcov-show catch kc-victim kcov_mode --for 60s", r"2\^running")
+        wait_until(guest, running=True)
+        guest.send("mode {victim} 7")
+        gdb.child.expect(found)
+        row = gdb.child.after
+        truth = told(guest)
+        assert truth["what"] == "mode"
+        assert all(re.search(rf"{key}[^0-9a-z]+{truth[key]}\b", row) for key in ("memory", "old", "new")), row
+        gdb.ask("3-kcov-show tasks kc-victim", r"3\^done[^\r]*kcov_mode_raw=.0x7")
+        gdb.ask("4-kcov-show catch kc-owner kcov_mode --for 600s", r"4\^running")
+        gdb.ask("5-exec-interrupt", found)
+        gdb.ask("6-kcov-show catch kc-owner kcov_mode --for 1s", r"6\^running")
+        gdb.child.expect(found)
+        gdb.ask("7-break-list", r"7\^done[^\r]*nr_rows=.0")
+        gdb.ask("8-kcov-show tasks kc-owner", r"8\^done")
+    finally:
+        gdb.child.close(force=True)
+        guest.qmp.execute("cont")
+    guest.ask("mode {victim} 0")
 
 
 def test_signal(guest: Guest) -> None:

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from typing_extensions import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADER = ROOT / "gdb" / "kcov.py"
+# Of the package gdb-for-pwndbg, for x86-64 and arm64.
+NEWEST_GDB = Path(sysconfig.get_path("scripts")) / "gdb"
 _MARK = "=== answer ==="
 # Without the user's settings, and with kcov-show.
 PLAIN = ("-nx", "-iex", "set auto-load no", "-iex", "set debuginfod enabled off")

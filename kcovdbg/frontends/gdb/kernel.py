@@ -154,6 +154,14 @@ class OpenKernel:
         self._notes: tuple[str, ...] = tuple(self.target.notes)
         self._note_symbols()
 
+    def describe(self) -> str:
+        """Return a line about where the kernel is, and whether GDB's symbols are there."""
+        target = self.target
+        text = f"Linux {target.release}, KASLR offset {target.kaslr_offset:#x}"
+        if self.has_symbols:
+            return text
+        return f"{text}; GDB's symbols are not there, nor would its breakpoints be: kcov-show symbols --apply moves them"
+
     def refresh(self, state: Fields, *, is_brief: bool = False) -> bool:
         """Forget what was read if the machine has run; return whether this is still what GDB has open.
 

@@ -10,9 +10,11 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.errors import TargetError
+from kcovdbg.target.end_signals import raise_interrupt
 
 VERSION: Final = 1
 """Of the messages. gdb/ may be of another installation."""
@@ -41,10 +43,11 @@ class Interrupts:
         """Take the process's SIGINT."""
         signal.signal(signal.SIGINT, self._note)
 
-    def _note(self, *_: object) -> None:
+    def _note(self, number: int, frame: FrameType | None) -> None:
         if self._is_allowed:
-            raise KeyboardInterrupt
-        self._is_pending = True
+            raise_interrupt(number, frame)
+        else:
+            self._is_pending = True
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 import traceback
 from importlib import import_module
@@ -17,26 +18,30 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command, CommandTable, Need
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
+from kcovdbg.console.output_files import Destination, check_pipeline_status, pipeline_status
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
-from kcovdbg.console.terminal import THEME, Color, Painter, Terminal, wants_color
+from kcovdbg.console.terminal import THEME, Color, Painter, Terminal, wants_color, write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
 from kcovdbg.frontends.gdb.kernel import OpenKernel, symbol_file_command
 from kcovdbg.frontends.gdb.link import VERSION, Fields, Link
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TextIO
 
     from kcovdbg.console.completion_index import Harvest
     from kcovdbg.frontends.gdb.buffer_window import BufferWindow
+    from kcovdbg.model.task import TaskFields
     from kcovdbg.target.drgn.target import DrgnTarget
 
-# They start GDB, or print the path of the file that it sources.
-_NOT_INSIDE: Final = frozenset({"gdb", "gdb-path"})
+# They start GDB, print the path of the file that it sources, serve other programs, list work in the background, which GDB does
+# not have, or let a machine go on, which GDB controls.
+_NOT_INSIDE: Final = frozenset({"gdb", "gdb-path", "mcp", "jobs", "resume"})
 _PIECE: Final = 1 << 15
+_PREFIX: Final = "kcov-show"
 
 
 def _is_inside(command: Command) -> bool:
@@ -58,7 +63,10 @@ INSIDE: Final = CommandTable(_find_inside(), _load)
 
 
 class _GdbStream(io.TextIOBase):
-    """Text for GDB to write."""
+    """Text for GDB to write.
+
+    :param op: ``out``, ``err``, or ``feed`` for the programs of a pipe, which may end before all is written.
+    """
 
     def __init__(self, link: Link, op: str) -> None:
         self._link = link
@@ -67,7 +75,10 @@ class _GdbStream(io.TextIOBase):
         self._size = 0
 
     def write(self, text: str) -> int:
-        """Write a text."""
+        """Write a text.
+
+        :raises BrokenPipeError: when it is for a program that has ended.
+        """
         self._parts.append(text)
         self._size += len(text)
         if self._size > _PIECE:
@@ -77,9 +88,14 @@ class _GdbStream(io.TextIOBase):
     def flush(self) -> None:
         """Send what was written."""
         text, self._parts, self._size = "".join(self._parts), [], 0
-        if text:
-            with self._link.interrupts.delayed():
-                self._link.send(op=self._op, text=text)
+        if not text:
+            return
+        if self._op == "feed":
+            if not self._link.call("feed", text=text).fields["reads"]:
+                raise BrokenPipeError
+            return
+        with self._link.interrupts.delayed():
+            self._link.send(op=self._op, text=text)
 
 
 class Server:
@@ -94,6 +110,9 @@ class Server:
         self._window: BufferWindow | None = None
         self._kept: dict[str, Any] = {}
         self._generation = -1
+        self._sources: tuple[Sequence[str], Sequence[Sequence[str]]] = ((), ())
+        # Whether the user was told where the kernel is.
+        self._is_told = False
 
     def greet(self, version: int) -> None:
         """Report to GDB that the process is up, and the user's aliases."""
@@ -112,6 +131,7 @@ class Server:
             "call": self._call,
             "name": self._name,
             "rows": self._rows,
+            "where": self._where,
         }
         while True:
             request = self._link.receive().fields
@@ -132,6 +152,7 @@ class Server:
             raise KcovdbgError(state["problem"], hint=state["hint"])
         if self._kernel is None:
             self._kernel = OpenKernel(self._link, state)
+            self._is_told = False
         return self._kernel.target
 
     def _forget(self) -> None:
@@ -156,14 +177,17 @@ class Server:
                 is_same = False
             if not is_same:
                 self._forget()
-        if self._kernel is None or self._workspace is None:
+        # Those of GDB, as its user set them with directory and set substitute-path.
+        sources = (state["source_folders"], state["substitutions"])
+        if self._kernel is None or self._workspace is None or sources != self._sources:
+            self._sources = sources
             self._workspace = Workspace(
                 INSIDE,
                 Kernel(
                     lambda: self._open(state),
                     tables=settings.symbol_tables,
-                    source_folders=settings.source_dirs,
-                    substitutions=settings.substitute_paths,
+                    source_folders=(*state["source_folders"], *settings.source_dirs),
+                    substitutions=(*map(tuple, state["substitutions"]), *settings.substitute_paths),
                 ),
                 settings=settings,
                 kept=self._kept,
@@ -181,7 +205,16 @@ class Server:
         colored = wants_color(workspace.color, terminal=request["styled"], environment=os.environ)
         out, err = (cast("TextIO", _GdbStream(self._link, op)) for op in ("out", "err"))
         painter = Painter(THEME if colored else None)
-        terminal = Terminal(out, err, request["width"], painter, Painter(), workspace.color)
+        terminal = Terminal(
+            out,
+            err,
+            request["width"],
+            painter,
+            Painter(),
+            workspace.color,
+            open_pipeline=self._open_pipeline,
+            spell=spell_hint,
+        )
         workspace.find_terminal = lambda _color: terminal
         moved: list[tuple[str, int]] = []
 
@@ -200,9 +233,38 @@ class Server:
             else:
                 status = run_line(workspace, request["line"], terminal)
         finally:
+            self._tell_where(terminal)
             out.flush()
             err.flush()
         return {"status": status, "symbols": moved[-1] if moved else None}
+
+    def _tell_where(self, terminal: Terminal) -> None:
+        """Report once where the kernel is: GDB's own commands need to know."""
+        if self._kernel is not None and not self._is_told:
+            self._is_told = True
+            write_remarks(terminal, [self._kernel.describe()])
+
+    @contextlib.contextmanager
+    def _open_pipeline(self, pipeline: str, _stdout: TextIO) -> Iterator[Destination]:
+        """Have GDB run the programs that read an answer: it has the terminal."""
+        problem = self._link.call("pipe", line=pipeline).fields["error"]
+        if problem is not None:
+            raise KcovdbgError(f"could not start the shell: {problem}")
+        stream = _GdbStream(self._link, "feed")
+        ended: list[int] = []
+        with contextlib.suppress(BrokenPipeError):
+            yield Destination(cast("TextIO", stream), lambda: ended[0])
+            stream.flush()
+        ended.append(pipeline_status(self._link.call("finish").fields["status"]))
+        check_pipeline_status(pipeline, ended[0])
+
+    def _where(self, request: Fields) -> Fields:
+        """Return a line about where the kernel is, for a user who has just started GDB."""
+        self._prepare(request["state"])
+        self._open(request["state"])
+        assert self._kernel is not None
+        self._is_told = True
+        return {"line": self._kernel.describe()}
 
     def _complete(self, request: Fields) -> Fields:
         from kcovdbg.console.completion import complete_word
@@ -223,13 +285,17 @@ class Server:
 
     def _call(self, request: Fields) -> Fields:
         """Return a number or a name about a task, for ``$kcov(tid)`` and the like."""
-        from kcovdbg.walk.state import StateReader
-        from kcovdbg.walk.tasks import TaskWalk, read_task
+        from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, read_task
 
         # Asked for while the machine moves from stop to stop.
         workspace = self._prepare(request["state"], is_brief=True)
         target, tid = workspace.kernel.target, request["tid"]
         layout = workspace.kernel.layout
+        if tid is None:
+            address = find_current_tasks(target).get(request["state"]["cpu"])
+            if address is None:
+                raise KcovdbgError("the CPU of the selected thread has no readable task", hint="kcov-show tasks -a lists tasks")
+            return {"value": self._value_of(request["name"], read_task(target, layout, address), workspace)}
         try:
             address = cast("DrgnTarget", target).find_task(tid) if tid else 0
             task = read_task(target, layout, address) if address else None
@@ -241,18 +307,25 @@ class Server:
         if task is None:
             broken = f" ({'; '.join(walk.remarks)})" if walk.remarks else ""
             raise KcovdbgError(f"no task {tid}{broken}", hint="kcov-show tasks -a lists them")
-        if request["name"] == "kcov_count":
-            found = StateReader(target, layout).interpret(task)
+        return {"value": self._value_of(request["name"], task, workspace)}
+
+    def _value_of(self, name: str, task: TaskFields, workspace: Workspace) -> int | str:
+        """Return the value of one of GDB's functions for a task."""
+        from kcovdbg.walk.state import StateReader
+
+        layout = workspace.kernel.layout
+        if name == "kcov_count":
+            found = StateReader(workspace.kernel.target, layout).interpret(task)
             if found.count is None and found.errors:
                 raise KcovdbgError("; ".join(found.errors))
-            return {"value": found.count or 0}
-        values = {
+            return found.count or 0
+        values: dict[str, int | str] = {
             "kcov": task.kcov or task.kcov_remote or 0,
             "kcov_area": task.kcov_area or 0,
             "kcov_mode": layout.mode_name(task.kcov_mode or 0, task.mode_flag),
             "kcov_task": task.address,
         }
-        return {"value": values[request["name"]]}
+        return values[name]
 
     def _name(self, request: Fields) -> Fields:
         """Return the names of a handle, or of a mode word with its flags, for pretty printers."""
@@ -275,8 +348,26 @@ class Server:
         return drawn
 
 
+# What a hint tells the user of the command line to type, and what it is in GDB.
+_SPELLINGS: Final = (
+    (re.compile(r"(?:kcovdbg )?--source-dir( [A-Z{]\S*)?"), r"directory\1"),
+    (re.compile(r"(?:kcovdbg )?(?:-c VMCORE )?-s (VMLINUX|{\w+})"), r"symbol-file \1"),
+    (re.compile(r"\bkcovdbg (?=[a-z])"), "kcov-show "),
+)
+
+
+def spell_hint(hint: str) -> str:
+    """Return a hint in GDB's words: the options of the command line are commands there, and commands have a prefix."""
+    for pattern, spelling in _SPELLINGS:
+        hint = pattern.sub(spelling, hint)
+    first = hint.partition(" ")[0]
+    return f"{_PREFIX} {hint}" if first in INSIDE else hint
+
+
 def _error_text(error: Exception, *, debug: bool) -> str:
     known = explain(error)
+    if known.hint is not None:
+        known.hint = spell_hint(known.hint)
     if not isinstance(error, (KcovdbgError, OSError)):
         known.hint = "please report it with the command and the output after set kcov debug on"
     plain = Painter()

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +69,61 @@ def test_pipes_and_files(session, tmp_path: Path):
     assert session.ask("kcov-show tasks | grep -c kc-pc").strip() == "1"
     session.ask(f"kcov-show tasks --json > {tmp_path}/tasks")
     assert (tmp_path / "tasks").read_text().startswith("[")
+
+
+def test_a_pager_in_a_pipe_has_the_terminal(session):
+    session.child.sendline("kcov-show tasks -a | less -P READY")
+    session.child.expect_exact("READY")
+    session.child.send("q")
+    session.child.expect_exact(PROMPT)
+    assert "kc-pc" in session.ask("kcov-show tasks 34")
+
+
+# Nobody else's program has this argument.
+_SLEEP = "86398"
+
+
+def is_asleep() -> bool:
+    return subprocess.run(["pgrep", "-f", f"^sleep {_SLEEP}"], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def wait_until_asleep(*, is_wanted: bool) -> None:
+    deadline = time.monotonic() + 30
+    while is_asleep() != is_wanted:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "line", [f"kcov-show tasks | sleep {_SLEEP}", f"python gdb.execute('kcov-show tasks | sleep {_SLEEP}', to_string=True)"]
+)
+def test_programs_of_a_pipe_end_with_interrupts_and_with_gdb(session, line):
+    session.child.sendline(line)
+    wait_until_asleep(is_wanted=True)
+    session.child.sendintr()
+    session.child.expect_exact(PROMPT)
+    wait_until_asleep(is_wanted=False)
+    session.child.sendline(line)
+    wait_until_asleep(is_wanted=True)
+    session.child.kill(signal.SIGKILL)
+    wait_until_asleep(is_wanted=False)
+
+
+def test_interrupts_of_a_cold_process_print_no_traceback(session):
+    """C-c comes while drgn logs and imports, at any moment of the first second."""
+    for number in range(12):
+        session.ask("python import kcov_show; kcov_show._installed[0]._end()")
+        session.child.sendline("kcov-show check")
+        time.sleep(0.1 * number)
+        session.child.sendintr()
+        session.child.expect_exact(PROMPT)
+        before = session.child.before
+        # C-c may have come after the answer, and made another prompt.
+        session.child.sendline("print 7777 * 3")
+        session.child.expect_exact("23331")
+        session.child.expect_exact(PROMPT)
+        assert "Traceback" not in before
+    assert "kc-pc" in session.ask("kcov-show tasks 34")
 
 
 def test_an_empty_line_repeats_nothing(session):

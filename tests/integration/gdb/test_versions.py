@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-import sysconfig
-from pathlib import Path
-
 import pytest
 
-from tests.support.gdb_run import have_gdb, run_gdb
+from tests.support.gdb_run import NEWEST_GDB, have_gdb, run_gdb
 
-# Of the package gdb-for-pwndbg, for x86-64 and arm64.
-NEWEST = Path(sysconfig.get_path("scripts")) / "gdb"
-pytestmark = pytest.mark.skipif(not (have_gdb() and NEWEST.exists()), reason="needs gdb and the package gdb-for-pwndbg")
+pytestmark = pytest.mark.skipif(not (have_gdb() and NEWEST_GDB.exists()), reason="needs gdb and the package gdb-for-pwndbg")
 ASK = [
     "kcov-show tasks",
     "kcov-show buffer 34",
@@ -28,7 +23,7 @@ ASK = [
 
 
 def test_the_newest_gdb_answers_the_same(demo):
-    newest, usual = (run_gdb(demo.vmlinux, demo.core, ask=ASK, program=program) for program in (str(NEWEST), "gdb"))
+    newest, usual = (run_gdb(demo.vmlinux, demo.core, ask=ASK, program=program) for program in (str(NEWEST_GDB), "gdb"))
     assert newest.answers == usual.answers
     assert newest.stderr == usual.stderr
     assert newest.json(2)
