@@ -12,18 +12,17 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TextIO, TypeAlias, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, TypeAlias, cast
 
 from kcovdbg.child_process import child_environment
 from kcovdbg.console.command_line import CommandLine
+from kcovdbg.console.terminal import Destination, Terminal
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.output_file import find_output, open_output
 from kcovdbg.user_folder import expand_user
 
 if TYPE_CHECKING:
     import subprocess
-
-    from kcovdbg.console.terminal import Terminal
 
 _NOT_STARTED = 126
 """From this status on, sh could not start the command or a signal ended it."""
@@ -35,14 +34,6 @@ Inputs: TypeAlias = Callable[[], Iterable[str]]
 """Returns the paths of the files that are read, more of them once the target is open, and of source trees."""
 # Of the languages in the kernel's debug info.
 _SOURCE_SUFFIXES: Final = frozenset((".c", ".h", ".S", ".s", ".rs"))
-
-
-class Destination(NamedTuple):
-    """The file or pipeline for the output of a line."""
-
-    stream: TextIO
-    find_status: Callable[[], int] = int
-    """Returns the exit status of the part of the pipeline that failed, once it has ended; 0 where none did."""
 
 
 @contextlib.contextmanager

@@ -12,14 +12,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.text import escape
-
-if TYPE_CHECKING:
-    from kcovdbg.console.output_files import Destination
 
 # Only the sixteen colors of the terminal's theme, for light and dark backgrounds; of these, yellow is unreadable on white.
 THEME: Final[Mapping[str, str]] = MappingProxyType(
@@ -114,6 +111,14 @@ class Painter:
             start = starts.get(style)
             parts.append(text if start is None else f"{start}{text}{_RESET}")
         return "".join(parts)
+
+
+class Destination(NamedTuple):
+    """The file or pipeline for the output of a line."""
+
+    stream: TextIO
+    find_status: Callable[[], int] = int
+    """Returns the exit status of the part of the pipeline that failed, once it has ended; 0 where none did."""
 
 
 @dataclass(frozen=True, slots=True)

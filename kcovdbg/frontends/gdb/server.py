@@ -18,11 +18,11 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Command, CommandTable, Need
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
-from kcovdbg.console.output_files import Destination, check_pipeline_status, pipeline_status
+from kcovdbg.console.output_files import check_pipeline_status, pipeline_status
 from kcovdbg.console.renderable import error_lines
 from kcovdbg.console.runner import explain, run_line, run_words
 from kcovdbg.console.settings import Settings, read_settings
-from kcovdbg.console.terminal import THEME, Color, Painter, Terminal, wants_color, write_remarks
+from kcovdbg.console.terminal import THEME, Color, Destination, Painter, Terminal, wants_color, write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, KcovdbgError, ReadError
 from kcovdbg.frontends.gdb.kernel import OpenKernel, symbol_file_command
