@@ -9,7 +9,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from itertools import chain, repeat
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import page_align, page_align_down
 from kcovdbg.console.argument import Value
@@ -154,7 +155,8 @@ def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kern
     if len(ids) > 1 or build_id in (None, running_build_id() if own is None else own.build_id):
         return kernel
     if build_id not in workspace.of_builds:
-        table = _open_named_table(workspace, build_id) or open_table(build_id)
+        named = _open_named_table(workspace, build_id)
+        table = open_table(build_id) if named is None else named.table
         if table is None and (kernel.is_named or workspace.other_vmlinux):
             return kernel
         workspace.of_builds[build_id] = replace(
@@ -171,14 +173,23 @@ def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kern
             # The files that the user named may be of the other kernel.
             table_file=None,
             tables=(),
-            source_folders=() if own is not None else kernel.source_folders,
+            source_folders=_find_sources(kernel, own, named),
         )
     return workspace.of_builds[build_id]
 
 
-def _open_named_table(workspace: Workspace, build_id: str) -> LocationTable | None:
-    """Return the location table of a build whose vmlinux, or table, the user named as another build's; None for no such one."""
-    for name in sort_images(workspace.other_vmlinux)[0]:
+class _NamedBuild(NamedTuple):
+    """A build whose vmlinux, or location table, the user named."""
+
+    table: LocationTable
+    source: str | None
+    """The root of its source tree, if the user named that."""
+
+
+def _open_named_table(workspace: Workspace, build_id: str) -> _NamedBuild | None:
+    """Return what the user named as another build's, None where that is not one with this build ID."""
+    images, _ = sort_images(workspace.other_vmlinux)
+    for name, source in zip(images, chain(workspace.other_sources, repeat(None)), strict=False):
         image = str(unpack(name).path)
         try:
             with ElfFile(image, name) as elf:
@@ -187,10 +198,17 @@ def _open_named_table(workspace: Workspace, build_id: str) -> LocationTable | No
         except NotElfError:
             table = open_table_file(name, None)
             if table.build_id == build_id:
-                return table
+                return _NamedBuild(table, source)
             continue
-        return open_table(build_id) or build_table(workspace.terminal(), image, build_id, PATIENCE)
+        return _NamedBuild(open_table(build_id) or build_table(workspace.terminal(), image, build_id, PATIENCE), source)
     return None
+
+
+def _find_sources(kernel: Kernel, own: Target | None, named: _NamedBuild | None) -> Sequence[str]:
+    """Return the roots of the source trees of a build: what the user named may be that of the other kernel."""
+    if named is not None and named.source is not None:
+        return (named.source,)
+    return () if own is not None else kernel.source_folders
 
 
 def _open_table_target(

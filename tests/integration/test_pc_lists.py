@@ -2,6 +2,7 @@
 """Lists of PCs as tools write them, read for the demo's kernel; they hold what task 41 executed, and what others did."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Value
 from kcovdbg.console.buffer_sources import read_trace_file
 from kcovdbg.records.pc_file import NotATraceError
+from tests.lab.kcovdbg_run import run_kcovdbg
 
 LISTS = Path(__file__).parents[1] / "golden" / "pc_lists"
 OFFSET = 0x22600000
@@ -198,3 +200,87 @@ def test_random_addresses_of_code_are_damage(opened_demo, recorded, tmp_path):
     named = ", ".join(map(str, range(235, 240)))
     assert any(f"{len(noise)} of {235 + len(noise)} PCs" in one and f"records {named}, …" in one for one in buffer.remarks)
     assert list(buffer.words) == recorded[41] * 5 + noise
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """A list of another build's PCs."""
+    source = random.Random(5)
+    path = tmp_path / "foreign.txt"
+    path.write_text("".join(f"{0xFFFFFFFF81000000 + source.randrange(0x7FFFFF):#x}\n" for _ in range(200)))
+    return path
+
+
+def test_lists_of_another_build(opened_demo, foreign, tmp_path):
+    out = tmp_path / "out"
+    lines = [f"export {name} file:{foreign} -o {out}" for name in (*FORMATS, "lcov", "cobertura", "funccover")]
+    for line in (*lines, f"report file:{foreign} -o {out}"):
+        opened_demo.run(line, 2)
+        assert not out.exists()
+    opened_demo.run(f"{lines[1]} --force")
+    assert len(out.read_text().split()) == 200
+    for command in ("top", "buffer"):
+        text = opened_demo.run(f"{command} file:{foreign}")[0].splitlines()
+        assert text[1].startswith("note: PCs in the file: ")
+        assert sum("PCs in the file" in line for line in text) == 1
+        assert "PCs in the file" in opened_demo.run(f"{command} file:{foreign} --json")[1]
+
+
+def test_few_pcs_are_exported_as_the_user_says(opened_demo, recorded, tmp_path):
+    path, out = tmp_path / "few.txt", tmp_path / "out"
+    pcs = sorted({pc for pc in recorded[41] if pc})[:12]
+    path.write_text("".join(f"{pc - 5:#x}\n" for pc in pcs))
+    assert "--pc call" in opened_demo.run(f"export lcov file:{path} -o {out}", 2)[1]
+    opened_demo.run(f"export hex file:{path} --pc call -o {out}")
+    assert [int(line, 16) for line in out.read_text().split()] == pcs
+
+
+def test_top_has_the_address_as_in_the_file(opened_demo):
+    for name, correction in (("double.txt", 10), ("pcm1.txt", 1), ("kaslr.txt", -OFFSET), ("mix.txt", None)):
+        words = {int(line, 16) for line in (LISTS / name).read_text().split()}
+        rows = opened_demo.ask(f"top file:{LISTS / name} --by pc")
+        assert {int(row["file_pc"], 16) for row in rows} <= words
+        assert correction is None or all(int(row["pc"], 16) - int(row["file_pc"], 16) == correction for row in rows)
+    assert {row["file_pc"] for row in opened_demo.ask("top 41")} == {None}
+
+
+def test_what_needs_an_order(opened_demo, recorded, tmp_path):
+    """A list that is sorted has none: no call tree is drawn through it."""
+    listed, ordered = tmp_path / "sorted.txt", tmp_path / "run.txt"
+    pcs = [pc for pc in recorded[41] if pc]
+    listed.write_text("".join(f"{pc:#x}\n" for pc in sorted(set(pcs))))
+    ordered.write_text("".join(f"{pc:#x}\n" for pc in pcs))
+    for line in ("trace {}", "trace {} --unique", "diff --ordered {} 41", "diff --ordered 41 {}", "trace 41 --against {}"):
+        opened_demo.run(line.format(f"file:{listed}"), 2)
+        opened_demo.run(line.format(f"file:{ordered}"), None)
+    for line in ("view --text {}", "buffer {} --tail"):
+        assert "have no order" in opened_demo.run(line.format(f"file:{listed}"))[0]
+        assert "have no order" not in opened_demo.run(line.format(f"file:{ordered}"))[0]
+    for path, has_none in ((listed, True), (ordered, False)):
+        opened_demo.run(f"report file:{path} -o {tmp_path}/page.html")
+        assert ("have no order" in (tmp_path / "page.html").read_text()) is has_none
+
+
+def test_pcs_and_comparisons_are_not_compared(opened_demo, tmp_path):
+    """Task 35 records comparisons."""
+    for line in ("diff 34 35", "diff --ordered 34 35", "diff 35 -- 34 41", "trace 34 --against 35", "view --text 34 35"):
+        error = opened_demo.run(line, 2)[1]
+        assert {"TRACE_PC", "TRACE_CMP"} <= set(re.findall(r"\w+", error)), line
+    opened_demo.run(f"report 34 35 -o {tmp_path}/x.html", 2)
+    opened_demo.run("diff 35 35")
+
+
+def test_hits_of_kinds_that_the_mode_does_not_record_are_unknown(opened_demo):
+    for task, kind in ((34, "pc"), (35, "cmp")):
+        rows = opened_demo.ask(f"points fs/select.c {task}")
+        assert {row["kind"] for row in rows} >= {"pc", "cmp"}
+        assert all((row["hits"] is None) == (row["kind"] != kind) for row in rows)
+    rows = opened_demo.ask("points fs/select.c 34 35")
+    assert all(row["hits"] is not None for row in rows)
+
+
+@pytest.mark.parametrize("command", ["top", "buffer", "trace", "source", "export hex", "points vfs_read", "view --text"])
+def test_a_kernel_that_was_named_is_read(command, tmp_path):
+    (tmp_path / "empty").touch()
+    for name in ("missing", "empty"):
+        run_kcovdbg("-s", tmp_path / name, "-e", f"{command} file:{LISTS / 'pcm1.txt'}", status=2)

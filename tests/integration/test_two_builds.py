@@ -240,3 +240,41 @@ def test_build_ids_are_no_paths(before, build_id):
     side = before.folder / "hostile.kcov.json"
     side.write_text(json.dumps({**json.loads(side.read_text()), "build_id": build_id}))
     assert ask("diff", name, name, "--json") == (0, [])
+
+
+QUESTIONS = [
+    ["top", "{}", "--json"],
+    ["buffer", "{}", "--raw", "--json"],
+    ["source", "{}", "--json"],
+    ["trace", "{}", "--json"],
+    ["view", "{}", "--json"],
+    ["points", "src/calc.c", "{}", "--json"],
+    ["export", "rawcover", "{}"],
+    ["export", "funccover", "{}"],
+]
+
+
+def without_text(answer):
+    """Return an answer without the text of lines: without an image beside it, no source tree is known."""
+    status, rows = answer
+    if isinstance(rows, list):
+        rows = [row | ({"text": None, "errors": ["source text is missing"]} if "text" in row else {}) for row in rows]
+    return status, rows
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: " ".join(question[:2]))
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_trace_is_read_by_its_own_image_or_not_at_all(before, after, tmp_path, monkeypatch, question, is_cached):
+    """Whatever the cache holds, by every command alike; the truth is what the program's own image says."""
+    what, _ = before.run("own", *VALUES)
+    words = [word.format(what) for word in question]
+    truth = ask("-s", before.image, *words)
+    if not is_cached:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        assert before.build_id in refuse("-s", after.image, *words)
+    else:
+        assert ask("-s", after.image, *words) == without_text(truth)
+    assert ask("-s", after.image, *images(before), *words) == without_text(truth)
+    if words[0] == "source":
+        named = ["-s", after.image, *images(before), "--other-source", before.folder]
+        assert ask(*named, *words) == truth

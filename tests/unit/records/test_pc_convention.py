@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Every convention of PCs is recognized by the coverage points; what fits none is left as it is."""
 
+import json
 import random
 from array import array
 
@@ -10,7 +11,7 @@ from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.pc_convention import PointSet, find_convention, list_points
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.records.trace_file import read_trace
+from kcovdbg.records.trace_file import find_common_reading, read_trace
 
 BASE = 0xFFFFFFFF81000000
 OFFSET = 0x22600000
@@ -266,3 +267,87 @@ def test_a_buffer_without_side_file_is_read_in_any_convention(tmp_path):
     quiet = tmp_path / "c"
     quiet.write_bytes(array("Q", [len(pcs), *pcs]).tobytes())
     assert len(read_trace(quiet, KERNEL).remarks) == 1
+
+
+@pytest.mark.parametrize(("convention", "correction"), CORRECTIONS.items())
+@pytest.mark.parametrize("count", [1, 5, 19, 20, 40])
+def test_few_pcs_do_not_decide(tmp_path, convention, correction, count):
+    """What fits is said, and --pc decides."""
+    pcs = trace(31, count)
+    words = [pc - correction for pc in pcs]
+    path = write(tmp_path, words)
+    buffer = read_trace(path, KERNEL)
+    decides = count >= 20
+    assert list(buffer.words) == (pcs if decides else words)
+    if not decides:
+        assert f"{len(pcs)} are" in buffer.remarks[0]
+        assert f"--pc {convention}" in buffer.remarks[0]
+        assert buffer.fit.is_low == (convention != "raw")
+        assert buffer.fit.hint is None if convention == "raw" else buffer.fit.hint.startswith(f"--pc {convention}")
+    named = read_trace(path, KERNEL, ReadingOptions(pc=convention))
+    assert list(named.words) == pcs
+    assert named.fit.points == named.fit.judged == len(pcs)
+
+
+def test_lists_in_a_directory_decide_together(tmp_path):
+    pcs = [trace(seed, 12) for seed in range(4)]
+    for number, its in enumerate(pcs):
+        (tmp_path / f"{number}.txt").write_text("".join(f"{pc - 5:#x}\n" for pc in its))
+    paths = sorted(tmp_path.iterdir())
+    reading = find_common_reading(paths, KERNEL, ReadingOptions(), None)
+    assert [list(read_trace(path, KERNEL, reading).words) for path in paths] == pcs
+    assert find_common_reading(paths[:1], KERNEL, ReadingOptions(), None) == ReadingOptions()
+
+
+def test_a_list_of_another_build_fits_badly(tmp_path):
+    others = make_points(77, BASE, 0x800000, 20_000)
+    for options in (ReadingOptions(), ReadingOptions(pc="raw")):
+        buffer = read_trace(write(tmp_path, trace(4, 300, others)), KERNEL, options)
+        assert buffer.fit.is_low
+        assert buffer.fit.remark == buffer.remarks[0]
+    assert not read_trace(write(tmp_path, trace(4, 300)), KERNEL).fit.is_low
+
+
+def test_what_json_calls_pcs_are_records(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"pcs":[123]}')
+    for kernel in (None, KERNEL):
+        assert list(read_trace(path, kernel).words) == [123]
+
+
+@pytest.mark.parametrize(
+    ("order", "is_known"),
+    [
+        (sorted(POINTS[:40]), False),
+        (sorted(POINTS[:40], reverse=True), False),
+        (sorted(POINTS[:40] * 2), False),
+        (trace(3, 40), True),
+        (POINTS[:5], False),
+        (POINTS[:4], None),
+        (POINTS[:2], None),
+        (POINTS[:1], True),
+        ([], True),
+    ],
+)
+def test_order(tmp_path, order, is_known):
+    """A buffer has one, however its records are; a list has none where its words are sorted."""
+    assert read_trace(write(tmp_path, order), KERNEL).order.is_known is is_known
+    path = tmp_path / "b"
+    path.write_bytes(array("Q", [len(order), *order]).tobytes())
+    assert read_trace(path, KERNEL).order.is_known is True
+
+
+def test_formats_that_list_points_have_no_order(tmp_path):
+    shuffled = trace(3, 40)
+    texts = {
+        "set": "{" + ", ".join(map(hex, shuffled)) + "}",
+        "edges": "".join(f"{pc:x},{pc:x},1\n" for pc in shuffled),
+        "jsonl": "".join(f'{{"hit_count":1,"pc":{pc}}}\n' for pc in shuffled),
+        "rawcoverfiles": "PC,Module,Offset,Filename,Inline,StartLine,EndLine\n"
+        + "".join(f"{pc:#x},,{pc:#x},a.c,false,1,1\n" for pc in shuffled),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        assert read_trace(tmp_path / name, KERNEL).order.is_known is False, name
+    (tmp_path / "b.json").write_text(json.dumps([{"index": at, "pc": hex(pc)} for at, pc in enumerate(shuffled)]))
+    assert read_trace(tmp_path / "b.json", KERNEL).order.is_known is True
