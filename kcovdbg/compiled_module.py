@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Final, Literal
 
 from kcovdbg.errors import CapabilityError
+from kcovdbg.limits import need_memory
 
 _C_TYPES: Final = {"B": "uint8_t[]", "I": "uint32_t[]", "Q": "uint64_t[]"}
 
@@ -45,5 +46,10 @@ def column(code: Literal["B", "I", "Q"], values: Sequence[int], count: int | Non
 
 
 def zeros(code: str, count: int) -> array[int]:
-    """Return an array of zeros."""
-    return array(code, bytes(array(code).itemsize * count))
+    """Return an array of zeros.
+
+    :raises LimitError: when it takes more memory than a command may.
+    """
+    size = array(code).itemsize * count
+    need_memory(size, f"an array of {count:,} items")
+    return array(code, bytes(size))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
 
 from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.limits import TEXT_SIZE, TRACE_SIZE, find_limit, over_limit
+from kcovdbg.limits import TEXT_SIZE, TRACE_SIZE, count_trace, find_limit, over_limit, room_for_trace
 
 _KINDS: Final = (
     (stat.S_ISLNK, errno.ELOOP, "a link"),
@@ -73,7 +73,7 @@ def read_input(
     :raises OSError: when it cannot be read.
     :raises LimitError: when it is larger.
     """
-    size = find_limit(limit)
+    size = room_for_trace(os.fspath(path)) if limit == TRACE_SIZE else find_limit(limit)
     with open_input(path, folder=folder, owned=owned) as file:
         # Files in /proc and block devices have no size before they are read.
         data = b"" if os.fstat(file.fileno()).st_size > size else file.read(size + 1)
@@ -82,12 +82,19 @@ def read_input(
     return data
 
 
+# Each takes 70 bytes or more. A side file has some thousands of them.
+_MOST_VALUES: Final = 1 << 21
+
+
 def parse_json(text: bytes | str, *, is_prefix: bool = False) -> Any:
     """Return the value of JSON text that is not trusted.
 
     :param is_prefix: ignore what follows the first value; of text alone.
-    :raises ValueError: when it is malformed, nested too deeply, or has a number of thousands of digits.
+    :raises ValueError: when it is malformed, nested too deeply, has a number of thousands of digits, or millions of values.
     """
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise ValueError(f"more than {_MOST_VALUES:,} values")
     try:
         if is_prefix and isinstance(text, str):
             return json.JSONDecoder().raw_decode(text.lstrip())[0]
@@ -225,16 +232,16 @@ def unpack_data(path: object, data: bytes) -> bytes:
     """
     packing = find_packing(data)
     if packing is None:
+        count_trace(str(path), len(data))
         return data
-    limit = find_limit(TRACE_SIZE)
+    limit = room_for_trace(str(path))
     try:
         unpacked = FrameReader(packing.start, BytesIO(data), packing.magic).read_first(limit + 1)
     except CapabilityError as error:
         raise CapabilityError(f"{path}: {error}", hint=error.hint) from None
     except Exception as error:  # noqa: BLE001 - each module has its own exceptions
         raise KcovdbgError(f"{path}: {packing.program} data is damaged: {error}", hint="copy it again") from None
-    if len(unpacked) > limit:
-        raise over_limit(TRACE_SIZE, f"{path} unpacked")
+    count_trace(str(path), len(unpacked))
     return unpacked
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Limits of memory, disk and time for one input, by names with which the user can raise them.
+"""Limits of memory, disk and time for one input or one command, by names with which the user can raise them.
 
 ``--limit NAME=VALUE`` and ``[limits]`` of config.toml set a limit in the environment, from where the processes that kcovdbg
 starts take it.
@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import KcovdbgError, LimitError
@@ -27,6 +31,8 @@ class Limit(NamedTuple):
     """In bytes or seconds."""
     meaning: str
     is_time: bool = False
+    default_text: str | None = None
+    """What the default is made of, where it depends on the machine."""
 
     def format(self, value: int) -> str:
         """Return a value as the user would type it."""
@@ -35,18 +41,33 @@ class Limit(NamedTuple):
         unit = next(unit for unit, size in reversed(_UNITS.items()) if value % size == 0 and (value or not unit))
         return f"{value // _UNITS[unit]}{unit}"
 
+    def format_default(self) -> str:
+        """Return the default, or what it is made of."""
+        return self.default_text or self.format(self.default)
+
+
+def _half_of_memory() -> int:
+    """Return half of the machine's memory, in whole MiB."""
+    return max(_LEAST_MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 >> 20 << 20)
+
+
+_LEAST_MEMORY: Final = 2 << 30
 
 UNPACKED_SIZE: Final = "unpacked-size"
 TRACE_SIZE: Final = "trace-size"
 TEXT_SIZE: Final = "text-size"
 REPLY_SIZE: Final = "reply-size"
 REPLY_TIME: Final = "reply-time"
+MEMORY: Final = "memory"
+WORK: Final = "work"
 LIMITS: Final[Mapping[str, Limit]] = {
     UNPACKED_SIZE: Limit(2 << 30, "contents of a compressed file, or of its sections; 100 times its size are allowed"),
-    TRACE_SIZE: Limit(1 << 28, "a trace file"),
+    TRACE_SIZE: Limit(512 << 20, "the traces of a command together, unpacked"),
     TEXT_SIZE: Limit(64 << 20, "a source file, a side file, a row of a recording"),
     REPLY_SIZE: Limit(16 << 20, "one reply of QEMU or a GDB stub"),
     REPLY_TIME: Limit(30, "seconds until a reply of QEMU or a GDB stub is complete", is_time=True),
+    MEMORY: Limit(_half_of_memory(), "memory that a command takes", default_text="half of the machine's memory, 2G or more"),
+    WORK: Limit(300, "processor seconds in one reader of an input", is_time=True),
 }
 
 
@@ -97,3 +118,95 @@ def over_limit(name: str, subject: str, value: int | None = None) -> LimitError:
         f"{subject}: more than {shown}, the limit {name}",
         hint=f"if you trust it: kcovdbg --limit {name}={more}, or {name} in [limits] of config.toml",
     )
+
+
+class _Traces(NamedTuple):
+    """What one command has read of traces."""
+
+    sizes: dict[str, int]
+    """By path: one that is read twice counts once."""
+
+
+_TRACES: Final[ContextVar[_Traces | None]] = ContextVar("traces", default=None)
+
+
+def room_for_trace(path: str) -> int:
+    """Return how large a trace may be beside the others that the running command has read."""
+    traces = _TRACES.get()
+    others = 0 if traces is None else sum(size for name, size in traces.sizes.items() if name != path)
+    return max(find_limit(TRACE_SIZE) - others, 0)
+
+
+def count_trace(path: str, size: int) -> None:
+    """Count a trace that was read.
+
+    :raises LimitError: when the traces of the command are too large together.
+    """
+    if size > room_for_trace(path):
+        raise over_limit(TRACE_SIZE, path if size > find_limit(TRACE_SIZE) else f"{path} and the traces before it")
+    traces = _TRACES.get()
+    if traces is not None:
+        traces.sizes[path] = size
+
+
+@contextmanager
+def one_command(*, holds_memory: bool = True) -> Iterator[None]:
+    """Hold the limits of a whole command in a block.
+
+    :param holds_memory: not of a command that starts other programs, which would inherit the limit.
+    :raises LimitError: when the block takes more memory.
+    """
+    token = _TRACES.set(_Traces({}))
+    try:
+        if not holds_memory:
+            yield
+            return
+        with hold_memory("what it reads"):
+            yield
+    finally:
+        _TRACES.reset(token)
+
+
+@contextmanager
+def hold_memory(subject: str) -> Iterator[None]:
+    """Let the kernel hold the limit of memory in a block, for what this process allocates in addition.
+
+    :raises LimitError: when the block takes more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    # Unlike RLIMIT_AS, it does not count files that are mapped.
+    wanted = _allocated() + find_limit(MEMORY)
+    is_held = soft == resource.RLIM_INFINITY or soft > wanted
+    if is_held:
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    try:
+        yield
+    except MemoryError:
+        raise over_limit(MEMORY, subject) from None
+    finally:
+        if is_held:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _allocated() -> int:
+    """Return what RLIMIT_DATA counts of this process."""
+    # Documentation/filesystems/proc.rst: the sixth number has the stack as well.
+    return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+
+
+def need_memory(size: int, subject: str) -> None:
+    """Make sure that something may be made of an input.
+
+    :param size: of it, in bytes.
+    :raises LimitError: when it takes more memory than a command may.
+    """
+    if size > find_limit(MEMORY):
+        raise over_limit(MEMORY, subject)
+
+
+def hold_work_of_process() -> None:
+    """Let the kernel end this process with SIGXCPU after the processor time of one reader."""
+    seconds = find_limit(WORK)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    if hard == resource.RLIM_INFINITY or hard > seconds:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, hard))

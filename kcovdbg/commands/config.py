@@ -86,7 +86,7 @@ COMMAND: Final = Command(
         "keys (auto, emacs, vi), source-dirs, symbol-tables, and the tables substitute-paths, columns, aliases and limits. "
         "Options of the command line go before them. FROM is the file, a variable of the environment, the command "
         "line, or default. A setting that is wrong is not used, and shown with its problem. Limits of one input: "
-        + "; ".join(f"{name}, {limit.meaning} ({limit.format(limit.default)})" for name, limit in LIMITS.items())
+        + "; ".join(f"{name}, {limit.meaning} ({limit.format_default()})" for name, limit in LIMITS.items())
         + "."
     ),
     examples=(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from argparse import Namespace
@@ -20,6 +21,7 @@ from kcovdbg.console.renderable import Renderable, error_lines, spell_remarks
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.writer import Format, read_choice, write
 from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
+from kcovdbg.limits import MEMORY, one_command, over_limit
 from kcovdbg.target.protocol import Target
 from kcovdbg.user_folder import expand_user
 
@@ -218,7 +220,8 @@ def guarded(context: Context, args: Namespace) -> Iterator[None]:
                 from kcovdbg.console.output_files import check_output
 
                 check_output(path, context.inputs)
-        yield
+        with one_command(holds_memory=not context.command.acts):
+            yield
     except (OSError, KcovdbgError) as error:
         if isinstance(error, GoneError) or not context.uses_target or not _has_ended(context.kernel.target, error):
             raise
@@ -333,14 +336,14 @@ def explain(error: Exception) -> KcovdbgError:
     """Return any error as one for the user."""
     if isinstance(error, KcovdbgError):
         return error
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return over_limit(MEMORY, "the command")
     if isinstance(error, OSError):
         file = f"{error.filename}: " if error.filename is not None else ""
         hint = None
         if isinstance(error, PermissionError):
             hint = "check the permissions of the file" if os.geteuid() == 0 else "run kcovdbg as root, or as a user with access"
         return KcovdbgError(f"{file}{error.strerror or error}", hint=hint)
-    if isinstance(error, MemoryError):
-        return KcovdbgError("out of memory", hint="ask for less, for instance with -n")
     return KcovdbgError(
         f"internal error: {type(error).__name__}: {error}", hint="please report it with the command and the output of --debug"
     )

@@ -32,6 +32,7 @@ from kcovdbg.console.writer import Format, encode_rows
 from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task, has_buffer, summarize_crash
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.farm.batch_run import COVERED, CRASHED, SHOW_REPORT, BatchJob, LineOutcome, Outcome
+from kcovdbg.limits import hold_memory
 from kcovdbg.model.kcov import name_task
 from kcovdbg.output_file import open_output
 from kcovdbg.records.trace_file import read_header, read_trace
@@ -228,9 +229,10 @@ def main() -> int:
     # Lists in place of tuples.
     job = BatchJob(**json.load(sys.stdin))
     try:
-        for outcome in _run_commands(job):
-            sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
-            sys.stdout.flush()
+        with hold_memory(job.path):
+            for outcome in _run_commands(job):
+                sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+                sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - any error means that this file failed
         problem = explain(error)
         hint = f"; {problem.hint}" if problem.hint else ""

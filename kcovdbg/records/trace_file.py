@@ -24,7 +24,7 @@ from kcovdbg.abi.address import is_word
 from kcovdbg.abi.record import CALL_LENGTHS, PC, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import parse_json, read_input, unpack_data
-from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
+from kcovdbg.limits import TRACE_SIZE, count_trace, room_for_trace
 from kcovdbg.model.buffer import Buffer, ListFit
 from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.records.pc_convention import Convention, find_convention
@@ -43,6 +43,7 @@ from kcovdbg.records.pc_list import (
 from kcovdbg.records.pc_names import is_pattern
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint
+from kcovdbg.target.end_signals import reading
 from kcovdbg.walk.buffers import full_remark
 
 
@@ -357,7 +358,11 @@ def read_trace(
         links. A pipe is refused then.
     :raises KcovdbgError: when the file is missing, could not be read, or holds no trace.
     """
-    path = Path(path)
+    with reading(str(path)):
+        return _read_trace(Path(path), kernel, options, folder)
+
+
+def _read_trace(path: Path, kernel: TraceKernel | None, options: ReadingOptions, folder: Path | None) -> Buffer:
     try:
         data = _read_pipe(path) if folder is None and path.is_fifo() else read_input(path, TRACE_SIZE, folder=folder)
     except OSError as error:
@@ -369,8 +374,6 @@ def read_trace(
         elif error.errno == errno.ESPIPE:
             hint = "name a file, or a pipe that ends"
         raise KcovdbgError(f"{path}: could not be read: {error.strerror or error}", hint=hint) from error
-    except MemoryError:
-        raise KcovdbgError(f"{path}: too large for this machine's memory", hint="is it a trace?") from None
     name = f"file:{path}"
     header = read_header(path, folder)
     if header is not None:
@@ -435,11 +438,9 @@ def find_common_reading(
 
 def _read_pipe(path: Path) -> bytes:
     """Return what comes out of a pipe until it ends."""
-    limit = find_limit(TRACE_SIZE)
     with path.open("rb") as pipe:
-        data = pipe.read(limit + 1)
-    if len(data) > limit:
-        raise over_limit(TRACE_SIZE, str(path))
+        data = pipe.read(room_for_trace(str(path)) + 1)
+    count_trace(str(path), len(data))
     return data
 
 

@@ -20,6 +20,7 @@ from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.limits import MEMORY, over_limit
 from kcovdbg.symbols.arch import ARCHITECTURES, BranchKind
 from kcovdbg.symbols.table_rows import LocationArrays, Locations, check_status
 
@@ -175,7 +176,7 @@ class DwarfReader:
         given.must_swap = elf.header.big_endian != (sys.byteorder == "big")
         self._dwarf = lib.kcovdbg_dwarf_new(given)
         if self._dwarf == ffi.NULL:
-            raise CapabilityError("its debug info has more units than fit into memory")
+            raise over_limit(MEMORY, f"{elf.name}: the units in its debug info")
         self._dwarf = ffi.gc(self._dwarf, lib.kcovdbg_dwarf_free)
         self._units = lib.kcovdbg_dwarf_units(self._dwarf)
         self._count: int = lib.kcovdbg_dwarf_unit_count(self._dwarf)

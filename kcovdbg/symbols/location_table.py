@@ -27,16 +27,20 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from kcovdbg.elf.symbol_table import demangle, is_mangled
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import open_input
+from kcovdbg.limits import need_memory
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.table_rows import ARRAYS, BUCKET_SHIFT, LocationArrays, check_table, combine_flags, make_columns
+from kcovdbg.target.end_signals import reading
 
 FORMAT: Final = 7
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 _MAGIC: Final = b"KCOVSYM\0"
 MAX_SIZE: Final = 1 << 30
+# Of a short string in a list, in bytes.
+_STRING_SIZE: Final = 64
 """Bytes of a table that is read; one of a million points has 60 MiB."""
 # Magic, format, byte order mark, length of the file, base address of offsets, build ID (zero padded) and its length, number of
 # arrays, checksum (CRC-32) of everything after the header.
@@ -100,7 +104,7 @@ class LocationTable:
 
     def __init__(self, path: str | os.PathLike[str], build_id: str | None = None) -> None:
         self.path = Path(path)
-        with open_input(self.path) as file:
+        with reading(str(path)), open_input(self.path) as file:
             self._open(file, build_id)
         self._frames: dict[int, Frame] = {}
         # By words of the array of chains.
@@ -133,6 +137,10 @@ class LocationTable:
             self._parts[name] = memoryview(payload)[start : start + size].cast(code)
         if not check_table(base, self._parts, len(PointKind)):
             raise TableError(f"{self.path} is damaged: numbers out of range")
+        # Each is a part of a frame or a function, or the name of a range.
+        columns = ("frame_function", "frame_file", "function_name", "function_alias", "function_unit", "range")
+        if self._parts["string"].tobytes().count(0) > sum(len(self._parts[name]) for name in columns):
+            raise TableError(f"{self.path} is damaged: more strings than names")
         self._offset = self._parts["offset"]
         self._chain = self._parts["chain"]
         self._bucket = self._parts["bucket"]
@@ -197,6 +205,8 @@ class LocationTable:
     @cached_property
     def _strings(self) -> list[str | None]:
         # Decoding all of them costs less than finding those wanted. The first stands for None.
+        count = self._parts["string"].tobytes().count(0)
+        need_memory(_STRING_SIZE * count, f"{self.path}: its {count:,} strings")
         return [None, *bytes(self._parts["string"]).decode("utf-8", "replace").split("\0")]
 
     def pcs(self, *kinds: PointKind) -> array[int]:

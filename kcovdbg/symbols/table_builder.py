@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.limits import hold_memory, hold_work_of_process
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.compiled_reader import NO_UNIT, CompileUnit, DwarfReader, core_count
@@ -352,13 +353,17 @@ def _only_builder(path: Path) -> Iterator[int]:
         yield lock.fileno()
 
 
-def _open(image: str | os.PathLike[str]) -> ElfFile:
-    """Open an image, in messages by the name of the file that a descriptor stands for."""
+def _name_file(image: str | os.PathLike[str]) -> str:
+    """Return what messages call a file: the name of the one that a descriptor stands for."""
     path = name = Path(image)
     with suppress(OSError):
         if path.is_relative_to("/proc/self/fd"):
             name = path.readlink()
-    return ElfFile(path, str(name))
+    return str(name)
+
+
+def _open(image: str | os.PathLike[str]) -> ElfFile:
+    return ElfFile(image, _name_file(image))
 
 
 def build_table_file(
@@ -403,8 +408,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.nice:
         os.nice(10)
+    hold_work_of_process()
     try:
-        build_table_file(options.image, code=options.code, folder=options.folder)
+        with hold_memory(f"{_name_file(options.image)}: its location table"):
+            build_table_file(options.image, code=options.code, folder=options.folder)
     except (KcovdbgError, OSError) as error:
         message, hint = str(error), CACHE_HINT
         if isinstance(error, KcovdbgError):

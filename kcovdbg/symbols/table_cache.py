@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from kcovdbg.child_process import child_environment, python_command
 from kcovdbg.errors import CapabilityError, LimitError, TargetError
 from kcovdbg.input_file import open_input, read_input
+from kcovdbg.limits import WORK, over_limit
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
 from kcovdbg.user_folder import expand_user, find_stranger, find_temporary_folder, find_user_folder
 
@@ -239,6 +240,9 @@ class TableBuild:
         lines = os.pread(self._errors.fileno(), 1 << 16, 0).decode("utf-8", "replace").splitlines()
         if status == -signal.SIGBUS:
             raise CapabilityError("the image was changed while it was read", hint="try again when nothing writes it")
+        if status == -signal.SIGXCPU:
+            error = over_limit(WORK, "building the location table")
+            raise CapabilityError(str(error), hint=error.hint)
         if not lines:
             raise CapabilityError(f"its process ended early, with status {status}", hint=CACHE_HINT)
         message, hint = (lines[-2], lines[-1].strip()) if lines[-1].startswith("  ") and len(lines) > 1 else (lines[-1], "")

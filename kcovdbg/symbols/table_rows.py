@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.limits import MEMORY, over_limit
 from kcovdbg.model.location import Frame, FrameColumns
 
 INVERTED: Final = bytes(not flag for flag in range(256))
@@ -43,11 +44,11 @@ class LocationArrays(NamedTuple):
 def check_status(status: int) -> None:
     """Raise what a function of native/locations.h or native/dwarf.h says.
 
-    :raises CapabilityError: when the locations take more memory than there is, or than those of any kernel.
+    :raises LimitError: when the locations take more memory than there is, or than those of any kernel.
     :raises LocationError: when they are damaged.
     """
     if status == -1:
-        raise CapabilityError("its debug info has more locations than fit into memory")
+        raise over_limit(MEMORY, "the locations in its debug info")
     if status < 0:
         raise LocationError("numbers out of range")
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Final, ParamSpec, TypeVar
 
+from kcovdbg.limits import WORK, find_limit, over_limit
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -44,6 +46,7 @@ class _Process:
         self.received: int | None = None
         self.is_over = False
         self.codes: set[CodeType] = set()
+        self.reading: str | None = None
         self.waiting: set[int] = set()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -78,6 +81,38 @@ class _Process:
 
 
 _PROCESS: Final = _Process()
+
+
+def _end_reading(_number: int, frame: FrameType | None) -> None:
+    subject = _PROCESS.reading
+    if subject is None:
+        return
+    if _PROCESS.must_wait(frame):
+        signal.setitimer(signal.ITIMER_PROF, _WAIT)
+        return
+    raise over_limit(WORK, f"reading {subject}")
+
+
+@contextlib.contextmanager
+def reading(subject: str) -> Iterator[None]:
+    """Hold the limit of processor time in a block that reads an input. Only the main thread can be interrupted.
+
+    :raises LimitError: when the block takes more.
+    """
+    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGPROF) is signal.SIG_DFL
+    if not is_ours:
+        # Within another one, which goes on.
+        yield
+        return
+    _PROCESS.reading = subject
+    signal.signal(signal.SIGPROF, _end_reading)
+    try:
+        signal.setitimer(signal.ITIMER_PROF, find_limit(WORK))
+        yield
+    finally:
+        _PROCESS.reading = None
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
 
 def holds_signals(function: Callable[_P, _T]) -> Callable[_P, _T]:

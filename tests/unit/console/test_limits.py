@@ -1,19 +1,37 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Limits for inputs, where they are set, and the opener of inputs."""
 
+import gzip
 import json
 import os
 import re
+import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
 from kcovdbg.child_process import python_command
+from kcovdbg.compiled_module import zeros
 from kcovdbg.errors import KcovdbgError, LimitError
 from kcovdbg.frontends.cli import main
-from kcovdbg.input_file import open_input, parse_json, read_input
-from kcovdbg.limits import LIMITS, REPLY_TIME, TEXT_SIZE, TRACE_SIZE, VARIABLE, find_limit, parse_limit, set_limits
+from kcovdbg.input_file import open_input, parse_json, read_input, unpack_data
+from kcovdbg.limits import (
+    LIMITS,
+    MEMORY,
+    REPLY_TIME,
+    TEXT_SIZE,
+    TRACE_SIZE,
+    VARIABLE,
+    WORK,
+    find_limit,
+    hold_memory,
+    one_command,
+    parse_limit,
+    set_limits,
+)
+from kcovdbg.target.end_signals import reading
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +124,7 @@ def test_a_file_outside_a_folder_is_not_opened(tmp_path):
             open_input(path, folder=folder)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 10_000, "{", b"\xff"])
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 10_000, "{", b"\xff", "[" + "[]," * (1 << 21) + "1]"])
 def test_hostile_json_is_a_value_error(text):
     with pytest.raises(ValueError):
         parse_json(text)
@@ -116,4 +134,47 @@ def test_security_md_has_every_limit():
     text = (Path(__file__).parents[3] / "SECURITY.md").read_text()
     rows = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]+) \|", text, re.MULTILINE))
     shown = {name: value.replace(" GiB", "G").replace(" MiB", "M").removesuffix(" s") for name, value in rows.items()}
-    assert shown == {name: limit.format(limit.default) for name, limit in LIMITS.items()}
+    assert shown == {name: limit.format_default() for name, limit in LIMITS.items()}
+
+
+def test_half_of_the_memory_is_the_least_two_gibibytes():
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert find_limit(MEMORY) == max(2 << 30, total // 2 >> 20 << 20)
+
+
+def test_the_kernel_holds_memory(tmp_path):
+    set_limits({MEMORY: 64 << 20})
+    with pytest.raises(LimitError, match=MEMORY), hold_memory("it"):
+        bytearray(256 << 20)
+    assert len(bytearray(256 << 20)) == 256 << 20
+    with pytest.raises(LimitError, match=MEMORY):
+        zeros("Q", 1 << 24)
+
+
+def test_a_reader_is_ended_after_its_processor_time(tmp_path):
+    set_limits({WORK: 1})
+    start = time.process_time()
+
+    def spend() -> None:
+        while time.process_time() - start < 20:
+            pass
+
+    with pytest.raises(LimitError, match=WORK) as caught, reading("it"):
+        spend()
+    assert "it" in str(caught.value)
+    assert time.process_time() - start < 10
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+def test_traces_of_one_command_are_counted_together(tmp_path):
+    set_limits({TRACE_SIZE: 100})
+    paths = [tmp_path / str(number) for number in range(3)]
+    for path in paths:
+        path.write_bytes(gzip.compress(bytes(40)))
+    with one_command():
+        for path in (*paths[:2], *paths[:2]):
+            assert unpack_data(path, read_input(path, TRACE_SIZE)) == bytes(40)
+        with pytest.raises(LimitError, match=TRACE_SIZE):
+            unpack_data(paths[2], paths[2].read_bytes())
+    with one_command():
+        assert unpack_data(paths[2], paths[2].read_bytes()) == bytes(40)
