@@ -100,6 +100,8 @@ class Kcov:
     """Whether ``own_areas`` are all."""
     is_blank: bool = False
     """Whether its buffer's count and the word after it are 0: probably nothing was ever recorded."""
+    full_because: str | None = None
+    """Why nothing more is recorded although the buffer has room; None if it is full, or more is recorded."""
     device: str | None = None
     """The device that a posted series adds and this is an object of; None for a ``struct kcov``."""
 

@@ -122,6 +122,17 @@ class SecondBuffer:
     """How many allocations that is, if none is missing."""
 
 
+@dataclass(frozen=True, slots=True)
+class RecordLimit:
+    """A limit of records beside the size of a buffer."""
+
+    is_reached: Callable[[Target, int, str, int], bool]
+    """Returns whether nothing more is recorded, by ``struct kcov *``, mode, and size in words. Raises ReadError and
+    MissingTypeError."""
+    reason: str
+    """Why nothing more is recorded then."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSections:
     """Remote sections of a device: their handles, and the areas that they record into."""
@@ -284,6 +295,7 @@ class Series:
     prefix_modes: frozenset[str] = frozenset()
     """Modes in which there is one."""
     second_buffer: SecondBuffer | None = None
+    record_limit: RecordLimit | None = None
     devices: tuple[Device, ...] = ()
     """The forms of its device, of which a kernel has at most one."""
     allocators: tuple[str, ...] = ()

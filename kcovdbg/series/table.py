@@ -12,7 +12,7 @@ from kcovdbg.abi.mode import MODES, Mode
 from kcovdbg.abi.record import CMP, PC, Codec
 from kcovdbg.model.remote import USER_ALLOCATORS
 from kcovdbg.series import draft_2016, kcov_dataflow, kcov_paused, trace_pc_ext, unique_enable, unique_maps
-from kcovdbg.series.declaration import Device, ModeFlag, SecondBuffer, Series, Variant
+from kcovdbg.series.declaration import Device, ModeFlag, RecordLimit, SecondBuffer, Series, Variant
 from kcovdbg.target.protocol import Target
 
 SERIES: tuple[Series, ...] = (
@@ -154,6 +154,11 @@ class Traits:
     def second_buffer(self) -> SecondBuffer | None:
         """The second buffer of each object; None if an object has one only."""
         return next((series.second_buffer for series in self.series if series.second_buffer is not None), None)
+
+    @property
+    def record_limit(self) -> RecordLimit | None:
+        """A limit of records beside the size of a buffer; None if there is no other."""
+        return next((series.record_limit for series in self.series if series.record_limit is not None), None)
 
     @property
     def flags(self) -> tuple[ModeFlag, ...]:

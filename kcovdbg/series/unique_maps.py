@@ -25,8 +25,8 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import KcovFields, name_some
 from kcovdbg.model.rule import Hex, KnownBug, Rule, Violation, kcov_violation, values
 from kcovdbg.model.state import Part, State
-from kcovdbg.series.declaration import BufferReader, SecondBuffer, Series, SeriesMember, Variant, read_known
-from kcovdbg.target.pointer import check_pointer, finish, follow_chain, read_pointer, strip_tag
+from kcovdbg.series.declaration import BufferReader, RecordLimit, SecondBuffer, Series, SeriesMember, Variant, read_known
+from kcovdbg.target.pointer import check_pointer, finish, follow_chain, is_kernel_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
 
@@ -46,6 +46,8 @@ PREFIX: Final = "TRACE_UNIQ_"
 _MAX_ENTRIES: Final = 1 << 20
 _MAX_WORDS: Final = 1 << 26
 _BUCKETS: Final = 1 << 15
+# Limit for the entries of one bucket.
+_MAX_CHAIN: Final = 1 << 10
 # Without comparisons an entry is only an address.
 _ENTRY_FIELDS: Final = {"ent": ("ent",), "type": ("type",), "arg1": ("arg1",), "arg2": ("arg2",)}
 _PARTS: Final = ("pool", "mem", "area")
@@ -143,6 +145,50 @@ def read_entries(target: Target, found: KcovMap, chunk: int, words: int) -> MapE
     return MapEntries(tuple(entries))
 
 
+def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
+    """Return whether a mode's map has no entry left: then no address, edge or comparison that is new is recorded.
+
+    A pool gives out the first free piece of its memory, and no piece is given back before the object is freed. So its last
+    piece is an entry of the map exactly when all are.
+    """
+    found = read_map(target, kcov, "map_edge" if mode == UNIQ_EDGE else "map") if mode.startswith(PREFIX) else None
+    if found is None:
+        return False
+    chunk = _chunk_size(target)
+    try:
+        return _is_linked(target, found, found.mem + (words - 1) * chunk)
+    except ReadError:
+        # A slice has the pages that hold entries, and no others.
+        entries = read_entries(target, found, chunk, words) if words <= _MAX_ENTRIES else None
+        if entries is None or entries.problem is not None:
+            raise
+        return len(entries.entries) == words
+
+
+def _is_linked(target: Target, found: KcovMap, entry: int) -> bool:
+    """Return whether memory is an entry of a map: back from it, each link leads to the one before, up to a bucket.
+
+    What an earlier map left in the same memory may look like an entry as well.
+    """
+    buckets, word = target.member(MAP, "buckets"), target.word_size
+    first = found.address + buckets.offset
+    node = entry + target.member(ENTRY, "node").offset
+    for _ in range(_MAX_CHAIN):
+        before = read_pointer(target, node + word)
+        if not is_kernel_pointer(target, before) or read_pointer(target, before) != node:
+            return False
+        if first <= before < first + buckets.size:
+            return True
+        # The link to the next entry is the first member of the one before.
+        node = before
+    return False
+
+
+def _chunk_size(target: Target) -> int:
+    """Return how many bytes of a map's memory an entry takes: pools count in powers of two."""
+    return 1 << (target.type_size(ENTRY) - 1).bit_length()
+
+
 def _find_edges(target: Target, kcov: int) -> int:
     """Return the buffer of edges: ``kcov->map_edge->area``."""
     found = read_map(target, kcov, "map_edge")
@@ -199,8 +245,7 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
         for member in MEMBERS if fields.mode else ():
             try:
                 kcov_map = read_map(target, address, member)
-                # The pool counts in powers of two.
-                chunk = 1 << (target.type_size(ENTRY) - 1).bit_length()
+                chunk = _chunk_size(target)
             except (ReadError, MissingTypeError):
                 continue
             read = ReadMap(fields, kcov.mode, member, kcov_map, chunk)
@@ -445,6 +490,11 @@ SERIES: Final = Series(
         find=_find_edges,
         allocations=_find_allocations,
         allocation_count=4,
+    ),
+    record_limit=RecordLimit(
+        _is_used_up,
+        "every entry of its hash map is used, and none is given back before the object is closed. Resetting the count is no "
+        "help",
     ),
     allocators=("kcov_map_init",),
     read=_read,

@@ -27,6 +27,7 @@ from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_kernel_symbol, read_partly
 from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.objects import BITMAP_LEFT, may_be_bitmap
 
 _REACH: Final = 1 << 31
 
@@ -152,9 +153,8 @@ def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
     used = 0 if facts.cached else capacity if stored is None else min(stored, capacity)
     if stored is not None and stored > capacity and not facts.cached:
         remarks.append(_clamp_remark(facts, stored, capacity))
-        if layout.traits.has_prefix and not (facts.mode and is_tracing(facts.mode)):
-            # kcov_reset() of such kernels forgets the prefix (kcov-abi.md 6).
-            remarks.append("or the buffer starts with a bitmap, whose size the kernel does not keep after a session")
+    if stored and not facts.cached and may_be_bitmap(target, layout, facts.mode, facts.address, stored, capacity):
+        remarks.append(BITMAP_LEFT)
     data, missing = _read_records(target, facts.address, encoding, used)
     if len(data) < used * encoding.record_size:
         remarks.append(f"count is {used}, but pages are missing from record {len(data) // encoding.record_size} on")

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.generations import KCOV
-from kcovdbg.abi.mode import is_known
+from kcovdbg.abi.mode import is_known, is_tracing
+from kcovdbg.abi.record import CMP, PC
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.series import table
-from kcovdbg.target.pointer import check_pointer
+from kcovdbg.target.pointer import check_pointer, read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.layout import Layout
@@ -97,6 +99,27 @@ def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str 
     return None
 
 
+BITMAP_LEFT: Final = "buffer may start with a bitmap, whose size the kernel does not keep after a session"
+
+
+def may_be_bitmap(target: Target, layout: Layout, mode: str | None, start: int, count: int, capacity: int | None) -> bool:
+    """Return whether the count of a buffer may be a word of a bitmap that an ended session left (kcov-abi.md 6).
+
+    :param start: address of the count word.
+    :param count: as stored.
+    :raises ReadError: if the words of the first record cannot be read.
+    """
+    if not layout.traits.has_prefix or not count or (mode is not None and is_tracing(mode)):
+        return False
+    if capacity is not None and count > capacity:
+        return True
+    # Of a trace, the first record is an address of code, or ends with one.
+    low, high = target.kernel_range
+    sizes = ((codec, codec.word_size or layout.buffer_word) for codec in (PC, CMP))
+    firsts = [read_word(target, start + size * (1 + codec.pc_word), size) for codec, size in sizes]
+    return not any(low <= address <= high for address in firsts)
+
+
 @dataclass(frozen=True, slots=True)
 class Fill:
     """Fill level of a buffer; None where it is unknown."""
@@ -110,6 +133,8 @@ class Fill:
     """Whether the count and the word after it are 0: probably nothing was ever recorded."""
     capacity: int | None = None
     """In records; also of a buffer whose count is unknown."""
+    full_because: str | None = None
+    """Why nothing more is recorded although there is room."""
 
 
 def find_fill(
@@ -155,7 +180,17 @@ def find_fill(
                 return unknown
             start = second.find(target, kcov)
         count = read_count(target, layout, start, mode)
+        if may_be_bitmap(target, layout, mode, start, count, capacity):
+            return replace(unknown, problems=(BITMAP_LEFT,))
         is_blank = count == 0 and not any(target.read(start, 2 * layout.buffer_word))
     except (ReadError, MissingTypeError) as error:
         return replace(unknown, problems=(f"buffer {area:#x}: {error}",))
-    return Fill(count, None if capacity is None else count >= capacity, is_blank=is_blank, capacity=capacity)
+    fill = Fill(count, None if capacity is None else count >= capacity, is_blank=is_blank, capacity=capacity)
+    limit = layout.traits.record_limit
+    if limit is None or fill.full is not False or not (mode and kcov and size):
+        return fill
+    try:
+        reached = limit.is_reached(target, kcov, mode, size)
+    except (ReadError, MissingTypeError) as error:
+        return replace(fill, full=None, problems=(f"buffer {area:#x}: it is unknown whether more is recorded: {error}",))
+    return replace(fill, full=True, full_because=limit.reason) if reached else fill

@@ -214,6 +214,7 @@ class ReferenceWalk:
             own_areas,
             knows_own_areas,
             fill.is_blank,
+            fill.full_because,
         )
 
     def _edges(self, fields: KcovFields) -> tuple[int | None, int | None, str | None]:

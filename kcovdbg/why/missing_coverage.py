@@ -228,6 +228,8 @@ def _explain_count(state: State, kcov: Kcov, what: str) -> Iterator[Answer]:
             shown,
             named,
         )
+    elif kcov.full_because is not None:
+        yield Answer("buffer-full", f"{what} has room, but nothing more is recorded: {kcov.full_because}", shown, named)
     elif kcov.full:
         yield Answer(
             "buffer-full",

@@ -220,6 +220,9 @@ def _compare_objects(
             del facts["refcount"]
         if line["count"] is not None and line["object"] not in moving:
             facts |= {"count": line["count"], "full": line["full"]}
+            if line.get("bitmap_words") and line["mode"] != line["trace"]:
+                # The kernel has forgotten the bitmap, and what the guest reads as a count is its first word.
+                facts["count"] = None
             # What recorded it isn't in the object any more once it is disabled: then PCs are assumed.
             if line["mode"] == line["trace"]:
                 facts["capacity"] = line["capacity"]
@@ -423,6 +426,9 @@ def _compare_errors(answers: Mapping[str, Rows]) -> Iterator[str]:
             for error in row.get("errors") or ():
                 if command == "tasks" and "system call" in error and row["role"] == "none":
                     # Slices have the stacks of all tasks only since system calls are read from them.
+                    continue
+                if command == "objects" and "bitmap" in error and row["count"] is None:
+                    # Of which objects the count is unknown is compared with what the guest did to them.
                     continue
                 yield f"{command}: {error}"
 
