@@ -156,8 +156,10 @@ def _lay_out_modules(paths: Sequence[str], start: int) -> Iterator[ImageModule]:
                     if is_code_section(section.name):
                         texts.append((section.name, at))
                     at = page_align(at + section.size)
-            yield ImageModule(path, LoadedModule(name, elf.build_id, at - start, tuple(texts)))
-            start = at
+            loaded = LoadedModule(name, elf.build_id, at - start, tuple(texts))
+            yield ImageModule(path, loaded)
+            # Only the start of its last section with code is known to those who ask where it ends.
+            start = page_align(max(at, loaded.span[1]))
 
 
 def _find_name(elf: ElfFile) -> str:
