@@ -24,6 +24,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import decode_utf16, parse_number, unpack_data
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import FileKind, identify_start
+from kcovdbg.target.memory_image import find_memory_image
 
 
 class PcFormat(str, Enum):
@@ -674,6 +675,9 @@ def _refuse_other_binaries(path: object, data: bytes) -> None:
         raise NotATraceError(path, "a dump", hint=f"open it: kcovdbg -c {path} -s VMLINUX")
     if kind is FileKind.ELF or data.startswith(ELF_MAGIC):
         raise NotATraceError(path, "an ELF program or kernel image", hint=f"open it: kcovdbg -s {path}")
+    image = find_memory_image(data)
+    if image is not None:
+        raise NotATraceError(path, image.noun, hint=image.hint)
     for magic, found, hint in _OTHER_BINARIES:
         if data.startswith(magic):
             raise NotATraceError(path, found, hint=hint)

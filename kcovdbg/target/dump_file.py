@@ -24,6 +24,7 @@ from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, p
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.input_file import MAGICS, FrameReader, find_packing, open_input
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
+from kcovdbg.target.memory_image import RAW, find_memory_image, is_raw_memory
 from kcovdbg.user_folder import find_user_folder
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ NOTE_INCONSISTENT: Final = 1
 _CHUNK: Final = 1 << 20
 # Memory of a machine that has just booted is mostly zeros, which compress to nothing.
 _RATIO: Final = 100
+_PAGE_SIZE: Final = 4096
 # Bytes that identify_start() looks at: e_ident and e_type of an ELF header.
 _MAGIC_SIZE: Final = 18
 # How far behind text a dump may start, in bytes: warnings and the banner that ssh prints.
@@ -276,6 +278,8 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
         elif kind is FileKind.EMPTY:
             raise TargetError(f"{path} is empty: nothing was extracted", hint=_GET_AGAIN)
         else:
+            if kind is not FileKind.ELF:
+                _refuse_memory_image(file, path)
             problem = "a program or debug info" if kind is FileKind.ELF else "not a crash dump"
             raise TargetError(
                 f"{path} is {problem}", hint="a dump is an ELF core or kdump-compressed; give a vmlinux with -s VMLINUX"
@@ -283,6 +287,16 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
     if unpacked.problem is None:
         return unpacked
     return _add_damage(unpacked, f"{path} is truncated: {unpacked.problem}")
+
+
+def _refuse_memory_image(file: BinaryIO, path: str | os.PathLike[str]) -> None:
+    """Refuse memory in a format that is not read by its name."""
+    file.seek(0)
+    image = find_memory_image(file.read(_PAGE_SIZE))
+    if image is None and is_raw_memory(file):
+        image = RAW
+    if image is not None:
+        raise TargetError(f"{path} is {image.noun}, which is not read", hint=image.hint)
 
 
 def _add_damage(found: UnpackedFile, note: str) -> UnpackedFile:
