@@ -24,7 +24,6 @@ from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, p
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.input_file import MAGICS, FrameReader, find_packing, open_input
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
-from kcovdbg.target.memory_image import RAW, find_memory_image, is_raw_memory
 from kcovdbg.user_folder import find_user_folder
 
 if TYPE_CHECKING:
@@ -291,6 +290,9 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
 
 def _refuse_memory_image(file: BinaryIO, path: str | os.PathLike[str]) -> None:
     """Refuse memory in a format that is not read by its name."""
+    # Nearly all files that are named are dumps.
+    from kcovdbg.target.memory_image import RAW, find_memory_image, is_raw_memory
+
     file.seek(0)
     image = find_memory_image(file.read(_PAGE_SIZE))
     if image is None and is_raw_memory(file):
