@@ -100,6 +100,12 @@ enum {
 	FORM_addrx2 = 0x2a,
 	FORM_addrx3 = 0x2b,
 	FORM_addrx4 = 0x2c,
+	/* In the file of shared entries: of version 5, and as dwz writes them. */
+	FORM_ref_sup4 = 0x1c,
+	FORM_strp_sup = 0x1d,
+	FORM_ref_sup8 = 0x24,
+	FORM_GNU_ref_alt = 0x1f20,
+	FORM_GNU_strp_alt = 0x1f21,
 };
 
 /* Bytes being read; after an attempt to read beyond their end, is_bad is set and everything reads as 0. */
@@ -116,6 +122,7 @@ struct unit {
 	bool is_known;
 	bool has_code, has_lines;
 	bool is_c, is_rust;
+	bool is_shared; /* Of the file of shared entries, whose offsets count from its own start. */
 	uint64_t low, lines, str_offsets_base, addr_base, rnglists_base;
 };
 
@@ -327,9 +334,14 @@ static int form_size(uint64_t form, unsigned int address_size)
 	case FORM_sec_offset:
 	case FORM_strx4:
 	case FORM_addrx4:
+	case FORM_ref_sup4:
+	case FORM_strp_sup:
+	case FORM_GNU_ref_alt:
+	case FORM_GNU_strp_alt:
 		return 4;
 	case FORM_data8:
 	case FORM_ref8:
+	case FORM_ref_sup8:
 	case FORM_ref_sig8:
 		return 8;
 	case FORM_data16:
@@ -633,6 +645,12 @@ static bool get_entry(const struct kcovdbg_dwarf *dwarf, const struct unit *unit
 	return !cursor->is_bad;
 }
 
+/* An offset in the part of a section that is of the file of shared entries. */
+static uint64_t in_shared(uint64_t offset, uint64_t start)
+{
+	return offset > UINT64_MAX - start ? UINT64_MAX : start + offset;
+}
+
 static const char *text_of(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value value)
 {
 	struct cursor cursor;
@@ -641,7 +659,11 @@ static const char *text_of(const struct kcovdbg_dwarf *dwarf, const struct unit 
 	case FORM_string:
 		return (const char *)(uintptr_t)value.number;
 	case FORM_strp:
-		return string_at(dwarf, &dwarf->sections.str, value.number);
+		return string_at(dwarf, &dwarf->sections.str,
+				 unit->is_shared ? in_shared(value.number, dwarf->sections.shared_str) : value.number);
+	case FORM_strp_sup:
+	case FORM_GNU_strp_alt:
+		return string_at(dwarf, &dwarf->sections.str, in_shared(value.number, dwarf->sections.shared_str));
 	case FORM_line_strp:
 		return string_at(dwarf, &dwarf->sections.line_str, value.number);
 	case FORM_strx:
@@ -800,6 +822,9 @@ static bool read_header(const struct kcovdbg_dwarf *dwarf, uint64_t offset, stru
 		unit->address_size = get(&cursor, 1);
 	}
 	unit->entry = cursor.at - (const unsigned char *)dwarf->sections.info.data;
+	unit->is_shared = offset >= dwarf->sections.shared_info;
+	if (unit->is_shared)
+		unit->abbrev = in_shared(unit->abbrev, dwarf->sections.shared_abbrev);
 	/* Type units have no code. Partial units are referred to. A skeleton has the lines of a unit whose entries are elsewhere. */
 	unit->is_known = !cursor.is_bad && (unit->version == 4 || unit->version == 5) &&
 			 (kind == UNIT_compile || kind == UNIT_partial || kind == UNIT_skeleton) &&
@@ -1234,7 +1259,11 @@ static const char *find_name(struct reader *reader, uint64_t offset)
 			return name;
 		reference = entry.origin.form ? entry.origin : entry.specification;
 		if (reference.form == FORM_ref_addr)
-			offset = reference.number;
+			offset = unit->is_shared ? in_shared(reference.number, reader->dwarf->sections.shared_info)
+						 : reference.number;
+		else if (reference.form == FORM_GNU_ref_alt || reference.form == FORM_ref_sup4 ||
+			 reference.form == FORM_ref_sup8)
+			offset = in_shared(reference.number, reader->dwarf->sections.shared_info);
 		else if (reference.form >= FORM_ref1 && reference.form <= FORM_ref_udata)
 			offset = unit->offset + reference.number;
 		else

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.header import ElfError
+from kcovdbg.elf.shared_debug_info import SHARED_HINT, find_shared_file, find_shared_link
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.limits import MEMORY, over_limit
 from kcovdbg.symbols.arch import ARCHITECTURES, BranchKind
@@ -32,6 +33,9 @@ _BRANCHES: Final = 1 << 12
 # Bytes of text for a thread, in whole instructions.
 _SEARCHED_BYTES: Final = 1 << 20
 SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "str_offsets", "addr", "ranges", "rnglists")
+# The sections that entries refer to in the file of shared debug info; its lines are of no code.
+_SHARED: Final = frozenset(("info", "abbrev", "str"))
+_NOWHERE: Final = (1 << 64) - 1
 # Enough for the entry of the first unit, in a section of many MiB.
 _FIRST_UNIT: Final = 1 << 16
 _MOST_RANGES: Final = 1 << 16
@@ -152,6 +156,17 @@ class CompileUnit(NamedTuple):
     """``DW_AT_comp_dir``: where the compiler was run."""
 
 
+def _open_shared(elf: ElfFile) -> ElfFile | None:
+    """Open the file that an image shares debug info with, None where it has all of its own."""
+    link = find_shared_link(elf)
+    if link is None:
+        return None
+    path = find_shared_file(elf, link)
+    if path is None:
+        raise CapabilityError(f"{elf.name} shares debug info with '{link.name}', which is missing", hint=SHARED_HINT)
+    return ElfFile(path)
+
+
 class DwarfReader:
     """The debug info of a linked image, mapped.
 
@@ -164,15 +179,23 @@ class DwarfReader:
         given = ffi.new("struct kcovdbg_sections *")
         # The pointers that C has must remain valid.
         self._kept: list[Any] = [given]
+        shared = None if contents else _open_shared(elf)
+        given.shared_info = given.shared_abbrev = given.shared_str = _NOWHERE
         for name in SECTIONS:
             data: bytes | memoryview | None = contents.get(name)
             if data is None:
                 section = elf.debug_section(name)
                 data = b"" if section is None else elf.map_section(section)
+            if shared is not None and name in _SHARED:
+                setattr(given, f"shared_{name}", len(data))
+                section = shared.debug_section(name)
+                data = bytes(data) + (b"" if section is None else shared.read_section(section))
             pointer = ffi.from_buffer(data)
             part = getattr(given, name)
             part.data, part.size = pointer, len(data)
             self._kept += [data, pointer]
+        if shared is not None:
+            shared.close()
         given.must_swap = elf.header.big_endian != (sys.byteorder == "big")
         self._dwarf = lib.kcovdbg_dwarf_new(given)
         if self._dwarf == ffi.NULL:

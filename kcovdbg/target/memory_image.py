@@ -27,9 +27,8 @@ _WINDOWS: Final = MemoryImage("a dump in Windows' format", "dump-guest-memory wi
 _S390: Final = MemoryImage("a stand-alone dump of s390", "zgetdump -f elf FILE > CORE")
 _XEN: Final = MemoryImage("a guest that Xen saved", "xl restore -p FILE, then xl dump-core DOMAIN CORE")
 RAW: Final = MemoryImage("raw memory", f"it has no addresses; {_TAKE_ANOTHER}")
-# The magic numbers of: QEMU's migration/migration.c; libvirt's qemu_saveimage.h; QEMU's docs/interop/qcow2.txt; LiME's
-# doc/README.md; AVML's src/image.rs; volatility's vmware.py; QEMU's include/qemu/win_dump_defs.h; arch/s390's zcore and
-# s390-tools' zdump; Xen's docs/specs/libxc-migration-stream.pandoc; LKCD's dump.h; libewf's documentation.
+# The magic numbers are in: migration.h, qcow2.h and win_dump_defs.h of QEMU; qemu_saveimage.h of libvirt; lime.h of LiME;
+# image.rs of AVML; vmware.py of Volatility; zdump of s390-tools; the specification of Xen's stream; dump.h of LKCD; libewf.
 _MAGICS: Final = (
     (
         b"QEVM",

@@ -550,12 +550,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint64_t ranges[2 * 64];
 	uint32_t common;
 	ptrdiff_t range_count;
+	bool is_shared = false;
 	int status;
 
-	if (at < end)
+	if (at < end) {
+		is_shared = *at & 2;
 		sections.must_swap = *at++ & 1;
+	}
 	for (i = 0; i < SECTIONS; i++)
 		parts[i] = take_section(&at, end);
+	/* The rest of each is of the file of shared entries. */
+	sections.shared_info = is_shared ? sections.info.size / 2 : UINT64_MAX;
+	sections.shared_abbrev = is_shared ? sections.abbrev.size / 2 : UINT64_MAX;
+	sections.shared_str = is_shared ? sections.str.size / 2 : UINT64_MAX;
 	dwarf = kcovdbg_dwarf_new(&sections);
 	CHECK(dwarf && locations && others);
 	for (unit = 0; unit < kcovdbg_dwarf_unit_count(dwarf); unit++) {

@@ -12,7 +12,8 @@ import drgn
 
 from kcovdbg.abi.address import page_align
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import TargetError
+from kcovdbg.elf.shared_debug_info import SHARED_HINT, find_shared_file, find_shared_link
+from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Frame, LoadedModule, is_code_section, normalize_path
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.protocol import SourceLines
@@ -214,9 +215,27 @@ def add_module(prog: drgn.Program, loaded: LoadedModule, path: str) -> None:
     _use_file(module, path)
 
 
+def _use_shared_file(module: drgn.Module, path: str | os.PathLike[str]) -> None:
+    """Give a module the file that ``dwz -m`` moved a part of its debug info to.
+
+    :raises TargetError: when that is missing.
+    """
+    with ElfFile(path) as elf:
+        link = find_shared_link(elf)
+        found = None if link is None else find_shared_file(elf, link)
+    if link is None or found is None:
+        name = "another file" if link is None else f"'{link.name}'"
+        raise TargetError(f"{path} shares debug info with {name}, which is missing", hint=SHARED_HINT)
+    module.try_file(found)
+
+
 def _use_file(module: drgn.Module, path: str | os.PathLike[str]) -> None:
     try:
         module.try_file(path, force=True)
+        if module.debug_file_status == drgn.ModuleFileStatus.WANT_SUPPLEMENTARY:
+            _use_shared_file(module, path)
+    except KcovdbgError:
+        raise
     except Exception as error:
         # drgn raises bare Exceptions for damaged files.
         raise TargetError(f"{path}: {error}") from error

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The file that ``dwz -m`` moved debug info of several images to, and that an image refers to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import ElfError
+
+# dwz's own section: a name and a build ID. DWARF 5 has one with a version and a flag in front.
+_LINK: Final = ".gnu_debugaltlink"
+_SUPPLEMENT: Final = ".debug_sup"
+_SUPPLEMENT_HEADER: Final = 3
+_SYSTEM: Final = Path("/usr/lib/debug")
+SHARED_HINT: Final = "dwz -m wrote it: put it where it was, or beside the image"
+"""What to do where the file is missing."""
+
+
+class SharedLink(NamedTuple):
+    """What an image says about the file that it shares debug info with."""
+
+    name: str
+    """As the image has it: a path, absolute or relative to the image."""
+    build_id: str
+    """Hexadecimal."""
+
+
+def find_shared_link(elf: ElfFile) -> SharedLink | None:
+    """Return which file an image shares debug info with, None where it has all of its own.
+
+    :raises ElfError: when the section is damaged.
+    """
+    section = elf.section(_LINK)
+    if section is not None:
+        name, _, build_id = elf.read_section(section).partition(b"\0")
+        return SharedLink(os.fsdecode(name), build_id.hex())
+    section = elf.section(_SUPPLEMENT)
+    data = b"" if section is None else elf.read_section(section)
+    # Of the file of shared debug info itself the flag is 1.
+    if len(data) <= _SUPPLEMENT_HEADER or data[2]:
+        return None
+    name, _, rest = data[_SUPPLEMENT_HEADER:].partition(b"\0")
+    return SharedLink(os.fsdecode(name), rest[1:].hex())
+
+
+def find_shared_file(elf: ElfFile, link: SharedLink) -> Path | None:
+    """Return the path of the file that an image shares debug info with; None where there is none with that build ID."""
+    for path in _candidates(elf.path, link):
+        if not path.is_file():
+            continue
+        try:
+            with ElfFile(path) as shared:
+                if shared.build_id == link.build_id:
+                    return path
+        except ElfError:
+            continue
+    return None
+
+
+def _candidates(image: Path, link: SharedLink) -> Iterator[Path]:
+    # An unpacked image is elsewhere; its link leads to where it was.
+    for folder in dict.fromkeys((image.parent, Path(os.path.realpath(image)).parent)):
+        yield folder / link.name
+        yield folder / Path(link.name).name
+        yield folder / ".dwz" / Path(link.name).name
+    yield _SYSTEM / ".build-id" / link.build_id[:2] / f"{link.build_id[2:]}.debug"
+    yield _SYSTEM / ".dwz" / Path(link.name).name
