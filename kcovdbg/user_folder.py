@@ -6,6 +6,7 @@ Root, as with ``sudo -E``, uses none that another user can write: who can write 
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import stat
@@ -51,6 +52,18 @@ def find_user_folder(kind: str, environment: Mapping[str, str] = os.environ) -> 
     own = Path(_find_home(), default, "kcovdbg")
     problem = f"{path}: {stranger}" if os.path.lexists(path) else None
     return UserFolder(own if find_stranger(own) is None else None, problem)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a directory of the user's, and those that it is in, for the user alone, whatever the umask is.
+
+    :raises OSError: when it cannot be made.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(folder))
 
 
 def find_temporary_folder() -> UserFolder:

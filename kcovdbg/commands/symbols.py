@@ -21,7 +21,14 @@ from kcovdbg.input_file import open_input
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
-from kcovdbg.symbols.table_cache import find_table_files, open_table, open_table_file
+from kcovdbg.symbols.table_cache import (
+    find_table_files,
+    find_table_key,
+    link_table,
+    make_build_key,
+    open_table,
+    open_table_file,
+)
 
 # A day: drgn alone takes an hour for a large kernel on a small machine.
 _PATIENCE: Final = 86400.0
@@ -77,9 +84,14 @@ def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
 
 def _build(context: Context, files: Sequence[str], output: str | None) -> dict[str, object]:
     debug, code, build_id = _find_images(files)
-    table = open_table(build_id)
+    key = find_table_key(debug, code)
+    assert key is not None
+    table = open_table(key)
     if table is None:
-        table = build_table(context.terminal, debug, build_id, _PATIENCE, code)
+        table = build_table(context.terminal, debug, key, _PATIENCE, code)
+    # The user says that it is of this build, and that the files belong together.
+    own = {find_table_key(name) for name in files} - {None}
+    link_table(table, (make_build_key(build_id), *filter(None, own)))
     file = table.path
     if output is not None:
         with open_input(table.path) as source, open_output(output) as target:
@@ -98,11 +110,11 @@ def _find_files(files: Sequence[str]) -> Iterator[LocationTable]:
     for name in files:
         try:
             with ElfFile(name) as elf:
-                build_id = elf.build_id
+                key = None if elf.build_id is None else find_table_key(name)
         except NotElfError:
             yield open_table_file(name, None)
             continue
-        table = None if build_id is None else open_table(build_id)
+        table = None if key is None else open_table(key)
         if table is None:
             raise KcovdbgError(f"no table of {name} has been built", hint=f"symbols build {name}")
         yield table
@@ -131,8 +143,9 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(
-        "Functions and source lines of PCs come from a table that is built once for each build of a kernel, when it is first "
-        "needed. symbols build makes it in advance: for the user's cache, or with -o as a file for other machines, which "
+        "Functions and source lines of PCs come from a table that is built once for each image of a kernel, when it is first "
+        "needed, and found again by the image's contents. Traces that come without an image have names by the table that "
+        "symbols build made for their build ID, the last one if there are several. symbols build makes it in advance: for the user's cache, or with -o as a file for other machines, which "
         "name it with the option --symbol-table. Where debug info is in a file of its own, as debuginfod serves it, name both "
         "files in either order. Commands that need the same table at the same time build it once, on all cores.\n\n"
         "symbols info shows tables: FILE is a table or an image; without it, all tables of the cache.\n\n"

@@ -33,7 +33,7 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Symbolizer
-from kcovdbg.symbols.table_cache import open_table, open_table_file
+from kcovdbg.symbols.table_cache import find_table_key, make_build_key, open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
 
 _NAME_ALL: Final = "name the vmlinux of each build: kcovdbg --other-vmlinux FILE --other-vmlinux FILE"
@@ -173,7 +173,7 @@ def _choose(context: Context, words: Sequence[str], build_id: str, own: TraceBui
     build = next((build for build in (own, *named) if build.build_id == build_id), None)
     if build is not None:
         return build
-    table = open_table(build_id)
+    table = open_table(make_build_key(build_id))
     if table is not None:
         return _make_foreign(context, table, None, None)
     if named:
@@ -208,14 +208,16 @@ def _open_named(context: Context, name: str, source: str | None) -> TraceBuild:
             has_lines = elf.has_lines
     except NotElfError:
         return _make_foreign(context, open_table_file(name, None), None, source)
-    table = open_table(build_id)
+    key = find_table_key(image)
+    assert key is not None
+    table = open_table(key)
     if table is None:
         if not has_lines:
             raise CapabilityError(
                 f"{name} has no debug info with source lines",
                 hint=f"with debug info in a file of its own, first give: symbols build {name} DEBUGFILE",
             )
-        table = build_table(context.terminal, image, build_id, PATIENCE)
+        table = build_table(context.terminal, image, key, PATIENCE)
     return _make_foreign(context, table, image, source)
 
 

@@ -98,16 +98,17 @@ def wait_for_table(
     return symbolizer.table
 
 
-def build_table(terminal: Terminal, image: str, build_id: str, patience: float, code: str | None = None) -> LocationTable:
+def build_table(terminal: Terminal, image: str, key: str, patience: float, code: str | None = None) -> LocationTable:
     """Build the location table of an image in the cache, and wait for it.
 
     :param image: ELF file with debug info.
+    :param key: the key of its table.
     :param patience: seconds; a table that takes longer is finished in the background.
     :param code: ELF file with the code, where that is another one.
     :raises CapabilityError: when there is no cache, or the table is not there in time.
     :raises KcovdbgError: when it cannot be built.
     """
-    build = TableBuild(image, build_id, find_usable_cache().require(), code=code, nice=False)
+    build = TableBuild(image, key, find_usable_cache().require(), code=code, nice=False)
     try:
         table = _wait(terminal, build.find, build.progress, patience)
     except KeyboardInterrupt:

@@ -28,7 +28,7 @@ from kcovdbg.records.trace_file import TraceHeader, find_traces, read_header
 from kcovdbg.symbols.coverage_points import PointKind, points_of_loaded
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Fallback, TableTarget
-from kcovdbg.symbols.table_cache import open_table, open_table_file
+from kcovdbg.symbols.table_cache import find_table_key, make_build_key, open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
 from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.protocol import SourceLines, Target
@@ -140,8 +140,8 @@ _BUILD_ID: Final = re.compile(r"[0-9a-f]+")
 def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kernel:
     """Return the kernel on which a command runs whose buffers are traces: that of their build.
 
-    Traces of one other build, known by their side files, have names by the vmlinux that the user named for it, or by its table
-    in the cache. The running kernel is not opened for them. Without either, they are refused when they are read.
+    Traces of one other build, known by their side files, have names by the vmlinux that the user named for it, or by the table
+    that the user built for it. The running kernel is not opened for them. Without either, they are refused when they are read.
     """
     kernel = workspace.kernel
     given = [getattr(args, argument.attribute, None) for argument in command.arguments if argument.value is Value.BUFFER]
@@ -156,7 +156,7 @@ def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kern
         return kernel
     if build_id not in workspace.of_builds:
         named = _open_named_table(workspace, build_id)
-        table = open_table(build_id) if named is None else named.table
+        table = open_table(make_build_key(build_id)) if named is None else named.table
         if table is None and (kernel.is_named or workspace.other_vmlinux):
             return kernel
         workspace.of_builds[build_id] = replace(
@@ -171,7 +171,7 @@ def find_kernel(workspace: Workspace, command: Command, args: Namespace) -> Kern
             ),
             is_named=True,
             # The files that the user named may be of the other kernel.
-            table_file=None,
+            table_file=None if table is None else str(table.path),
             tables=(),
             source_folders=_find_sources(kernel, own, named),
         )
@@ -200,7 +200,9 @@ def _open_named_table(workspace: Workspace, build_id: str) -> _NamedBuild | None
             if table.build_id == build_id:
                 return _NamedBuild(table, source)
             continue
-        return _NamedBuild(open_table(build_id) or build_table(workspace.terminal(), image, build_id, PATIENCE), source)
+        key = find_table_key(image)
+        assert key is not None
+        return _NamedBuild(open_table(key) or build_table(workspace.terminal(), image, key, PATIENCE), source)
     return None
 
 
@@ -219,7 +221,10 @@ def _open_table_target(
     own: Target | None,
 ) -> TableTarget:
     if table is None:
-        raise TargetError(f"nothing is known of the build with build-id {build_id}: -s VMLINUX names it")
+        raise TargetError(
+            f"nothing is known of the build with build-id {build_id}: -s VMLINUX names it",
+            hint="or build its table once: symbols build VMLINUX",
+        )
     modules = TraceModules(headers, files)
     return TableTarget(
         table,

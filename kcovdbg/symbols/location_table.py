@@ -29,7 +29,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import open_input
 from kcovdbg.limits import need_memory
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns
-from kcovdbg.output_file import open_output
+from kcovdbg.output_file import PRIVATE, open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.table_rows import ARRAYS, BUCKET_SHIFT, LocationArrays, check_table, combine_flags, make_columns
 from kcovdbg.target.end_signals import reading
@@ -411,5 +411,5 @@ class NewTable(NamedTuple):
 
         :raises OSError: when it cannot be written.
         """
-        with open_output(path) as file:
+        with open_output(path, mode=PRIVATE) as file:
             file.writelines(self._parts())

@@ -20,7 +20,16 @@ from kcovdbg.errors import CapabilityError, MissingSymbolError, TargetError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.coverage_points import Functions, PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
-from kcovdbg.symbols.table_cache import Progress, TableBuild, UsableCache, find_usable_cache, open_table, open_table_file
+from kcovdbg.symbols.table_cache import (
+    Progress,
+    TableBuild,
+    UsableCache,
+    find_table_key,
+    find_usable_cache,
+    make_build_key,
+    open_table,
+    open_table_file,
+)
 from kcovdbg.target.protocol import SourceLines, Symbol, Target
 
 
@@ -311,8 +320,15 @@ def open_symbolizer(
     make = partial(Symbolizer, kaslr_offset, fallback=fallback, modules=modules, word_size=word_size)
     if table_file is not None:
         return make(table=open_table_file(table_file, build_id))
-    table = None if build_id is None else open_table(build_id, folder)
-    if table is not None or image is None:
+    if image is None:
+        return make(table=None if build_id is None else open_table(make_build_key(build_id), folder))
+    key: str | None = None
+    # Reported when the image is opened for more.
+    with suppress(TargetError):
+        key = find_table_key(image, code)
+    is_own = key is not None and key.startswith(f"{build_id}-")
+    table = open_table(key, folder) if key is not None and is_own else None
+    if table is not None:
         return make(table=table)
     text: tuple[TextRange, ...] = ()
     has_lines = False
@@ -322,11 +338,11 @@ def open_symbolizer(
         make = partial(make, text=text, image=image)
         with suppress(TargetError), ElfFile(image) as elf:
             has_lines = elf.has_lines
-    if build_id is None or not has_lines:
+    if key is None or not is_own or not has_lines:
         return make()
     cache = find_usable_cache() if folder is None else UsableCache(folder)
     try:
-        build = TableBuild(image, build_id, cache.require(), code=code)
+        build = TableBuild(image, key, cache.require(), code=code)
     except CapabilityError as error:
         return make(note=cache.note, table_problem=error)
     return make(note=cache.note, find_table=build.find, find_progress=build.progress)

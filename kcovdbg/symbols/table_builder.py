@@ -24,7 +24,8 @@ from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
+from kcovdbg.file_digest import open_unchanging
 from kcovdbg.limits import hold_memory, hold_work_of_process
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
@@ -32,8 +33,9 @@ from kcovdbg.symbols.compiled_reader import NO_UNIT, CompileUnit, DwarfReader, c
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, TextRange
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
-from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, lock_path, open_table, table_path, write_progress
+from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, lock_path, make_table_key, open_table, table_path, write_progress
 from kcovdbg.symbols.table_rows import INVERTED, LocationArrays, Locations, MergedPoints, gather, merge_kinds
+from kcovdbg.user_folder import make_folder
 
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed.
 _PART_BYTES: Final = 8 << 20
@@ -336,7 +338,7 @@ def _only_builder(path: Path) -> Iterator[int]:
     :raises CapabilityError: when the process that started this one has ended meanwhile.
     """
     parent = os.getppid()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     # The file that a link leads to stays as it is.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(lock_path(path), flags, 0o600), "rb") as lock:
@@ -362,8 +364,19 @@ def _name_file(image: str | os.PathLike[str]) -> str:
     return str(name)
 
 
-def _open(image: str | os.PathLike[str]) -> ElfFile:
-    return ElfFile(image, _name_file(image))
+@contextmanager
+def _open(image: str | os.PathLike[str]) -> Iterator[tuple[ElfFile, str]]:
+    """Open an image, or a copy of one that others can write, with the digest of what is read.
+
+    :raises TargetError: when it cannot be read or copied.
+    """
+    name = _name_file(image)
+    with ExitStack() as stack:
+        try:
+            file, digest = stack.enter_context(open_unchanging(image))
+        except OSError as error:
+            raise TargetError(f"{name}: {error.strerror or error}") from None
+        yield stack.enter_context(ElfFile(f"/proc/self/fd/{file.fileno()}", name)), digest
 
 
 def build_table_file(
@@ -381,14 +394,15 @@ def build_table_file(
     :raises OSError: when the table cannot be written.
     """
     with ExitStack() as stack:
-        elf = stack.enter_context(_open(image))
-        other = None if code is None else stack.enter_context(_open(code))
+        elf, digest = stack.enter_context(_open(image))
+        other, other_digest = (None, None) if code is None else stack.enter_context(_open(code))
         build_id = elf.build_id
         if build_id is None:
             raise CapabilityError(f"{elf.name} has no build ID")
-        path = table_path(build_id, folder)
+        key = make_table_key(build_id, [digest, *([] if other_digest is None else [other_digest])])
+        path = table_path(key, folder)
         lock = stack.enter_context(_only_builder(path))
-        if open_table(build_id, folder) is not None:
+        if open_table(key, folder) is not None:
             return path
         with without_collection():
             make_table(elf, code=other, report=partial(write_progress, lock)).write(path)

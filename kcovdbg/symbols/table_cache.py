@@ -1,25 +1,32 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The cache of location tables, and the background process that builds one, whose progress is in the file that it locks."""
+"""The cache of location tables, and the background process that builds one, whose progress is in the file that it locks.
+
+A table is kept under the digest of the image that it was made of. The build ID that an image claims is public and proves
+nothing: under that a table is found only where no image is at hand, and only if the user built it by ``symbols build``.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.child_process import child_environment, python_command
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, LimitError, TargetError
+from kcovdbg.file_digest import combine_digests, find_digest
 from kcovdbg.input_file import open_input, read_input
 from kcovdbg.limits import WORK, over_limit
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
-from kcovdbg.user_folder import expand_user, find_stranger, find_temporary_folder, find_user_folder
+from kcovdbg.user_folder import expand_user, find_stranger, find_temporary_folder, find_user_folder, make_folder
 
 # Of the file that the builder of a table locks: parts that are finished, parts in all.
 _PROGRESS: Final = struct.Struct("<II")
@@ -93,7 +100,9 @@ def _find_problem(folder: Path) -> str | None:
     if not folder.is_absolute():
         return "no home directory"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
+        if _is_open(folder):
+            return f"others can write to {folder}"
         with tempfile.TemporaryFile(dir=folder) as file:
             # Takes a quota into account, unlike the free space of the file system.
             os.posix_fallocate(file.fileno(), 0, _ROOM)
@@ -112,33 +121,95 @@ def _is_ours(folder: Path) -> bool:
     return is_private and find_stranger(folder) is None
 
 
-def table_path(build_id: str, folder: Path | None = None) -> Path:
-    """Return the path of a build's table; it may not exist.
+def _is_open(folder: Path) -> bool:
+    """Return whether other users can put tables into a directory."""
+    try:
+        return bool(folder.stat().st_mode & stat.S_IWOTH)
+    except OSError:
+        return False
+
+
+def make_table_key(build_id: str, digests: Sequence[str]) -> str:
+    """Return the key of a table.
+
+    :param build_id: hexadecimal.
+    :param digests: of the image's bytes; of its file of debug info and of its code, where these are two files.
+    """
+    return f"{build_id}-{combine_digests(list(digests))}"
+
+
+def find_table_key(image: str | os.PathLike[str], code: str | os.PathLike[str] | None = None) -> str | None:
+    """Return the key of an image's table, None for an image without a build ID.
+
+    All bytes of the image are read, the first time (:mod:`kcovdbg.file_digest`).
+
+    :param image: a kernel image with debug info, or its file of debug info.
+    :param code: the image, where the first one is its file of debug info.
+    :raises TargetError: when one cannot be read.
+    """
+    with ElfFile(image) as elf:
+        build_id = elf.build_id
+    if build_id is None:
+        return None
+    files = [path for path in (image, code) if path is not None]
+    try:
+        return make_table_key(build_id, [find_digest(path) for path in files])
+    except OSError as error:
+        raise TargetError(f"{error.filename or image}: {error.strerror or error}") from error
+
+
+def make_build_key(build_id: str) -> str:
+    """Return the key of the table that the user built by ``symbols build`` for a build: one of which no image is at hand.
 
     :param build_id: hexadecimal.
     """
-    return (folder or cache_folder()) / f"{build_id}.{FORMAT}"
+    return f"{build_id}-built"
 
 
-def open_table(build_id: str, folder: Path | None = None) -> LocationTable | None:
-    """Return the table of a build, None when there is none or it is damaged; building replaces a damaged one.
+def table_path(key: str, folder: Path | None = None) -> Path:
+    """Return the path of a table; it may not exist."""
+    return (folder or cache_folder()) / f"{key}.{FORMAT}"
 
-    :param build_id: hexadecimal.
+
+def open_table(key: str, folder: Path | None = None) -> LocationTable | None:
+    """Return a table, None when there is none or it is damaged; building replaces a damaged one.
+
+    :param key: from :func:`find_table_key` or :func:`make_build_key`.
     :param folder: its directory; None for the user's cache, or a temporary directory where that cannot be used.
     """
+    cache = folder or cache_folder()
     spare = () if folder is not None else filter(_is_ours, _spare_folders())
-    for tables in (folder or cache_folder(), *spare):
+    for tables in (*(() if _is_open(cache) else (cache,)), *spare):
         try:
-            return LocationTable(table_path(build_id, tables), build_id)
+            return LocationTable(table_path(key, tables), key.partition("-")[0])
         except (OSError, TableError):
             continue
     return None
 
 
+def link_table(table: LocationTable, keys: Iterable[str]) -> None:
+    """Have a table that the user built be found by other keys.
+
+    :raises OSError: when that cannot be written.
+    """
+    file = Path(os.path.realpath(table.path))
+    for key in keys:
+        path = table_path(key, file.parent)
+        if path == file:
+            continue
+        temporary = path.with_name(f".kcovdbg-{os.urandom(6).hex()}")
+        temporary.symlink_to(file.name)
+        temporary.replace(path)
+
+
+# A build ID, and the digest.
+_TABLE_NAME: Final = re.compile(rf"[0-9a-f]+-[0-9a-f]{{64}}\.{FORMAT}")
+
+
 def find_table_files() -> list[Path]:
     """Return the paths of all tables of this format in the user's cache."""
     try:
-        return sorted(path for path in cache_folder().iterdir() if path.suffix == f".{FORMAT}" and path.is_file())
+        return sorted(path for path in cache_folder().iterdir() if _TABLE_NAME.fullmatch(path.name) and not path.is_symlink())
     except OSError:
         return []
 
@@ -178,7 +249,7 @@ class TableBuild:
     as this process runs, and builds the table itself if that one is killed.
 
     :param image: a kernel image with debug info, or its file of debug info.
-    :param build_id: its build ID, hexadecimal.
+    :param key: the key of its table.
     :param folder: the directory of the table.
     :param code: the image, where the first one is its file of debug info.
     :param nice: whether to build it at low priority.
@@ -188,13 +259,13 @@ class TableBuild:
     def __init__(
         self,
         image: str | os.PathLike[str],
-        build_id: str,
+        key: str,
         folder: Path,
         *,
         code: str | os.PathLike[str] | None = None,
         nice: bool = True,
     ) -> None:
-        self._build_id = build_id
+        self._key = key
         self._folder = folder
         # Kept in memory, so that no disk space is needed.
         self._errors = os.fdopen(os.memfd_create("kcovdbg-table-errors"), "rb")
@@ -221,7 +292,7 @@ class TableBuild:
     def progress(self) -> Progress | None:
         """Return how far the build is, None before its first part."""
         try:
-            data = read_input(lock_path(table_path(self._build_id, self._folder)), owned=True)
+            data = read_input(lock_path(table_path(self._key, self._folder)), owned=True)
         except (OSError, LimitError):
             return None
         found = Progress(*_PROGRESS.unpack(data)) if len(data) == _PROGRESS.size else None
@@ -234,11 +305,12 @@ class TableBuild:
         """
         # Asked before the table is looked for: a builder that ends in between has left it there.
         status = self.process.poll()
-        table = open_table(self._build_id, self._folder)
+        table = open_table(self._key, self._folder)
         if table is not None or status is None:
             return table
         lines = os.pread(self._errors.fileno(), 1 << 16, 0).decode("utf-8", "replace").splitlines()
-        if status == -signal.SIGBUS:
+        # It has built the table of what it has read.
+        if status in (0, -signal.SIGBUS):
             raise CapabilityError("the image was changed while it was read", hint="try again when nothing writes it")
         if status == -signal.SIGXCPU:
             error = over_limit(WORK, "building the location table")

@@ -19,12 +19,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from kcovdbg.compare.build_match import BuildFunctions, BuildMatch
-from kcovdbg.elf.file import ElfFile
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
-from kcovdbg.symbols.table_cache import open_table
+from kcovdbg.symbols.table_cache import find_table_key, open_table
 from tests.bench.measure import Result, at_most, show
 
 _Side: TypeAlias = tuple[LocationTable, "array[int]"]
@@ -32,9 +31,8 @@ _Side: TypeAlias = tuple[LocationTable, "array[int]"]
 
 
 def _open_table(image: str) -> LocationTable:
-    with ElfFile(image) as elf:
-        build_id = elf.build_id
-    table = None if build_id is None else open_table(build_id)
+    key = find_table_key(image)
+    table = None if key is None else open_table(key)
     if table is None:
         sys.exit(f"{image}: no location table; build it: kcovdbg symbols build {image}")
     return table

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_cache import open_table
+from kcovdbg.symbols.table_cache import find_table_key, open_table
 
 _LOOK = 0.02
 _ROOT = Path(__file__).parents[2]
@@ -145,15 +145,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="also measure building the location table, into a scratch folder")
     options = parser.parse_args(arguments)
     python = [sys.executable, "-m"]
-    with tempfile.TemporaryDirectory(prefix="kcovdbg-scale-") as folder, ElfFile(options.image) as elf:
+    with tempfile.TemporaryDirectory(prefix="kcovdbg-scale-") as folder, ElfFile(options.image):
         scratch = Path(folder)
         build = [*python, "kcovdbg.symbols.table_builder", options.image]
         rows: list[tuple[str, Cost, str]] = []
         if options.table:
             rows.append(("build table", measure([*build, "--folder", f"{scratch}/tables"], scratch / "out"), ""))
-        if elf.build_id is None or open_table(elf.build_id) is None:
+        key = find_table_key(options.image)
+        if key is None or open_table(key) is None:
             subprocess.run(build, check=True)
-        table = open_table(elf.build_id or "")
+        table = open_table(key or "")
         if table is None:
             parser.error(f"no location table of {options.image} could be built")
         trace, addresses, count = _write_trace(table, scratch)

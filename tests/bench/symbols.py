@@ -17,7 +17,7 @@ from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges
 from kcovdbg.symbols.table_builder import build_table_file
-from kcovdbg.symbols.table_cache import table_path
+from kcovdbg.symbols.table_cache import find_table_key, table_path
 from kcovdbg.target.drgn.lines import frames_at, open_image_program
 from tests.bench.measure import Result, at_most, best, best_of_each, bounded, faster
 from tests.lab.kernel import Kernel
@@ -60,7 +60,7 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
         build()
         folder = scratch / "1"
         if llvm is not None:
-            every = [pc - 1 for pc in LocationTable(table_path(build_id, folder)).pcs()]
+            every = [pc - 1 for pc in LocationTable(table_path(find_table_key(image) or "", folder)).pcs()]
             command = [llvm, f"--obj={image}", "--inlines", "--functions=short"]
             mine, time = best_of_each(build, partial(_run, command, every, scratch), rounds=max(1, rounds // 2))
             yield at_most(f"build the table, {len(every)} PCs", mine, time, "llvm-symbolizer", 1.0)
@@ -73,7 +73,7 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
             # By a symbolizer that hasn't named any yet.
             assert len(Symbolizer(table=table).locate_all(pcs)) == PCS
 
-        table = LocationTable(table_path(build_id, folder))
+        table = LocationTable(table_path(find_table_key(image) or "", folder))
         look_up_again()
         with ElfFile(image) as elf:
             ranges = text_ranges(elf)

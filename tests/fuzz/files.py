@@ -46,7 +46,7 @@ from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, text_ranges
 from kcovdbg.symbols.table_builder import build_table_file
-from kcovdbg.symbols.table_cache import open_table, table_path
+from kcovdbg.symbols.table_cache import make_build_key, open_table, table_path
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.drgn import programs
 from kcovdbg.target.opener import find_demo
@@ -454,11 +454,11 @@ def _read_table(path: str, trace: str) -> int:
     """Use a symbol table as the symbolizer does."""
     pcs = struct.unpack_from(f"<{Path(trace).stat().st_size // 8}Q", Path(trace).read_bytes())[1:]
     folder = Path(path).parent
-    Path(path).replace(table_path(BUILD_ID, folder))
+    Path(path).replace(table_path(make_build_key(BUILD_ID), folder))
     symbolizer = open_symbolizer(0, build_id=BUILD_ID, image=None, folder=folder)
     for location in symbolizer.locate_all(pcs):
         print(escape(repr(location)))
-    table = open_table(BUILD_ID, folder)
+    table = open_table(make_build_key(BUILD_ID), folder)
     if table is not None:
         print(len(table), escape(repr(table.files())))
         print(escape(repr((list(table.functions()), table.find(function="a"), table.text_ranges()))))

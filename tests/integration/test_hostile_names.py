@@ -2,6 +2,7 @@
 """Names that an image, its path or its debug info chooses: of files of this machine, of builds, and of GDB's commands."""
 
 import json
+import os
 import struct
 import subprocess
 
@@ -12,7 +13,10 @@ from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.coverage_points import find_points
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.table_cache import find_table_key, lock_path, table_path
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.lab.kcovdbg_run import run_kcovdbg
 
@@ -97,3 +101,67 @@ def test_programs_get_no_source_of_the_build_directory(tmp_path, monkeypatch):
         box = ToolBox(Workspace(COMMANDS, kernel), FileConfinement(tmp_path / "served"))
         answer = box.call("source", {"what": "file:t.kcov"})
         assert (SECRET in answer.text) == bool(folders)
+
+
+def top(*words, cache, status=None):
+    """Return the functions that the records are in."""
+    done = run_kcovdbg(*words, "--json", cache=cache, status=status)
+    return [row["function"] for row in json.loads(done.stdout or "[]")]
+
+
+def test_the_build_id_of_another_image_names_nothing(tmp_path):
+    """It is public: a stranger's image that claims it was believed for the genuine one, once it had been looked at."""
+    genuine = make_image(tmp_path / "genuine", "good.c", function="genuine")
+    stranger = make_image(tmp_path / "stranger", "evil.c", function="strange", line=666)
+    with ElfFile(genuine) as one, ElfFile(stranger) as other:
+        build_id = one.build_id
+        assert build_id == other.build_id
+    trace = make_trace(genuine, tmp_path / "t.kcov", build_id=build_id)
+    cache = tmp_path / "cache"
+    line = ("top", f"file:{trace}")
+    assert "strange" in top("-s", stranger, *line, cache=cache)
+    # Nothing but the build ID is known of the trace.
+    assert "strange" not in top(*line, cache=cache)
+    assert "genuine" in top("-s", genuine, *line, cache=cache)
+    assert "genuine" not in top(*line, cache=cache)
+    run_kcovdbg("symbols", "build", stranger, "-o", tmp_path / "stranger.kcovsym", cache=cache, status=0)
+    assert "genuine" in top("-s", genuine, *line, cache=cache)
+    assert json.loads(run_kcovdbg("symbols", "info", genuine, "--json", cache=cache).stdout)[0]["build_id"] == build_id
+    # A build without an image is what the user says it is.
+    run_kcovdbg("symbols", "build", genuine, cache=cache, status=0)
+    assert "genuine" in top(*line, cache=cache)
+    assert len(json.loads(run_kcovdbg("symbols", "info", "--json", cache=cache).stdout)) == 2
+
+
+def test_a_table_is_of_what_was_read(tmp_path, monkeypatch):
+    """Whoever can write an image must not put other contents into its table after its digest was taken."""
+    genuine = make_image(tmp_path / "genuine", "good.c", function="genuine")
+    stranger = make_image(tmp_path / "stranger", "evil.c", function="strange")
+    shared = tmp_path / "shared"
+    shared.write_bytes(genuine.read_bytes())
+    shared.chmod(0o666)
+    plain = table_builder.make_table
+
+    def swap(*words, **options):
+        with shared.open("r+b") as file:
+            file.write(stranger.read_bytes())
+        return plain(*words, **options)
+
+    monkeypatch.setattr(table_builder, "make_table", swap)
+    folder = tmp_path / "tables"
+    path = table_builder.build_table_file(shared, folder=folder)
+    assert path == table_path(find_table_key(genuine), folder)
+    names = {function.name for function in LocationTable(path).functions()}
+    assert "genuine" in names
+    assert "strange" not in names
+
+
+def test_tables_are_the_user_s_alone(tmp_path):
+    image = make_image(tmp_path / "image", "good.c")
+    before = os.umask(0)
+    try:
+        path = table_builder.build_table_file(image, folder=tmp_path / "a/tables")
+    finally:
+        os.umask(before)
+    modes = [place.stat().st_mode & 0o777 for place in (path, lock_path(path), path.parent, path.parents[1])]
+    assert modes == [0o600, 0o600, 0o700, 0o700]

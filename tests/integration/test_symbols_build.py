@@ -11,7 +11,7 @@ from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.symbols.table_builder import build_table_file, make_table
-from kcovdbg.symbols.table_cache import TableBuild, open_table
+from kcovdbg.symbols.table_cache import TableBuild, find_table_key, open_table
 from kcovdbg.target.dump_file import unpack
 from tests.lab.golden import DEBUG_INFO, DESTINATION
 from tests.support.compiled_image import compile_image
@@ -25,12 +25,12 @@ def image(tmp_path):
 def test_image_that_goes_while_it_is_read(image, tmp_path):
     """The decompressed image is removed when its program ends; the table must be complete nevertheless."""
     folder = tmp_path / "tables"
-    build_id = ElfFile(image).build_id
+    key = find_table_key(image)
     assert open_symbolizer(0, build_id="00" * 20, image=image, folder=folder).table is None
-    process = TableBuild(image, build_id, folder).process
+    process = TableBuild(image, key, folder).process
     image.unlink()
     assert process.wait(60) == 0
-    table = open_table(build_id, folder)
+    table = open_table(key, folder)
     assert table is not None
     functions = {frame.function for _, frames in table.get_rows(table.pcs(PointKind.PC)) for frame in frames}
     assert {"first", "second"} <= functions
@@ -45,7 +45,7 @@ def test_an_image_without_locations_is_refused(image, tmp_path):
     folder = tmp_path / "tables"
     with pytest.raises(CapabilityError, match=r"\d+ of \d+"):
         build_table_file(image, folder=folder)
-    assert open_table(ElfFile(image).build_id, folder) is None
+    assert open_table(find_table_key(image), folder) is None
 
 
 def test_image_that_is_not_there(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_cache import TableBuild, open_table, table_path
+from kcovdbg.symbols.table_cache import TableBuild, find_table_key, open_table, table_path
 from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.support.child_process import wait_for
 from tests.support.compiled_image import compile_image
@@ -93,30 +93,29 @@ def unfinished_build(path):
 
 def test_two_at_once_build_one_table(image, tmp_path):
     """The one that comes second waits for the first; when that is killed, it goes on itself."""
-    with ElfFile(image) as elf:
-        build_id = elf.build_id
+    key = find_table_key(image)
     folder = tmp_path / "tables"
-    builds = [TableBuild(image, build_id, folder) for _ in range(2)]
+    builds = [TableBuild(image, key, folder) for _ in range(2)]
     tables = [wait_for(build.find) for build in builds]
     for build in builds:
         # The second one may have yet to find that the table is there.
         build.process.wait(30)
     assert tables[0].path == tables[1].path
-    assert os.path.samestat(tables[0].path.stat(), table_path(build_id, folder).stat())
-    table_path(build_id, folder).unlink()
-    with unfinished_build(table_path(build_id, folder)):
-        second = TableBuild(image, build_id, folder)
+    assert os.path.samestat(tables[0].path.stat(), table_path(key, folder).stat())
+    table_path(key, folder).unlink()
+    with unfinished_build(table_path(key, folder)):
+        second = TableBuild(image, key, folder)
         with pytest.raises(subprocess.TimeoutExpired):
             second.process.wait(1)
         assert second.find() is None
     assert len(wait_for(second.find)) == len(tables[0])
-    assert open_table(build_id, folder) is not None
+    assert open_table(key, folder) is not None
 
 
 def test_a_function_is_shown_before_the_table_is_built(image, tmp_path):
     """At a terminal, where the command waits only for moments."""
     with ElfFile(image) as elf:
-        path = table_path(elf.build_id, tmp_path / "cache/kcovdbg/symbols")
+        path = table_path(find_table_key(image), tmp_path / "cache/kcovdbg/symbols")
         function = elf.symbols.find("second")
         inside = [pc for pc in find_points(elf).pc if function.address < pc <= function.address + function.size]
     path.parent.mkdir(parents=True)

@@ -6,14 +6,13 @@ import subprocess
 
 import pytest
 
-from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import normalize_path
 from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table_file
-from kcovdbg.symbols.table_cache import TableBuild, lock_path, table_path
+from kcovdbg.symbols.table_cache import TableBuild, find_table_key, lock_path, table_path
 from tests.support.compiled_image import HEADER, VARIANTS, compile_image, find_compilers
 from tests.support.programs import output_of, split_image
 
@@ -21,11 +20,6 @@ from tests.support.programs import output_of, split_image
 @pytest.fixture
 def image(tmp_path):
     return compile_image(tmp_path)
-
-
-def find_build_id(image):
-    with ElfFile(image) as elf:
-        return elf.build_id
 
 
 def rows_of(path):
@@ -92,7 +86,7 @@ def test_progress_of_a_build(image, tmp_path, monkeypatch):
     monkeypatch.setattr(table_builder, "_PART_BYTES", 1)
     seen = []
     written = table_builder.write_progress
-    lock = lock_path(table_path(find_build_id(image), tmp_path))
+    lock = lock_path(table_path(find_table_key(image), tmp_path))
     lock.write_bytes(b"\1" * 8)
 
     def write(descriptor, progress):
@@ -106,10 +100,10 @@ def test_progress_of_a_build(image, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("content", [b"", b"\1", bytes(8), b"\2\0\0\0\1\0\0\0", bytes(9)])
 def test_damaged_progress_is_none(image, tmp_path, content):
-    build_id = find_build_id(image)
+    key = find_table_key(image)
     build_table_file(image, folder=tmp_path)
-    build = TableBuild(image, build_id, tmp_path)
-    lock_path(table_path(build_id, tmp_path)).write_bytes(content)
+    build = TableBuild(image, key, tmp_path)
+    lock_path(table_path(key, tmp_path)).write_bytes(content)
     assert build.progress() is None
     assert build.find() is not None
 

@@ -10,7 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table_file
+from kcovdbg.symbols.table_cache import link_table, make_build_key
 
 _PROGRAMS = Path(__file__).with_name("programs")
 HEADER = (_PROGRAMS / "calc.h").read_text()
@@ -64,5 +66,8 @@ def build_program(folder, files, compiler="gcc", *more):
         subprocess.run([found, *flags, *coverage, "-c", name, "-o", objects[-1]], cwd=folder, check=True)
     image = folder / "program"
     subprocess.run(["gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", image, *objects], cwd=folder, check=True)
-    build_table_file(image)
+    table = build_table_file(image)
+    # As symbols build does.
+    with ElfFile(image) as elf:
+        link_table(LocationTable(table), [make_build_key(elf.build_id or "")])
     return Built(folder, image, files)

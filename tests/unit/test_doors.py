@@ -27,6 +27,7 @@ OUTPUT = "written; exclusively, or without following links"
 
 OPENED = {
     "gdb.kcov_show.child.find_python": "the program kcovdbg, in an absolute directory of PATH",
+    "gdb.kcov_show.commands._load_symbols": "the image that GDB has already loaded",
     "gdb.kcov_show.commands.define": PACKAGE,
     "gdb.kcov_show.output._pipes_read_by_children": KERNEL,
     "gdb.kcov_show.output._pipes_written": KERNEL,
@@ -51,8 +52,9 @@ OPENED = {
     "kcovdbg.crash.crash_point._read_roles": PACKAGE,
     "kcovdbg.frontends.cli._replace_closed_streams": OWN,
     "kcovdbg.frontends.mcp.server.serve_stdio.open_box": NO_FILE,
-    "kcovdbg.frontends.program._run_commands": MINE,
+    "kcovdbg.frontends.program._run_script": MINE,
     "kcovdbg.frontends.shell.prompt.open_history": OUTPUT,
+    "kcovdbg.frontends.standard_input._keep_as_file": OWN,
     "kcovdbg.input_file.open_input": "the opener of inputs",
     "kcovdbg.output_file._CheckedFile": "the writer of files",
     "kcovdbg.output_file._CheckedFile.__init__": "the writer of files",
@@ -91,6 +93,7 @@ ENVIRONMENT = {
     "kcovdbg.child_process.child_environment": "the environment of children",
     "kcovdbg.collect.command_run._Run._make_command": "that of the user's command, which is measured as it is",
     "kcovdbg.commands.config._rows": SETTINGS,
+    "kcovdbg.file_digest._is_own_group": "the user's name, as that of a group",
     "kcovdbg.commands.gdb._run": SETTINGS,
     "kcovdbg.console.output_files.run_shell": SETTINGS,
     "kcovdbg.console.terminal.find_terminal": SETTINGS,

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.table_builder import build_table_file
-from kcovdbg.symbols.table_cache import open_table
+from kcovdbg.symbols.table_cache import find_table_key, open_table
 from tests.lab import situation
 from tests.lab.guest import Guest
 from tests.lab.kcovdbg_run import run_kcovdbg
@@ -42,9 +41,9 @@ class Answers:
 
 def have_table(kernel: Kernel) -> None:
     """Build the kernel's location table in the user's cache, where kcovdbg itself would put it."""
-    image = ElfFile(Path(kernel.vmlinux).resolve())
-    if open_table(image.build_id) is None:
-        build_table_file(image.path)
+    image = Path(kernel.vmlinux).resolve()
+    if open_table(find_table_key(image)) is None:
+        build_table_file(image)
 
 
 def ask_kcovdbg(target: Sequence[str | Path], vmlinux: Path, lines: Sequence[str]) -> Answers:

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Digests of files: which are remembered, and that no other contents get a remembered one."""
+
+import hashlib
+import os
+import time
+
+import pytest
+
+from kcovdbg import file_digest
+from kcovdbg.file_digest import find_digest, open_unchanging
+
+DATA = b"contents" * 1000
+
+
+@pytest.fixture
+def image(tmp_path, monkeypatch):
+    """A file that was written long ago."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "image"
+    path.write_bytes(DATA)
+    later = time.time_ns() + 60 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: later)
+    return path
+
+
+def list_of(tmp_path):
+    return tmp_path / "cache/kcovdbg/digests.json"
+
+
+def test_a_digest_is_computed_once(image, tmp_path, monkeypatch):
+    expected = hashlib.sha256(DATA).hexdigest()
+    before = os.umask(0)
+    try:
+        assert find_digest(image) == expected
+    finally:
+        os.umask(before)
+    kept = list_of(tmp_path)
+    assert (kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    monkeypatch.setattr(hashlib, "sha256", None)
+    assert find_digest(image) == expected
+
+
+def test_other_contents_have_another_digest(image):
+    """Of the same size, and with the time of the last write put back."""
+    first = find_digest(image)
+    status = image.stat()
+    image.write_bytes(DATA[::-1])
+    os.utime(image, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert image.stat().st_mtime_ns == status.st_mtime_ns
+    assert find_digest(image) == hashlib.sha256(DATA[::-1]).hexdigest() != first
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o646])
+def test_what_others_can_write_is_read_each_time(image, tmp_path, mode):
+    image.chmod(mode)
+    find_digest(image)
+    assert not list_of(tmp_path).exists()
+    with open_unchanging(image) as (copy, digest):
+        image.write_bytes(DATA[::-1])
+        copy.seek(0)
+        assert copy.read() == DATA
+    assert digest == hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a file of another user")
+def test_what_another_user_owns_is_read_each_time(image, tmp_path):
+    os.chown(image, 65534, 65534)
+    find_digest(image)
+    assert not list_of(tmp_path).exists()
+
+
+def test_what_has_just_changed_is_not_remembered(image, tmp_path, monkeypatch):
+    """Two changes in one tick of the clock have the same time."""
+    now = image.stat().st_ctime_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now)
+    find_digest(image)
+    assert not list_of(tmp_path).exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "3", '{"a": 3}', "[" * 100_000])
+def test_a_damaged_list_is_written_again(image, tmp_path, content):
+    expected = find_digest(image)
+    list_of(tmp_path).write_text(content)
+    assert find_digest(image) == find_digest(image) == expected
+    assert expected in list_of(tmp_path).read_text()
+
+
+def test_the_list_does_not_grow_without_end(image, tmp_path, monkeypatch):
+    monkeypatch.setattr(file_digest, "_REMEMBERED", 3)
+    for number in range(6):
+        (tmp_path / str(number)).write_bytes(DATA)
+        find_digest(tmp_path / str(number))
+    assert list_of(tmp_path).read_text().count(hashlib.sha256(DATA).hexdigest()) == 3
