@@ -145,7 +145,8 @@ COMMAND: Final = Command(
     description=(
         "Functions and source lines of PCs come from a table that is built once for each image of a kernel, when it is first "
         "needed, and found again by the image's contents. Traces that come without an image have names by the table that "
-        "symbols build made for their build ID, the last one if there are several. symbols build makes it in advance: for the user's cache, or with -o as a file for other machines, which "
+        "symbols build made for their build ID, the last one if there are several. symbols build makes it in advance: for the "
+        "user's cache, or with -o as a file for other machines, which "
         "name it with the option --symbol-table. Where debug info is in a file of its own, as debuginfod serves it, name both "
         "files in either order. Commands that need the same table at the same time build it once, on all cores.\n\n"
         "symbols info shows tables: FILE is a table or an image; without it, all tables of the cache.\n\n"

@@ -28,9 +28,10 @@ OUTPUT = "written; exclusively, or without following links"
 OPENED = {
     "gdb.kcov_show.child.find_python": "the program kcovdbg, in an absolute directory of PATH",
     "gdb.kcov_show.commands._load_symbols": "the image that GDB has already loaded",
-    "gdb.kcov_show.commands.define": PACKAGE,
+    "gdb.kcov_show.commands._read_help": PACKAGE,
     "gdb.kcov_show.output._pipes_read_by_children": KERNEL,
     "gdb.kcov_show.output._pipes_written": KERNEL,
+    "gdb.kcov_show.output.is_batch": KERNEL,
     "kcovdbg.abi.syscall_names._read_tables": PACKAGE,
     "kcovdbg.collect.background_jobs.BackgroundJob.__init__": OWN,
     "kcovdbg.collect.background_jobs.BackgroundJob.files": OWN,
@@ -49,7 +50,6 @@ OPENED = {
     "kcovdbg.console.runner._run_file": MINE,
     "kcovdbg.console.settings.read_settings": MINE,
     "kcovdbg.console.terminal.settle_stdout": KERNEL,
-    "kcovdbg.crash.crash_point._read_roles": PACKAGE,
     "kcovdbg.frontends.cli._replace_closed_streams": OWN,
     "kcovdbg.frontends.mcp.server.serve_stdio.open_box": NO_FILE,
     "kcovdbg.frontends.program._run_script": MINE,
@@ -64,6 +64,7 @@ OPENED = {
     "kcovdbg.output_file._walk": "the writer of files",
     "kcovdbg.output_file.open_output": "the writer of files",
     "kcovdbg.records.function_trace._read_classes": PACKAGE,
+    "kcovdbg.records.report_table._read_tables": PACKAGE,
     "kcovdbg.records.trace_file._read_pipe": MINE,
     "kcovdbg.records.user_view.is_private": KERNEL,
     "kcovdbg.records.user_view.read_user_view": KERNEL,
@@ -80,6 +81,7 @@ OPENED = {
 }
 CHILDREN = {
     "gdb.kcov_show.child.Child.__init__": "kcovdbg, started by GDB with GDB's own environment",
+    "gdb.kcov_show.pipeline.Pipeline.__init__": "the user's pipe, started by GDB with GDB's own environment",
     "gdb.kcov_show.watch._interrupting": "sleep and kill, started by GDB",
     "kcovdbg.collect.background_jobs.BackgroundJob.__init__": "kcovdbg, whose command gets the environment as it is",
     "kcovdbg.target.qmp.Qmp.limited": "a fork that runs nothing",
