@@ -22,6 +22,7 @@ from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encodi
 from kcovdbg.elf.header import MAGIC as ELF_MAGIC
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import decode_utf16, parse_number, unpack_data
+from kcovdbg.records.oops_words import CodeWord, find_code_words
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import FileKind, identify_start
 from kcovdbg.target.memory_image import find_memory_image
@@ -52,6 +53,8 @@ class PcFormat(str, Enum):
     """DynamoRIO's log of blocks, as text or binary."""
     EDGES = "edges"
     """Lines of two addresses, from and to, with a count."""
+    FUNCTIONS = "functions"
+    """Functions with offsets, as the kernel prints return addresses: ``vfs_read+0x18/0x11a [ext4]``."""
 
 
 class ModuleBase(NamedTuple):
@@ -83,6 +86,8 @@ class PcFile(NamedTuple):
     """The base of offsets, for formats that have them."""
     module_of: array[int] = array("I")
     """Of each word, the index of its module."""
+    places: tuple[CodeWord, ...] = ()
+    """Functions with offsets, for a format that has them: the words are their indexes."""
     lists_all_points: bool = False
     """Whether points that were not covered are in it as well."""
     names_pcs: bool = False
@@ -197,6 +202,12 @@ _EDGE_HEADING: Final = re.compile(
     rb"\"?(from|src|source)\"?[,;\s]+\"?(to|dst|dest|target)\"?([,;\s][^\n]*)?\r?(\n|\Z)", re.IGNORECASE
 )
 _OFFSET: Final = re.compile(rb"\s*([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?")
+# Of printk's %pS, /proc/PID/stack and ftrace; what has no size may be a module with an offset.
+_FUNCTION: Final = re.compile(
+    rb"\s*(?:(?:=>|\[<0{0,16}>\])\s{1,8})?(?:[A-Za-z_.$][\w.$]*\+0x[0-9a-fA-F]{1,16}/0x[0-9a-fA-F]{1,16}|"
+    rb"(?!vmlinux|bzImage|Image)[A-Za-z_.$][\w.$]*(?<!\.ko)\+0x[0-9a-fA-F]{1,16})"
+    rb"(?:\s\[[\w-]{1,64}(?:\s[0-9a-f]{1,64})?\])?\s*(?:[;#].*)?"
+)
 _JSON_PC: Final = re.compile(
     rb'"(?:(hit_count)"\s*:\s*(\d+)|pc"\s*:\s*"?(0[xX][0-9a-fA-F]+|-?\d+)|(?:pcs|cover|coverage)"\s*:\s*\[([^\[\]{}]*)\])',
     re.IGNORECASE,
@@ -492,9 +503,27 @@ def _read_offsets(path: object, data: bytes, _is_address: AddressTest) -> PcFile
     return found._replace(modules=tuple(ModuleBase(name, None) for name in names), module_of=module_of)
 
 
+def _read_functions(path: object, data: bytes, _is_address: AddressTest) -> PcFile:
+    """Read functions with offsets."""
+    places: dict[CodeWord, int] = {}
+
+    def find_values() -> Iterator[_Row]:
+        for number, line in enumerate(_lines(data), 1):
+            if len(line) <= _LONGEST and _FUNCTION.fullmatch(line):
+                # Where they stand says nothing.
+                (place, *_) = (word._replace(span=(0, 0)) for word in find_code_words(line.decode("utf-8", "replace")))
+                yield number, line, (places.setdefault(place, len(places)),)
+                _check_modules(path, places)
+            elif not _COMMENT.match(line[:_LONGEST]):
+                yield number, line, ()
+
+    found = _read_rows(path, find_values(), lambda _: True)
+    return found._replace(places=tuple(places))
+
+
 def _check_modules(path: object, modules: Collection[object]) -> None:
     if len(modules) > _MOST_MODULES:
-        raise NotATraceError(path, f"a list of more than {_MOST_MODULES} modules")
+        raise NotATraceError(path, f"a list of more than {_MOST_MODULES} modules or functions")
 
 
 def _drcov_modules(path: object, head: bytes) -> dict[int, ModuleBase]:
@@ -587,6 +616,7 @@ _TEXT_READERS: Final[tuple[tuple[PcFormat, Callable[[bytes, bytes], bool], Calla
     (PcFormat.CSV, lambda start, _: _find_column(start) is not None, _read_csv),
     (PcFormat.JSON, _is_json, _read_json),
     (PcFormat.EDGES, _is_edge_list, _read_edges),
+    (PcFormat.FUNCTIONS, lambda start, _: _first_line(start, _FUNCTION), _read_functions),
     (PcFormat.MODOFF, lambda start, _: _first_line(start, _OFFSET), _read_offsets),
 )
 """Formats of text but numbers in lines: how the start of a file, or all of it, shows the format, and what reads it."""

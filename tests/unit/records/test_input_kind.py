@@ -39,6 +39,8 @@ KINDS = {
     "negative numbers": ("-2130195659\n-2130195643\n", InputKind.TRACE),
     "buffer": (struct.pack("<13Q", 12, *PCS), InputKind.TRACE),
     "list in dmesg": ("".join(f"[   12.34] {line}\n" for line in HEX.split()), InputKind.TRACE),
+    "functions": ("vfs_read+0x18/0x11a\nksys_read+0x70/0x100 [kcov]\n" * 3, InputKind.TRACE),
+    "/proc/PID/stack": ("[<0>] do_poll+0x18/0x11a\n[<0>] ksys_read+0x70/0x100\n", InputKind.TRACE),
     "CSV": ("index,pc\n" + "".join(f"{index},{pc:#x}\n" for index, pc in enumerate(PCS)), InputKind.TRACE),
     "JSON": (json.dumps([{"pc": hex(pc)} for pc in PCS]), InputKind.TRACE),
     "boot log": (BOOT, InputKind.LOG),

@@ -242,6 +242,33 @@ def test_offsets():
     assert list(found.module_of) == [0] * 12 + [1]
 
 
+FUNCTIONS = {
+    "by printk": "vfs_read+0x15/0x40\nksys_read+0x10/0x30\nvfs_read+0x15/0x40\n",
+    "by /proc": "[<0>] vfs_read+0x15/0x40\n[<0>] ksys_read+0x10/0x30\n[<0>] vfs_read+0x15/0x40\n",
+    "by ftrace": " => vfs_read+0x15/0x40\n => ksys_read+0x10/0x30\n => vfs_read+0x15/0x40\n",
+    "with a comment": "# from task 41\n\n  vfs_read+0x15/0x40\n  ksys_read+0x10/0x30  # seen\n  vfs_read+0x15/0x40\r\n",
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_with_offsets(name):
+    found = read(FUNCTIONS[name])
+    assert [(place.function, place.offset, place.size) for place in found.places] == [
+        ("vfs_read", 0x15, 0x40),
+        ("ksys_read", 0x10, 0x30),
+    ]
+    assert (list(found.words), found.skipped) == ([0, 1, 0], 0)
+
+
+def test_functions_of_modules_and_without_a_size():
+    found = read("f+0x15/0x40 [ext4]\ng+0x10 [ext4 0123abcd]\nread.part.0+0x8\n? h+0x1/0x2\nwords\n")
+    assert [(place.function, place.module) for place in found.places] == [("f", "ext4"), ("g", "ext4"), ("read.part.0", None)]
+    assert found.skipped == 2
+    for text in ("vmlinux+0x1a2b3c\next4.ko+0x40\n", "vmlinux+1a2b3c\n"):
+        assert read(text).modules
+        assert not read(text).places
+
+
 DRCOV = "DRCOV VERSION: 2\nDRCOV FLAVOR: kcov\n"
 TABLES = {
     2: "Module Table: version 2, count 1\nColumns: id, base, end, entry, path\n  0, 0x{0:x}, 0x{1:x}, 0x0, vmlinux\n",
@@ -314,7 +341,7 @@ OTHERS = {
     "iomem": (b"ffffffff81000000-ffffffff82000000 : Kernel code\n", "ranges"),
     "NumPy": (b"\x93NUMPY\1\0v\0" + b"{'descr': '<u8'}".ljust(118) + struct.pack("<12Q", *PCS), "NumPy"),
     "erased memory": (b"\xff" * 4096, "binary"),
-    "symbols": (b"vfs_read+0x15/0x40\nksys_read+0x10/0x30\n", "text"),
+    "names alone": (b"vfs_read\nksys_read\n", "text"),
 }
 
 
