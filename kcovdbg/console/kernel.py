@@ -279,8 +279,18 @@ class Kernel:
         from kcovdbg.records.pc_list import TraceKernel
 
         return TraceKernel(
-            target.build_id, target.kaslr_offset, target.machine, self.find_point_sets, lambda: self.modules, self.find_base
+            target.build_id,
+            target.kaslr_offset,
+            target.machine,
+            self.find_point_sets,
+            lambda: self.modules,
+            self.find_base,
+            lambda word: tuple(self._recorded_words.find(word)),
         )
+
+    @cached_property
+    def _recorded_words(self) -> WordLookup:
+        return self.word_lookup()
 
     def input_files(self) -> Iterator[str]:
         """Iterate over the files that are read: those of the target are known once it is open, source files once read."""

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import WORD_MASK
@@ -18,6 +18,10 @@ from kcovdbg.model.buffer import Buffer, ListFit, Order
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.records.pc_convention import Convention, PcReading, PointSet, WordReading, count_points, find_convention
 from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, read_pc_file
+
+if TYPE_CHECKING:
+    from kcovdbg.records.oops_words import CodeWord
+    from kcovdbg.records.written_locations import WrittenLocation
 
 AUTO: Final = "auto"
 # A smaller share of PCs that are points is suspicious; real raw traces had 95.7 to 97 % (docs/coverage.md).
@@ -44,6 +48,8 @@ class TraceKernel(NamedTuple):
     """Returns where its modules are, with addresses as KCOV records them; None where that is unknown."""
     find_base: Callable[[str], int | None] = lambda _: None
     """Returns where the code of the image or of a module starts, by its file name, as KCOV records addresses."""
+    find_places: Callable[[CodeWord], Sequence[WrittenLocation]] = lambda _: ()
+    """Returns where a function with an offset is."""
 
 
 class ReadingOptions(NamedTuple):
@@ -80,19 +86,27 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
     :raises KcovdbgError: when it is unknown where a module is that offsets count from.
     """
     words = found.words
+    file_words: array[int] | None = found.words
+    remarks: list[str] = []
     if found.modules:
         words = _add_bases(name, found, kernel)
+    elif found.places:
+        words, remarks = _locate_places(name, found, kernel)
+        file_words = None
     if words.typecode != "Q":
         words = array("Q", words)
-    remarks: list[str] = []
     if found.skipped:
         where = "" if found.first_skipped is None else "; line {}: '{}'".format(*found.first_skipped)
         remarks.append(f"{found.skipped} {'lines' if found.skipped > 1 else 'line'} without an address skipped{where}")
     if found.lists_all_points:
         remarks.append("its points are all those of the functions that it lists, covered or not")
     encoding = record.make_encoding(PC, 8, found.big_endian)
-    order = Order(False, found.disorder) if found.disorder and len(words) > 1 else _find_order(found.words)
-    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks), order=order, file_words=found.words)
+    order = (
+        Order(False, found.disorder)
+        if found.disorder and len(words) > 1
+        else _find_order(words if found.places else found.words)
+    )
+    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks), order=order, file_words=file_words)
 
 
 def _find_order(words: Sequence[int]) -> Order:
@@ -121,6 +135,43 @@ def _add_bases(name: str, found: PcFile, kernel: TraceKernel | None) -> array[in
         bases.append(base)
     pairs = zip(found.words, found.module_of, strict=True)
     return array("Q", [offset + bases[module] & WORD_MASK for offset, module in pairs])
+
+
+def _locate_places(name: str, found: PcFile, kernel: TraceKernel | None) -> tuple[array[int], list[str]]:
+    """Return the addresses of functions with offsets, which are return addresses, and remarks on those that have none.
+
+    :raises KcovdbgError: when none has one.
+    """
+    pcs: list[int | None] = []
+    missing, strange, shared = [], [], []
+    for place in found.places:
+        choices = [] if kernel is None else [one for one in kernel.find_places(place) if one.pc is not None]
+        # A function's start is no return address.
+        pc = choices[0].pc if choices and place.offset else None
+        pcs.append(pc)
+        if pc is None:
+            missing.append(place.text)
+        elif choices[0].is_other_build:
+            strange.append(place.text)
+        elif len(choices) > 1:
+            shared.append(place.text)
+    if len(missing) == len(pcs):
+        raise KcovdbgError(
+            f"{name.removeprefix('file:')}: unknown where '{missing[0]}' is",
+            hint="name the kernel that its functions are of: -s VMLINUX" if kernel is None else "is it another kernel's?",
+        )
+    words = array("Q", (pc for pc in map(pcs.__getitem__, found.words) if pc is not None))
+    problems = (
+        (missing, "are not in this kernel, or no return addresses, and left out"),
+        (strange, "are of functions that have another size here: the vmlinux is another build's"),
+        (shared, "are of several functions with one name: the first is taken"),
+    )
+    remarks = [
+        f"{len(texts)} of {len(pcs)} places {problem}: {', '.join(texts[:_NAMED])}{', …' if len(texts) > _NAMED else ''}"
+        for texts, problem in problems
+        if texts
+    ]
+    return words, remarks
 
 
 def interpret(
