@@ -24,7 +24,8 @@ from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.model.location import Location
 from kcovdbg.records.located_records import is_file_name, matches_path
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
-from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.function_starts import FunctionStart
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable
 
 
 class _Row(NamedTuple):
@@ -64,6 +65,9 @@ def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str
     try:
         pcs, absence = _find_place(table, wanted)
     except KcovdbgError:
+        named = () if is_file_name(wanted) else context.kernel.make_function_finder().find_in_image(wanted)
+        if any(start.room for start in named):
+            return _list_code(table, wanted, named)
         found = None if is_file_name(wanted) else find_module_points(context, wanted)
         if found is None:
             raise
@@ -73,6 +77,27 @@ def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str
         return points, absence, (remark,)
     rows = zip(pcs, table.get_rows(pcs), strict=True)
     return [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None], absence, ()
+
+
+def _list_code(
+    table: LocationTable, wanted: str, named: Sequence[FunctionStart]
+) -> tuple[Sequence[OwnPoint], str, tuple[str, ...]]:
+    """Return the points of code whose name the table does not have, and why there are none.
+
+    :param named: the code: labels of assembly, and functions with more than two names.
+    """
+    pcs: set[int] = set()
+    functions: dict[FunctionSymbol, None] = {}
+    for start in named:
+        if start.pc is not None:
+            pcs.update(table.find_in(range(start.pc, start.pc + (start.size or start.room or 0))))
+            function = table.function_at(start.pc)
+            functions.update({} if function is None else {function: None})
+    found = sorted(pcs)
+    rows = zip(found, table.get_rows(found), strict=True)
+    points = [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None]
+    remarks = tuple(f"'{wanted}' is another name of {function.alias or function.name}" for function in functions)
+    return points, _explain_absence(table, wanted, {one.unit for one in functions if one.unit}), remarks
 
 
 def _explain_absence(table: LocationTable, function: str, units: Collection[str]) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import pc_of
+from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.buffer_arguments import PC_CONVENTION
 from kcovdbg.console.column import ADDRESS, PATH, SYMBOL, TEXT, WORD, Column, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
@@ -24,6 +26,8 @@ from kcovdbg.input_file import read_input
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.records.log_text import LogLine, decode_log, split_log
 from kcovdbg.records.oops_words import CodeWord, find_code_words, find_log_words, parse_words
+from kcovdbg.records.pc_convention import Convention, PointSet, recognize_pc
+from kcovdbg.records.pc_list import AUTO
 from kcovdbg.records.written_locations import WordLookup, WrittenLocation
 
 
@@ -95,13 +99,40 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
         for word in words
         if word.address is not None
     )
-    rows = [found for word in words for found in lookup.find(word)]
+    points = context.kernel.find_point_sets() or ()
+    rows: list[WrittenLocation] = []
+    for word in words:
+        correction, remark = _find_correction(context, args, word, points)
+        address = None if word.address is None else word.address + correction
+        found = lookup.find(word._replace(address=address))
+        rows += found if remark is None else (row._replace(errors=(*row.errors, remark)) for row in found)
     missing = [row for row in rows if row.is_missing]
     if len(missing) == len(words):
         more = f", and {len(words) - 1} more words are unknown" if len(words) > 1 else ""
         raise UnknownWordError(f"{missing[0].errors[0]}{more}", hint=_find_hint(context, args.pcs[0]))
     remarks = [f"not found: {len(missing)} of {len(words)} words"] if missing else []
     return _make_table(context, rows, remarks)
+
+
+def _find_correction(context: Context, args: Namespace, word: CodeWord, points: Sequence[PointSet]) -> tuple[int, str | None]:
+    """Return what to add to an address for the return address, and a remark where that was found out.
+
+    :param points: of the kernel.
+    :raises KcovdbgError: when the convention that the user names needs the length of a call.
+    """
+    if word.address is None or word.is_exact or word.is_oops:
+        return 0, None
+    call_length = CALL_LENGTHS.get(context.target.machine, 0)
+    if args.pc != AUTO:
+        if args.pc == Convention.CALL.value and not call_length:
+            raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
+        return Convention(args.pc).correction(call_length), None
+    pc = pc_of(word.address, context.target.kaslr_offset) if args.address else word.address
+    convention = recognize_pc(pc, points, call_length)
+    if convention in (None, Convention.RAW):
+        return 0, None
+    what = {Convention.CALL: "the address of a call", Convention.MINUS1: "a return address minus 1"}[convention]
+    return convention.correction(call_length), f"{word.text} is {what} (--pc {convention.value}), shown by its return address"
 
 
 def _find_hint(context: Context, word: str) -> str | None:
@@ -229,7 +260,8 @@ COMMAND: Final = Command(
     row_types=(RowType(_COLUMNS, errors=True),),
     description=(
         "A recorded PC is the return address of the compiler's call, minus the KASLR offset; the line shown is that of the "
-        "call before it. PCs are hexadecimal; decimal ones need all 20 digits or a sign.\n\n"
+        "call before it. Of an address that is no coverage point, but the call of one, the return address is shown, as for "
+        "lists of PCs; --pc overrides that. PCs are hexadecimal; decimal ones need all 20 digits or a sign.\n\n"
         "The words of an oops are taken as they are: func+0x15/0x40, func [mod], RIP: 0010:func+0x15/0x40, "
         "[<ffffffff8108cb35>]. In a call trace they are return addresses, after RIP and the program counters of other machines "
         "the address of an instruction. If the size after the slash differs from this build's, the vmlinux is of another "
@@ -245,6 +277,7 @@ COMMAND: Final = Command(
             "pcs PLACE…", Value.FUNCTION, "PCs as recorded, words of an oops, file:PATH for a log, or - for standard input"
         ),
         Argument("--address", Value.FLAG, "take addresses in the running kernel, KASLR offset included"),
+        PC_CONVENTION,
         Argument("--exact", Value.FLAG, "take func+0x15 as an instruction's address, not as a return address"),
     ),
     examples=(

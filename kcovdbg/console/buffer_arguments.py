@@ -78,6 +78,14 @@ FILTERS: Final = (
     Argument("--file P…", Value.FUNCTION, "only records in this file or directory; may be a pattern: 'net/*'"),
     NOT_FUNCTION,
 )
+PC_CONVENTION: Final = Argument(
+    "--pc CONVENTION",
+    Value.CHOICE,
+    "what PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller's rawcover), minus1 (return address - 1) or twice "
+    "(the call subtracted twice); default is to find out",
+    choices=(AUTO, *(known.value for known in Convention)),
+    default=AUTO,
+)
 TRACE_OPTIONS: Final = (
     Argument(
         "--format FORMAT",
@@ -87,14 +95,7 @@ TRACE_OPTIONS: Final = (
         default=AUTO,
         key="file_format",
     ),
-    Argument(
-        "--pc CONVENTION",
-        Value.CHOICE,
-        "what its PCs are: raw (as recorded, kcovtrace), call (syzkaller's rawcover), minus1 (return address - 1) or twice "
-        "(the call subtracted twice); default is to find out",
-        choices=(AUTO, *(known.value for known in Convention)),
-        default=AUTO,
-    ),
+    PC_CONVENTION,
     Argument(
         "--kaslr-offset OFFSET", Value.ADDRESS, "the KASLR offset that its PCs include; 0 for none; default is to find out"
     ),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kcovdbg.records.pc_list import TraceKernel
     from kcovdbg.records.pc_names import LocationCache
     from kcovdbg.records.written_locations import WordLookup
+    from kcovdbg.symbols.function_starts import FunctionFinder
     from kcovdbg.symbols.location_table import LocationTable
     from kcovdbg.symbols.remote_calls import RemoteSites
     from kcovdbg.symbols.source_tree import SourceTree
@@ -188,11 +189,15 @@ class Kernel:
         :param is_running: whether all addresses include the KASLR offset.
         """
         from kcovdbg.records.written_locations import WordLookup
+
+        return WordLookup(self.target, self.names, self.make_function_finder(), is_running=is_running)
+
+    def make_function_finder(self) -> FunctionFinder:
+        """Return what finds functions by name, of the image and of modules."""
         from kcovdbg.symbols.function_starts import FunctionFinder
 
         table = None if self.symbolizer is None else self.symbolizer.table
-        functions = FunctionFinder(self.target, self.image, self.code, table, self.modules or (), self.module_files)
-        return WordLookup(self.target, self.names, functions, is_running=is_running)
+        return FunctionFinder(self.target, self.image, self.code, table, self.modules or (), self.module_files)
 
     def find_code(self, name: str) -> range | None:
         """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""

@@ -7,9 +7,10 @@ import contextlib
 import platform
 from argparse import Namespace
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import compress, islice
+from itertools import compress, count, islice
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
@@ -45,7 +46,10 @@ from kcovdbg.records.coverage import FileCoverage, FunctionPoints, PointRows, co
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
+from kcovdbg.symbols.location_table import LocationTable
 
+# The section that syzkaller reads: pkg/cover/backend/elf.go.
+_TEXT: Final = ".text"
 # Functions whose points are written together.
 _LOOKED_UP: Final = 4096
 
@@ -122,7 +126,7 @@ class ExportSource:
         :raises CapabilityError: when the points are unknown.
         """
         table = find_point_table(self.context)
-        text = next((text for text in table.text_ranges() if text.name == ".text"), None)
+        text = next((text for text in table.text_ranges() if text.name == _TEXT), None)
         if text is None:
             raise CapabilityError("the kernel image has no .text section")
         functions = (symbol for symbol in table.functions() if symbol.size and text.start <= symbol.address < text.end)
@@ -187,11 +191,23 @@ class ExportSource:
         return find_chains(counts.pcs, find_point_table(self.context).columns).seen
 
     def unlisted(self) -> tuple[str, ...]:
-        """Return how many of the recorded PCs are no points."""
-        recorded = self.points.only(self.seen(self.counts))
-        listed = sum(recorded.count(1, group.first, group.end) for group in self.functions)
-        rest = len(self.counts) - listed - len(self.modules)
-        return (f"{rest} of {len(self.counts)} PCs are no coverage points of .text, as after tail calls",) if rest else ()
+        """Return how many of the recorded PCs syzkaller leaves out, and how many are no points."""
+        table = find_point_table(self.context)
+        recorded = bytearray(self.points.only(self.seen(self.counts)))
+        points = recorded.count(1)
+        for group in self.functions:
+            recorded[group.first : group.end] = bytes(group.end - group.first)
+        left_out = Counter(self._name_place(table, row) for row in compress(count(), recorded))
+        total = len(self.counts)
+        remarks = [f"{found} of {total} PCs are {place}, which syzkaller leaves out" for place, found in left_out.items()]
+        rest = total - points - len(self.modules)
+        return (*remarks, *([f"{rest} of {total} PCs are no coverage points, as after tail calls"] if rest else []))
+
+    def _name_place(self, table: LocationTable, row: int) -> str:
+        """Return where a point is that is in no function of ``.text``."""
+        call = table.columns.base + table.columns.offset[row] - self.call_length
+        section = next((text.name for text in table.text_ranges() if text.start <= call < text.end), None)
+        return "in code without a symbol" if section in (_TEXT, None) else f"in {section}"
 
 
 _Export: TypeAlias = tuple[Iterable[str], Sequence[str]]

@@ -244,6 +244,17 @@ def find_convention(
     return search.survey() if len(search.distinct) < least else search.run()
 
 
+def recognize_pc(word: int, points: Iterable[PointSet], call_length: int) -> Convention | None:
+    """Return what one address is: itself a point, or the call of one, or inside that; None where it is none of these."""
+    every = tuple(points)
+    tried = [Convention.RAW, Convention.MINUS1, *([Convention.CALL] if call_length else [])]
+    for convention in tried:
+        wanted = array("Q", [word + convention.correction(call_length) & WORD_MASK])
+        if not len(find_missing(wanted, array("I", [0]), every)):
+            return convention
+    return None
+
+
 def count_points(words: array[int], points: Sequence[PointSet]) -> int:
     """Return how many words are points."""
     numbering = make_numbering(words)

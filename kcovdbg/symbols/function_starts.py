@@ -80,7 +80,7 @@ class FunctionFinder:
         """Return the functions with a name: of a module, or of the image, or of any module where the image has none."""
         key = name, module
         if key not in self._found:
-            found = self._of_image(name) if module is None else ()
+            found = self.find_in_image(name) if module is None else ()
             self._found[key] = (*found,) or (*self._of_modules(name, module),)
         return self._found[key]
 
@@ -95,7 +95,8 @@ class FunctionFinder:
                 return elf.symbols
         return None
 
-    def _of_image(self, name: str) -> Sequence[FunctionStart]:
+    def find_in_image(self, name: str) -> Sequence[FunctionStart]:
+        """Return the functions of the image with a name; labels of assembly, and third names of functions, too."""
         named = (
             [] if self._table is None else [one for one in self._table.functions_named(name) if name in (one.name, one.alias)]
         )

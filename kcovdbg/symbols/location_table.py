@@ -247,6 +247,14 @@ class LocationTable:
         chosen = (index for index in sorted(found) if columns.chain[index] & KIND_MASK in of_kinds)
         return array("Q", [self._base + columns.offset[index] for index in chosen])
 
+    def find_in(self, code: range) -> array[int]:
+        """Return the points in a range of code, ascending."""
+        columns, kinds = self.columns, frozenset(map(int, POINT_KINDS))
+        # The return address of its last call is behind it.
+        first, last = (bisect_right(columns.offset, end - self._base) for end in (code.start, code.stop))
+        rows = (index for index in range(first, last) if columns.chain[index] & KIND_MASK in kinds)
+        return array("Q", [self._base + columns.offset[index] for index in rows])
+
     def find_frames(self, column: str, texts: Collection[str]) -> set[int]:
         """Return the frames that have one of some texts in a column: their indexes in :attr:`columns`.
 

@@ -11,7 +11,9 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Value
 from kcovdbg.console.buffer_sources import read_trace_file
 from kcovdbg.records.pc_file import NotATraceError
+from kcovdbg.symbols.coverage_points import PointKind
 from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.support.programs import output_of
 
 LISTS = Path(__file__).parents[1] / "golden" / "pc_lists"
 OFFSET = 0x22600000
@@ -284,3 +286,57 @@ def test_a_kernel_that_was_named_is_read(command, tmp_path):
     (tmp_path / "empty").touch()
     for name in ("missing", "empty"):
         run_kcovdbg("-s", tmp_path / name, "-e", f"{command} file:{LISTS / 'pcm1.txt'}", status=2)
+
+
+def test_what_an_address_is(opened_demo, recorded):
+    """A call and its return address are one point; --pc decides."""
+    for pc in sorted({pc for pc in recorded[41] if pc})[:20]:
+        (truth,) = opened_demo.ask(f"sym {pc:#x}")
+        for convention, correction in (("raw", 0), ("call", 5), ("minus1", 1), ("twice", 10)):
+            (named,) = opened_demo.ask(f"sym {pc - correction:#x} --pc {convention}")
+            assert (named["pc"], named["frames"]) == (truth["pc"], truth["frames"])
+            if convention != "twice":
+                (found,) = opened_demo.ask(f"sym {pc - correction:#x}")
+                assert (found["pc"], found["frames"]) == (truth["pc"], truth["frames"])
+                assert any(convention in error for error in found["errors"]) is (convention != "raw")
+        (exact,) = opened_demo.ask(f"sym {pc - 5:#x} --pc raw")
+        assert exact["pc"] == hex(pc - 5)
+
+
+def test_points_of_every_name_of_code(demo, opened_demo):
+    """Names and code are those of nm and objdump: of a third name of a function, and of a label of assembly."""
+    by_address = {}
+    for line in output_of("nm", demo.vmlinux).splitlines():
+        address, kind, name = line.split()
+        if kind in "tTwW":
+            by_address.setdefault(int(address, 16), []).append(name)
+    names = next(names for names in by_address.values() if "compat_sys_epoll_pwait" in names)
+    assert len(names) > 10
+    start = next(address for address, its in by_address.items() if its is names)
+    code = output_of("objdump", "-d", f"--start-address={start:#x}", f"--stop-address={start + 16:#x}", demo.vmlinux)
+    calls = [int(at, 16) + 5 for at in re.findall(r"^(\w+):.*call.*__sanitizer_cov_trace_pc", code, re.MULTILINE)]
+    assert calls
+    for name in names:
+        assert [int(row["pc"], 16) for row in opened_demo.ask(f"points {name}")] == calls, name
+    assert opened_demo.ask("points startup_64", 1) == []
+    opened_demo.run("points no_such_function", 2)
+
+
+def test_points_that_syzkaller_leaves_out_are_named(demo, opened_demo, tmp_path):
+    """Of other sections than .text, and of code without a symbol: they are points elsewhere."""
+    table = opened_demo.kernel.names.table
+    init = next(text for text in table.text_ranges() if text.name == ".init.text")
+    points = table.pcs(PointKind.PC)
+    inside = [pc for pc in points if init.start < pc <= init.end and table.function_at(pc - 5)][:40]
+    nameless = [pc for pc in points if pc < init.start and table.function_at(pc - 5) is None][:10]
+    text = [pc for pc in points if pc < init.start and table.function_at(pc - 5) is not None][1000:1100]
+    path, out = tmp_path / "list.txt", tmp_path / "out"
+    path.write_text("".join(f"{pc:#x}\n" for pc in random.Random(1).sample([*inside, *nameless, *text], 150)))
+    for name in ("funccover", "jsonl", "rawcoverfiles"):
+        said = opened_demo.run(f"export {name} file:{path} -o {out}")[0]
+        found = re.findall(r"(\d+) of 150 PCs are .*syzkaller leaves out", said)
+        assert sorted(map(int, found)) == [10, 40]
+        assert re.search(r"40 of 150 PCs are in \.init\.text", said)
+        assert "tail calls" not in said
+    for name in ("lcov", "rawcover", "modoff"):
+        assert "PCs are" not in opened_demo.run(f"export {name} file:{path} -o {out}")[0].replace("PCs in the file", "")
