@@ -132,6 +132,7 @@ _VALUES: Final = (
     Column("instance", NUMBER),
     Column("kaslr_offset", WORD, title="KASLR offset"),
     Column("kcov", ADDRESS),
+    Column("kcovs", ADDRESSES, title="kcov", meaning="addresses of the objects that the answer names"),
     Column("kcov_handle", HANDLE),
     Column("kcov_mode_raw", WORD, title="kcov_mode", meaning="`task_struct.kcov_mode` as stored"),
     Column("kcov_sequence", NUMBER, title="kcov sequence", meaning="`kcov.sequence`"),

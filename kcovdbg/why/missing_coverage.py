@@ -42,8 +42,8 @@ Reason: TypeAlias = Literal[
     "interrupted", "not-recording-now", "exiting", "remote-owner", "object-unreadable", "session-saved", "foreign-buffer",
     "section-open", "section-discarded", "section-area-full", "owner-buffer-full", "count-unreadable", "count-impossible",
     "buffer-full", "buffer-empty", "kernel-thread", "at-site", "outside-sites", "io-uring-not-announced", "announces-handle",
-    "not-opened", "enabled-by-other-thread", "session-lost", "not-initialized", "not-mapped", "never-enabled",
-    "not-enabled-now", "remote-enable-failed", "no-handle", "no-section-areas", "section-areas-too-large",
+    "not-opened", "enabled-by-other-thread", "descriptors-inherited", "session-lost", "not-initialized", "not-mapped",
+    "never-enabled", "not-enabled-now", "remote-enable-failed", "no-handle", "no-section-areas", "section-areas-too-large",
     "handle-never-looked-up", "no-remote-handles", "handle-reserved-bits", "handle-not-registered", "usb-lookup",
     "handle-registered", "owner-gone", "carried-by-tasks", "not-carried", "carried-by-work", "carriers-incomplete",
     "no-object", "takes-remote-coverage", "traces-itself", "handle-inherited", "coverage", "function-covered",
@@ -271,25 +271,92 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
             "KCOV is not enabled in it: its process has /sys/kernel/debug/kcov neither open nor mapped",
             {"kcov": fields.kcov},
         )
+    inherited: list[KcovFields] = []
+    idle: list[KcovFields] = []
+    has_lost = False
     for kcov in mine:
-        owner = state.task_by_address.get(kcov.task or 0)
         if kcov.task == fields.address:
+            has_lost = True
             yield Answer(
                 "session-lost",
                 f"{name_kcov(kcov.address)} is enabled for it, but the task does not refer to it: something ended its session",
                 {"t": fields.address},
                 {"kcov": kcov.address, "pid": fields.pid},
             )
-        elif owner is not None:
-            yield Answer(
-                "enabled-by-other-thread",
-                f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, {name_task(owner)}: "
-                "KCOV traces only the thread that did the ioctl, not other threads or children",
-                {"t": kcov.task or 0},
-                {"kcov": kcov.address, "pid": owner.pid},
-            )
+        elif kcov.task in state.task_by_address or _is_shared(state, kcov, files):
+            inherited.append(kcov)
         else:
-            yield from _explain_disabled(state, state.objects[kcov.address], kcov)
+            idle.append(kcov)
+    if len(inherited) > 1 and not has_lost:
+        yield _sum_up_inherited(state, inherited)
+    else:
+        for kcov in inherited:
+            yield from _explain_other(state, kcov)
+    yield from _explain_all_disabled(state, idle)
+
+
+def _is_shared(state: State, kcov: KcovFields, files: TaskFiles) -> bool:
+    """Return whether a process with other files has an object's file as well: one of them inherited it, or was sent it."""
+    references = [reference for reference in state.objects[kcov.address].references if reference.file]
+    own = {reference.file for reference in references if files.has(reference)}
+    return any(reference.file in own and not files.has(reference) for reference in references)
+
+
+def _explain_other(state: State, kcov: KcovFields) -> Iterator[Answer]:
+    """Yield why an object that a task has open, but did not enable, does not record it."""
+    owner = state.task_by_address.get(kcov.task or 0)
+    if owner is None:
+        yield from _explain_disabled(state, state.objects[kcov.address], kcov)
+        return
+    yield Answer(
+        "enabled-by-other-thread",
+        f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, {name_task(owner)}: "
+        "KCOV traces only the thread that did the ioctl, not other threads or children",
+        {"t": kcov.task or 0},
+        {"kcov": kcov.address, "pid": owner.pid},
+    )
+
+
+def _sum_up_inherited(state: State, kcovs: Sequence[KcovFields]) -> Answer:
+    """Return one answer on the objects that a task has open, but that other threads and processes made or enabled."""
+    owners = [owner for kcov in kcovs if (owner := state.task_by_address.get(kcov.task or 0)) is not None]
+    enabled = f"{len(owners)} are enabled by {name_some([*map(name_task, owners)], _NAMED)}" if owners else "none is enabled"
+    named: Values = {"kcovs": [kcov.address for kcov in kcovs[:_NAMED]], "pids": [owner.pid for owner in owners[:_NAMED]]}
+    return Answer(
+        "enabled-by-other-thread" if owners else "descriptors-inherited",
+        f"its process has {len(kcovs)} objects open that other threads or processes have as well, of which {enabled}: "
+        "descriptors are inherited, but KCOV traces only the thread that did the ioctl",
+        {"objects": len(kcovs)},
+        named,
+    )
+
+
+def _explain_all_disabled(state: State, kcovs: Sequence[KcovFields]) -> Iterator[Answer]:
+    """Yield why objects are not enabled: of several in one state, one answer."""
+    by_code: dict[Reason, list[KcovFields]] = defaultdict(list)
+    for kcov in kcovs:
+        first = next(_explain_disabled(state, state.objects[kcov.address], kcov))
+        by_code[first.code].append(kcov)
+    for code, found in by_code.items():
+        if len(found) == 1:
+            yield from _explain_disabled(state, state.objects[found[0].address], found[0])
+            continue
+        addresses = [kcov.address for kcov in found]
+        yield Answer(
+            code,
+            f"its process has {len(found)} objects open that are {_STEPS[code]}: {name_some([*map(hex, addresses)], _NAMED)}",
+            {"objects": len(found)},
+            {"kcovs": addresses[:_NAMED]},
+        )
+
+
+# By the code of the answer on one object.
+_STEPS: Final[Mapping[Reason, str]] = {
+    "not-initialized": "not initialized by KCOV_INIT_TRACE",
+    "not-mapped": "initialized, but not mapped",
+    "never-enabled": "initialized, but were never enabled",
+    "not-enabled-now": "not enabled now",
+}
 
 
 def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[Answer]:
@@ -314,13 +381,14 @@ def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[
         if state.kernel.has(Feature.REMOTE):
             causes = "KCOV_DISABLE was called, its thread exited, or KCOV_REMOTE_ENABLE failed, which counts as a session"
         yield Answer("not-enabled-now", f"{about} is not enabled now{ended}: {causes}", shown, named)
-        # KCOV_ENABLE records its own way back to user space.
+        # KCOV_ENABLE records its own way back to user space. An owner that ended before a section leaves what a failure leaves.
         if state.kernel.has(Feature.REMOTE) and kcov.is_blank:
             taken = name_some([f"{handles.decode_handle(entry.handle or 0)} of {name_task(entry)}" for entry in state.handles])
             yield Answer(
                 "remote-enable-failed",
-                "KCOV_REMOTE_ENABLE probably failed: the buffer never had a record, and KCOV_ENABLE leaves some. EEXIST: a "
-                f"handle is registered already ({taken or 'now there is none'}); EINVAL: a handle is not valid",
+                "the buffer never had a record, and KCOV_ENABLE leaves some. Either KCOV_REMOTE_ENABLE failed (EEXIST: a "
+                f"handle is registered already, {taken or 'now there is none'}; EINVAL: a handle is not valid), or it "
+                "succeeded, and no section was merged before its owner disabled it or exited",
                 {"count": 0, "registered": len(state.handles)},
                 named,
             )

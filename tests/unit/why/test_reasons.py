@@ -10,7 +10,7 @@ from kcovdbg.frontends.cli import main
 from kcovdbg.model.state import Part
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E6, E7, E9A, E9B
-from tests.support.kernels.scenario import usb
+from tests.support.kernels.scenario import make_scenario, usb
 from tests.support.state import strict_schema
 
 
@@ -139,6 +139,8 @@ def test_a_failed_remote_enable(ask, row):
     assert ("remote-enable-failed" in ask.codes) == row.has_remote
     if row.has_remote:
         assert ask.values["remote-enable-failed"]["registered"] > 0
+        # The owner of one that succeeded leaves the same, if it ends before a section.
+        assert "or it succeeded" in ask(kernel, hex(kernel.objects["stopped"]))
     # A count that user space reset leaves what was recorded.
     kernel.target.write(kernel.buffers["stopped"] + 8, b"\1")
     ask(kernel, hex(kernel.objects["stopped"]))
@@ -334,3 +336,46 @@ def test_a_single_paused_task_may_be_damaged():
     kernel = Kernel(E9B)
     set_bits(kernel, 1 << 29, [40])
     assert paused(kernel) == [40]
+
+
+def with_table(name, descriptors):
+    """Return a kernel whose task 44 or 45, ``child`` or ``parent``, has other descriptors."""
+    scenario = make_scenario(E9A)
+    scenario.tables[name].update(descriptors)
+    return Kernel(E9A, scenario)
+
+
+def test_inherited_descriptors_are_one_answer(ask):
+    """A child has every descriptor of a process with three threads that collect, and with objects that do not."""
+    fuzz = make_scenario(E9A).tables["fuzz"]
+    kernel = with_table("child", {fd + 200: file for fd, file in fuzz.items()})
+    said = ask(kernel, "44")
+    assert ask.codes == ["enabled-by-other-thread"]
+    assert set(ask.values["enabled-by-other-thread"]["pids"]) == {40, 41, 42}
+    # Those of the process, and the one that it shares with its parent.
+    assert (
+        ask.values["enabled-by-other-thread"]["objects"]
+        == len([file for file in fuzz.values() if file not in ("tty", "null")]) + 1
+    )
+    for pid in (40, 41, 42):
+        assert f"task {pid} (" in said
+
+
+def test_inherited_descriptors_that_nobody_enabled_are_one_answer(ask):
+    kernel = with_table("child", {20: "unmapped", 21: "stopped", 22: "opened"})
+    ask(kernel, "44")
+    assert ask.codes == ["descriptors-inherited"]
+    assert ask.values["descriptors-inherited"]["objects"] == 4
+
+
+def test_own_objects_in_one_state_are_one_answer(ask):
+    """Objects that only the task's process has: two that were enabled once, and one that was never initialized."""
+    scenario = make_scenario(E9A)
+    for fd in (6, 70, 71):
+        del scenario.tables["fuzz"][fd]
+    scenario.tables["init"].update({6: "opened", 70: "mapping only", 71: "stopped"})
+    del scenario.spaces["fuzz"][0x70000], scenario.spaces["fuzz"][0x90000]
+    kernel = Kernel(E9A, scenario)
+    ask(kernel, "1")
+    assert sorted(ask.codes) == ["not-enabled-now", "not-initialized"]
+    assert ask.values["not-enabled-now"]["objects"] == 2
