@@ -19,6 +19,7 @@ import contextlib
 import io
 import os
 import re
+import select
 import stat
 import sys
 from typing import Any, Final, TextIO
@@ -65,7 +66,7 @@ class _Rewound(io.RawIOBase):
         if data:
             self._start = self._start[len(target) :]
         else:
-            data = self._rest.read(len(target)) or b""
+            data = _read_some(self._rest, len(target))
         target[: len(data)] = data
         return len(data)
 
@@ -96,7 +97,7 @@ def _read_start(source: Any) -> bytes:
     start = b""
     is_file = _is_file(source)
     while len(start) < LOOKED_AT:
-        data = source.read(LOOKED_AT - len(start) if is_file else _PIECE)
+        data = _read_some(source, LOOKED_AT - len(start) if is_file else _PIECE)
         if not data:
             break
         start += data
@@ -104,6 +105,16 @@ def _read_start(source: Any) -> bytes:
         if not is_file and any(not _SILENT.fullmatch(line) for line in whole.splitlines()):
             break
     return start
+
+
+def _read_some(source: Any, size: int) -> bytes:
+    """Return at most so many bytes as soon as there are any, none at the end."""
+    data: bytes | None = source.read(size)
+    while data is None:
+        # Another program that has the same pipe, ssh for instance, made it return at once.
+        select.select([source], [], [])
+        data = source.read(size)
+    return data
 
 
 def _is_file(source: Any) -> bool:

@@ -28,5 +28,9 @@ def is_workdir(folder: Path) -> bool:
 
 def is_crash_folder(names: Iterable[str]) -> bool:
     """Return whether a directory with files of these names is that of a crash."""
-    known = (DUMP_NAME, LOG_NAME, REPORT_NAME)
-    return any(name == DESCRIPTION or any(pattern.fullmatch(name) for pattern in known) for name in names)
+    found = set(names)
+    patterns = [LOG_NAME, REPORT_NAME, REPRODUCER_NAME]
+    if DESCRIPTION in found:
+        # Other directories have dumps and descriptions as well, those of kdump and of Git for instance.
+        patterns.append(DUMP_NAME)
+    return found == {DESCRIPTION} or any(pattern.fullmatch(name) for name in found for pattern in patterns)

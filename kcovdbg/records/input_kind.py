@@ -146,6 +146,8 @@ _SIDE_KEYS: Final = {"format", "mode", "word_size"}
 _TABLE_MAGIC: Final = b"KCOVSYM\0"
 # In the names of syzkaller's tasks, its mail and the log of its manager.
 _SYZKALLER: Final = re.compile(rb"syz-executor|\bsyz\.\d{1,9}\.\d|syzbot|^[^\n]{0,100}executing program \d", re.MULTILINE)
+# Bytes that are looked at together.
+_PIECE: Final = 1 << 16
 # So many of the lines of a list have an address, even if it came through a log.
 _LIST_SHARE: Final = 0.9
 
@@ -176,6 +178,10 @@ def _find_text_kind(text: bytes, data: bytes) -> FoundKind:
     looks_like_log = is_log(data)
     if trace is not None and not (looks_like_log and _is_sparse(trace)):
         return _found(InputKind.TRACE, None if trace.buffer is None else "a buffer of KCOV")
+    if trace is None and not looks_like_log:
+        # A report may come behind much else, such as the programs in a log of syzkaller.
+        pieces = (text[at : at + _PIECE] for at in range(_PIECE, len(text), _PIECE))
+        looks_like_log = any(map(is_log, pieces))
     if looks_like_log or (error is not None and error.found == "a stack"):
         is_syzkaller = _SYZKALLER.search(text) is not None
         return _found(InputKind.REPORT if is_syzkaller else InputKind.LOG)

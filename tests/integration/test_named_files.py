@@ -3,6 +3,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -76,6 +77,20 @@ def test_a_coprocess_is_answered_line_by_line():
             assert json.loads(process.stdout.readline())["pid"] == int(line.split()[-2])
         process.stdin.close()
         assert process.wait(60) == 0
+
+
+def test_a_pipe_that_returns_at_once_is_waited_for():
+    """Another program that has the same pipe made it so, as ssh does."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    command = [sys.executable, "-m", "kcovdbg", "--demo"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=read, stdout=subprocess.PIPE, text=True) as process:
+        for tid in (41, 34):
+            os.write(write, f"tasks {tid} --jsonl\n".encode())
+            assert json.loads(process.stdout.readline())["pid"] == tid
+        os.close(write)
+        assert process.wait(60) == 0
+    os.close(read)
 
 
 @pytest.fixture(scope="module")
