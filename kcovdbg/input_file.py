@@ -11,7 +11,7 @@ import lzma
 import os
 import stat
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
@@ -52,6 +52,30 @@ def open_input(path: str | os.PathLike[str], *, folder: Path | None = None, owne
             raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from None
     finally:
         os.close(found)
+
+
+def find_extents(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Iterate over the parts of a file that are no holes: offset and size.
+
+    :param end: how far to look.
+    """
+    descriptor = file.fileno()
+    while start < end:
+        # The buffer of the file relies on its position.
+        position = os.lseek(descriptor, 0, os.SEEK_CUR)
+        try:
+            first = os.lseek(descriptor, start, os.SEEK_DATA)
+            last = os.lseek(descriptor, first, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            # A device, or a file system without holes.
+            first, last = start, end
+        finally:
+            os.lseek(descriptor, position, os.SEEK_SET)
+        if first < end:
+            yield first, min(last, end) - first
+        start = last
 
 
 def _check_kind(path: str | os.PathLike[str], status: os.stat_result) -> None:
@@ -118,6 +142,13 @@ def parse_number(text: bytes | str, base: int = 10) -> int | None:
         return int(text, base)
     except ValueError:
         return None
+
+
+def find_number(value: object) -> int | None:
+    """Return the number that a value of JSON is, as a number or as text with or without 0x; None for another value."""
+    if isinstance(value, str):
+        return parse_number(value, 0)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 # Bytes that the decompressor of xz may take; xz -9 needs 65 MiB.

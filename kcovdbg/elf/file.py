@@ -49,7 +49,7 @@ from kcovdbg.elf.header import (
     string_at,
 )
 from kcovdbg.errors import CapabilityError
-from kcovdbg.input_file import FrameReader, open_input, start_zstd
+from kcovdbg.input_file import FrameReader, find_extents, open_input, start_zstd
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 
 if TYPE_CHECKING:
@@ -128,6 +128,10 @@ class ElfFile:
         if len(data) != size:
             raise self._damaged(f"it ends before offset {offset + size:#x}")
         return data
+
+    def find_extents(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
+        """Iterate over what is no hole in a part of the file: offset and size."""
+        return find_extents(self._file, offset, offset + size)
 
     def _read_header(self) -> Header:
         ident = self._file.read(IDENT_SIZE)

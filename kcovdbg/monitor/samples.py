@@ -15,7 +15,7 @@ from kcovdbg.console.renderable import Fields
 from kcovdbg.console.state_columns import OBJECT_COLUMNS, TASK_COLUMNS
 from kcovdbg.console.writer import json_lines
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import open_input, parse_json
+from kcovdbg.input_file import open_input, parse_json, parse_number
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.model.task import Role
 from kcovdbg.user_folder import expand_user
@@ -159,6 +159,13 @@ SAMPLE_COLUMNS: Final = (
 _TYPES: Final[Mapping[object, Any]] = {"integer": int, "number": (int, float), "boolean": bool, "string": str}
 
 
+def _address(text: str) -> int:
+    value = parse_number(text, 16)
+    if value is None:
+        raise ValueError(f"{text!r:.60} is no address")
+    return value
+
+
 def _decode(value: Any, column: Column) -> Any:
     """Return a value of a recording.
 
@@ -170,9 +177,9 @@ def _decode(value: Any, column: Column) -> Any:
         make: Any = _ITEMS[column.key]
         return tuple(make(**{item.key: _decode(row[item.key], item) for item in column.items}) for row in value)
     if column.kind is ADDRESS:
-        return int(value, 16)
+        return _address(value)
     if column.kind is ADDRESSES:
-        return tuple(int(item, 16) for item in value)
+        return tuple(map(_address, value))
     if column.kind is LIST:
         return tuple(map(str, value))
     if not isinstance(value, _TYPES[column.kind.schema["type"]]) or (isinstance(value, bool) and column.kind is not BOOL):

@@ -23,7 +23,7 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import is_word
 from kcovdbg.abi.record import CALL_LENGTHS, PC, Encoding
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import parse_json, read_input, unpack_data
+from kcovdbg.input_file import find_number, parse_json, parse_number, read_input, unpack_data
 from kcovdbg.limits import TRACE_SIZE, count_trace, room_for_trace
 from kcovdbg.model.buffer import Buffer, ListFit
 from kcovdbg.model.location import LoadedModule, move_pcs
@@ -299,14 +299,9 @@ def read_header(path: Path, folder: Path | None = None) -> TraceHeader | None:
 
 def _parse_header(content: dict[str, Any]) -> TraceHeader:
     def number(key: str) -> int | None:
-        value = content.get(key)
-        if isinstance(value, str):
-            # Addresses are hexadecimal strings, as in everything that kcovdbg prints.
-            try:
-                value = int(value, 0)
-            except ValueError:
-                return None
-        return value if isinstance(value, int) and not isinstance(value, bool) and is_word(value) else None
+        # Addresses are hexadecimal strings, as in everything that kcovdbg prints.
+        value = find_number(content.get(key))
+        return value if value is not None and is_word(value) else None
 
     def string(key: str) -> str | None:
         value = content.get(key)
@@ -332,12 +327,13 @@ def _parse_modules(content: Any) -> tuple[LoadedModule, ...] | None:
     for module in content:
         try:
             build_id = module["build_id"]
-            sections = tuple((str(name), int(address, 16)) for name, address in module["sections"].items())
-            loaded = LoadedModule(str(module["name"]), build_id and str(build_id).lower(), int(module["size"]), sections)
-        except (AttributeError, KeyError, TypeError, ValueError):
+            sections = [(str(name), parse_number(address, 16)) for name, address in module["sections"].items()]
+            name, size = str(module["name"]), find_number(module["size"])
+        except (AttributeError, KeyError, TypeError):
             continue
-        if is_word(loaded.size) and all(is_word(address) for _, address in sections):
-            found.append(loaded)
+        known = tuple((section, address) for section, address in sections if address is not None and is_word(address))
+        if size is not None and is_word(size) and len(known) == len(sections):
+            found.append(LoadedModule(name, build_id and str(build_id).lower(), size, known))
     return tuple(found)
 
 

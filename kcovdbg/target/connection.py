@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import LimitError, TargetError
-from kcovdbg.input_file import parse_json, read_input
+from kcovdbg.input_file import find_number, parse_json, read_input
 from kcovdbg.limits import REPLY_SIZE, find_limit, over_limit
 from kcovdbg.user_folder import find_user_folder
 
@@ -210,8 +210,9 @@ def read_record(address: SocketAddress) -> StopRecord | None:
         # Beside a socket in /tmp anyone can put a file.
         found = parse_json(read_input(_find_path(address), owned=True).decode("utf-8", "surrogateescape"))
         started, command, stopped_at = (str(found[key]) for key in ("started", "command", "stopped_at"))
-        return StopRecord(int(found["pid"]), started, command, stopped_at, str(found.get("reason", "")))
-    except (OSError, LimitError, ValueError, KeyError, TypeError):
+        pid = find_number(found["pid"])
+        return None if pid is None else StopRecord(pid, started, command, stopped_at, str(found.get("reason", "")))
+    except (OSError, LimitError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -11,7 +11,6 @@ import contextlib
 import enum
 import errno
 import hashlib
-import mmap
 import os
 import re
 import shlex
@@ -22,7 +21,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, parse_notes
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
-from kcovdbg.input_file import MAGICS, FrameReader, find_packing, open_input
+from kcovdbg.input_file import MAGICS, FrameReader, find_extents, find_packing, open_input
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 from kcovdbg.user_folder import find_user_folder
 
@@ -340,11 +339,13 @@ def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> 
     libkdumpfile maps the file, and a read of a page behind its end would end the process. It refuses descriptors of zeros.
     """
     with _temporary(path) as (target, made):
-        _copy(file, target)
-        target.truncate(max(target.tell(), pages.end))
+        end = _copy_file(file, target)
+        target.truncate(max(end, pages.end))
         for offset, size in pages.runs:
-            target.seek(offset)
-            target.write(bytes(size))
+            # What is behind the end is zeros already.
+            for at in range(offset, min(offset + size, end), _CHUNK):
+                target.seek(at)
+                target.write(bytes(min(offset + size, end, at + _CHUNK) - at))
         return made
 
 
@@ -387,7 +388,7 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
                         cut = "its compressed data ends early"
                     note = f"{path} was decompressed to a temporary file of {target.tell():,} bytes"
                 else:
-                    _copy(file, target)
+                    _copy_file(file, target)
                     note = f"{path} was copied to a temporary file without the text"
             found = found._replace(path=current, notes=(*found.notes, note), problem=found.problem or cut)
     return found
@@ -411,6 +412,19 @@ def _copy(source: BinaryIO | FrameReader, target: IO[bytes] | BinaryIO, path: st
                 raise over_limit(UNPACKED_SIZE, f"{path} unpacked", limit)
     finally:
         target.truncate(target.tell())
+
+
+def _copy_file(source: BinaryIO, target: IO[bytes]) -> int:
+    """Write the rest of a file with its holes; return its size."""
+    start = source.tell()
+    end = source.seek(0, os.SEEK_END)
+    for first, size in find_extents(source, start, end):
+        for offset in range(first, first + size, _CHUNK):
+            source.seek(offset)
+            target.seek(offset - start)
+            target.write(source.read(min(_CHUNK, first + size - offset)))
+    target.truncate(end - start)
+    return end - start
 
 
 @contextlib.contextmanager
@@ -494,9 +508,13 @@ def read_dump_vmcoreinfo(path: Path) -> dict[str, str]:
 def find_text(path: Path, text: bytes) -> bool:
     """Return whether a file has the text somewhere."""
     with open_file(path) as file:
-        try:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return content.find(text) >= 0
-        except ValueError:
-            # An empty file cannot be mapped.
-            return False
+        end = file.seek(0, os.SEEK_END)
+        for first, size in find_extents(file, 0, end):
+            before = b""
+            file.seek(first)
+            for offset in range(first, first + size, _CHUNK):
+                data = before + file.read(min(_CHUNK, first + size - offset))
+                if text in data:
+                    return True
+                before = data[-len(text) :]
+        return False

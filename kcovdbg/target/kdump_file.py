@@ -22,6 +22,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.header import VMCOREINFO, make_note
 from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.input_file import find_extents
 
 _HEADER_SIZE: Final = 464
 _VERSION: Final = 8
@@ -99,6 +100,9 @@ class KdumpFile:
         runs: list[tuple[int, int]] = []
         for first in range(0, total, _DESCRIPTORS_AT_ONCE):
             number = min(_DESCRIPTORS_AT_ONCE, total - first)
+            if start + first * _DESCRIPTOR_SIZE >= size:
+                runs.append((start + first * _DESCRIPTOR_SIZE, (total - first) * _DESCRIPTOR_SIZE))
+                break
             for index in self._find_incomplete(start + first * _DESCRIPTOR_SIZE, number, size):
                 offset = start + (first + index) * _DESCRIPTOR_SIZE
                 if runs and sum(runs[-1]) == offset:
@@ -111,12 +115,15 @@ class KdumpFile:
     def _find_descriptors(self) -> tuple[int, int]:
         """Return the position and the number of the descriptors: one for each page in the second bitmap."""
         position = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
-        left = self._bitmap_blocks * self._block // 2
+        start = position - self._bitmap_blocks * self._block // 2
+        if position > self._file.seek(0, os.SEEK_END):
+            raise self._damaged(f"it ends before offset {position:#x}")
         pages = 0
-        while left > 0:
-            piece = self._read_at(position - left, min(left, _CHUNK))
-            pages += int.from_bytes(piece, "little").bit_count()
-            left -= len(piece)
+        # There may be terabytes of holes in a dump that was reassembled.
+        for first, size in find_extents(self._file, start, position):
+            for offset in range(first, first + size, _CHUNK):
+                piece = self._read_at(offset, min(first + size - offset, _CHUNK))
+                pages += int.from_bytes(piece, "little").bit_count()
         if not pages:
             raise self._damaged("it has no memory")
         return position, pages

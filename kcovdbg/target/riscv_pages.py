@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.abi.address import PAGE_SIZE, page_align_down
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import PT_LOAD, parse_vmcoreinfo
 from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.input_file import parse_number
 
 _ENTRY_SIZE: Final = 8
 _VALID: Final = 1
@@ -86,6 +87,18 @@ class PageTables:
         return None
 
 
+def _number(vmcoreinfo: Mapping[str, str], key: str, base: int = 16) -> int:
+    """Return a number in VMCOREINFO.
+
+    :raises KeyError: when there is no such line.
+    :raises ValueError: when it has no number.
+    """
+    value = parse_number(vmcoreinfo[key], base)
+    if value is None:
+        raise ValueError(f"{key} is no number")
+    return value
+
+
 def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> PageTables:
     """Return the page tables of the kernel that VMCOREINFO describes.
 
@@ -93,8 +106,8 @@ def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> PageT
     :raises TargetError: when it does not say where they are.
     """
     try:
-        root = int(vmcoreinfo["SYMBOL(swapper_pg_dir)"], 16) - int(vmcoreinfo["NUMBER(va_kernel_pa_offset)"], 16)
-        levels = _LEVELS[int(vmcoreinfo["NUMBER(VA_BITS)"])]
+        root = _number(vmcoreinfo, "SYMBOL(swapper_pg_dir)") - _number(vmcoreinfo, "NUMBER(va_kernel_pa_offset)")
+        levels = _LEVELS[_number(vmcoreinfo, "NUMBER(VA_BITS)", 10)]
     except (KeyError, ValueError) as error:
         raise TargetError(
             f"VMCOREINFO does not say where the page tables are: {error}", hint="the kernel may be too old for dumps"
@@ -105,7 +118,7 @@ def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> PageT
 def find_direct_map(vmcoreinfo: Mapping[str, str]) -> int | None:
     """Return the virtual address of physical address 0, None when VMCOREINFO does not say."""
     try:
-        return int(vmcoreinfo["NUMBER(PAGE_OFFSET)"], 16) - int(vmcoreinfo["NUMBER(phys_ram_base)"])
+        return _number(vmcoreinfo, "NUMBER(PAGE_OFFSET)") - _number(vmcoreinfo, "NUMBER(phys_ram_base)", 10)
     except (KeyError, ValueError):
         return None
 
@@ -124,8 +137,11 @@ def search_vmcoreinfo(core: ElfFile, read: ReadPhysical) -> bytes | None:
     :param read: reads its physical memory; raises ReadError where there is none.
     """
     for segment in core.segments:
-        for start in range(0, segment.filesz if segment.type == PT_LOAD else 0, _CHUNK):
-            data = core.read_at(segment.offset + start, min(_CHUNK, segment.filesz - start))
+        spans = core.find_extents(segment.offset, segment.filesz if segment.type == PT_LOAD else 0)
+        for offset in (at for first, size in spans for at in range(first, first + size, _CHUNK)):
+            # Whole pages of memory, wherever in the file they are.
+            start = segment.offset + page_align_down(offset - segment.offset)
+            data = core.read_at(start, min(_CHUNK + PAGE_SIZE, segment.offset + segment.filesz - start))
             at = data.find(_FIRST_LINE)
             while at >= 0:
                 page = data[at : at + PAGE_SIZE].split(b"\0", 1)[0]
@@ -138,7 +154,7 @@ def search_vmcoreinfo(core: ElfFile, read: ReadPhysical) -> bytes | None:
 def _is_kernels(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> bool:
     """Return whether the page tables that VMCOREINFO describes map the start of the text where it says."""
     try:
-        text, offset = (int(vmcoreinfo[key], 16) for key in ("SYMBOL(_stext)", "NUMBER(va_kernel_pa_offset)"))
+        text, offset = (_number(vmcoreinfo, key) for key in ("SYMBOL(_stext)", "NUMBER(va_kernel_pa_offset)"))
         return find_page_tables(vmcoreinfo, read).translate(text) == text - offset
     except (KeyError, ValueError, TargetError, ReadError):
         return False
@@ -156,7 +172,7 @@ def add_kaslr_offset(vmcoreinfo: bytes, linked: Mapping[str, int]) -> bytes:
     """
     lines = parse_vmcoreinfo(vmcoreinfo)
     for name in LINKED_SYMBOLS:
-        address = lines.get(f"SYMBOL({name})")
+        address = parse_number(lines.get(f"SYMBOL({name})", ""), 16)
         if "KERNELOFFSET" not in lines and address is not None and name in linked:
-            return vmcoreinfo.rstrip(b"\0\n") + f"\nKERNELOFFSET={int(address, 16) - linked[name]:x}\n".encode()
+            return vmcoreinfo.rstrip(b"\0\n") + f"\nKERNELOFFSET={address - linked[name]:x}\n".encode()
     return vmcoreinfo

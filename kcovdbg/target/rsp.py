@@ -206,7 +206,7 @@ class RspClient(Stub):
         stop = self._ask(b"?")
         if not stop.startswith(_STOP):
             raise TargetError(f"the stub at {self.address.text} has no machine: {stop[:40]!r}", hint=_HINT)
-        if match := re.search(rb"thread:p([0-9a-fA-F]+)\.", stop):
+        if match := re.search(rb"thread:p([0-9a-fA-F]{1,16})\.", stop):
             self._process = f"{int(match[1], 16):x}"
         if not was_running and not is_left:
             was_running = self.is_run_assumed = self._may_have_run()
@@ -527,8 +527,8 @@ def _number_registers(read: Callable[[str], str]) -> dict[str, int]:
 
 
 def _parse_stop(reply: bytes) -> StopReply:
-    thread = re.search(rb"thread:(?:p[0-9a-fA-F]+\.)?([0-9a-fA-F]+)", reply)
-    watch = re.search(rb"[^r]watch:([0-9a-fA-F]+)", reply)
+    thread = re.search(rb"thread:(?:p[0-9a-fA-F]{1,16}\.)?([0-9a-fA-F]{1,16})", reply)
+    watch = re.search(rb"[^r]watch:([0-9a-fA-F]{1,16})", reply)
     signal = re.match(rb"[0-9a-fA-F]{2}", reply[1:3])
     return StopReply(
         reply[:1] in (b"W", b"X"),

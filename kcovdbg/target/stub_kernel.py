@@ -235,7 +235,7 @@ def parse_registers(text: str) -> CpuRegisters | None:
     """Parse QEMU's ``info registers`` of x86-64; return None when it is of another machine."""
     idt = re.search(r"\bIDT=\s*([0-9a-f]{16}) ", text)
     cr3 = re.search(r"\bCR3=([0-9a-f]{16})\b", text)
-    cr4 = re.search(r"\bCR4=([0-9a-f]+)\b", text)
+    cr4 = re.search(r"\bCR4=([0-9a-f]{1,16})\b", text)
     if idt is None or cr3 is None or cr4 is None:
         return None
     return CpuRegisters(int(idt[1], 16), int(cr3[1], 16), int(cr4[1], 16))

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import io
 import struct
+import time
 import zlib
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.target import kdump_file
+from kcovdbg.target import dump_file, kdump_file
 from kcovdbg.target.dump_file import FLATTENED_MAGIC
 from kcovdbg.target.kdump_file import KdumpFile
 
@@ -160,3 +162,23 @@ def test_any_pieces(tmp_path_factory, pieces, end, tail, cut):
         content, problem = put_together(data, path)
         assert (content, problem is None) == expected
     path.unlink()
+
+
+@pytest.mark.parametrize("start", [b"", b"warning of ssh\n"])
+def test_holes_of_a_flattened_dump_are_not_read(tmp_path, start):
+    """A page at 4 TiB in a file of 29 KB: its bitmaps, and what follows text, are holes."""
+    header = bytearray(b"KDUMP   ".ljust(4096, b"\0"))
+    struct.pack_into("<I", header, 8, 6)
+    # Blocks of a page, one sub-header, bitmaps of a tebibyte.
+    struct.pack_into("<III", header, 428, 4096, 1, 1 << 28)
+    inner = start + bytes(header)
+    path = tmp_path / "dump"
+    path.write_bytes(flat([(0, inner), (4 << 40, b"\1" * 4096)]))
+    before = time.process_time()
+    with pytest.raises(TargetError):
+        dump_file.unpack_dump(path)
+    assert time.process_time() - before < 5
+    # Where a text is looked for, as with the release of a kernel.
+    with suppress(TargetError):
+        assert not dump_file.find_text(dump_file.unpack(path).path, b"no such text")
+    assert time.process_time() - before < 10
