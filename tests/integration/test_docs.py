@@ -85,6 +85,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} {words} "$@"\n')
         script.chmod(0o755)
     shutil.copy(ROOT / "examples/fuzz.jsonl", folder)
+    for name in ("oops.txt", "console.txt"):
+        (folder / name).write_text("Call Trace:\n vfs_read+0x15/0x300\n")
     (folder / "ask_batch.py").write_text((ROOT / "examples/ask_batch.py").read_text())
     for page in PAGES:
         for match in re.finditer(r"`(\w+\.py)`:\n\n```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
