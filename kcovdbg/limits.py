@@ -65,7 +65,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
     TRACE_SIZE: Limit(512 << 20, "the traces of a command together, unpacked"),
     TEXT_SIZE: Limit(64 << 20, "a source file, a side file, a row of a recording"),
     REPLY_SIZE: Limit(16 << 20, "one reply of QEMU or a GDB stub"),
-    REPLY_TIME: Limit(30, "seconds until a reply of QEMU or a GDB stub is complete", is_time=True),
+    REPLY_TIME: Limit(60, "seconds that a command waits for replies of QEMU or a GDB stub", is_time=True),
     MEMORY: Limit(_half_of_memory(), "memory that a command takes", default_text="half of the machine's memory, 2G or more"),
     WORK: Limit(300, "processor seconds in one reader of an input", is_time=True),
 }
@@ -120,20 +120,23 @@ def over_limit(name: str, subject: str, value: int | None = None) -> LimitError:
     )
 
 
-class _Traces(NamedTuple):
-    """What one command has read of traces."""
+class _Account:
+    """What one command has used."""
 
-    sizes: dict[str, int]
-    """By path: one that is read twice counts once."""
+    def __init__(self) -> None:
+        self.traces: dict[str, int] = {}
+        """Sizes by path: a trace that is read twice counts once."""
+        self.waited = 0.0
+        """Seconds for replies of a machine."""
 
 
-_TRACES: Final[ContextVar[_Traces | None]] = ContextVar("traces", default=None)
+_ACCOUNT: Final[ContextVar[_Account | None]] = ContextVar("account", default=None)
 
 
 def room_for_trace(path: str) -> int:
     """Return how large a trace may be beside the others that the running command has read."""
-    traces = _TRACES.get()
-    others = 0 if traces is None else sum(size for name, size in traces.sizes.items() if name != path)
+    account = _ACCOUNT.get()
+    others = 0 if account is None else sum(size for name, size in account.traces.items() if name != path)
     return max(find_limit(TRACE_SIZE) - others, 0)
 
 
@@ -144,9 +147,29 @@ def count_trace(path: str, size: int) -> None:
     """
     if size > room_for_trace(path):
         raise over_limit(TRACE_SIZE, path if size > find_limit(TRACE_SIZE) else f"{path} and the traces before it")
-    traces = _TRACES.get()
-    if traces is not None:
-        traces.sizes[path] = size
+    account = _ACCOUNT.get()
+    if account is not None:
+        account.traces[path] = size
+
+
+def time_for_replies() -> float:
+    """Return how many seconds the running command may still wait for replies of a machine."""
+    account = _ACCOUNT.get()
+    return find_limit(REPLY_TIME) - (0 if account is None else account.waited)
+
+
+def count_wait(seconds: float) -> None:
+    """Count a wait for a reply."""
+    account = _ACCOUNT.get()
+    if account is not None:
+        account.waited += seconds
+
+
+def renew_time_for_replies() -> None:
+    """Give the running command the whole time again, as at each look of one that runs until the user ends it."""
+    account = _ACCOUNT.get()
+    if account is not None:
+        account.waited = 0.0
 
 
 @contextmanager
@@ -156,7 +179,8 @@ def one_command(*, holds_memory: bool = True) -> Iterator[None]:
     :param holds_memory: not of a command that starts other programs, which would inherit the limit.
     :raises LimitError: when the block takes more memory.
     """
-    token = _TRACES.set(_Traces({}))
+    # What a command runs in its turn is a part of it.
+    token = _ACCOUNT.set(_ACCOUNT.get() or _Account())
     try:
         if not holds_memory:
             yield
@@ -164,7 +188,7 @@ def one_command(*, holds_memory: bool = True) -> Iterator[None]:
         with hold_memory("what it reads"):
             yield
     finally:
-        _TRACES.reset(token)
+        _ACCOUNT.reset(token)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from kcovdbg.abi.generations import AREA, KCOV, TASK
 from kcovdbg.check.kcov_functions import find_kcov_function, find_kcov_writer, is_context_switch, is_innocent
 from kcovdbg.check.runner import check, find_violations, list_rules
 from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError, UsageError
+from kcovdbg.limits import renew_time_for_replies
 from kcovdbg.model.finding import Finding
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.memory import StackFrame
@@ -142,6 +143,7 @@ class Catch:
         deadline = None if seconds is None else time.monotonic() + seconds
         self._is_free = self._watched.type_name != AREA or self._is_listed()
         while True:
+            renew_time_for_replies()
             is_free = self._is_free
             spans = self._field_spans if is_free else self._find_heads()
             self._values = {span: self._read(span) for span in spans}

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from kcovdbg.abi.mode import DISABLED
 from kcovdbg.console.wording import syscall_text
 from kcovdbg.errors import GoneError, KcovdbgError, ReadError
+from kcovdbg.limits import renew_time_for_replies
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Task, TaskFields
@@ -251,6 +252,7 @@ class LiveSource:
         :raises GoneError: when the machine has ended.
         :raises KcovdbgError: when nothing could be read.
         """
+        renew_time_for_replies()
         started, reads = time.process_time(), self.target.read_count
         is_whole = time.monotonic() >= self._next_whole
         if is_whole:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.errors import LimitError, TargetError
 from kcovdbg.input_file import find_number, parse_json, read_input
-from kcovdbg.limits import REPLY_SIZE, find_limit, over_limit
+from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, count_wait, find_limit, over_limit, time_for_replies
 from kcovdbg.user_folder import find_user_folder
 
 
@@ -136,14 +136,26 @@ def receive(connection: socket.socket, buffer: bytearray, deadline: float) -> No
 
     :param deadline: of :func:`time.monotonic`, however often the peer sends a little.
     :raises TimeoutError: when it has passed.
+    :raises LimitError: when the command has waited for replies as long as it may.
     :raises ConnectionResetError: when the peer has closed the connection.
     :raises LimitError: when the buffer is larger than a reply may be.
     """
-    remaining = deadline - time.monotonic()
+    start = time.monotonic()
+    left = time_for_replies()
+    if left <= 0:
+        raise over_limit(REPLY_TIME, "waiting for the machine")
+    remaining = min(deadline - start, left)
     if remaining <= 0:
         raise TimeoutError("timed out")
     connection.settimeout(remaining)
-    data = connection.recv(65536)
+    try:
+        data = connection.recv(65536)
+    except TimeoutError:
+        if remaining == left:
+            raise over_limit(REPLY_TIME, "waiting for the machine") from None
+        raise
+    finally:
+        count_wait(time.monotonic() - start)
     if not data:
         raise ConnectionResetError("connection closed")
     buffer += data

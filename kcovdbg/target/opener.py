@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_REL
 from kcovdbg.errors import CapabilityError, TargetError, UsageError
-from kcovdbg.limits import hold_memory
+from kcovdbg.limits import one_command
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.debug_files import list_debug_files
 
@@ -206,7 +206,7 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
     return arguments
 
 
-@hold_memory("what is opened")
+@one_command()
 def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
     """Open the target that the options name.
 

@@ -25,7 +25,7 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import GoneError, ReadError, TargetError
 from kcovdbg.input_file import parse_json
-from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, find_limit, over_limit
+from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, count_wait, find_limit, over_limit, time_for_replies
 from kcovdbg.target.connection import (
     Connection,
     MachineState,
@@ -83,7 +83,7 @@ class Qmp(Connection):
 
         By another process: drgn waits without letting other threads of Python or handlers of signals run.
         """
-        seconds = find_limit(REPLY_TIME)
+        seconds = max(time_for_replies(), 0)
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
         room = pages * resource.getpagesize() + _ROOM * find_limit(REPLY_SIZE) + _STACKS
@@ -107,6 +107,7 @@ class Qmp(Connection):
                 raise over_limit(REPLY_TIME, f"waiting for QEMU at {self.address.text}") from error
             raise
         finally:
+            count_wait(time.monotonic() - start)
             resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
             os.kill(watch, signal.SIGKILL)
             os.waitpid(watch, 0)
@@ -142,7 +143,7 @@ class Qmp(Connection):
         if arguments:
             message["arguments"] = arguments
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd is not None else []
-        deadline = time.monotonic() + find_limit(REPLY_TIME)
+        deadline = time.monotonic() + time_for_replies()
         try:
             self._socket.sendmsg([json.dumps(message).encode() + b"\n"], ancillary)
             while True:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
-from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, find_limit, over_limit
+from kcovdbg.limits import REPLY_SIZE, find_limit, over_limit, time_for_replies
 from kcovdbg.target.connection import (
     Connection,
     MachineState,
@@ -320,7 +320,7 @@ class RspClient(Stub):
         return True
 
     def _receive_stop(self) -> StopReply:
-        deadline = time.monotonic() + find_limit(REPLY_TIME)
+        deadline = time.monotonic() + time_for_replies()
         while True:
             reply = self._receive(deadline)
             # The machine may print to the debugger meanwhile.
@@ -347,7 +347,7 @@ class RspClient(Stub):
         text = bytearray()
         with self._exchange():
             self._send(b"qRcmd," + command.encode().hex().encode())
-            deadline = time.monotonic() + find_limit(REPLY_TIME)
+            deadline = time.monotonic() + time_for_replies()
             while True:
                 reply = self._receive(min(deadline, self._deadline()))
                 if reply == b"OK":

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from kcovdbg.errors import KcovdbgError, LimitError, TargetError
-from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, VARIABLE
+from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, VARIABLE, one_command, renew_time_for_replies
 from kcovdbg.target.connection import parse_socket_address
 from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.qmp import Qmp
@@ -247,3 +247,31 @@ with contextlib.suppress(OSError):
     while True:
         connection.sendall(sys.argv[3].encode() * 10000)
 """
+
+
+def test_the_time_for_replies_is_that_of_a_command(stub, monkeypatch):
+    """Each reply comes in time; all together take longer than a command may wait."""
+    monkeypatch.setenv(VARIABLE, f"{REPLY_TIME}=2")
+
+    client = stub({b"m": [b"00" * 16]})
+    send = Stub._send
+
+    def send_late(server, connection, content):
+        time.sleep(0.1)
+        send(server, connection, content)
+
+    monkeypatch.setattr(Stub, "_send", send_late)
+
+    def read_all():
+        for address in range(0, 1 << 20, 16):
+            client.read(address, 16)
+
+    start = time.monotonic()
+    with one_command(), pytest.raises(LimitError, match=REPLY_TIME):
+        read_all()
+    assert 1 < time.monotonic() - start < PATIENCE
+    with one_command():
+        # As monitor does for each look.
+        for address in range(0, 400, 16):
+            renew_time_for_replies()
+            assert client.read(address, 16) == bytes(16)
