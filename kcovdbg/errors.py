@@ -53,6 +53,19 @@ class TargetError(KcovdbgError):
     """The target cannot be opened, or is of the wrong kind."""
 
 
+class NoDebugInfoError(TargetError):
+    """A kernel's image has no debug info.
+
+    :param path: of the image, unpacked.
+    :param name: as the user named it.
+    """
+
+    def __init__(self, path: object, name: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{name} has no debug info (DWARF)", hint=hint)
+        self.path = str(path)
+        self.name = name
+
+
 class GoneError(TargetError):
     """The machine that was read has ended."""
 

@@ -20,7 +20,7 @@ from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.wording import function_text, place_text
 from kcovdbg.console.writer import Format
-from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Location
 from kcovdbg.records.located_records import is_file_name, matches_path
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
@@ -159,7 +159,9 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
 def _run(context: Context, args: Namespace) -> Table:
     if args.uncovered and not args.what:
         raise UsageError("points: --uncovered needs a buffer", hint=f"points {args.place} --uncovered WHAT")
-    remarks: list[str] = []
+    remarks = [*context.kernel.name_remarks]
+    if remarks and is_file_name(args.place):
+        raise CapabilityError(f"points: files are unknown: {remarks[0]}", hint="name a function")
     own = () if is_file_name(args.place) else find_own_points(context, args.place)
     if own:
         found: Sequence[OwnPoint] = own

@@ -111,7 +111,7 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
         more = f", and {len(words) - 1} more words are unknown" if len(words) > 1 else ""
         raise UnknownWordError(f"{missing[0].errors[0]}{more}", hint=_find_hint(context, args.pcs[0]))
     remarks = [f"not found: {len(missing)} of {len(words)} words"] if missing else []
-    return _make_table(context, rows, remarks)
+    return _make_table(context, rows, [*remarks, *context.kernel.name_remarks])
 
 
 def _find_correction(context: Context, args: Namespace, word: CodeWord, points: Sequence[PointSet]) -> tuple[int, str | None]:
@@ -221,7 +221,7 @@ def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) ->
     found = _find_words(lookup, lines)
     known = [one for line in found for one in line]
     rows = [row for one in known for row in one.choices]
-    remarks = []
+    remarks = [*context.kernel.name_remarks]
     for group in ([row for row in rows if row.is_other_build], [row for row in rows if row.is_missing]):
         if group:
             more = f", and of {len(group) - 1} more" if len(group) > 1 else ""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kcovdbg.symbols.location_table import LocationTable
     from kcovdbg.symbols.remote_calls import RemoteSites
     from kcovdbg.symbols.source_tree import SourceTree
-    from kcovdbg.symbols.symbolizer import Symbolizer
+    from kcovdbg.symbols.symbolizer import Symbolizer, TableTarget
     from kcovdbg.target.protocol import SourceLines, Target
 
 
@@ -82,8 +82,21 @@ class Kernel:
 
     @property
     def name_remarks(self) -> tuple[str, ...]:
-        """Why PCs have no names, where they have none."""
-        return () if self.optional_target is not None else (f"no names: {self.names_problem}",)
+        """Why PCs have no names, or only those of symbols, where that is so."""
+        target = self.optional_target
+        if target is None:
+            return (f"no names: {self.names_problem}",)
+        own = self._own_table
+        if own is None or own.names_remark is None or self.symbolizer is None or self.symbolizer.table is not own.table:
+            return ()
+        return (own.names_remark,)
+
+    @property
+    def _own_table(self) -> TableTarget | None:
+        """The target, where it is a location table and nothing else."""
+        from kcovdbg.symbols.symbolizer import TableTarget
+
+        return self.optional_target if isinstance(self.optional_target, TableTarget) else None
 
     @cached_property
     def _target_error(self) -> KcovdbgError | None:
@@ -157,6 +170,7 @@ class Kernel:
             modules=self.lines,
             word_size=target.word_size,
             table_file=self.table_file or choose_table_file(self.tables, target.build_id),
+            spare=None if self._own_table is None else self._own_table.table,
         )
         if symbolizer.note is not None and self.write_remark is not None:
             self.write_remark(symbolizer.note)

@@ -18,7 +18,7 @@ from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.runner import explain, report, run_reporting, run_script, run_words
 from kcovdbg.console.settings import Settings
 from kcovdbg.console.terminal import Color, find_terminal, settle_stdout, write_remarks
-from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError, NoDebugInfoError, TargetError, UsageError
 from kcovdbg.frontends.options import OPTIONS, Options
 from kcovdbg.target.opener import TargetOptions, find_demo_source, find_gdb_arguments
 from kcovdbg.target.protocol import Target
@@ -91,7 +91,7 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
     """
     target = options.target
     if options.symbol_table is None or target.is_named or target.kernel:
-        return open_target(target)
+        return _open_or_name(target, open_target)
     from kcovdbg.symbols.symbolizer import TableTarget
     from kcovdbg.symbols.table_cache import open_table_file
     from kcovdbg.target.local_kernel import running_build_id
@@ -104,6 +104,19 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
         except TargetError as error:
             found.notes = (f"the running kernel is not read: {error}",)
     return found
+
+
+def _open_or_name(target: TargetOptions, open_target: Callable[[TargetOptions], Target]) -> Target:
+    """Open a target; of an image without debug info, what its symbols say."""
+    try:
+        return open_target(target)
+    except NoDebugInfoError as error:
+        has_memory = target.core or target.qemu or target.gdb_remote or target.kernel or target.demo
+        if has_memory:
+            raise
+        from kcovdbg.symbols.name_table import open_name_target
+
+        return open_name_target(error.path, error.name)
 
 
 def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:

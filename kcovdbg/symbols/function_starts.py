@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import pc_of
 from kcovdbg.elf.file import ElfFile, open_image
@@ -47,6 +47,19 @@ class FunctionStart(NamedTuple):
 def plain_module_name(name: str) -> str:
     """Return a module's name as the kernel has it, which loads ``a-b.ko`` as ``a_b``."""
     return name.replace("-", "_")
+
+
+# What link-time optimization appends to the name of a static function that it made global.
+_LTO_SUFFIX: Final = ".llvm."
+
+
+def _printed_name(name: str) -> str:
+    """Return a function's name as kernels print it that were built by clang: kernel/kallsyms.c, until v6.6, cut it off."""
+    return name.partition(_LTO_SUFFIX)[0]
+
+
+def _names_of(symbol: ElfSymbol) -> tuple[str, str]:
+    return symbol.name, _printed_name(symbol.name)
 
 
 class FunctionFinder:
@@ -97,16 +110,17 @@ class FunctionFinder:
 
     def find_in_image(self, name: str) -> Sequence[FunctionStart]:
         """Return the functions of the image with a name; labels of assembly, and third names of functions, too."""
-        named = (
-            [] if self._table is None else [one for one in self._table.functions_named(name) if name in (one.name, one.alias)]
-        )
+        known = () if self._table is None else self._table.functions_named(name)
+        named = [one for one in known if name in (one.name, one.alias, _printed_name(one.name))]
         if named:
-            return [self._start(known.address, known.size) for known in named]
+            return [self._start(one.address, one.size) for one in named]
         if self._image is not None:
             # The table has no labels of assembly.
             with contextlib.suppress(TargetError), open_image(self._image, self._code) as elf:
                 symbols = self._symbols or elf.symbols
-                labels = [symbol for symbol in symbols.find_containing(name) if symbol.name == name and _is_code(elf, symbol)]
+                labels = [
+                    symbol for symbol in symbols.find_containing(name) if name in _names_of(symbol) and _is_code(elf, symbol)
+                ]
                 return [self._start(symbol.address, symbol.size) for symbol in labels]
         with contextlib.suppress(KcovdbgError):
             found = self._target.symbol(name)
@@ -140,7 +154,7 @@ def _functions_of(elf: ElfFile, path: str, name: str, starts: Mapping[str, int])
     :param starts: of its sections that are loaded.
     """
     for symbol in elf.symbols.find_containing(name):
-        if symbol.name != name or not _is_code(elf, symbol):
+        if name not in _names_of(symbol) or not _is_code(elf, symbol):
             continue
         section = elf.sections[symbol.section]
         following = elf.symbols.next_start(symbol.address, symbol.section)

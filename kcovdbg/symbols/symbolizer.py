@@ -305,6 +305,7 @@ def open_symbolizer(
     word_size: int = 8,
     folder: Path | None = None,
     table_file: str | os.PathLike[str] | None = None,
+    spare: LocationTable | None = None,
 ) -> Symbolizer:
     """Return a symbolizer with the table of the build, or one that uses the table as soon as it has been built.
 
@@ -315,13 +316,14 @@ def open_symbolizer(
     :param code: the image with the code, if that is another file.
     :param folder: the directory of tables; None for the user's cache.
     :param table_file: a table that was built elsewhere, to be used in place of the user's own.
+    :param spare: a table with less, to be used where there is none.
     :raises TargetError: when that cannot be read, or is of another build.
     """
     make = partial(Symbolizer, kaslr_offset, fallback=fallback, modules=modules, word_size=word_size)
     if table_file is not None:
         return make(table=open_table_file(table_file, build_id))
     if image is None:
-        return make(table=None if build_id is None else open_table(make_build_key(build_id), folder))
+        return make(table=(None if build_id is None else open_table(make_build_key(build_id), folder)) or spare)
     key: str | None = None
     # Reported when the image is opened for more.
     with suppress(TargetError):
@@ -354,21 +356,32 @@ class TableTarget(Target):
     :param name: what messages call it.
     :param machine: as of uname -m; None for this machine's, as tables do not say it.
     :param lines: the modules that traces have records in, None where none is known.
+    :param kind: what it is, where the table was made of another file.
     """
 
+    names_remark: str | None = None
+    """What is missing of its names, a line; None where nothing is."""
     word_size = 8
     big_endian = False
     release = "unknown"
 
     def __init__(
-        self, table: LocationTable, name: str, *, machine: str | None = None, lines: SourceLines | None = None
+        self,
+        table: LocationTable,
+        name: str,
+        *,
+        machine: str | None = None,
+        lines: SourceLines | None = None,
+        kind: str = "a location table",
     ) -> None:
         self.name = name
-        self.memory_problem = f"{name} is a location table"
+        self.memory_problem = f"{name} is {kind}"
+        self.kind = kind
         self.build_id = table.build_id
         self.machine = machine or platform.machine()
         self._lines = lines
-        self._table = table
+        self.table = table
+        """Its table."""
 
     @property
     def lines(self) -> SourceLines | None:
@@ -380,12 +393,12 @@ class TableTarget(Target):
 
         :raises MissingSymbolError: when the table has none.
         """
-        found = next((symbol for symbol in self._table.functions_named(name) if symbol.name == name), None)
+        found = next((symbol for symbol in self.table.functions_named(name) if symbol.name == name), None)
         if found is None:
-            raise MissingSymbolError(f"the location table has no function {name}")
+            raise MissingSymbolError(f"{self.name} has no function {name}")
         return Symbol(name, found.address, found.size)
 
     def symbol_name(self, address: int) -> str | None:
         """Return the name of the function that an address is in, None when it is in none."""
-        found = self._table.function_at(address)
+        found = self.table.function_at(address)
         return None if found is None else found.name

@@ -30,7 +30,7 @@ from kcovdbg.limits import hold_memory, hold_work_of_process
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.compiled_reader import NO_UNIT, CompileUnit, DwarfReader, core_count
-from kcovdbg.symbols.coverage_points import PointKind, find_points
+from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, TextRange
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
 from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, lock_path, make_table_key, open_table, table_path, write_progress
@@ -249,17 +249,14 @@ def _source_name(unit: CompileUnit | None) -> str | None:
     return os.path.normpath(name)
 
 
-def _list_functions(symbols: SymbolTable, reader: DwarfReader, ranges: Sequence[TextRange]) -> Iterator[FunctionSymbol]:
+def list_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> Iterator[FunctionSymbol]:
+    """Iterate over the functions of an image by their symbols, ascending, one at an address."""
     by_address: dict[int, list[ElfSymbol]] = {}
     for symbol in symbols.functions():
         by_address.setdefault(symbol.address, []).append(symbol)
     addresses = sorted(by_address)
     spans = (addresses[bisect_left(addresses, text.start) : bisect_left(addresses, text.end)] for text in ranges)
-    inside = array("Q", sorted(chain.from_iterable(spans)))
-    names: dict[int, str | None] = {}
-    for address, number in zip(inside, reader.find_units(inside), strict=True):
-        if number not in names:
-            names[number] = _source_name(reader.unit(number))
+    for address in sorted(chain.from_iterable(spans)):
         first, *others = by_address[address]
         last = first
         if others:
@@ -268,7 +265,30 @@ def _list_functions(symbols: SymbolTable, reader: DwarfReader, ranges: Sequence[
             first = next((symbol for symbol in same if symbol.size), first)
             last = max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
         alias = last.name if last.name != first.name else None
-        yield FunctionSymbol(first.name, address, first.size, alias, names[number])
+        yield FunctionSymbol(first.name, address, first.size, alias)
+
+
+def _list_functions(symbols: SymbolTable, reader: DwarfReader, ranges: Sequence[TextRange]) -> Iterator[FunctionSymbol]:
+    found = list(list_symbols(symbols, ranges))
+    names: dict[int, str | None] = {}
+    for function, number in zip(found, reader.find_units(array("Q", [one.address for one in found])), strict=True):
+        if number not in names:
+            names[number] = _source_name(reader.unit(number))
+        yield function._replace(unit=names[number])
+
+
+def merge_points(points: Points) -> MergedPoints:
+    """Return all points of an image as one column of PCs, with their kinds."""
+    return merge_kinds(
+        (
+            (points.pc, PointKind.PC),
+            (points.cmp, PointKind.CMP),
+            (points.entry, PointKind.ENTRY),
+            (points.exit, PointKind.EXIT),
+            ([pc for pc in points.tail if pc not in points.jumps], PointKind.TAIL),
+            (sorted(points.jumps), PointKind.TAIL_KNOWN),
+        )
+    )
 
 
 def make_table(
@@ -303,16 +323,7 @@ def make_table(
     symbols = elf.symbols if len(elf.symbols) else code.symbols
     reader = DwarfReader(elf)
     points = find_points(code, symbols)
-    rows = merge_kinds(
-        (
-            (points.pc, PointKind.PC),
-            (points.cmp, PointKind.CMP),
-            (points.entry, PointKind.ENTRY),
-            (points.exit, PointKind.EXIT),
-            ([pc for pc in points.tail if pc not in points.jumps], PointKind.TAIL),
-            (sorted(points.jumps), PointKind.TAIL_KNOWN),
-        )
-    )
+    rows = merge_points(points)
     if not rows.pcs:
         why = "" if code.header.machine in ARCHITECTURES else f" for {code.header.machine_name}, whose calls are unknown"
         raise CapabilityError(f"{code.name}: no coverage points{why}", hint="build the kernel with CONFIG_KCOV")

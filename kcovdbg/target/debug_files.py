@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, ET_REL, Header, NotElfError
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import NoDebugInfoError, TargetError
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.user_folder import find_debuginfod_cache, find_stranger
 
@@ -131,10 +131,10 @@ def _check_debug_file(name: str, path: Path) -> DebugFile:
             if header.type == ET_CORE:
                 raise TargetError(f"{name} is a dump, not debug info", hint="give dumps with -c, or both: kcovdbg VMLINUX DUMP")
             if not file.has_debug_info:
-                raise TargetError(
-                    f"{name} has no debug info (DWARF)",
-                    hint="build with CONFIG_DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT=y, or install the distribution's debug package",
-                )
+                hint = "build with CONFIG_DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT=y, or install the distribution's debug package"
+                if header.type != ET_REL:
+                    raise NoDebugInfoError(path, name, hint=hint)
+                raise TargetError(f"{name} has no debug info (DWARF)", hint=hint)
             return DebugFile(name, path, header.type != ET_REL, file.build_id, header)
     except NotElfError:
         raise TargetError(
