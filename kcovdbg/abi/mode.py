@@ -121,15 +121,16 @@ _FIRST_FLAG: Final = 8
 _MOST_UNKNOWN: Final = 2
 
 
-def split_unknown_bits(value: int, modes: Collection[int], *, all_named: bool) -> tuple[int, int]:
+def split_unknown_bits(value: int, modes: Collection[int], task_flags: int, *, all_named: bool) -> tuple[int, int]:
     """Split a word into a mode, and bits beside it that are neither part of a mode nor a known flag.
 
-    :param value: a mode word without the flags that are known.
+    :param value: an object's mode word, or that of a task without the flags that are known.
     :param modes: the numbers of this kernel's modes.
+    :param task_flags: the flags that this kernel certainly has. In an object's mode they are damage.
     :param all_named: whether these are all. If not, a low bit may be one of a mode.
     :return: the word itself and 0 if it is not a mode with such bits.
     """
-    used = 0
+    used = task_flags
     for number in modes:
         used |= max(number, 0)
     unknown = value & ~used

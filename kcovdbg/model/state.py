@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kcovdbg.abi.address import align
-from kcovdbg.abi.generations import Generation
-from kcovdbg.abi.mode import split_unknown_bits
+from kcovdbg.abi.generations import Feature, Generation
+from kcovdbg.abi.mode import IN_CTXSW, split_unknown_bits
 from kcovdbg.abi.record import Codec, pc_words
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession, DeviceState
@@ -191,7 +191,8 @@ class KernelFacts:
         """Return the mode in a mode word without known flags, and the bits beside it that are unknown."""
         if not self.modes:
             return value, 0
-        return split_unknown_bits(value, self.mode_values, all_named=self.generation.names_modes)
+        flags = IN_CTXSW if self.has(Feature.CTXSW_FLAG) else 0
+        return split_unknown_bits(value, self.mode_values, flags, all_named=self.generation.names_modes)
 
     def bytes_of(self, words: int) -> int:
         """Return the size in bytes of so many words of a buffer."""

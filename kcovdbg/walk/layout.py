@@ -160,7 +160,8 @@ class Layout:
         """Return the mode in a mode word without known flags, and the bits beside it that are unknown."""
         if not self.modes:
             return value, 0
-        return mode.split_unknown_bits(value, self.traits.mode_values(self.modes), all_named=self.generation.names_modes)
+        values, all_named = self.traits.mode_values(self.modes), self.generation.names_modes
+        return mode.split_unknown_bits(value, values, self.in_ctxsw, all_named=all_named)
 
     @property
     def mode_names(self) -> tuple[str, ...]:

@@ -141,9 +141,9 @@ class Oracle:
         yield from self._judge_count(where, row, task)
 
     def _role(self, mode: int | None, kcov: int | None, area: int | None) -> str | None:
-        if mode is None or mode & ~_FLAGS not in _MODES:
+        if mode is None or _plain(mode) not in _MODES:
             return None
-        if mode & ~_FLAGS not in _TRACING:
+        if _plain(mode) not in _TRACING:
             return "none"
         if kcov is None:
             return None
@@ -155,7 +155,7 @@ class Oracle:
         return "local" if owned == area else "remote-section"
 
     def _owns_remote(self, address: int, task: Decoded) -> bool:
-        if any(mode is not None and mode & ~_FLAGS == _REMOTE_MODE for mode in (task.kcov_mode, task.saved_mode)):
+        if any(mode is not None and _plain(mode) == _REMOTE_MODE for mode in (task.kcov_mode, task.saved_mode)):
             return True
         for pointer in (task.kcov, task.saved_kcov):
             if pointer:
@@ -167,7 +167,7 @@ class Oracle:
     def _judge_count(self, where: str, row: Row, task: Decoded) -> Iterable[str]:
         mode, area, size = task.kcov_mode, task.kcov_area, task.kcov_size
         if row["count"] is None:
-            if area and task.kcov_mode is not None and mode & ~_FLAGS in _MODES and not row["errors"]:
+            if area and task.kcov_mode is not None and _plain(mode) in _MODES and not row["errors"]:
                 yield f"{where} has a buffer and no count, and nothing is said of it"
             return
         if area == 0:
@@ -179,7 +179,7 @@ class Oracle:
         count = None if area is None else self.reader.word(area)
         yield from _compare(where, row, {"count": count})
         if mode is not None and size is not None and count is not None:
-            yield from _compare_full(where, row, mode & ~_FLAGS, size, count)
+            yield from _compare_full(where, row, _plain(mode), size, count)
 
     # Objects.
 
@@ -233,7 +233,7 @@ class Oracle:
         elif kcov.area:
             yield from _compare(where, row, {"count": self.reader.word(kcov.area)})
             if kcov.mode is not None and kcov.size is not None:
-                yield from _compare_full(where, row, kcov.mode, kcov.size, row["count"])
+                yield from _compare_full(where, row, _plain(kcov.mode, 0), kcov.size, row["count"])
         else:
             yield f"{where} has no buffer, and a count of {row['count']}"
 
@@ -430,11 +430,24 @@ def _compare(where: str, row: Row, wanted: Mapping[str, object]) -> Iterable[str
             yield f"{where}: {key} is {row[key]!r}, memory says {value!r}"
 
 
+def _plain(word: int, flags: int = _FLAGS) -> int:
+    """Return the mode in a word, without one or two bits that no mode has: high ones, or any beside a mode."""
+    value = word & ~flags
+    mode, others = value & 7, value & ~7
+    if others & 1 << 30:
+        # In an object's mode, where the flag of a switch never is.
+        return value
+    is_high = not others & 0xFF
+    return mode if mode in _MODES and others.bit_count() <= 2 and (is_high or mode) else value
+
+
 def _compare_mode(where: str, row: Row, key: str, word: int | None, flags: int = _FLAGS) -> Iterable[str]:
     if word is None:
         yield from _compare(where, row, {key: None})
         return
-    name = _MODES.get(word & ~flags)
+    name = _MODES.get(_plain(word, flags))
+    if name is not None and word & ~flags not in _MODES and not row["errors"]:
+        yield f"{where}: {word:#x} has a bit that is unknown, and nothing is said of it"
     # What has no name is shown as what it is.
     if (name is not None and row[key] != name) or (name is None and row[key] in _MODES.values()):
         yield f"{where}: {key} is {row[key]!r}, memory says {word:#x}"

@@ -77,6 +77,11 @@ def test_bit_of_a_task_without_a_session_is_no_state():
     assert 45 not in [row["pid"] for row in Asker(kernel.target).rows("tasks")[0]]
 
 
+def test_flag_of_a_switch_in_an_object_is_damage():
+    kernel = kernel_with(E9A, 30, names=["stopped"])
+    assert [found[:2] for found in findings(kernel)] == [("K2", "error")]
+
+
 def test_several_bits_are_damage():
     kernel = Kernel(E7)
     kernel.put(kernel.objects["stopped"], KCOV, mode=0x41414101)
