@@ -58,10 +58,12 @@ TRACE_SIZE: Final = "trace-size"
 TEXT_SIZE: Final = "text-size"
 REPLY_SIZE: Final = "reply-size"
 REPLY_TIME: Final = "reply-time"
+UNPACKED_CACHE: Final = "unpacked-cache"
 MEMORY: Final = "memory"
 WORK: Final = "work"
 LIMITS: Final[Mapping[str, Limit]] = {
     UNPACKED_SIZE: Limit(2 << 30, "contents of a compressed file, or of its sections; 100 times its size are allowed"),
+    UNPACKED_CACHE: Limit(4 << 30, "copies of compressed images in the cache together; 0 keeps none"),
     TRACE_SIZE: Limit(512 << 20, "the traces of a command together, unpacked"),
     TEXT_SIZE: Limit(64 << 20, "a source file, a side file, a row of a recording"),
     REPLY_SIZE: Limit(16 << 20, "one reply of QEMU or a GDB stub"),

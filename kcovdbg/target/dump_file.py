@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Files that a user gives as a dump or as debug info: what they are, whether they are whole, and their plain contents.
 
-Compressed images and debug files are unpacked into the cache, compressed and flattened dumps to temporary files, which are
-removed when the process ends.
+Compressed images and debug files are unpacked into the cache, where copies that are not used go away; compressed and flattened
+dumps to temporary files, which are removed when the process ends.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import fcntl
 import hashlib
 import os
 import re
 import shlex
 import tempfile
+import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple, cast
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, parse_notes
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.input_file import MAGICS, FrameReader, find_extents, find_packing, open_input
-from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
-from kcovdbg.user_folder import find_user_folder
+from kcovdbg.limits import UNPACKED_CACHE, UNPACKED_SIZE, find_limit, over_limit
+from kcovdbg.user_folder import find_user_folder, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,38 +218,161 @@ def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
 
 
 def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
-    """Return a compressed image or debug file unpacked in the cache; None for another file, or without a cache."""
+    """Return a compressed image or debug file unpacked in the cache; None for another file, or where the cache keeps none.
+
+    A copy is kept under the digest of the compressed bytes that it was made of.
+    """
     with open_file(path) as file:
         if find_packing(file.read(_MAGIC_SIZE)) is None:
             return None
-        digest = hashlib.blake2b(digest_size=20)
-        file.seek(0)
-        while data := file.read(_CHUNK):
-            digest.update(data)
         cache = find_user_folder("cache").path
-        if cache is None:
+        if cache is None or find_limit(UNPACKED_CACHE) == 0:
             return None
-        kept = cache / "unpacked" / digest.hexdigest()
+        folder = cache / "unpacked"
         file.seek(0)
         with contextlib.suppress(EOFError), _decompressor(file, path) as stream:
             if identify_start(stream.read(_MAGIC_SIZE)) is not FileKind.ELF:
                 return None
-        if kept.is_file():
-            return UnpackedFile(kept)
         file.seek(0)
-        try:
-            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            from kcovdbg.output_file import open_output
+        source = _DigestedFile(file)
+        source.read_rest()
+        kept = folder / source.hexdigest()
+        copy = _use_copy(kept)
+        notes: tuple[str, ...] = ()
+        if copy is None:
+            file.seek(0)
+            try:
+                _make_copy(file, kept, path)
+            except EOFError:
+                raise _truncated(path, "its compressed data ends early") from None
+            except OSError:
+                # A temporary file remains.
+                return None
+            copy = _use_copy(kept)
+            if copy is None:
+                return None
+            notes = (f"{path} was unpacked to {kept}, {kept.stat().st_size:,} bytes",)
+    _KEPT.append(copy)
+    if _remove_old_copies(folder):
+        return UnpackedFile(kept, notes)
+    # Together with the copies that other processes use it is too large: it goes with this process.
+    kept.unlink(missing_ok=True)
+    return UnpackedFile(_open_path(copy), (f"{path} was decompressed to a temporary file",))
 
-            # It gets its name when it is complete.
-            with open_output(kept) as target, _decompressor(file, path) as stream:
-                _copy(stream, target, path)
-        except EOFError:
-            raise _truncated(path, "its compressed data ends early") from None
-        except OSError:
-            # A temporary file remains.
-            return None
-    return UnpackedFile(kept, (f"{path} was unpacked to {kept}, {kept.stat().st_size:,} bytes",))
+
+class _DigestedFile:
+    """A file with the digest of what is read of it.
+
+    :param file: at its start.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        """Return at most so many bytes."""
+        data = self._file.read(size)
+        self._digest.update(data)
+        return data
+
+    def read_rest(self) -> None:
+        """Read to the end."""
+        while self.read(_CHUNK):
+            pass
+
+    def hexdigest(self) -> str:
+        """Return the digest of what was read so far."""
+        return self._digest.hexdigest()
+
+
+def _use_copy(kept: Path) -> BinaryIO | None:
+    """Open a copy in the cache, which no other process removes while it is open; None where there is none."""
+    try:
+        copy = open_input(kept, owned=True)
+        fcntl.flock(copy, fcntl.LOCK_SH)
+        # Those go first that were used longest ago.
+        os.utime(copy.fileno())
+        is_there = os.fstat(copy.fileno()).st_nlink > 0
+    except OSError:
+        return None
+    if is_there:
+        return copy
+    # Another process removed it before it was locked.
+    copy.close()
+    return None
+
+
+def _make_copy(file: BinaryIO, kept: Path, path: str | os.PathLike[str]) -> None:
+    """Unpack a file into the cache.
+
+    :param file: at its start.
+    :param kept: the copy, which has the digest of the whole file as its name.
+    :param path: of the file, for errors.
+    :raises TargetError: when other bytes are read than those that the digest is of.
+    :raises EOFError: when its data ends early.
+    :raises OSError: when it cannot be written.
+    """
+    make_folder(kept.parent)
+    source = _DigestedFile(file)
+
+    def check() -> None:
+        # Behind the last frame there may be more, which the digest is of as well.
+        source.read_rest()
+        if source.hexdigest() != kept.name:
+            raise TargetError(f"{path} was changed while it was read", hint="give it again when nothing writes it")
+
+    from kcovdbg.output_file import PRIVATE, open_output
+
+    # It gets its name when it is complete.
+    with open_output(kept, mode=PRIVATE, check=check) as target, _decompressor(file, path, source) as stream:
+        _copy(stream, target, path)
+
+
+# Seconds after which a copy that nothing used is removed.
+_OLD: Final = 30 * 86400
+
+
+def _remove_old_copies(folder: Path) -> bool:
+    """Remove the copies that were not used for a month, and, as long as all together are too large, those used longest ago.
+
+    :return: whether they are within the limit; copies that a process uses stay.
+    """
+    copies: list[tuple[float, int, Path]] = []
+    with contextlib.suppress(OSError):
+        for copy in folder.iterdir():
+            status = copy.lstat()
+            copies.append((status.st_mtime, status.st_blocks * 512, copy))
+    total = sum(size for _, size, _ in copies)
+    limit = find_limit(UNPACKED_CACHE)
+    for used, size, copy in sorted(copies):
+        if total <= limit and used > time.time() - _OLD:
+            break
+        if _remove_unused(copy):
+            total -= size
+    return total <= limit
+
+
+def _remove_unused(copy: Path) -> bool:
+    """Remove a copy unless a process uses it; return whether it is gone."""
+    try:
+        # Over NFS, only what can be written can be locked exclusively.
+        descriptor = os.open(copy, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        copy.unlink()
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _open_path(stream: IO[bytes]) -> Path:
+    """Return the path by which this process and those of this user open a file that has no name."""
+    return Path(f"/proc/{os.getpid()}/fd/{stream.fileno()}")
 
 
 def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
@@ -437,7 +562,7 @@ def _temporary(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]
         # Without a name, it is gone whatever ends the process.
         stream = tempfile.TemporaryFile(prefix="kcovdbg-")  # noqa: SIM115 - kept open
         try:
-            yield stream, Path(f"/proc/{os.getpid()}/fd/{stream.fileno()}")
+            yield stream, _open_path(stream)
             stream.flush()
         except BaseException:
             stream.close()
@@ -451,8 +576,10 @@ def _temporary(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]
 
 
 @contextlib.contextmanager
-def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[FrameReader]:
+def _decompressor(file: BinaryIO, path: str | os.PathLike[str], source: _DigestedFile | None = None) -> Iterator[FrameReader]:
     """Yield the decompressed stream.
+
+    :param source: what reads the file in its place.
 
     :raises TargetError: when this Python has no zstd, or the data is damaged.
     :raises EOFError: when the data ends early.
@@ -462,7 +589,7 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Fram
     assert packing is not None
     file.seek(start)
     try:
-        yield FrameReader(packing.start, file)
+        yield FrameReader(packing.start, file if source is None else cast("BinaryIO", source))
     except (EOFError, OSError):
         raise
     except CapabilityError as error:

@@ -19,6 +19,7 @@ from kcovdbg.errors import GoneError, LimitError, TargetError
 from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target.connection import parse_socket_address
 from kcovdbg.target.debug_files import DebugFile, find_kernel_file, of_build, unpack_symbols
+from kcovdbg.target.drgn.debug_info_search import load_debug_info
 from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line
 from kcovdbg.target.drgn.program_memory import (
     PHYSICAL_SIZE,
@@ -244,7 +245,7 @@ class StubMachine:
 
         before = find()
         with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
-            prog.load_debug_info(self._paths, default=True)
+            load_debug_info(prog, self._paths)
         return find() != before
 
     def _use_registers(self) -> None:

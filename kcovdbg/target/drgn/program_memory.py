@@ -27,6 +27,7 @@ from kcovdbg.elf.header import (
     parse_vmcoreinfo,
 )
 from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.target.drgn.debug_info_search import load_debug_info
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, collect_warnings, walking
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import holds_signals
@@ -180,7 +181,7 @@ def copy_program(prog: drgn.Program, notes: bytes, read: ReadMemory) -> drgn.Pro
     paths = [path for module in prog.modules() if (path := working_path(module.debug_file_path)) is not None]
     # The warnings are those given when the target was opened.
     with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
-        made.load_debug_info(paths, default=True)
+        load_debug_info(made, paths)
     exclude_per_cpu_data(made)
     return made
 

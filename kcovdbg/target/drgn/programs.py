@@ -29,6 +29,7 @@ from kcovdbg.target.debug_files import (
     of_build,
     unpack_symbols,
 )
+from kcovdbg.target.drgn.debug_info_search import load_debug_info
 from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line, reading_debug_info
 from kcovdbg.target.drgn.program_memory import (
     add_kernel_memory,
@@ -354,7 +355,7 @@ def load_symbols(prog: drgn.Program, files: Sequence[DebugFile], *, directory: P
             files = [*files, kernel]
             notes.append(_beside_dump(kernel))
     with reading_debug_info(), contextlib.suppress(drgn.MissingDebugInfoError):
-        prog.load_debug_info([file.path for file in files], default=True)
+        load_debug_info(prog, [str(file.path) for file in files])
     main = prog.main_module()
     if main.wants_debug_file() and kernel is not None:
         # drgn does not match them when VMCOREINFO has no build ID; they were matched above.

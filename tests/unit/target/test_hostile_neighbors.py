@@ -358,6 +358,21 @@ def test_root_takes_no_debug_info_from_another_user_s_cache(theirs, monkeypatch)
         assert find() == folder / "debuginfo"
 
 
+def test_root_s_drgn_asks_no_debuginfod_for_another_user(theirs, tmp_path, monkeypatch):
+    drgn = pytest.importorskip("drgn")
+    from kcovdbg.target.drgn.debug_info_search import load_debug_info
+
+    for home, is_asked in ((theirs, False), (tmp_path, True)):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        prog = drgn.Program()
+        prog.register_debug_info_finder("other", lambda _modules: None, enable_index=0)
+        if "debuginfod" not in prog.enabled_debug_info_finders():
+            pytest.skip("drgn was built without debuginfod")
+        load_debug_info(prog, [])
+        assert ("debuginfod" in prog.enabled_debug_info_finders()) is is_asked
+        assert "other" in prog.enabled_debug_info_finders()
+
+
 # Records of runs that stopped a machine, beside a socket in a directory that is open to all.
 
 RECORD = '{"pid": 1, "started": "1", "command": "planted", "stopped_at": "now"}'

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Unpacked copies of compressed files: how large they may be, and what is left of them."""
 
+import hashlib
 import os
 import signal
+import struct
 import subprocess
 import sys
+import time
 
 import pytest
 import zstandard
 
-from kcovdbg.errors import LimitError
-from kcovdbg.limits import UNPACKED_SIZE, VARIABLE
+from kcovdbg.errors import LimitError, TargetError
+from kcovdbg.limits import UNPACKED_CACHE, UNPACKED_SIZE, VARIABLE
+from kcovdbg.target import dump_file
 from kcovdbg.target.dump_file import unpack
 
 
@@ -64,3 +68,112 @@ def test_other_processes_can_open_them(tmp_path):
     path = unpack(compress(tmp_path / "a.zst", 1000, byte=b"x")).path
     assert subprocess.run(["cat", str(path)], capture_output=True, check=True).stdout == b"x" * 1000
     assert path.read_bytes() == b"x" * 1000
+
+
+ELF = b"\x7fELF\2\1\1".ljust(16, b"\0") + b"\2\0"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def copies(tmp_path, monkeypatch):
+    """The directory of copies of compressed images."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(dump_file, "_KEPT", [])
+    return tmp_path / "cache/kcovdbg/unpacked"
+
+
+def make_image(path, size=MIB, mark=b""):
+    """Write a compressed image, which is unpacked into the cache."""
+    path.write_bytes(zstandard.ZstdCompressor().compress(ELF + mark + os.urandom(size)))
+    return path
+
+
+def close_all():
+    """Let go of the copies, as the end of a process does."""
+    for copy in dump_file._KEPT:
+        copy.close()
+    dump_file._KEPT.clear()
+
+
+def test_a_copy_is_made_once_and_is_the_user_s_alone(copies, tmp_path):
+    path = make_image(tmp_path / "a.zst")
+    before = os.umask(0)
+    try:
+        first = unpack(path)
+    finally:
+        os.umask(before)
+    assert (first.path.parent, first.path.name) == (copies, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert (first.path.stat().st_mode & 0o777, copies.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert first.notes
+    inode = first.path.stat().st_ino
+    assert unpack(path) == (first.path, (), (), None)
+    assert first.path.stat().st_ino == inode
+
+
+def test_copies_have_a_limit_together(copies, tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, f"{UNPACKED_CACHE}=3500K")
+    made = []
+    for number in range(5):
+        made.append(unpack(make_image(tmp_path / f"{number}.zst")).path)
+        close_all()
+        os.utime(made[-1], (1000 * number, time.time() - 5000 + 1000 * number))
+        if number == 3:
+            # The oldest is used again.
+            assert {path.name for path in copies.iterdir()} == {path.name for path in made[1:]}
+            unpack(tmp_path / "1.zst")
+            close_all()
+    assert {path.name for path in copies.iterdir()} == {made[number].name for number in (1, 3, 4)}
+    assert sum(path.stat().st_size for path in copies.iterdir()) < 3500 << 10
+
+
+def test_a_copy_in_use_is_not_removed(copies, tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, f"{UNPACKED_CACHE}=1500K")
+    first = unpack(make_image(tmp_path / "a.zst")).path
+    in_use = dump_file._KEPT[:]
+    second = unpack(make_image(tmp_path / "b.zst", mark=b"second")).path
+    assert [path.name for path in copies.iterdir()] == [first.name]
+    # It is there as long as this process.
+    assert second.read_bytes()[len(ELF) :].startswith(b"second")
+    assert in_use[0].read(4) == ELF[:4]
+
+
+def test_a_copy_larger_than_all_may_be_is_not_kept(copies, tmp_path, monkeypatch):
+    path = make_image(tmp_path / "a.zst")
+    for limit in ("512K", "0"):
+        monkeypatch.setenv(VARIABLE, f"{UNPACKED_CACHE}={limit}")
+        assert unpack(path).path.read_bytes().startswith(ELF)
+        assert not copies.exists() or [*copies.iterdir()] == []
+        close_all()
+
+
+def test_copies_that_nothing_uses_go_away(copies, tmp_path):
+    old = unpack(make_image(tmp_path / "a.zst")).path
+    close_all()
+    (copies / ".kcovdbg-left").write_bytes(bytes(100))
+    for path in (old, copies / ".kcovdbg-left"):
+        os.utime(path, (0, time.time() - 40 * 86400))
+    new = unpack(make_image(tmp_path / "b.zst")).path
+    assert [path.name for path in copies.iterdir()] == [new.name]
+
+
+def test_a_copy_is_of_the_bytes_that_its_digest_is_of(copies, tmp_path, monkeypatch):
+    """Whoever can write a file must not get other contents under the digest of a genuine one."""
+    path = make_image(tmp_path / "a.zst", mark=b"genuine")
+    genuine = path.read_bytes()
+    evil = make_image(tmp_path / "b.zst", 10, mark=b"strange").read_bytes()
+    # A skippable frame to the end of the other one.
+    evil += struct.pack("<II", 0x184D2A50, len(genuine) - len(evil) - 8)
+    plain = dump_file._make_copy
+
+    def swap(*words):
+        with path.open("r+b") as file:
+            file.write(evil)
+        plain(*words)
+
+    monkeypatch.setattr(dump_file, "_make_copy", swap)
+    with pytest.raises(TargetError, match=r"a\.zst"):
+        unpack(path)
+    assert [*copies.iterdir()] == []
+    monkeypatch.setattr(dump_file, "_make_copy", plain)
+    path.write_bytes(genuine)
+    assert unpack(path).path.read_bytes().startswith(ELF + b"genuine")
