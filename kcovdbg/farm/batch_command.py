@@ -18,7 +18,7 @@ from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.runner import find_command
 from kcovdbg.console.text import escape
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.farm.batch_run import RUN_OPTIONS, BatchJob, Outcome, find_debug_info, make_output, run_batch
+from kcovdbg.farm.batch_run import RUN_OPTIONS, BatchJob, Outcome, find_debug_info, find_digests, make_output, run_batch
 from kcovdbg.farm.batch_worker import import_arrow
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.user_folder import expand_user
@@ -89,7 +89,8 @@ def _run(context: Context, args: Namespace) -> Lines:
     if not paths:
         raise UsageError(f"batch: no dump in {', '.join(args.dumps)}", hint="give dumps, or directories with dumps")
     output = make_output("batch", args.output, [*paths, *map(Path, args.dumps)])
-    jobs = [BatchJob(str(path), lines, str(output), symbols, args.timeout) for path in paths]
+    digests = find_digests(symbols)
+    jobs = [BatchJob(str(path), lines, str(output), symbols, args.timeout, digests=digests) for path in paths]
     outcomes, earlier = run_batch(context, jobs, args)
     context.status = int(any(outcome.failed for outcome in outcomes))
     return Lines(tuple(_summary(outcomes, earlier, output)), data=Table(_COLUMNS, outcomes))

@@ -31,6 +31,7 @@ from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError, LimitError, UsageError
+from kcovdbg.file_digest import find_digest
 from kcovdbg.input_file import parse_json, read_input
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.debug_files import list_debug_files
@@ -66,6 +67,8 @@ class BatchJob:
     timeout: float
     files: tuple[str, ...] = ()
     """The file of each command's text, in the order of the commands; without them, rows go to the data set."""
+    digests: tuple[str, ...] = ()
+    """Of the files with debug info: their build IDs are what they claim."""
 
     @property
     def key(self) -> str:
@@ -82,9 +85,9 @@ class BatchJob:
         state = None
         with contextlib.suppress(OSError):
             found = Path(self.path).stat()
-            state = [found.st_size, found.st_mtime_ns]
-        symbols = sorted(build_id or Path(path).name for build_id, path in self.symbols)
-        kept = {"path": self.path, "lines": [*self.lines], "files": [*self.files], "symbols": symbols}
+            # The owner of a file can set the time of its last write, but not that of its last change.
+            state = [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+        kept = {"path": self.path, "lines": [*self.lines], "files": [*self.files], "symbols": sorted(self.digests)}
         return {"kcovdbg": __version__, "state": state, **kept}
 
 
@@ -299,6 +302,17 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
                 build_id = None if elf.is_relocatable else elf.build_id
             found.append((build_id, str(plain.absolute() if args.scheduler is None else Path(file).resolve())))
     return tuple(found)
+
+
+def find_digests(symbols: DebugInfo) -> tuple[str, ...]:
+    """Return the digests of files with debug info.
+
+    :raises KcovdbgError: when one cannot be read.
+    """
+    try:
+        return tuple(find_digest(path) for _, path in symbols)
+    except OSError as error:
+        raise KcovdbgError(f"could not read '{error.filename}': {error.strerror or error}") from None
 
 
 def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Path]) -> Path:

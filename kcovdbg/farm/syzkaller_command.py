@@ -29,6 +29,7 @@ from kcovdbg.farm.batch_run import (
     DebugInfo,
     Outcome,
     find_debug_info,
+    find_digests,
     make_output,
     run_batch,
 )
@@ -126,7 +127,9 @@ def _find_output(manager: Manager, name: str | None) -> Path:
     return state / "syzkaller" / f"{manager.workdir.name}-{digest[:8]}"
 
 
-def _make_job(source: Path, answers: Path, output: Path, symbols: DebugInfo, timeout: float, *, is_dump: bool) -> BatchJob:
+def _make_job(
+    source: Path, answers: Path, output: Path, symbols: DebugInfo, digests: tuple[str, ...], timeout: float, *, is_dump: bool
+) -> BatchJob:
     """Return the job that answers about a dump or a report.
 
     :param answers: the directory of its answers, made if it does not exist.
@@ -134,7 +137,8 @@ def _make_job(source: Path, answers: Path, output: Path, symbols: DebugInfo, tim
     answers.mkdir(parents=True, exist_ok=True)
     of_dump = (*_ANSWERS, (f"slice -o {quote(str(answers / _SLICE))}", "slice.txt"))
     lines, names = zip(*of_dump if is_dump else ((SHOW_REPORT, _REPORT),), strict=True)
-    return BatchJob(str(source), lines, str(output), symbols, timeout, tuple(str(answers / name) for name in names))
+    files = tuple(str(answers / name) for name in names)
+    return BatchJob(str(source), lines, str(output), symbols, timeout, files, digests)
 
 
 def _write_text(path: Path, text: str) -> Path:
@@ -195,7 +199,7 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
     found = [(crash, dump, output / "crashes" / crash.path.name / dump.path.name) for crash in crashes for dump in crash.dumps]
     others = [(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
     symbols = find_debug_info(context, args, [*map(str, manager.images)])
-    shared = (output, symbols, args.timeout)
+    shared = (output, symbols, find_digests(symbols), args.timeout)
     jobs = [_make_job(dump.path, answers, *shared, is_dump=True) for _, dump, answers in found]
     # A report does not say which kernel it is of.
     if len({build_id for build_id, _ in symbols if build_id is not None}) == 1:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ import duckdb
 import pytest
 import zstandard
 
-from kcovdbg.farm.batch_run import BatchJob, find_outcome, run_job
+from kcovdbg.farm.batch_run import BatchJob, find_digests, find_outcome, run_job
 from kcovdbg.target.opener import find_demo
 from tests.integration.conftest import Demo
 from tests.lab.kcovdbg_run import ROOT, ask, run_kcovdbg
+from tests.support.compiled_image import compile_image
 from tests.support.programs import output_of
 from tests.support.screen import Screen
 
@@ -199,6 +200,22 @@ def test_an_outcome_that_cannot_be_believed(tmp_path: Path) -> None:
         job.run_file.write_text(kept)
         os.chown(job.run_file, 12345, 12345)
         assert find_outcome(job) is None
+
+
+def test_an_outcome_is_of_the_same_file_and_images(tmp_path: Path) -> None:
+    """Another image may claim the same build ID, and a file can get the time of its last write back."""
+    dump, image = tmp_path / "vmcore", compile_image(tmp_path)
+    dump.write_bytes(b"first")
+    symbols = ((None, str(image)),)
+    job = BatchJob(str(dump), ("tasks",), str(tmp_path / "out"), symbols, 60, digests=find_digests(symbols))
+    assert run_job(job) == find_outcome(job)
+    other = tmp_path / "other"
+    other.write_bytes(image.read_bytes() + b"\0")
+    assert find_outcome(replace(job, digests=find_digests(((None, str(other)),)))) is None
+    written = dump.stat().st_mtime_ns
+    dump.write_bytes(b"other")
+    os.utime(dump, ns=(written, written))
+    assert find_outcome(job) is None
 
 
 def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -> None:

@@ -19,13 +19,13 @@ from kcovdbg.errors import GoneError, LimitError, TargetError
 from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target.connection import parse_socket_address
 from kcovdbg.target.debug_files import DebugFile, find_kernel_file, of_build, unpack_symbols
-from kcovdbg.target.drgn.debug_info_search import load_debug_info
 from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line
 from kcovdbg.target.drgn.program_memory import (
     PHYSICAL_SIZE,
     CachedMemory,
     add_kernel_memory,
     add_memory,
+    load_debug_info,
     open_empty_program,
     physical_memory,
     platform_of,

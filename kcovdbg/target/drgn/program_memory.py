@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,11 +29,11 @@ from kcovdbg.elf.header import (
     parse_vmcoreinfo,
 )
 from kcovdbg.errors import ReadError, TargetError
-from kcovdbg.target.drgn.debug_info_search import load_debug_info
 from kcovdbg.target.drgn.drgn_messages import WALK_ERRORS, collect_warnings, walking
 from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.pointer import UPPER_HALF_START
+from kcovdbg.user_folder import find_debuginfod_cache
 
 if TYPE_CHECKING:
     from kcovdbg.target.riscv_pages import PageTables
@@ -166,6 +168,20 @@ def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = No
         # The Program keeps the file open when the name is removed.
         prog.set_core_dump(Path(file.name))
     return prog
+
+
+_DEBUGINFOD: Final = "debuginfod"
+
+
+def load_debug_info(prog: drgn.Program, paths: Sequence[str | os.PathLike[str]]) -> None:
+    """Load debug info from files, and from where drgn looks; for root not from another user's cache of debuginfod's client.
+
+    :raises drgn.MissingDebugInfoError: when some is not found.
+    """
+    enabled = prog.enabled_debug_info_finders()
+    if _DEBUGINFOD in enabled and find_debuginfod_cache() is None:
+        prog.set_enabled_debug_info_finders([name for name in enabled if name != _DEBUGINFOD])
+    prog.load_debug_info(list(paths), default=True)
 
 
 def copy_program(prog: drgn.Program, notes: bytes, read: ReadMemory) -> drgn.Program:

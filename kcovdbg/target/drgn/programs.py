@@ -29,11 +29,11 @@ from kcovdbg.target.debug_files import (
     of_build,
     unpack_symbols,
 )
-from kcovdbg.target.drgn.debug_info_search import load_debug_info
 from kcovdbg.target.drgn.drgn_messages import collect_warnings, first_line, reading_debug_info
 from kcovdbg.target.drgn.program_memory import (
     add_kernel_memory,
     add_memory,
+    load_debug_info,
     open_empty_program,
     physical_memory,
     platform_of,

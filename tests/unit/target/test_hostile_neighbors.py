@@ -360,7 +360,7 @@ def test_root_takes_no_debug_info_from_another_user_s_cache(theirs, monkeypatch)
 
 def test_root_s_drgn_asks_no_debuginfod_for_another_user(theirs, tmp_path, monkeypatch):
     drgn = pytest.importorskip("drgn")
-    from kcovdbg.target.drgn.debug_info_search import load_debug_info
+    from kcovdbg.target.drgn.program_memory import load_debug_info
 
     for home, is_asked in ((theirs, False), (tmp_path, True)):
         monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
