@@ -61,6 +61,7 @@ REPLY_TIME: Final = "reply-time"
 UNPACKED_CACHE: Final = "unpacked-cache"
 MEMORY: Final = "memory"
 WORK: Final = "work"
+CALL_TIME: Final = "call-time"
 LIMITS: Final[Mapping[str, Limit]] = {
     UNPACKED_SIZE: Limit(2 << 30, "contents of a compressed file, or of its sections; 100 times its size are allowed"),
     UNPACKED_CACHE: Limit(4 << 30, "copies of compressed images in the cache together; 0 keeps none"),
@@ -69,6 +70,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
     REPLY_SIZE: Limit(16 << 20, "one reply of QEMU or a GDB stub"),
     REPLY_TIME: Limit(60, "seconds that a command waits for replies of QEMU or a GDB stub", is_time=True),
     MEMORY: Limit(_half_of_memory(), "memory that a command takes", default_text="half of the machine's memory, 2G or more"),
+    CALL_TIME: Limit(120, "seconds for a call of mcp", is_time=True),
     WORK: Limit(300, "processor seconds in one reader of an input", is_time=True),
 }
 
@@ -175,14 +177,15 @@ def renew_time_for_replies() -> None:
 
 
 @contextmanager
-def one_command(*, holds_memory: bool = True) -> Iterator[None]:
+def one_command(*, holds_memory: bool = True, is_part: bool = False) -> Iterator[None]:
     """Hold the limits of a whole command in a block.
 
     :param holds_memory: not of a command that starts other programs, which would inherit the limit.
+    :param is_part: whether the block is a part of the running command, if there is one.
     :raises LimitError: when the block takes more memory.
     """
-    # What a command runs in its turn is a part of it.
-    token = _ACCOUNT.set(_ACCOUNT.get() or _Account())
+    account = _ACCOUNT.get() if is_part else None
+    token = _ACCOUNT.set(account or _Account())
     try:
         if not holds_memory:
             yield

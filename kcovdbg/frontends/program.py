@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -54,7 +55,7 @@ def run_program(
         ),
         color=color,
         has_screen=True,
-        serve_tools=serve_tools,
+        serve_tools=partial(serve_tools, options.target),
         find_program=lambda: _background_program(options),
         other_vmlinux=options.other_vmlinux,
         other_sources=options.other_sources,
@@ -119,7 +120,7 @@ def _open_or_name(target: TargetOptions, open_target: Callable[[TargetOptions], 
         return open_name_target(error.path, error.name)
 
 
-def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
+def serve_tools(options: TargetOptions, workspace: Workspace, confinement: FileConfinement) -> None:
     """Serve commands as tools on standard input and output.
 
     :raises CapabilityError: when a package that this needs is missing.
@@ -130,7 +131,9 @@ def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
         from kcovdbg.child_process import find_install_command
 
         raise CapabilityError(f"mcp needs {error.name}, which is not installed", hint=find_install_command("mcp")) from error
-    server.serve_stdio(workspace, confinement)
+    # A stub and QEMU serve one client.
+    has_spare = options.qemu is None and options.gdb_remote is None
+    server.serve_stdio(workspace, confinement, has_spare=has_spare)
 
 
 def _warn_of_condition(target: Target, options: Options, color: Color) -> Target:

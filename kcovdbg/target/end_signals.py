@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
-from kcovdbg.limits import WORK, find_limit, over_limit
+from kcovdbg.limits import CALL_TIME, WORK, find_limit, over_limit
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -39,6 +39,15 @@ _FOREIGN_MODULES: Final = frozenset({"_drgn_util.plugins", "argparse", "logging"
 _WAIT: Final = 0.005
 
 
+class _Timer(NamedTuple):
+    """What ends a block at a signal."""
+
+    limit: str
+    subject: str
+    timer: int
+    """One of ``signal.ITIMER_*``."""
+
+
 class _Process:
     """The signals that this process has received, and where they wait."""
 
@@ -46,7 +55,7 @@ class _Process:
         self.received: int | None = None
         self.is_over = False
         self.codes: set[CodeType] = set()
-        self.reading: str | None = None
+        self.timers: dict[int, _Timer] = {}
         self.waiting: set[int] = set()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -83,36 +92,47 @@ class _Process:
 _PROCESS: Final = _Process()
 
 
-def _end_reading(_number: int, frame: FrameType | None) -> None:
-    subject = _PROCESS.reading
-    if subject is None:
+def _end_block(number: int, frame: FrameType | None) -> None:
+    found = _PROCESS.timers.get(number)
+    if found is None:
         return
     if _PROCESS.must_wait(frame):
-        signal.setitimer(signal.ITIMER_PROF, _WAIT)
+        signal.setitimer(found.timer, _WAIT)
         return
-    raise over_limit(WORK, f"reading {subject}")
+    raise over_limit(found.limit, found.subject)
 
 
 @contextlib.contextmanager
-def reading(subject: str) -> Iterator[None]:
-    """Hold the limit of processor time in a block that reads an input. Only the main thread can be interrupted.
+def _hold_time(number: int, timer: int, limit: str, subject: str) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread() or number in _PROCESS.timers:
+        # Only the main thread can be interrupted. Within another block, that one's time counts.
+        yield
+        return
+    _PROCESS.timers[number] = _Timer(limit, subject, timer)
+    before = signal.signal(number, _end_block)
+    try:
+        signal.setitimer(timer, find_limit(limit))
+        yield
+    finally:
+        del _PROCESS.timers[number]
+        signal.setitimer(timer, 0)
+        signal.signal(number, before)
+
+
+def reading(subject: str) -> contextlib.AbstractContextManager[None]:
+    """Hold the limit of processor time in a block of the main thread that reads an input.
 
     :raises LimitError: when the block takes more.
     """
-    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGPROF) is signal.SIG_DFL
-    if not is_ours:
-        # Within another one, which goes on.
-        yield
-        return
-    _PROCESS.reading = subject
-    signal.signal(signal.SIGPROF, _end_reading)
-    try:
-        signal.setitimer(signal.ITIMER_PROF, find_limit(WORK))
-        yield
-    finally:
-        _PROCESS.reading = None
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    return _hold_time(signal.SIGPROF, signal.ITIMER_PROF, WORK, f"reading {subject}")
+
+
+def answering(subject: str) -> contextlib.AbstractContextManager[None]:
+    """Hold the limit of time in a block of the main thread that answers a call.
+
+    :raises LimitError: when the block takes more.
+    """
+    return _hold_time(signal.SIGALRM, signal.ITIMER_REAL, CALL_TIME, subject)
 
 
 def holds_signals(function: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -206,7 +206,7 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
     return arguments
 
 
-@one_command()
+@one_command(is_part=True)
 def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
     """Open the target that the options name.
 

@@ -25,7 +25,8 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.trace_paths import FileConfinement
-from kcovdbg.frontends.mcp.server import CallQueue, ToolServer
+from kcovdbg.frontends.mcp.calls import CallQueue
+from kcovdbg.frontends.mcp.server import ToolServer
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox, output_schema
 from kcovdbg.target.opener import TargetOptions, find_demo, find_demo_source, open_target
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg, run_lines
@@ -227,7 +228,8 @@ class Process(subprocess.Popen):
 
     def __init__(self, *words: str) -> None:
         pipe = subprocess.PIPE
-        super().__init__([sys.executable, "-m", "kcovdbg", *words, "mcp"], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe)
+        words = words if "mcp" in words else (*words, "mcp")
+        super().__init__([sys.executable, "-m", "kcovdbg", *words], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe)
 
     def send(self, *messages: object) -> None:
         for message in messages:
@@ -343,6 +345,33 @@ def test_requests_are_answered_while_a_command_runs() -> None:
         process.send(request(1, "tools/call", {"name": "check", "arguments": {}}), request(2, "ping", {}))
         seen = [json.loads(process.stdout.readline())["id"] for _ in range(2)]
         assert seen == [2, 1]
+
+
+def test_other_calls_are_answered_while_one_works(tmp_path: Path) -> None:
+    """A trace of a stranger keeps the server busy until its time is over."""
+    slow = tmp_path / "slow"
+    slow.write_bytes(b"0xffffffff81000000\n" + b"x 0xffffffff81000000 y\n" * 3_000_000)
+    with served("--limit", "call-time=20", "--demo", "mcp", str(slow)) as process:
+        # The spare process opens its target at its first call.
+        process.call(1, "info", {})
+        process.send(
+            request(2, "tools/call", {"name": "buffer", "arguments": {"what": f"file:{slow}", "n": 1}}),
+            request(3, "tools/call", {"name": "info", "arguments": {}}),
+        )
+        first = json.loads(process.stdout.readline())
+        assert first["id"] == 3
+        assert not first["result"]["isError"]
+
+
+def test_a_call_ends_in_time(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.write_bytes(b"0xffffffff81000000\n" + b"x 0xffffffff81000000 y\n" * 6_000_000)
+    with served("--limit", "call-time=5", "--demo", "mcp", str(slow)) as process:
+        process.call(1, "info", {})
+        found = process.call(2, "buffer", {"what": f"file:{slow}", "n": 1})["result"]
+        assert found["isError"]
+        assert "call-time" in found["content"][0]["text"]
+        assert not process.call(3, "check", {"list": True, "limit": 1})["result"]["isError"]
 
 
 def test_without_the_package_the_command_says_how_to_get_it(tmp_path: Path) -> None:

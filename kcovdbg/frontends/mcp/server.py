@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The server on standard input and output: the tools, reference texts as resources, and questions to start from as prompts.
 
-Commands run in the main thread, where signals end them cleanly, as everywhere; the protocol is spoken in another, which answers
-while a command runs and notices that the client hung up.
+Commands run in the main thread, where signals end them cleanly, as everywhere, or in a spare process while that one is busy.
+The protocol is spoken in another thread, which answers while a command runs and notices that the client hung up.
 """
 
 from __future__ import annotations
 
-import asyncio
-import queue
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import anyio
 import mcp_types
@@ -29,10 +26,9 @@ from kcovdbg.console.help_text import VOCABULARY
 from kcovdbg.console.runner import report
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.frontends.mcp.calls import CallQueue, SpareProcess, ToolCall
 from kcovdbg.frontends.mcp.tools import MAX_ROWS, NOTICE, WRITERS, ToolBox, clean_text, input_schema, output_schema
 from kcovdbg.series.table import eras
-
-_T = TypeVar("_T")
 
 _INSTRUCTIONS: Final = (
     "kcovdbg shows the Linux kernel's KCOV state of one target: a dump, a guest or a running kernel. Start with info, tasks "
@@ -81,7 +77,7 @@ class ToolServer(MCPServer[Any]):
         async def read_rules() -> object:
             """The rules of check, with the known bugs that violate them."""
             # Reference texts are not bounded by bytes: a client asks for one as a whole.
-            return (await call(lambda: box.call("check", {"list": True, "limit": MAX_ROWS}, sys.maxsize))).content["rows"]
+            return (await call(ToolCall(box, "check", {"list": True, "limit": MAX_ROWS}, sys.maxsize))).content["rows"]
 
     async def list_tools(self) -> list[mcp_types.Tool]:
         """Describe the commands as they declare themselves."""
@@ -108,7 +104,7 @@ class ToolServer(MCPServer[Any]):
         """
         del context
         try:
-            answer = await self._call(lambda: self._box.call(name, arguments))
+            answer = await self._call(ToolCall(self._box, name, arguments))
         except UsageError as error:
             raise MCPError(mcp_types.INVALID_PARAMS, f"{error}; {error.hint}") from error
         content: list[Any] = [mcp_types.TextContent(type="text", text=answer.text)]
@@ -152,42 +148,17 @@ def ask_for_crash(task: _Task = "") -> str:
     )
 
 
-class CallQueue:
-    """Calls from the protocol's thread, run one at a time by another."""
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-
-    def call(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
-        """Return the result of a function that the other thread will run."""
-        future: Future[_T] = Future()
-        self._calls.put((function, future))
-        return asyncio.wrap_future(future)
-
-    def end(self) -> None:
-        """Let :meth:`run` return after the calls so far."""
-        self._calls.put(None)
-
-    def run(self) -> None:
-        """Run calls until the end."""
-        for function, future in iter(self._calls.get, None):
-            # Not of a request that the client cancelled, or that nobody waits for any more.
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(function())
-                except Exception as error:  # noqa: BLE001 - for whoever waits
-                    future.set_exception(error)
-
-
-def serve_stdio(workspace: Workspace, confinement: FileConfinement) -> None:
+def serve_stdio(workspace: Workspace, confinement: FileConfinement, *, has_spare: bool) -> None:
     """Serve tools on standard input and output until the client hangs up.
 
+    :param has_spare: whether another process may open the target as well.
     :raises CapabilityError: when standard input is a terminal.
     """
     if sys.stdin.isatty():
         raise CapabilityError("mcp: standard input is a terminal", hint="a client starts this: docs/mcp.md")
     box = ToolBox(workspace, confinement)
     calls = CallQueue()
+    spare = SpareProcess(box) if has_spare else None
 
     def open_box() -> None:
         try:
@@ -216,4 +187,10 @@ def serve_stdio(workspace: Workspace, confinement: FileConfinement) -> None:
             calls.end()
 
     threading.Thread(target=speak, name="mcp", daemon=True).start()
-    calls.run()
+    if spare is not None:
+        threading.Thread(target=calls.pass_on, args=(spare,), name="mcp-spare", daemon=True).start()
+    try:
+        calls.run()
+    finally:
+        if spare is not None:
+            spare.end()

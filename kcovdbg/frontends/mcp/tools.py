@@ -28,6 +28,7 @@ from kcovdbg.console.text import escape
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.console.writer import Format, row_encoder
 from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.target.end_signals import answering
 from kcovdbg.target.protocol import Target
 
 MAX_TEXT: Final = 1000
@@ -318,7 +319,8 @@ class ToolBox:
         if command is None:
             raise UsageError(f"unknown tool '{clean_text(name)}'", hint=f"one of {', '.join(self.tools)}")
         try:
-            return self._call(command, given, max_bytes)
+            with answering(command.name):
+                return self._call(command, given, max_bytes)
         except Exception as error:  # noqa: BLE001 - the server goes on
             if self._base.debug:
                 traceback.print_exc()

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The calls of tools: one at a time in the main thread, and in a spare process while that one is busy.
+
+A target belongs to one thread. The spare process is forked before there is a target or another thread, and opens its own when
+it gets its first call. A machine that serves one client has no spare: calls wait for each other there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.frontends.mcp.tools import MAX_BYTES, ToolAnswer, ToolBox
+
+_T = TypeVar("_T")
+# Seconds that the main thread works on a call before the next one goes to the spare process.
+_PATIENCE: Final = 1.0
+# include/uapi/linux/prctl.h
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool."""
+
+    box: ToolBox
+    name: str
+    arguments: Mapping[str, Any]
+    max_bytes: int = MAX_BYTES
+
+    def __call__(self) -> ToolAnswer:
+        """Answer it.
+
+        :raises UsageError: when there is no such tool.
+        """
+        return self.box.call(self.name, self.arguments, self.max_bytes)
+
+
+class _Item(NamedTuple):
+    function: Callable[[], Any]
+    future: Future[Any]
+
+
+class CallQueue:
+    """Calls from the protocol's thread, run by others: the main thread, and one for the spare process."""
+
+    def __init__(self) -> None:
+        self._items: deque[_Item] = deque()
+        self._changed = threading.Condition()
+        self._is_over = False
+        self._busy_since: float | None = None
+
+    def call(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Return the result of a function that another thread will run."""
+        future: Future[_T] = Future()
+        with self._changed:
+            self._items.append(_Item(function, future))
+            self._changed.notify_all()
+        return asyncio.wrap_future(future)
+
+    def end(self) -> None:
+        """Let :meth:`run` and :meth:`pass_on` return after the calls so far."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def run(self) -> None:
+        """Run calls until the end."""
+        while (item := self._take()) is not None:
+            _run(item.function, item.future)
+            with self._changed:
+                self._busy_since = None
+
+    def pass_on(self, spare: SpareProcess) -> None:
+        """Pass calls of tools on to a process while the main thread is busy with another one, until the end."""
+        while (item := self._take_late()) is not None:
+            call = item.function
+            assert isinstance(call, ToolCall)
+            _run(lambda call=call: spare.answer(call), item.future)  # type: ignore[misc]
+
+    def _take(self) -> _Item | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._is_over)
+            if not self._items:
+                return None
+            item = self._items.popleft()
+            if isinstance(item.function, ToolCall):
+                self._busy_since = time.monotonic()
+                self._changed.notify_all()
+            return item
+
+    def _take_late(self) -> _Item | None:
+        with self._changed:
+            while not self._is_over:
+                since = self._busy_since
+                left = None if since is None else since + _PATIENCE - time.monotonic()
+                first = next((item for item in self._items if isinstance(item.function, ToolCall)), None)
+                if first is not None and left is not None and left <= 0:
+                    self._items.remove(first)
+                    return first
+                self._changed.wait(left if left is not None and left > 0 else None)
+        return None
+
+
+def _run(function: Callable[[], Any], future: Future[Any]) -> None:
+    # Not of a request that the client cancelled, or that nobody waits for any more.
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(function())
+        except Exception as error:  # noqa: BLE001 - for whoever waits
+            future.set_exception(error)
+
+
+class SpareProcess:
+    """A process that answers calls as this one does; forked at once, while there is one thread.
+
+    :param box: the tools, whose target is not open yet.
+    """
+
+    def __init__(self, box: ToolBox) -> None:
+        ours, theirs = socket.socketpair()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if not self._pid:
+            status = 1
+            try:
+                ours.close()
+                _serve(box, theirs, parent)
+                status = 0
+            finally:
+                os._exit(status)
+        theirs.close()
+        self._socket = ours
+        self._replies = ours.makefile("rb")
+
+    def answer(self, call: ToolCall) -> ToolAnswer:
+        """Return its answer to a call.
+
+        :raises UsageError: when there is no such tool.
+        :raises KcovdbgError: when it has ended.
+        """
+        try:
+            self._socket.sendall(json.dumps([call.name, call.arguments, call.max_bytes]).encode() + b"\n")
+            line = self._replies.readline()
+        except OSError:
+            line = b""
+        if not line:
+            raise KcovdbgError("a process of the server ended", hint="start the server again")
+        reply = json.loads(line)
+        if "usage" in reply:
+            raise UsageError(reply["usage"], hint=reply["hint"])
+        return ToolAnswer(**reply)
+
+    def end(self) -> None:
+        """End the process."""
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        self._socket.close()
+
+
+def _serve(box: ToolBox, connection: socket.socket, parent: int) -> None:
+    """Answer calls until the parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        return
+    # The client talks to the parent alone.
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    for line in connection.makefile("rb"):
+        name, arguments, max_bytes = json.loads(line)
+        try:
+            reply = box.call(name, arguments, max_bytes)._asdict()
+        except UsageError as error:
+            reply = {"usage": str(error), "hint": error.hint}
+        connection.sendall(json.dumps(reply).encode() + b"\n")
