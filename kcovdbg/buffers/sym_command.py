@@ -212,8 +212,7 @@ def _find_choices(lookup: WordLookup, word: CodeWord) -> Sequence[WrittenLocatio
 
 def _is_other_text(found: _FoundWord) -> bool:
     """Return whether a word is none of the kernel's, and looks like one: UTC+2, an address of a user's program."""
-    is_place = "+0x" in found.word.text
-    return bool(found.choices) and not is_place and not any(row.location.frames for row in found.choices)
+    return bool(found.choices) and not found.word.is_sure and not any(row.location.frames for row in found.choices)
 
 
 def _annotate(context: Context, lookup: WordLookup, lines: Sequence[LogLine]) -> Lines:

@@ -142,17 +142,21 @@ def find_crash(lines: Sequence[LogLine]) -> CrashReport:
     end, reason = panic or (len(texts), None)
     if reason is not None and not _CONSEQUENCE.match(reason):
         return CrashReport(None, reason)
-    if reason is None and not any(map(_DIE.match, texts)):
+    # Of several CPUs that report something, the crash is that of the one that died.
+    died = end if panic is not None else next((index for index, text in enumerate(texts) if _DIE.match(text)), None)
+    if died is None:
         return CrashReport()
-    titles = [index for index in range(end) if TITLE.match(texts[index])]
+    every = [index for index in range(end) if TITLE.match(texts[index])]
+    titles = [index for index in every if lines[index].caller == lines[died].caller] or every
     if not titles:
         return CrashReport(None, reason)
     first = titles[-1]
+    caller = lines[first].caller
     if _HUNG.match(texts[first]):
         first = min(_latest_round(lines, [index for index in titles if _HUNG.match(texts[index])]))
-    elif _TRAP.match(texts[first]) and len(titles) > 1 and first - titles[-2] <= _ADJACENT:
-        first = titles[-2]
-    caller = lines[first].caller
+    elif _TRAP.match(texts[first]) and len(titles) > 1:
+        between = sum(line.caller == caller for line in lines[titles[-2] : first])
+        first = titles[-2] if between <= _ADJACENT else first
     own = [text for line, text in zip(lines[first:end], texts[first:end], strict=True) if line.caller == caller]
     return CrashReport(texts[first], reason, *_find_subject(own))
 

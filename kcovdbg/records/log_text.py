@@ -20,6 +20,8 @@ _ESCAPE: Final = re.compile(
     r"|\x9b[0-9;:?]{0,40}[A-Za-z]"
 )
 _ESCAPE_STARTS: Final = ("\x1b", "^[", "\\x1b", "\\033", "\\e[", "#033", "\x9b")
+# In front of everything: what a serial line leaves, and the marks of a quotation.
+_QUOTED: Final = re.compile(r"[\r\0]*(?:> ?){0,9}")
 # What may be in front of a line, in this order.
 _PREFIXES: Final = tuple(
     re.compile(pattern)
@@ -37,6 +39,7 @@ _PREFIXES: Final = tuple(
         r"[\w.-]{1,64} kernel: ",
     )
 )
+_MOST_BLANKS: Final = 16
 # printk() cuts a line off much earlier.
 _MAX_LINE: Final = 4096
 
@@ -102,15 +105,26 @@ def _read_line(text: str) -> LogLine:
         plain = "".join(map(text.__getitem__, kept))
         columns = (*kept, len(text))
     plain = plain.rstrip("\r\0")
-    start = 0
+    quoted = _QUOTED.match(plain)
+    start = first = 0 if quoted is None else quoted.end()
     values: dict[str, str | None] = {}
     for pattern in _PREFIXES:
         prefix = pattern.match(plain, start)
+        if prefix is None and start == first:
+            # A mail's text may be indented.
+            prefix = pattern.match(plain, _skip_blanks(plain, start))
         if prefix is not None:
             start = prefix.end()
             values |= prefix.groupdict()
     time = values.get("time")
-    return LogLine(text, plain, columns, start, start > 0, values.get("caller"), None if time is None else float(time))
+    return LogLine(text, plain, columns, start, start > first, values.get("caller"), None if time is None else float(time))
+
+
+def _skip_blanks(text: str, start: int) -> int:
+    end = min(len(text), start + _MOST_BLANKS)
+    while start < end and text[start] in " \t":
+        start += 1
+    return start
 
 
 def record_lines(records: Iterable[LogRecord]) -> Iterator[LogLine]:

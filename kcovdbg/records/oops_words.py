@@ -40,6 +40,8 @@ class CodeWord(NamedTuple):
     """Whether its source line follows it in the text."""
     is_at_end: bool = False
     """Whether nothing follows it in its line."""
+    is_sure: bool = True
+    """Whether nothing but a place in code looks so: neither ``UTC+2``, nor the address of a user's program."""
 
 
 _NAME: Final = r"(?P<function>(?<![\w.$])[A-Za-z_.$][\w.$]{0,511})"
@@ -139,13 +141,17 @@ def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
     found = [find_code_words(line.message) for line in lines]
     # printk() writes a size behind each offset: where one is missing at the end of a line, the rest was lost.
     has_sizes = any(word.size is not None for words in found for word in words)
+    has_functions = any(word.function is not None for words in found for word in words)
     # Of each caller, whether the place in its next line is the address of an instruction.
     is_exact: dict[str | None, bool] = {}
     placed: list[list[CodeWord]] = []
     for line, words in zip(lines, found, strict=True):
         follows = is_exact.get(line.caller, False)
-        placed.append([_place_in_line(line, word, has_sizes=has_sizes, is_exact=follows) for word in words])
         is_exact[line.caller] = EXACT_FOLLOWS.match(line.message) is not None
+        words = [_place_in_line(line, word, has_sizes=has_sizes, is_exact=follows) for word in words]
+        # Addresses in a list alone are recorded; others are of the running kernel.
+        is_log = line.is_stamped or has_functions
+        placed.append([word._replace(is_oops=word.is_oops or (is_log and word.address is not None)) for word in words])
     return placed
 
 
@@ -156,8 +162,7 @@ def _place_in_line(line: LogLine, word: CodeWord, *, has_sizes: bool, is_exact: 
         span=line.original_span(line.start + start, line.start + end),
         is_exact=word.is_exact or is_exact,
         is_torn=word.is_torn or is_cut,
-        # An address behind the time of printk() is of the running kernel.
-        is_oops=word.is_oops or (word.address is not None and line.is_stamped),
+        is_sure=word.size is not None or ("+0x" in word.text and not (has_sizes and line.is_stamped)),
     )
 
 

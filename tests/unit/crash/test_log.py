@@ -59,5 +59,22 @@ def test_the_first_task_of_the_last_round():
     assert find_report(said).pid == 6
 
 
+def test_another_cpu_reports_at_the_same_time():
+    lines = (
+        "BUG: of the crash",
+        "x",
+        "WARNING: CPU: 1 PID: 1 at fs/a.c:3 f+0x1/0x2",
+        "Kernel panic - not syncing: Fatal exception",
+    )
+    for callers, title in (("T1", "T1", "C1", "T1"), lines[0]), (("T1", "T1", "T1", "T1"), lines[0]), ((None,) * 4, lines[0]):
+        said = [record._replace(caller=caller) for record, caller in zip(records(*lines), callers, strict=True)]
+        assert find_report(said).title == title
+    far = records(lines[0], *"abcdef", *lines[2:])
+    said = [record._replace(caller=caller) for record, caller in zip(far, ("T1", *["C1"] * 7, "T1"), strict=True)]
+    assert find_report(said).title == lines[0]
+    # One CPU alone: the last report before the panic.
+    assert find_report(far).title == lines[2]
+
+
 def test_what_programs_wrote_is_no_report():
     assert find_report(records("Kernel panic - not syncing: hoax", facility=1)) == CrashReport()

@@ -29,6 +29,10 @@ STACK = " ksys_read+0x99/0x150"
         ("Nov 28 03:21:44 host kernel: [   12.345678] ", None),
         ("2026-11-28T03:21:44.123456+00:00 host kernel: ", None),
         ("[   12.345678] host kernel: ", None),
+        ("    [   12.345678][    C1] ", "C1"),
+        ("> > [   12.345678][    C1] ", "C1"),
+        ("\r[   12.345678] ", None),
+        ("\0\0[   12.345678] ", None),
     ],
 )
 def test_what_is_in_front_of_a_line(prefix, caller):
@@ -59,6 +63,11 @@ def test_a_line_is_kept_as_it_was_given():
 def test_encodings(pack, encoding):
     text = f"{STACK}\n do_syscall_64+0x54/0xb0\n"
     assert decode_log("log", pack(text.encode(encoding))) == text
+
+
+def test_a_quoted_line():
+    (line,) = split_log(f"> {STACK}\n")
+    assert (line.message, line.is_stamped) == (STACK, False)
 
 
 def test_lines_of_several_cpus():
