@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -77,7 +78,21 @@ def find_debug_file(image: Path, build_id: str, link: str | None) -> Path | None
     :param image: its path.
     :param link: the name in its .gnu_debuglink.
     """
-    return next((path for path in _places(image, build_id, link) if path.is_file() and _has_debug_info(path, build_id)), None)
+    places = (path for path in _places(image, build_id, link) if _is_placed(path))
+    return next((path for path in places if _has_debug_info(path, build_id)), None)
+
+
+def _is_placed(path: Path) -> bool:
+    """Return whether there is a file that nobody named, put there by this user, root, or the owner of the directory.
+
+    In a directory that is open to all, anybody can put a file that claims the wanted build ID.
+    """
+    try:
+        status = path.stat()
+        owners = (os.geteuid(), 0, path.parent.stat().st_uid)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid in owners
 
 
 def _has_debug_info(path: Path, build_id: str) -> bool:
@@ -193,7 +208,7 @@ def find_images(directory: Path, suffix: str = "") -> Iterator[DebugFile]:
     """
     for name in dict.fromkeys(("vmlinux", "vmlinux.zst", f"vmlinux{suffix}", f"vmlinux{suffix}.zst", "vmlinux.debug")):
         path = directory / name
-        if path.is_file():
+        if _is_placed(path):
             # The user did not give it: that it is something else is no error.
             with contextlib.suppress(TargetError):
                 yield _check_debug_file(str(path), dumpfile.unpack(path).path)

@@ -291,9 +291,10 @@ def _use_copy(kept: Path) -> BinaryIO | None:
     try:
         copy = open_input(kept, owned=True)
         fcntl.flock(copy, fcntl.LOCK_SH)
-        # Those go first that were used longest ago.
-        os.utime(copy.fileno())
-        is_there = os.fstat(copy.fileno()).st_nlink > 0
+        status = os.fstat(copy.fileno())
+        # Those go first that were used longest ago; no file system has to keep this time itself.
+        os.utime(copy.fileno(), ns=(time.time_ns(), status.st_mtime_ns))
+        is_there = status.st_nlink > 0
     except OSError:
         return None
     if is_there:
@@ -342,7 +343,7 @@ def _remove_old_copies(folder: Path) -> bool:
     with contextlib.suppress(OSError):
         for copy in folder.iterdir():
             status = copy.lstat()
-            copies.append((status.st_mtime, status.st_blocks * 512, copy))
+            copies.append((status.st_atime, status.st_blocks * 512, copy))
     total = sum(size for _, size, _ in copies)
     limit = find_limit(UNPACKED_CACHE)
     for used, size, copy in sorted(copies):

@@ -5,6 +5,7 @@ by user_folder, and each child gets its environment from child_process. What doe
 
 import ast
 import collections
+import functools
 from pathlib import Path
 
 import pytest
@@ -178,13 +179,19 @@ class Finder(ast.NodeVisitor):
             self.note("folder")
 
 
-def find_uses(kind):
-    found = set()
+@functools.cache
+def find_all_uses():
+    found = collections.defaultdict(set)
     for module, path in FILES.items():
         finder = Finder(module)
         finder.visit(ast.parse(path.read_text()))
-        found |= finder.found[kind]
+        for kind, names in finder.found.items():
+            found[kind] |= names
     return found
+
+
+def find_uses(kind):
+    return find_all_uses()[kind]
 
 
 @pytest.mark.parametrize(("kind", "known"), [("opened", OPENED), ("child", CHILDREN), ("environment", ENVIRONMENT)])

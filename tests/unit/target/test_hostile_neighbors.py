@@ -22,7 +22,7 @@ from kcovdbg.frontends.shell.pager import paged
 from kcovdbg.output_file import open_output, write_files
 from kcovdbg.symbols import table_builder
 from kcovdbg.symbols.table_cache import cache_folder, find_usable_cache, lock_path, table_path
-from kcovdbg.target import debug_files
+from kcovdbg.target import debug_files, dump_file
 from kcovdbg.target.connection import parse_socket_address, read_record, write_record
 from kcovdbg.target.debug_files import find_debug_file
 from kcovdbg.target.slice_file import write_slice
@@ -356,6 +356,26 @@ def test_root_takes_no_debug_info_from_another_user_s_cache(theirs, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: OTHER)
         assert find() == folder / "debuginfo"
+
+
+def test_debug_info_that_others_put_beside_a_file_is_not_used(shared, tmp_path, monkeypatch):
+    """It claims the build ID of the stripped image, or of the dump's kernel, which is public."""
+    build_id = "ab" * 20
+    monkeypatch.setattr(debug_files, "_has_debug_info", lambda _path, _build_id: True)
+    monkeypatch.setattr(debug_files, "_check_debug_file", lambda name, _path: name)
+    monkeypatch.setattr(debug_files.dumpfile, "unpack", lambda path: dump_file.UnpackedFile(path))
+    for folder, is_used in ((shared, False), (tmp_path / "theirs", True)):
+        folder.mkdir(exist_ok=True)
+        if is_used:
+            give(folder)
+        for name in ("image.debug", "vmlinux"):
+            (folder / name).touch()
+            give(folder / name)
+        found = find_debug_file(folder / "image", build_id, "image.debug")
+        assert found == (folder / "image.debug" if is_used else None)
+        assert [*debug_files.find_images(folder)] == ([str(folder / "vmlinux")] if is_used else [])
+        give(folder / "vmlinux", ROOT)
+        assert [*debug_files.find_images(folder)] == [str(folder / "vmlinux")]
 
 
 def test_root_s_drgn_asks_no_debuginfod_for_another_user(theirs, tmp_path, monkeypatch):

@@ -116,7 +116,7 @@ def test_copies_have_a_limit_together(copies, tmp_path, monkeypatch):
     for number in range(5):
         made.append(unpack(make_image(tmp_path / f"{number}.zst")).path)
         close_all()
-        os.utime(made[-1], (1000 * number, time.time() - 5000 + 1000 * number))
+        os.utime(made[-1], (time.time() - 5000 + 1000 * number, 0))
         if number == 3:
             # The oldest is used again.
             assert {path.name for path in copies.iterdir()} == {path.name for path in made[1:]}
@@ -151,7 +151,7 @@ def test_copies_that_nothing_uses_go_away(copies, tmp_path):
     close_all()
     (copies / ".kcovdbg-left").write_bytes(bytes(100))
     for path in (old, copies / ".kcovdbg-left"):
-        os.utime(path, (0, time.time() - 40 * 86400))
+        os.utime(path, (time.time() - 40 * 86400, time.time()))
     new = unpack(make_image(tmp_path / "b.zst")).path
     assert [path.name for path in copies.iterdir()] == [new.name]
 
