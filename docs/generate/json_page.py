@@ -26,9 +26,12 @@ takes a task called `=cmd()` for a formula. Import it as text.
 - Within a major version of kcovdbg keys are added, and never renamed or removed, and their types stay. Accept keys that you do
   not know. Sentences (`answer`, `message`, `errors`, `evidence`) may be reworded at any time.
 - `help COMMAND --schema` prints a command's JSON Schema. [json-schema.json](json-schema.json) has all of them, by command.
-- The exit status is 0 for an answer, partial answers included. It is 1 when `check` found a violation, `diff` a difference,
-  `points` no coverage point, or `doctor` something missing that kcovdbg needs; 2 for bad usage, an unreadable target, or a
-  failed command.
+- An array without rows says that there is nothing. Where rows could not be read and none is left, the array has one row in
+  their place: each value is null, and `errors` says what could not be read. The schema describes that row too.
+- The exit status is 0 for an answer, partial answers included; remarks on standard error say what is missing. It is 1 when
+  `check` found a violation, `diff` a difference, `points` no coverage point, or `doctor` something missing that kcovdbg needs;
+  2 for bad usage, an unreadable target, a failed command, or where nothing of what was asked for could be read; 3 when `check`
+  found no violation but could not judge every rule, because what the rules rest on could not be read.
 """
 
 

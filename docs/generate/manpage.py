@@ -18,7 +18,8 @@ _SPECIAL = str.maketrans(
 _EXIT = (
     ("0", "success, partial answers included"),
     ("1", "check found violations, or diff found a difference"),
-    ("2", "usage error, unreadable target, or a command failed"),
+    ("2", "usage error, unreadable target, a command failed, or nothing of what it was asked for could be read"),
+    ("3", "check found no violation, but could not judge every rule"),
     ("130", "interrupted"),
 )
 _ENVIRONMENT = (

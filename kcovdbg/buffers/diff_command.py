@@ -168,7 +168,9 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
                 if len(counted) > 1:
                     counts = sum((Counter(one.counts) for one in counted), Counter[int]())
                 kinds = frozenset().union(*(one.kinds for one in counted))
-                latest = BufferCounts(counts, tuple(dict.fromkeys(remarks)), kinds, counted[0].records)
+                is_incomplete = any(one.is_incomplete for one in counted)
+                remarks_of = tuple(dict.fromkeys(remarks))
+                latest = BufferCounts(counts, remarks_of, kinds, counted[0].records, is_incomplete)
         if latest is None:
             raise others[0]
         yield word, latest._replace(remarks=(*latest.remarks, *(f"left out: {error}" for error in others)))
@@ -176,8 +178,8 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
 
 def _count_side(
     context: Context, words: Sequence[str], build: TraceBuild, side: int, comparison: BuildComparison
-) -> tuple[RunCounts, list[str]]:
-    """Count the runs of one side, and return remarks on them.
+) -> tuple[RunCounts, list[str], bool]:
+    """Count the runs of one side, and return remarks on them, and whether some of their records could not be read.
 
     :param build: of its traces.
     :param side: 0 for the left one.
@@ -185,15 +187,17 @@ def _count_side(
     runs = RunCounts()
     remark_counts: dict[str, Counter[str]] = {word: Counter() for word in words}
     traces: Counter[str] = Counter()
+    is_incomplete = False
     for word, counted in _read_runs(context, words, build.kernel):
         runs.add(comparison.count(side, counted.counts))
         remark_counts[word].update(counted.remarks)
         traces[word] += 1
+        is_incomplete = is_incomplete or counted.is_incomplete
     remarks: list[str] = []
     for word, its in remark_counts.items():
         summed = sum_up_remarks(its, traces[word], "traces")
         remarks += (f"{word}: {remark}" for remark in summed) if word.startswith(FILE) else its
-    return runs, remarks
+    return runs, remarks, is_incomplete
 
 
 def _unordered(
@@ -207,7 +211,7 @@ def _unordered(
     firsts = [next(_read_runs(context, words, build.kernel)) for words, build in zip(sides, builds, strict=True)]
     require_same_kinds("diff", [(word, counted.records, counted.kinds) for word, counted in firsts])
     comparison = compare_builds(builds, pcs)
-    (left, left_remarks), (right, right_remarks) = (
+    (left, left_remarks, lacks_left), (right, right_remarks, lacks_right) = (
         _count_side(context, words, build, side, comparison)
         for side, (words, build) in enumerate(zip(sides, builds, strict=True))
     )
@@ -219,7 +223,17 @@ def _unordered(
     if real and not _is_of_several(difference):
         remarks.append(f"single runs vary; give several per side: {_SEVERAL}, or directories of trace files")
     columns = _COLUMNS if comparison.match is None else (*_COLUMNS, *_BUILD_COLUMNS)
-    data = Table(columns, rows, errors=lambda row: approximate_errors(row.location))
+    doubts: dict[DiffSide, str] = {}
+    for side, lacks, other in ((DiffSide.RIGHT, lacks_left, "left"), (DiffSide.LEFT, lacks_right, "right")):
+        if lacks:
+            doubts[side] = f"the {other} side could not be read whole, and may have it as well"
+            remarks.append(f"only {side.value} is not certain: the {other} side could not be read whole")
+
+    def errors(row: _Row) -> tuple[str, ...]:
+        doubt = doubts.get(row.side)
+        return (*approximate_errors(row.location), *(() if doubt is None else (doubt,)))
+
+    data = Table(columns, rows, errors=errors)
     parts = list(_find_parts(difference, rows))
     count = sum(len(groups) for _, _, groups in parts)
     drawing = Drawing(count, partial(_lines, context, difference, parts))

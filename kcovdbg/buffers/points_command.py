@@ -110,15 +110,19 @@ def _explain_absence(table: LocationTable, function: str, units: Collection[str]
     return f"{text}, and neither has anything else in {names}: KCOV_INSTRUMENT in a Makefile excludes whole files"
 
 
-def _coverage(rows: Sequence[_Row], kinds: Collection[PointKind]) -> Iterator[str]:
+def _coverage(rows: Sequence[_Row], kinds: Collection[PointKind], *, is_incomplete: bool) -> Iterator[str]:
     """Yield how many of the points that a buffer can have are in it, and how many it cannot have.
 
     :param kinds: what the buffer can have.
+    :param is_incomplete: whether records could not be read.
     """
     recordable = [row for row in rows if row.kind in kinds]
     covered = sum(bool(row.hits) for row in recordable)
     if recordable:
-        yield f"{covered} of {len(recordable)} points are covered ({covered / len(recordable):.0%})"
+        if is_incomplete:
+            yield f"at least {covered} of {len(recordable)} points are covered: of the others it is unknown"
+        else:
+            yield f"{covered} of {len(recordable)} points are covered ({covered / len(recordable):.0%})"
     for kind in sorted({row.kind for row in rows} - set(kinds)):
         count = sum(row.kind is kind for row in rows)
         yield f"{count} points of kind {kind.name.lower()} are not recorded in this mode"
@@ -149,7 +153,10 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
             json_only=not counted,
             style=lambda row: "covered" if row.hits else "uncovered",
             meaning="records of this point in the buffers",
-            null="no buffer was named, or none can have points of this kind",
+            null=(
+                "no buffer was named, or none can have points of this kind, or one was not read whole and what could be read "
+                "has no record of the point"
+            ),
             unit="records",
         ),
         frames_column(lambda row: row.location.frames),
@@ -174,6 +181,7 @@ def _run(context: Context, args: Namespace) -> Table:
         remarks += remark
     counts: Counter[int] | None = None
     kinds = POINT_KINDS
+    is_incomplete = False
     if args.what:
         buffers = [find_counts(context, what) for what in args.what]
         counts = Counter()
@@ -181,6 +189,7 @@ def _run(context: Context, args: Namespace) -> Table:
             counts.update(buffer.counts)
         remarks += dict.fromkeys(remark for buffer in buffers for remark in buffer.remarks)
         kinds = frozenset().union(*(buffer.kinds for buffer in buffers))
+        is_incomplete = any(buffer.is_incomplete for buffer in buffers)
     offset = context.target.kaslr_offset
     table = None if context.kernel.symbolizer is None else context.kernel.symbolizer.table
     rows = [
@@ -189,12 +198,13 @@ def _run(context: Context, args: Namespace) -> Table:
             kind,
             address_of(pc, offset),
             Location(pc, frames, mangled=None if table is None else table.mangled_at(pc, frames)),
-            None if counts is None or kind not in kinds else counts.get(pc, 0),
+            # Of a point that is not in what could be read, it is unknown.
+            None if counts is None or kind not in kinds else counts.get(pc, None if is_incomplete else 0),
         )
         for pc, kind, frames in found
     ]
     if counts is not None:
-        remarks += _coverage(rows, kinds)
+        remarks += _coverage(rows, kinds, is_incomplete=is_incomplete)
     if not rows:
         context.status = 1
         # Other formats than text show remarks only.

@@ -53,15 +53,21 @@ def _run(context: Context, args: Namespace) -> Lines:
     reasons = sorted({text.remark for file in found.files if (text := tree.read(file.file)).remark})
     remarks += reasons[:3] + ([f"{len(reasons) - 3} more files without text"] if len(reasons) > 3 else [])
     if rows:
-        remarks.append(f"{found.covered} of {found.total} lines with points are covered, in {len(found.files)} files")
+        least = "at least " if counted.is_incomplete else ""
+        remarks.append(f"{least}{found.covered} of {found.total} lines with points are covered, in {len(found.files)} files")
     empty = f"nothing of '{args.place}' is covered" if args.place else "no records"
-    data = Table(_COLUMNS, rows, errors=_errors)
+    if counted.is_incomplete:
+        empty += " in what could be read"
+    data = Table(_COLUMNS, rows, errors=partial(_errors, is_incomplete=counted.is_incomplete))
     drawing = Drawing(len(rows), lambda most: _lines(context, rows, empty, most, whole=args.all))
     return Lines(drawing, data=data, remarks=remarks)
 
 
-def _errors(row: _Row) -> tuple[str, ...]:
-    return () if row.text is not None else ("source text is missing",)
+def _errors(row: _Row, *, is_incomplete: bool) -> tuple[str, ...]:
+    text = () if row.text is not None else ("source text is missing",)
+    if is_incomplete and row.coverage.covered < row.coverage.points:
+        return (*text, "not every record could be read: more of its points may be covered")
+    return text
 
 
 def _lines(context: Context, rows: Sequence[_Row], empty: str, most: int, *, whole: bool) -> Iterator[Line]:

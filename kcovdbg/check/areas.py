@@ -14,7 +14,7 @@ from kcovdbg.model.finding import Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
 from kcovdbg.model.rule import Hex, Rule, Violation, values
-from kcovdbg.model.state import Part, Source, State
+from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Session
 
 # A cache of more than 64 MiB is reported.
@@ -162,7 +162,7 @@ def _check_pool(state: State) -> Iterator[Violation]:
                 remote_lock=True,
             )
     is_unknown = any(task.fields.kcov_softirq and task.fields.kcov_area is None for task in state.tasks)
-    if is_unknown or state.lacks(Source.AREAS, Source.TASKS) or not state.area_links:
+    if is_unknown or state.unread(Part.CACHED_AREAS | Part.TASKS) or not state.area_links:
         return
     cpus = len(state.kernel.cpus)
     made = cpus if not state.kernel.is_rt else 2 * cpus if cpus >= 4 else cpus + 4

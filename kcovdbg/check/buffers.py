@@ -15,7 +15,7 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_task
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.rule import Hex, Rule, Violation, contents_violation, kcov_violation, values
-from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, Part, State
+from kcovdbg.model.state import BufferContents, BufferMapping, NextMapping, Part, Source, State
 from kcovdbg.series import table
 
 _WORD: Final = 1 << 64
@@ -35,6 +35,7 @@ def _holds_comparisons(mode: str | None) -> bool:
     guaranteed_by="__sanitizer_cov_trace_pc(), kcov_move_area()",
     consequence="Nothing is recorded until user space resets the count; a reader that trusts the count reads past the buffer.",
     needs=Part.OBJECTS,
+    rests_on=(Source.COUNTS,),
     detail="The count of a full buffer is its capacity: how many records were dropped is unknown.",
 )
 def _check_count(state: State) -> Iterator[Violation]:
@@ -65,6 +66,7 @@ def _check_count(state: State) -> Iterator[Violation]:
         "Nothing is recorded until user space resets the count; kernels before autumn 2026 may write outside of the buffer."
     ),
     needs=Part.OBJECTS,
+    rests_on=(Source.COUNTS,),
     features=(Feature.COMPARISONS,),
 )
 def _check_comparison_count(state: State) -> Iterator[Violation]:
@@ -109,13 +111,19 @@ def _check_private_count(state: State) -> Iterator[Violation]:
             yield contents_violation(contents, message, values(count=Hex(count), capacity=capacity))
 
 
+def _find_b4_obstacle(state: State) -> str | None:
+    if state.proof_problem is None:
+        return "B12 checks more"
+    return "the kernel has no symbol _stext" if state.text[0] is None else None
+
+
 @Rule(
     "B4",
     "records hold addresses of code",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
     consequence="The record is fake coverage: it names no function, and a fuzzer may keep an input for it.",
     needs=Part.BUFFERS | Part.TEXT | Part.PROOF,
-    obstacle=lambda state: "B12 checks more" if state.proof_problem is None else None,
+    obstacle=_find_b4_obstacle,
     detail=(
         "The last record may be stale, because the count is raised before it is written. Objects in their second session or "
         "later are not checked: records of an earlier mode may be left. Where code is readable, B12 applies instead."
@@ -124,8 +132,7 @@ def _check_private_count(state: State) -> Iterator[Violation]:
 def _check_addresses(state: State) -> Iterator[Violation]:
     kernel = state.kernel
     start, _ = state.text
-    if start is None:
-        return
+    assert start is not None
     start -= kernel.kaslr_offset
     if kernel.word_size == 8:
         low, high = start - _REACH, start + _REACH

@@ -19,7 +19,7 @@ from kcovdbg.console.renderable import Drawing, Fields, Line, Lines, Renderable,
 from kcovdbg.model.finding import Finding, Severity
 from kcovdbg.model.rule import Rule
 
-_STYLES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning"}
+_STYLES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNKNOWN: "warning"}
 
 _VALUE_COLUMNS: Final = (Column("name", meaning="name of the value"), Column("value", meaning="the value as text"))
 _CAUSE_COLUMNS: Final = (
@@ -73,7 +73,7 @@ _EXPLAIN_COLUMNS: Final = tuple(
 
 
 _MEANINGS: Final = {
-    "severity": Meaning("`error`, `warning`, `advice` or `info`; of a finding also `transient` or `racing`"),
+    "severity": Meaning("`error`, `warning`, `advice` or `info`; of a finding also `transient`, `racing` or `unknown`"),
     "guarantee": Meaning("the kernel function that maintains it"),
     "consequence": Meaning("what a violation leads to"),
     "detail": Meaning("legal state that looks like a violation", "there is none"),
@@ -106,7 +106,7 @@ def _run(context: Context, args: Namespace) -> CommandResult:
 
 def _check(context: Context, args: Namespace, wanted: list[str]) -> Iterator[Renderable]:
     report = check(context.reader, advice=args.all or bool(wanted), wanted=wanted)
-    context.status = 1 if report.violations else 0
+    context.status = report.status
     data = Table(_COLUMNS, report.findings)
     drawing = Drawing(len(report.findings), partial(_lines, report))
     yield Lines(drawing, data=data, remarks=report.remarks, is_prose=True)
@@ -114,6 +114,9 @@ def _check(context: Context, args: Namespace, wanted: list[str]) -> Iterator[Ren
 
 def _lines(report: Report, most: int) -> Iterator[Line]:
     for finding in report.findings[:most]:
+        if finding.severity is Severity.UNKNOWN and not finding.values:
+            # The summary names the rule.
+            continue
         head = ((_STYLES.get(finding.severity, "remark"), f"{finding.severity.value}: "), ("key", f"{finding.rule} "))
         if finding.more:
             yield (*head, ("", f"and {finding.object}"))
@@ -127,11 +130,16 @@ def _lines(report: Report, most: int) -> Iterator[Line]:
         for cause in finding.causes:
             yield (("", f"  known bug, {cause.certainty.value} ({cause.reason}): {cause}"),)
     violations = report.violations
-    others = sum(finding.more or 1 for finding in report.findings) - violations
+    counted = [finding for finding in report.findings if finding.severity is not Severity.UNKNOWN]
+    others = sum(finding.more or 1 for finding in counted) - violations
     said = "1 violation" if violations == 1 else f"{violations or 'no'} violations"
     said = f"at least {said}" if any(finding.is_least for finding in report.findings) else said
     tail = f", {others} other findings" if others > 1 else ", 1 other finding" if others else ""
-    yield (("header" if violations else "remark", f"{_rules(report.applied)} applied: {said}{tail}"),)
+    summary = f"{_rules(report.applied)} applied: {said}{tail}"
+    if report.unjudged:
+        total = report.applied + len(report.unjudged)
+        summary = f"{report.applied} of {_rules(total)} applied: {said}{tail}; {report.unjudged_text}"
+    yield (("header" if violations or report.unjudged else "remark", summary),)
     skipped = [(count, reason) for count, reason in report.skipped if count]
     if skipped:
         reasons = ", ".join(f"{count} ({reason})" for count, reason in skipped)
@@ -158,10 +166,12 @@ COMMAND: Final = Command(
     ),
     description=(
         "Compares KCOV's state in tasks, objects, handles, areas, saved state and buffers with what the kernel's code "
-        "guarantees in this generation. The exit status is 1 if a rule is violated.\n\n"
+        "guarantees in this generation. The exit status is 1 if a rule is violated, "
+        "and 3 if none is but some could not be judged, because what they rest on could not be read.\n\n"
         "An error cannot happen in a correct kernel; a warning can also be caused by user space. A finding is transient if a "
         "lock is held, or a task is inside KCOV, so that the state may be about to become consistent. On a running kernel "
-        "inconsistent state is read again a few times: a finding that disappears is dropped, one that keeps changing is racing."
+        "inconsistent state is read again a few times: a finding that disappears is dropped, one that keeps changing is "
+        "racing. A finding is unknown if what could not be read may explain it; so is a rule that could not be judged."
     ),
     arguments=(
         Argument("rules [RULE…]", Value.TEXT, "check only these rules", find_candidates=_name_rules),

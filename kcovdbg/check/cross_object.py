@@ -18,8 +18,7 @@ from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Session, Task
 from kcovdbg.series.table import user_allocators
 
-_ROADS: Final = (Source.TASKS, Source.PER_CPU, Source.FILES, Source.SLAB, Source.VMALLOC)
-_REMOTE_ROADS: Final = (Source.REMOTE, Source.AREAS)
+_USERS: Final = Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.REMOTE
 
 
 @Rule(
@@ -50,7 +49,7 @@ def _check_holders(state: State) -> Iterator[Violation]:
     "every buffer that KCOV allocated belongs to an object, a section, a list or a CPU",
     guaranteed_by="kcov_put(), kcov_remote_stop()",
     consequence="The memory stays allocated until the next boot.",
-    needs=Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.VMALLOC | Part.REMOTE | Part.CACHED_AREAS | Part.AREAS,
+    needs=_USERS | Part.VMALLOC | Part.CACHED_AREAS | Part.AREAS,
     detail=(
         "Inside KCOV's functions a buffer may be unreferenced for a moment, which is reported as transient. Files in flight "
         "are found in their slab cache; where that cannot be searched, leaks are reported with --all only."
@@ -59,8 +58,7 @@ def _check_holders(state: State) -> Iterator[Violation]:
 def _check_leaks(state: State) -> Iterator[Violation]:
     if state.vmalloc is None:
         return
-    roads = (*_ROADS, *(_REMOTE_ROADS if state.kernel.has(Feature.REMOTE) else ()))
-    doubt = state.doubt(*roads)
+    doubt = state.doubt(_USERS | Part.AREAS)
     # A file in flight over a socket is legal, and only its slab cache shows it.
     severity = Severity.ADVICE if state.lacks(Source.SLAB) else None
     claimed = {session.area for session in state.sessions}.union(*(kcov.own_areas for kcov, _ in state.readable))
@@ -95,7 +93,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
     "an object is reachable by more than its handles",
     guaranteed_by="kcov_remote_reset()",
     consequence="Nothing ever releases the object: its buffer stays allocated, and its handles fail with EEXIST for others.",
-    needs=Part.OBJECTS | Part.TASKS | Part.REMOTE | Part.FILES | Part.SAVED,
+    needs=_USERS,
     features=(Feature.REMOTE,),
 )
 def _check_forgotten(state: State) -> Iterator[Violation]:
@@ -106,7 +104,7 @@ def _check_forgotten(state: State) -> Iterator[Violation]:
             fields.address,
             f"only its {len(state.handles_of.get(fields.address, ()))} handles lead to it, which nobody can unregister",
             values(t=Hex(fields.task or 0), refcount=fields.refcount),
-            *state.doubt(Source.TASKS, Source.FILES, Source.PER_CPU),
+            *state.doubt(_USERS),
             remote_lock=True,
             anybody=True,
         )

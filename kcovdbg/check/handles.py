@@ -15,7 +15,7 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.memory import ListLink
 from kcovdbg.model.rule import Hex, Rule, Violation, values
-from kcovdbg.model.state import Part, Source, State
+from kcovdbg.model.state import Part, State
 
 # The fill of freed and of red-zoned slab objects: include/linux/poison.h.
 _POISON: Final = (0x6B, 0xA5, 0x5A, 0xBB, 0xCC)
@@ -38,7 +38,7 @@ def check_link(about: str, link: ListLink, what: str, *, element: str, member: s
     :param member: that leads back.
     """
     if link.problem is not None:
-        certainty = Certainty.UNSURE if link.is_missing else Certainty.CERTAIN
+        certainty = Certainty.UNKNOWN if link.is_missing else Certainty.CERTAIN
         reason = "the memory may be missing from the target" if link.is_missing else None
         message = f"{what} is broken: {link.problem}"
         yield Violation(about, message, values(link=Hex(link.address)), certainty, reason, remote_lock=True)
@@ -197,7 +197,7 @@ def _check_common(state: State) -> Iterator[Violation]:
     needs=Part.REMOTE | Part.OBJECTS,
 )
 def _check_reachable(state: State) -> Iterator[Violation]:
-    if state.lacks(Source.REMOTE):
+    if state.unread(Part.REMOTE):
         return
     for address, kcov in state.kcovs.items():
         if kcov.remote and address not in state.handles_of:

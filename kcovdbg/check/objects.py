@@ -11,7 +11,7 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Reference, name_kcov, name_some
 from kcovdbg.model.rule import Hex, Rule, Violation, kcov_violation, values
-from kcovdbg.model.state import Part, Source, State
+from kcovdbg.model.state import Part, State
 
 _MAX_REFERENCES: Final = 1 << 20
 _REMOTE: Final = (Feature.REMOTE,)
@@ -73,7 +73,7 @@ def _check_references(state: State) -> Iterator[Violation]:
             fields.address,
             message,
             values(refcount=fields.refcount, found=found, references=name_some(names) or "none"),
-            *state.doubt(Source.TASKS, Source.FILES, Source.SLAB, Source.PER_CPU),
+            *state.doubt(_OBJECTS_AND_TASKS | Part.FILES | Part.SAVED),
             anybody=True,
             most=max(1, abs(fields.refcount - found)),
         )
@@ -200,7 +200,7 @@ def _check_owner(state: State) -> Iterator[Violation]:
     for _, fields in state.readable:
         if fields.task and fields.task not in state.task_by_address:
             message = f"it is enabled for {fields.task:#x}, which is not a task, or no longer one"
-            yield kcov_violation(fields.address, message, values(t=Hex(fields.task)), *state.doubt(Source.TASKS))
+            yield kcov_violation(fields.address, message, values(t=Hex(fields.task)), *state.doubt(Part.TASKS))
 
 
 @Rule(

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import groupby, islice
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kcovdbg.check import areas, buffers, cross_object, handles, objects, saved, tasks
@@ -22,6 +23,8 @@ from kcovdbg.model.rule import Rule, Violation, rules_of
 from kcovdbg.model.state import KernelFacts, Part, StateSource
 from kcovdbg.series import table
 
+UNJUDGED: Final = 3
+"""The exit status where no rule was violated and not every rule could be judged."""
 # Unwinding is slow: limit for the tasks in which a function of KCOV is looked for.
 _MAX_STACKS: Final = 2000
 _TASKS: Final = Part.TASKS | Part.CURRENT
@@ -43,8 +46,9 @@ class Excuses:
         for kcov in violation.kcovs:
             if self._read(Part.OBJECTS).is_locked(kcov):
                 return f"the lock of {name_kcov(kcov)} is held"
-        if violation.remote_lock and self._read(Part.LOCKS).remote_lock_held:
-            return "kcov_remote_lock is held"
+        if violation.remote_lock and self._read(Part.LOCKS).remote_lock_held is not False:
+            unread = self._read(Part.LOCKS).unread(Part.LOCKS)
+            return f"whether kcov_remote_lock is held is unknown: {unread[0]}" if unread else "kcov_remote_lock is held"
         for address in violation.tasks:
             function = find_kcov_function(self._stack(address)) if address in self._read(_TASKS).running else None
             if function is not None:
@@ -121,6 +125,8 @@ class _Look:
     """The rules for which counting stopped before the end."""
     obstacles: Counter[str] = field(default_factory=Counter)
     """Why rules were not applied."""
+    unjudged: dict[str, str] = field(default_factory=dict)
+    """The rules that found no violation in what could be read, and of each what could not be read."""
 
 
 class Report(NamedTuple):
@@ -134,11 +140,30 @@ class Report(NamedTuple):
     """How many rules were not applied, by the reason."""
     remarks: tuple[str, ...]
     """Lines on unreadable data, which was not checked, and on disagreements of a live kernel that were gone in a later look."""
+    unjudged: Mapping[str, str] = MappingProxyType({})
+    """The rules that could not be judged: they found no violation, and what they rest on could not be read whole. Of each, what
+    could not be read."""
 
     @property
     def violations(self) -> int:
         """How many violations there are, those that are left out included."""
         return sum(finding.more or 1 for finding in self.findings if finding.severity.is_violation)
+
+    @property
+    def status(self) -> int:
+        """The exit status: 1 for a violation, otherwise 3 where a rule could not be judged."""
+        if self.violations:
+            return 1
+        return UNJUDGED if self.unjudged else 0
+
+    @property
+    def unjudged_text(self) -> str:
+        """How many rules could not be judged, and which ones for each reason."""
+        of_reason: dict[str, list[str]] = {}
+        for rule, reason in self.unjudged.items():
+            of_reason.setdefault(reason, []).append(rule)
+        named = "; ".join(f"{', '.join(rules)} ({reason})" for reason, rules in of_reason.items())
+        return f"{len(self.unjudged)} could not be judged: {named}"
 
 
 def list_rules() -> tuple[Rule, ...]:
@@ -184,10 +209,11 @@ def check(
     )
     most = _COMPARED if kernel.live else _SHOWN
     look = _look(chosen, source, advice, about, most)
+    unjudged = look.unjudged
     applied = len(chosen) - look.obstacles.total()
     skipped += tuple((count, obstacle) for obstacle, count in look.obstacles.items())
     findings = look.findings
-    first = len(findings)
+    first = _count_known(findings)
     for seconds in _PAUSES if kernel.live else ():
         if not findings:
             break
@@ -196,11 +222,16 @@ def check(
         disagreeing = {finding.rule for finding in findings}
         look = _look([rule for rule in chosen if rule.name in disagreeing], source, advice, about, most)
         findings = list(_compare(findings, look.findings))
+        unjudged = {rule: reason for rule, reason in unjudged.items() if rule not in disagreeing} | look.unjudged
     remarks = dict.fromkeys(source.read(Part.NOTHING).notes)
-    if settled := first - len(findings):
+    if settled := first - _count_known(findings):
         gone = "1 disagreement was" if settled == 1 else f"{settled} disagreements were"
         remarks[f"{gone} transient: gone when the kernel was read again"] = None
-    return Report(tuple(_shorten(look, findings)), applied, skipped, tuple(remarks))
+    return Report(tuple(_shorten(look, findings)), applied - len(unjudged), skipped, tuple(remarks), unjudged)
+
+
+def _count_known(findings: Iterable[Finding]) -> int:
+    return sum(finding.severity is not Severity.UNKNOWN for finding in findings)
 
 
 def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Finding, ...]:
@@ -252,7 +283,9 @@ def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Fi
         known = known_before.get((finding.rule, finding.object))
         if known is None:
             continue
-        if known.severity is Severity.RACING or (known.message, known.values) != (finding.message, finding.values):
+        if finding.severity is Severity.UNKNOWN or known.severity is Severity.UNKNOWN:
+            yield finding
+        elif known.severity is Severity.RACING or (known.message, known.values) != (finding.message, finding.values):
             reason = "the kernel is live, and its state changed during the check"
             yield finding._replace(severity=Severity.RACING, reason=reason, causes=())
         else:
@@ -280,6 +313,7 @@ def _look(
         if obstacle is not None:
             look.obstacles[obstacle] += 1
             continue
+        unread = rule.unread(state)
         found: Counter[Severity] = Counter()
         for violation in rule.check(state):
             severity = violation.severity or rule.severity
@@ -294,12 +328,33 @@ def _look(
             if found.total() >= _COUNTED:
                 look.cut.add(rule.name)
                 break
+        if any(severity.is_violation for severity in found) or not (unread or found[Severity.UNKNOWN]):
+            continue
+        look.unjudged[rule.name] = unread[0] if unread else _find_reason(look.findings, rule)
+        if not about and not found[Severity.UNKNOWN]:
+            look.findings.append(_report_unjudged(rule, unread))
     return look
+
+
+def _find_reason(findings: Iterable[Finding], rule: Rule) -> str:
+    reasons = (finding.reason for finding in findings if finding.rule == rule.name and finding.severity is Severity.UNKNOWN)
+    return next(filter(None, reasons), "what it rests on could not be read")
+
+
+def _report_unjudged(rule: Rule, unread: Sequence[str]) -> Finding:
+    """Return the finding that stands for a rule that could not be judged."""
+    more = "" if len(unread) == 1 else f", and {len(unread) - 1} more"
+    message = f"it could not be judged: {unread[0]}{more}"
+    return Finding(rule.name, Severity.UNKNOWN, f"rule {rule.name}", message, (), Certainty.UNKNOWN, unread[0])
 
 
 def _judge(rule: Rule, violation: Violation, severity: Severity, kernel: KernelFacts, excuses: Excuses | None) -> Finding:
     """Return a violation as a finding: with what may explain it, and the known bugs that leave it."""
     certainty, reason = violation.certainty, violation.reason
+    message = violation.message
+    if severity.is_violation and certainty is Certainty.UNKNOWN:
+        severity = Severity.UNKNOWN
+        message += " (unless what could not be read explains it)"
     if severity.is_violation:
         excuse = None if excuses is None else excuses.find(violation)
         if excuses is not None and excuse is None and kernel.live and not rule.about_leaks:
@@ -310,4 +365,4 @@ def _judge(rule: Rule, violation: Violation, severity: Severity, kernel: KernelF
             # The rule may compare what could not be read.
             certainty, reason = Certainty.UNSURE, f"the debug info lacks {', '.join(kernel.generation.missing)}"
     causes = find_causes(rule.name, kernel, certainty) if severity.is_violation else ()
-    return Finding(rule.name, severity, violation.object, violation.message, violation.values, certainty, reason, causes)
+    return Finding(rule.name, severity, violation.object, message, violation.values, certainty, reason, causes)

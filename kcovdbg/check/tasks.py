@@ -25,6 +25,8 @@ _WAITING: Final = {"worker_thread": ("process_one_work", "process_scheduled_work
 # The functions that allocate what a softirq section does not collect into.
 _OTHER_ALLOCATORS: Final = ("kcov_remote_start", "kcov_ioctl", "kcov_mmap")
 _REMOTE: Final = (Feature.REMOTE,)
+# A session may be saved elsewhere.
+_SESSIONS: Final = Part.TASKS | Part.SAVED
 
 
 @Rule(
@@ -47,6 +49,7 @@ def _check_symmetry(state: State) -> Iterator[Violation]:
                 fields.address,
                 f"it is enabled for {name_task(task)}, which does not refer to it",
                 values(t=Hex(task.address), task_kcov=Hex(task.kcov or 0)),
+                *state.doubt(_SESSIONS),
                 tasks=(task.address,),
             )
     for session, _, fields in (*with_objects(state, saved=False), *with_objects(state, saved=True)):
@@ -141,6 +144,7 @@ def _check_owners(state: State) -> Iterator[Violation]:
                     task_kcov=Hex(task.kcov or 0),
                     task_kcov_remote=Hex(task.kcov_remote or 0) if own_member else "no such member",
                 ),
+                *state.doubt(_SESSIONS),
                 tasks=(task.address,),
             )
     if own_member:
@@ -224,7 +228,7 @@ def _check_sections(state: State) -> Iterator[Violation]:
     "a task in a softirq section runs on a CPU, and collects into an area for softirqs",
     guaranteed_by="kcov_remote_start(), kcov_remote_stop()",
     consequence="The interrupted session is not restored: the task loses its coverage, or records into an area for softirqs.",
-    needs=Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS | Part.VMALLOC | Part.TASK_FACTS,
+    needs=Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS | Part.VMALLOC | Part.SOFTIRQS,
     features=(Feature.SOFTIRQ,),
     detail="On PREEMPT_RT it may be preempted; there the task counts the softirqs that it serves.",
 )
@@ -238,7 +242,9 @@ def _check_softirq(state: State) -> Iterator[Violation]:
             yield task_violation(fields, f"kcov_softirq is {fields.kcov_softirq:#x}", shown)
             continue
         if not state.kernel.is_rt and state.running and fields.address not in state.running:
-            yield task_violation(fields, "it is in a softirq section, but runs on no CPU", shown)
+            certainty, reason = state.doubt(Part.CURRENT)
+            message = "it is in a softirq section, but runs on no CPU"
+            yield task_violation(fields, message, shown, certainty=certainty, reason=reason)
         elif state.serving_softirq.get(fields.address) is False:
             who = "it" if state.kernel.is_rt else "its CPU"
             yield task_violation(fields, f"it is in a softirq section, but {who} serves no softirq", shown)
@@ -371,7 +377,7 @@ def _check_number(state: State) -> Iterator[Violation]:
     "an exiting task has no object",
     guaranteed_by="kcov_task_exit()",
     consequence="Nothing disables KCOV for it any more: the object stays enabled for a task that is freed.",
-    needs=Part.TASKS | Part.TASK_FACTS,
+    needs=Part.TASKS | Part.EXITS,
     detail=(
         "An exiting task may be in a softirq section; and what it closes may begin remote sections in it until it is dead."
     ),

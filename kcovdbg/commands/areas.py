@@ -38,6 +38,7 @@ def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
         empty="no remote or softirq area",
         errors=lambda area: area.errors,
         label=lambda area: f"area {area.address:#x}",
+        rests_on=Part.AREAS | Part.DEVICES,
     )
 
 
@@ -51,6 +52,7 @@ COMMAND: Final = Command(
             _COLUMNS,
             {"state": Meaning("`cached`, `in-use`, `saved` or `unclaimed`", "some of its possible users are unknown")},
             errors=True,
+            unread=True,
         ),
     ),
     description=(

@@ -90,7 +90,7 @@ def _run(context: Context, args: Namespace) -> Table:
         for word in args.objects:
             chosen, remark = _select(context, objects, word)
             found.update((kcov.address, kcov) for kcov in chosen)
-            remarks += [remark] if not chosen else []
+            remarks += [state.say_absent(remark, Part.OBJECTS | Part.DEVICES)] if not chosen else []
         rows = list(found.values())
         if not rows:
             context.status = 2
@@ -112,7 +112,7 @@ COMMAND: Final = Command(
     summary="list every struct kcov and the references to it",
     topic=Topic.STATE,
     run=_run,
-    row_types=(RowType(OBJECT_COLUMNS, errors=True),),
+    row_types=(RowType(OBJECT_COLUMNS, errors=True, unread=True),),
     description=(
         "REFS is the object's refcount, followed by the number of references found where the two differ. REFERENCES lacks the "
         "task PID itself and names other tasks only. With arguments, each reference is shown on a line of its own. A thread id "

@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any, Final
 
+from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import decode_handle, parse_handle
 from kcovdbg.console.argument import Argument, Value, matches_name, select_rows
 from kcovdbg.console.column import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, UNKNOWN_TASK, WORD, Column, Meaning, RowType
@@ -54,11 +55,15 @@ def _run(context: Context, args: Namespace) -> Table:
     rows, missed = select_rows(every, args.handles, _matches)
     if missed and not rows:
         context.status = 2
+    absent = [f"no registered handle matches '{word}'" for word in missed]
+    empty = "no such handle" if args.handles else "no remote handle is registered"
+    if not context.layout.generation.has(Feature.REMOTE):
+        empty = f"this kernel's KCOV ({context.layout.generation.era}) has no remote handles"
     return Table(
         _COLUMNS,
         rows,
-        remarks=(*context.notes, *(f"no registered handle matches '{word}'" for word in missed)),
-        empty="no such handle" if args.handles else "no remote handle is registered",
+        remarks=(*context.notes, *(state.say_absent(said, Part.REMOTE | Part.DEVICES) for said in absent)),
+        empty=empty,
         errors=lambda entry: entry.errors,
         label=lambda entry: f"handle {'?' if entry.handle is None else decode_handle(entry.handle)}",
         show=_SHOWN,
@@ -75,6 +80,7 @@ COMMAND: Final = Command(
             _COLUMNS,
             {"device": Meaning("device of a posted series that it is registered with", "it is KCOV's own")},
             errors=True,
+            unread=True,
         ),
     ),
     description=(

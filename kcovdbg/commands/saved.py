@@ -54,7 +54,7 @@ COMMAND: Final = Command(
     summary="list saved state of sessions that a softirq section interrupted",
     topic=Topic.STATE,
     run=_run,
-    row_types=(RowType(_make_columns(), errors=True),),
+    row_types=(RowType(_make_columns(), errors=True, unread=True),),
     description=(
         "Kernels since August 2026, stable ones included, save it in the task (WHERE is task), older ones in the CPU's "
         "kcov_percpu_data (WHERE is cpu). State that is saved while no softirq section runs is lost."

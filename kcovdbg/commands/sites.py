@@ -107,6 +107,8 @@ def _run(context: Context, args: Namespace) -> Table:
         empty="no such site" if args.patterns else "nothing in this kernel announces a remote handle",
         errors=lambda row: row["errors"] if problem is None or context.format is Format.TEXT else (*row["errors"], problem),
         label=lambda row: f"site {row['function']}",
+        # Handles are a detail of sites, which are in the code.
+        rests_on=Part.NOTHING,
         show=_SHOWN,
     )
 

@@ -102,7 +102,10 @@ def _run(context: Context, args: Namespace) -> Table:
     if args.tasks:
         tasks, missed = select_rows(tasks, args.tasks, _matches)
         others = "no task" if every else "no task with KCOV state"
-        remarks = [f"no task {word}" if word.isdecimal() else f"{others} matches '{word}'" for word in missed]
+        parts = Part.ALL_TASKS if every else Part.TASKS
+        for word in missed:
+            said = f"no task {word}" if word.isdecimal() else f"{others} matches '{word}'"
+            remarks.append(context.state(parts).say_absent(said, parts))
         if missed and not every:
             remarks.append("tasks -a also lists tasks without KCOV state")
         if missed and not tasks:
@@ -143,6 +146,7 @@ COMMAND: Final = Command(
             (*TASK_COLUMNS, _devices_column({}), Column("syscall", SYSCALL)),
             {"devices": Meaning("what devices of posted series collect into the task")},
             errors=True,
+            unread=True,
         ),
     ),
     description=(

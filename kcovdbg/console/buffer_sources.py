@@ -21,8 +21,8 @@ from kcovdbg.console.trace_paths import FILE, FileConfinement, confine
 from kcovdbg.console.wording import syscall_text
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.kcov import name_kcov, name_task
-from kcovdbg.model.state import Part, State
+from kcovdbg.model.kcov import name_kcov, name_some, name_task
+from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role, TaskFields
 from kcovdbg.records.input_kind import InputKind, find_path_kind
 from kcovdbg.records.located_records import find_recorded_syscalls
@@ -128,28 +128,45 @@ def list_buffers(state: State) -> Iterator[tuple[str, str]]:
         yield f"kcov:{address:#x}", f"in {kind}{named or f' in {name_kcov(address)}'}"
 
 
+_ALL_PARTS: Final = Part.TASKS | Part.CURRENT | Part.OBJECTS
+
+
+def find_unread_buffers(state: State) -> tuple[str, ...]:
+    """Return why :func:`list_buffers` may lack buffers that hold records: what could not be read of them, a line each."""
+    lines = [*state.lacks(Source.COUNTS), *state.unread(_ALL_PARTS)]
+    for task in state.tasks:
+        # The area of a section is known by its task's fields alone.
+        lines += (f"{name_task(task.fields)}: {error}" for error in task.errors if task.role is None)
+    return tuple(dict.fromkeys(lines))
+
+
 def _read_together(context: Context, what: str) -> Buffer:
     """Read all buffers, or those of the tasks that a pattern matches, one after another.
 
     :raises KcovdbgError: when there is none, or none can be read.
     """
+    state = context.state(_ALL_PARTS if what == ALL else Part.TASKS)
     if what == ALL:
-        state = context.state(Part.TASKS | Part.CURRENT | Part.OBJECTS)
         names = [name for name, _ in list_buffers(state)]
+        unread = list(find_unread_buffers(state))
     else:
-        tasks = [task for task in context.state(Part.TASKS).tasks if fnmatchcase(task.fields.comm or "", what)]
+        tasks = [task for task in state.tasks if fnmatchcase(task.fields.comm or "", what)]
         names = [str(task.fields.pid) for task in tasks if task.count is not None]
+        unread = [f"{name_task(task.fields)}: {error}" for task in tasks if task.count is None for error in task.errors]
+        unread += state.unread(Part.TASKS)
     if not names:
-        raise KcovdbgError(f"'{what}': no such task has a buffer", hint="tasks lists those that have")
+        absent = f"'{what}': no such task has a buffer"
+        problem = f"{absent} in what could be read; unknown: {name_some(unread, _NAMED)}" if unread else absent
+        raise KcovdbgError(problem, hint="tasks lists those that have")
     buffers: list[Buffer] = []
     others: list[str] = []
     for name in names:
         try:
             buffers.append(read_buffer(context.target, context.layout, context.reader, name))
         except KcovdbgError as error:
-            others.append(str(error))
+            unread.append(f"{name}: {error}")
     if not buffers:
-        raise KcovdbgError(others[0])
+        raise KcovdbgError(unread[0])
     # Records of several kinds cannot be in one buffer: those of PCs go first.
     groups: dict[tuple[bool, object, int], list[Buffer]] = {}
     for buffer in buffers:
@@ -157,7 +174,11 @@ def _read_together(context: Context, what: str) -> Buffer:
         groups.setdefault((PointKind.PC in recorded_kinds(codec), codec, buffer.encoding.word_size), []).append(buffer)
     chosen = max(groups.items(), key=lambda item: (item[0][0], sum(buffer.count for buffer in item[1])))[1]
     others += [f"{buffer.name} has {buffer.encoding.codec.noun}" for buffer in buffers if buffer not in chosen]
-    return replace(merge_buffers(what, chosen, others), kcov=None, address=None)
+    merged = replace(merge_buffers(what, chosen, others), kcov=None, address=None)
+    if not unread:
+        return merged
+    remark = f"incomplete, since not every buffer could be read: {name_some(unread, _NAMED)}"
+    return replace(merged, remarks=(remark, *merged.remarks), is_incomplete=True)
 
 
 def require_points(buffer: Buffer, command: str) -> None:
@@ -262,7 +283,8 @@ def find_tids(context: Context, word: str) -> list[int]:
         matching = (task for task in tasks if word in (ALL, task.comm) or fnmatchcase(task.comm or "", word))
         if found := [task.pid for task in matching if task.pid is not None]:
             return found
-    raise WordError(f"no task '{word}'", word, hint=suggest_task(context, word, is_any=True) or "tasks -a lists all tasks")
+    hint = suggest_task(context, word, is_any=True) or "tasks -a lists all tasks"
+    raise WordError(state.say_absent(f"no task '{word}'", Part.TASKS), word, hint=hint)
 
 
 def find_tid(context: Context, comm: str, *, is_any: bool = False) -> int | None:
@@ -397,6 +419,8 @@ class BufferCounts(NamedTuple):
     """The kinds of points that can be in the buffer."""
     records: str = ""
     """What the buffer has records of: ``PCs (TRACE_PC)``."""
+    is_incomplete: bool = False
+    """Whether some records could not be read: a PC that is not among them may have been recorded."""
 
 
 def find_counts(
@@ -412,7 +436,7 @@ def find_counts(
     require_points(buffer, context.command.name)
     remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
     kinds = recorded_kinds(buffer.encoding.codec)
-    return BufferCounts(count_pcs(buffer), remarks, kinds, _name_records(buffer))
+    return BufferCounts(count_pcs(buffer), remarks, kinds, _name_records(buffer), buffer.is_incomplete)
 
 
 def _name_records(buffer: Buffer) -> str:

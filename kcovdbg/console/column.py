@@ -258,3 +258,5 @@ class RowType(NamedTuple):
     """Whether rows have the key ``errors``."""
     when: str = ""
     """The options that ask for these rows, where the command has several kinds."""
+    unread: bool = False
+    """Whether a row whose values are null stands for rows that could not be read."""

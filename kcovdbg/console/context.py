@@ -17,7 +17,7 @@ from kcovdbg.console.settings import Problem, Settings
 from kcovdbg.console.terminal import Color, Terminal, find_terminal, write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, GoneError
-from kcovdbg.model.state import Part, State
+from kcovdbg.model.state import Extent, Lack, Part, State
 from kcovdbg.target.protocol import Target, make_memory_error
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
@@ -201,6 +201,14 @@ class Context:
     def notes(self) -> tuple[str, ...]:
         """Lines on unreadable data of this run so far."""
         return self.state(Part.NOTHING).notes
+
+    def find_lack(self, parts: Part | None = None) -> Lack:
+        """Return what could not be read of some parts that this run has asked for, by default of all so far."""
+        if self._reader is None:
+            return Lack()
+        state = self._reader.recall()
+        parts = state.parts if parts is None else parts
+        return Lack(state.unread(parts), is_total=state.extent(parts) is Extent.NONE)
 
     def require(self, need: Need) -> None:
         """Make sure that the command has what it needs.

@@ -73,7 +73,7 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
     rows = iter(table.rows)
     sample = list(islice(rows, _SAMPLE))
     if not sample and table.empty is not None:
-        yield (("remark", table.empty),)
+        yield from wrap_line((("remark", table.empty),), width) if table.unread else ((("remark", table.empty),),)
     else:
         formatters = [column.formatter() for column in columns]
         cells = [[formatter(row) for formatter in formatters] for row in sample]

@@ -151,13 +151,26 @@ def schema_of(name: str, row_types: Sequence[RowType], *, partial: bool = False)
     for row, row_type in zip(rows, row_types, strict=True):
         if row_type.when:
             row["description"] = row_type.when
-        if partial:
-            del row["required"]
+    rows += [_unread_schema(keys_of(row_type)) for row_type in row_types if row_type.unread]
+    for row in rows if partial else ():
+        del row["required"]
     return {
         "$schema": DIALECT,
         "title": f"kcovdbg {name} --json",
         "type": "array",
         "items": rows[0] if len(rows) == 1 else {"anyOf": rows},
+    }
+
+
+def _unread_schema(keys: Sequence[JsonKey]) -> dict[str, object]:
+    """Return the schema of the row in place of those that could not be read."""
+    errors = {**_ERRORS_SCHEMA, "minItems": 1, "description": "what could not be read, one sentence each"}
+    return {
+        "type": "object",
+        "description": "instead of rows that could not be read",
+        "properties": {key.name: errors if key.name == "errors" else {"type": "null"} for key in keys},
+        "required": [key.name for key in keys],
+        "additionalProperties": True,
     }
 
 

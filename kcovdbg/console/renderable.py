@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kcovdbg.console.column import Column
 from kcovdbg.console.text import escape, text_width
 from kcovdbg.errors import KcovdbgError, LineError
+
+if TYPE_CHECKING:
+    from kcovdbg.model.state import Part
 
 Fragment: TypeAlias = tuple[str, str]
 """A style class and a text."""
@@ -40,6 +43,11 @@ class Table:
     """From a row to what could not be read of it: the key ``errors`` in JSON, notes below the table in text."""
     label: Callable[[Any], str] | None = None
     """From a row to its name in such a note."""
+    rests_on: Part | None = None
+    """Of an answer about the kernel's state, the parts that the rows are in; None for all that the command asked for."""
+    unread: Sequence[str] = ()
+    """Of a table without rows, what could not be read: whether there are any is unknown. JSON then has one row whose values are
+    null, with these lines as its ``errors``."""
     details: Callable[[Any], Iterable[Line]] | None = None
     """From a row to the lines below it in text."""
     show: Sequence[str] | None = None

@@ -8,24 +8,27 @@ import errno
 import os
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Value, WordError
-from kcovdbg.console.command import Command, parse_arguments
+from kcovdbg.console.command import Command, Topic, parse_arguments
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context, Workspace, find_input_files
-from kcovdbg.console.renderable import Renderable, error_lines, spell_remarks
+from kcovdbg.console.renderable import Lines, Renderable, Table, error_lines, find_data, spell_remarks
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.writer import Format, read_choice, write
 from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
 from kcovdbg.limits import MEMORY, one_command, over_limit
+from kcovdbg.model.state import Lack
 from kcovdbg.target.protocol import Target
 from kcovdbg.user_folder import expand_user
 
 FAILED = KcovdbgError.status
+_END: Final = object()
 # Seconds to wait for a machine to end once its memory is gone, and between two checks.
 _END_SECONDS: Final = 1.0
 _END_INTERVAL: Final = 0.01
@@ -281,8 +284,36 @@ def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
     parts = (result,) if isinstance(result, Renderable) else result or ()
     spell = context.terminal.spell
     for part in parts:
-        chosen_part = choice.apply(part)
+        chosen_part = choice.apply(_say_unread(context, part))
         yield chosen_part if spell is None else spell_remarks(chosen_part, spell)
+
+
+def _say_unread(context: Context, part: Renderable) -> Renderable:
+    """Return a part of an answer about state; without rows it says that these are unknown where what they rest on is unread.
+
+    The exit status then says whether anything could be read.
+    """
+    data = find_data(part)
+    is_drawn = isinstance(part, Lines) and context.format is Format.TEXT
+    if context.command.topic is not Topic.STATE or not isinstance(data, Table) or is_drawn:
+        return part
+    rows = data.rows if isinstance(data.rows, Sized) else iter(data.rows)
+    if isinstance(rows, Sized):
+        is_empty = not len(rows)
+    else:
+        first = next(rows, _END)
+        is_empty = first is _END
+        data = replace(data, rows=() if is_empty else chain((first,), rows))
+    lack = context.find_lack(data.rests_on) if is_empty else Lack()
+    if lack.lines:
+        if lack.is_total:
+            context.status = max(context.status, FAILED)
+        remarks = [remark for remark in data.remarks if remark != lack.lines[0]]
+        empty = data.empty or ""
+        if lack.lines[0] not in empty:
+            empty = f"{context.command.name}: unknown: {lack.lines[0]}"
+        data = replace(data, unread=lack.lines, empty=empty, remarks=remarks)
+    return replace(part, data=data) if isinstance(part, Lines) else data
 
 
 def _find_column(line: CommandLine, wrong: str | None) -> int:

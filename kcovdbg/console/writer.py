@@ -32,6 +32,8 @@ from kcovdbg.console.text import escape
 from kcovdbg.errors import UsageError
 
 _ERRORS: Final = "errors"
+# Stands for the rows that could not be read.
+_UNREAD: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,9 @@ def row_encoder(table: Table | Fields) -> Callable[[Any], dict[str, object]]:
     """Return the function from a row to its JSON object, with every key in the order of the columns."""
     encoders = [(column.key, column.encoder()) for column in table.columns if not column.text_only]
     errors = table.errors
+    if isinstance(table, Table) and table.unread and errors is not None:
+        unread = {**dict.fromkeys(key for key, _ in encoders), _ERRORS: [to_json(line) for line in table.unread]}
+        return lambda _row: unread
     if errors is None:
         return lambda row: {key: encode(row) for key, encode in encoders}
 
@@ -178,11 +183,14 @@ def row_encoder(table: Table | Fields) -> Callable[[Any], dict[str, object]]:
 
 def encode_rows(table: Table | Fields) -> Iterator[dict[str, object]]:
     """Yield the rows as JSON objects."""
-    encode = row_encoder(table)
+    return map(row_encoder(table), rows_of(table))
+
+
+def rows_of(table: Table | Fields) -> Iterable[Any]:
+    """Return the rows that JSON has; those that could not be read are one."""
     if isinstance(table, Fields):
-        yield encode(table.row)
-    else:
-        yield from map(encode, table.rows)
+        return (table.row,)
+    return (_UNREAD,) if table.unread and table.errors is not None else table.rows
 
 
 def json_lines(table: Table | Fields) -> Iterator[str]:

@@ -28,7 +28,7 @@ from kcovdbg.model.kcov import name_task
 from kcovdbg.model.location import LocatedRecord
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Part
-from kcovdbg.model.task import Role, Task, find_task
+from kcovdbg.model.task import Role, Task
 from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.located_records import locate_records
 from kcovdbg.records.pc_names import LocationCache
@@ -108,9 +108,9 @@ _COLUMNS: Final = (
 def _choose(context: Context, args: Namespace, crashed: CrashedTask) -> tuple[list[Task], list[str]]:
     """Return the tasks to show, and remarks on the choice."""
     if args.tasks:
-        tasks = context.state(Part.ALL_TASKS).all_tasks
+        state = context.state(Part.ALL_TASKS)
         tids = dict.fromkeys(tid for word in args.tasks for tid in find_tids(context, word))
-        return [find_task(tasks, tid) for tid in tids], []
+        return [state.find_task(tid) for tid in tids], []
     if args.all:
         tasks = context.state(Part.TASKS).tasks
         return [task for task in tasks if task.role is not Role.NONE or task.saved or task.owns_remote], []

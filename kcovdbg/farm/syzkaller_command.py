@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kcovdbg.check.runner import UNJUDGED
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, SECONDS, SYMBOL, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
@@ -68,8 +69,9 @@ def _of_crash(name: str) -> Callable[[_Row], Any]:
 
 
 def _violations(row: _Row) -> bool | None:
-    """Return whether check found violations, None where it was not run."""
-    return next((line.status == 1 for line in row.outcome.lines if line.line == "check" and line.error is None), None)
+    """Return whether check found violations, None where it was not run, or could not judge every rule and found none."""
+    statuses = (line.status for line in row.outcome.lines if line.line == "check" and line.error is None)
+    return {0: False, 1: True}.get(next(statuses, UNJUDGED))
 
 
 def _slice(row: _Row) -> Path | None:
@@ -246,7 +248,10 @@ COMMAND: Final = Command(
                 "syscall": Meaning("name of the system call that the crashed task was in", "it was in none, or it is unknown"),
                 "call": Meaning("the system call with its arguments", "the task was in none, or it is unknown"),
                 "file": Meaning("source file in which the crash began, relative to the build root", "it is unknown"),
-                "violations": Meaning("whether `check` found violations", "`check` was not run, or failed"),
+                "violations": Meaning(
+                    "whether `check` found violations",
+                    "`check` was not run, or failed, or could not judge every rule and found none",
+                ),
                 "error": Meaning("what is wrong with the dump, and which answers are missing", "nothing is"),
                 "dump": Meaning("path of the dump", "there is none"),
                 "build_id": Meaning("build ID of the dump's kernel, or of the image for a report", "it is unknown"),

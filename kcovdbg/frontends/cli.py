@@ -118,7 +118,8 @@ def _help_lines(commands: CommandTable) -> Iterator[Line]:
     yield (("hint", "kcovdbg help COMMAND shows help for a command."),)
     yield (("", "Without a command, answers each FILE by what it is: a list, a log, a crash directory, a recording."),)
     yield (("", "Without a file, runs the shell, or the commands on standard input if that is not a terminal."),)
-    yield (("header", "Exit status: "), ("", "0 success; 1 check found violations, or diff a difference; 2 failure; 130 C-c."))
+    yield (("header", "Exit status: "), ("", "0 success; 1 check found violations, or diff a difference; 2 failure;"))
+    yield (("", "  3 check found none but could not judge every rule; 130 C-c."),)
 
 
 def _option_line(option: Argument) -> Line:

@@ -83,6 +83,8 @@ class Buffer:
     """Number of bits set, if the buffer has or is a bitmap."""
     gaps: tuple[Gap, ...] = ()
     """Ascending, with whole records between them."""
+    is_incomplete: bool = False
+    """Whether records are missing that could not be read, or may be, because the count could not be."""
     remarks: tuple[str, ...] = ()
     """Notes for the reader, each a line: clamped, full, being written, missing pages."""
     order: Order = IN_ORDER

@@ -22,6 +22,8 @@ class Severity(str, Enum):
     """Legal, but probably unintended."""
     INFO = "info"
     """No violation: something that kcovdbg does not know."""
+    UNKNOWN = "unknown"
+    """It rests on what could not be read: it is no violation, and the rule could not be judged."""
 
     @property
     def is_violation(self) -> bool:
@@ -37,7 +39,9 @@ class Certainty(str, Enum):
     LIKELY = "likely"
     """There is another, rare explanation."""
     UNSURE = "unsure"
-    """Something that may explain it is unreadable."""
+    """Something else, such as user space or what the debug info lacks, may explain it."""
+    UNKNOWN = "unknown"
+    """It rests on what could not be read."""
 
 
 class Cause(NamedTuple):

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 from kcovdbg.abi.generations import Feature, Generation
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
-from kcovdbg.model.state import BufferContents, Part, State
+from kcovdbg.model.state import BufferContents, Part, Source, State
 from kcovdbg.model.task import Session, TaskFields
 
 # The kernels that have a feature of mainline, for readers.
@@ -122,6 +122,8 @@ class Rule:
     since: str = ""
     """The kernels that keep it, for readers, where these are not all that have the first of ``features``."""
     features: Collection[str] = ()
+    rests_on: Collection[Source] = ()
+    """Sources that it rests on besides those of the parts that it needs."""
     stacks: Callable[[State], Iterable[int]] | None = None
     """Returns the tasks, ``struct task_struct *``, whose stacks ``check`` reads."""
     obstacle: Callable[[State], str | None] | None = None
@@ -144,6 +146,12 @@ class Rule:
     def applies(self, generation: Generation) -> bool:
         """Return whether kernels of this generation keep the rule."""
         return all(map(generation.has, self.features))
+
+    def unread(self, state: State) -> tuple[str, ...]:
+        """Return what could not be read of all that the rule rests on."""
+        unwound = () if self.stacks is None else self.stacks(state)
+        stacks = (f"the stack of task {task:#x} could not be unwound" for task in unwound if state.stacks[task] is None)
+        return (*state.unread(self.needs), *state.lacks(*self.rests_on), *stacks)
 
 
 def rules_of(module: ModuleType) -> tuple[Rule, ...]:

@@ -7,19 +7,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kcovdbg.abi.address import align
 from kcovdbg.abi.generations import Feature, Generation
 from kcovdbg.abi.mode import IN_CTXSW, split_unknown_bits
 from kcovdbg.abi.record import Codec, pc_words
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, name_kcov, name_task
 from kcovdbg.model.memory import ListLink, StackFrame, VmallocArea
 from kcovdbg.model.remote import Area, Carrier, RemoteHandle
-from kcovdbg.model.task import SavedState, Session, Task, TaskFields, TaskSyscall
+from kcovdbg.model.task import Role, SavedState, Session, Task, TaskFields, TaskSyscall
 
 
 class PointProof(Protocol):
@@ -92,8 +93,10 @@ class Part(Flag):
     """The links of the hash and of the lists of areas."""
     LOCKS = auto()
     """Whether ``kcov_remote_lock`` is held, and the owners of CPUs' locks."""
-    TASK_FACTS = auto()
-    """Whether exiting tasks are dead, and whether the CPUs of softirq sections serve a softirq."""
+    EXITS = auto()
+    """Whether exiting tasks are dead."""
+    SOFTIRQS = auto()
+    """Whether the CPUs of softirq sections serve a softirq."""
     CARRIERS = auto()
     """Carriers of common handles other than tasks."""
     BUFFERS = auto()
@@ -114,14 +117,23 @@ class Source(str, Enum):
     """A structure that was searched; what could not be read of it is in :attr:`State.lacking`."""
 
     TASKS = "tasks"
+    CURRENT = "current"
+    """The CPUs' current tasks."""
     PER_CPU = "per-cpu"
     REMOTE = "remote"
     AREAS = "areas"
     FILES = "files"
     VMALLOC = "vmalloc"
+    OBJECTS = "objects"
+    """The objects that were found, as structures."""
+    COUNTS = "counts"
+    """The counts of the objects' and the sessions' buffers."""
     SLAB = "slab"
     LOST = "lost"
-    """Buffers whose object was not found."""
+    """Buffers whose object was not found: it could not be read, or there is none any more."""
+    LOCKS = "locks"
+    EXITS = "exits"
+    SOFTIRQS = "softirqs"
     CARRIERS = "carriers"
     BUFFERS = "buffers"
     PROOF = "proof"
@@ -132,17 +144,46 @@ class Source(str, Enum):
     """Devices of posted series."""
 
 
+class Extent(str, Enum):
+    """How much of something was read."""
+
+    WHOLE = "whole"
+    PART = "part"
+    NONE = "none"
+
+
+class Lack(NamedTuple):
+    """What could not be read of a source."""
+
+    lines: tuple[str, ...] = ()
+    """Each on something that is missing; none where the source was read whole."""
+    is_total: bool = False
+    """Whether nothing of it could be read."""
+
+    @property
+    def extent(self) -> Extent:
+        """How much of it was read."""
+        if not self.lines:
+            return Extent.WHOLE
+        return Extent.NONE if self.is_total else Extent.PART
+
+
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[_T]):
-    """The data of some structures, and lines on what of them could not be read, by where it was looked for."""
+    """The data of some structures, and what of them could not be read, by where it was looked for."""
 
     found: _T
-    lacking: Mapping[Source, tuple[str, ...]] = field(default_factory=dict)
+    lacking: Mapping[Source, Lack] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing is missing."""
-        return not any(self.lacking.values())
+        return not self.lines
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Lines on all that is missing."""
+        return tuple(line for lack in self.lacking.values() for line in lack.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +250,63 @@ class KernelFacts:
         """
         low, high = self.kernel_range
         return low <= address <= high and address % (alignment or self.word_size) == 0
+
+
+_OF_TASKS: Final = (Source.TASKS, Source.PER_CPU, Source.CURRENT)
+# LOST is no road: where all of these were read whole, a buffer without an object is leaked.
+_OF_OBJECTS: Final = (*_OF_TASKS, Source.FILES, Source.REMOTE, Source.OBJECTS, Source.SLAB, Source.VMALLOC)
+_OF_AREAS: Final = (Source.AREAS, *_OF_TASKS, Source.VMALLOC)
+_SOURCES: Final[Mapping[Part, tuple[Source, ...]]] = {
+    Part.TASKS: _OF_TASKS,
+    Part.ALL_TASKS: _OF_TASKS,
+    Part.CURRENT: (Source.CURRENT,),
+    Part.SAVED: (Source.PER_CPU, Source.CURRENT, Source.TASKS),
+    Part.REMOTE: (Source.REMOTE,),
+    Part.CACHED_AREAS: (Source.AREAS,),
+    Part.AREAS: _OF_AREAS,
+    Part.FILES: (Source.FILES, Source.TASKS),
+    Part.VMALLOC: (Source.VMALLOC,),
+    Part.OBJECTS: _OF_OBJECTS,
+    Part.LINKS: (Source.REMOTE, Source.AREAS),
+    Part.LOCKS: (Source.LOCKS,),
+    Part.EXITS: (Source.EXITS, Source.TASKS),
+    Part.SOFTIRQS: (Source.SOFTIRQS, *_OF_TASKS),
+    Part.CARRIERS: (Source.CARRIERS, Source.TASKS),
+    Part.BUFFERS: (Source.BUFFERS, *_OF_OBJECTS),
+    Part.SERIES: (Source.SERIES, *_OF_OBJECTS),
+    Part.PROOF: (Source.PROOF, Source.BUFFERS, *_OF_OBJECTS),
+    Part.DEVICES: (Source.DEVICES,),
+    Part.DEVICE_SESSIONS: (Source.DEVICES,),
+}
+
+
+# Where nothing of the main source of a part was read, nothing of the part was.
+_MAIN: Final[Mapping[Part, Source]] = {
+    Part.TASKS: Source.TASKS,
+    Part.ALL_TASKS: Source.TASKS,
+    Part.SAVED: Source.PER_CPU,
+    Part.DEVICES: Source.DEVICES,
+    Part.REMOTE: Source.REMOTE,
+    Part.CACHED_AREAS: Source.AREAS,
+    Part.AREAS: Source.AREAS,
+    Part.FILES: Source.FILES,
+    Part.OBJECTS: Source.TASKS,
+}
+
+
+def sources_of(parts: Part, kernel: KernelFacts) -> tuple[Source, ...]:
+    """Return the sources that parts of a kernel's State rest on."""
+    found: dict[Source, None] = {}
+    for part in Part:
+        if part is Part.NOTHING or part not in parts:
+            continue
+        sources = _SOURCES.get(part, ())
+        if part is Part.SAVED and not kernel.has(Feature.SAVED_PER_CPU):
+            sources = (Source.TASKS,) if kernel.has(Feature.SAVED_IN_TASK) else ()
+        if part in (Part.AREAS, Part.CACHED_AREAS) and not kernel.has(Feature.REMOTE):
+            sources = ()
+        found.update(dict.fromkeys(sources))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +386,8 @@ class _Members:
     """Of ``kcov_remote_map``; empty where it is unreadable."""
     area_links: tuple[ListLink, ...]
     """Of ``kcov_remote_areas``; empty where it is unreadable."""
-    remote_lock_held: bool
-    """``kcov_remote_lock``, which protects the hash and the lists of areas."""
+    remote_lock_held: bool | None
+    """``kcov_remote_lock``, which protects the hash and the lists of areas; None where it is unreadable."""
     cpu_lock_owners: Mapping[int, int]
     """For each CPU, the task that holds the lock of its ``kcov_percpu_data``, where the lock has an owner."""
     dead: Mapping[int, bool | None]
@@ -325,12 +423,15 @@ class State(_Members):
     kernel: KernelFacts
     read: Mapping[str, object] = field(default_factory=dict, repr=False)
     """The members that were asked for, by name."""
-    lacking: Mapping[Source, tuple[str, ...]] = field(default_factory=dict)
-    """Lines on unreadable data, by where it was looked for."""
+    lacking: Mapping[Source, Lack] = field(default_factory=dict)
+    """What could not be read, by where it was looked for."""
     stacks: Mapping[int, tuple[StackFrame, ...] | None] = field(default_factory=dict, repr=False)
     """The stacks that were asked for, by task; None for one that cannot be unwound."""
     syscalls: Mapping[int, TaskSyscall] = field(default_factory=dict, repr=False)
     """The system calls that were asked for, by task."""
+
+    parts: Part = Part.NOTHING
+    """The parts that were asked for."""
 
     def lacks(self, *sources: Source) -> tuple[str, ...]:
         """Return what could not be read of some sources.
@@ -340,17 +441,47 @@ class State(_Members):
         for source in sources:
             if source not in self.lacking:
                 raise LookupError(f"{source} was not read: ask for its part")
-        return tuple(note for source in sources for note in self.lacking[source])
+        return tuple(dict.fromkeys(line for source in sources for line in self.lacking[source].lines))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Everything that could not be read; each a line."""
         return self.lacks(*self.lacking)
 
-    def doubt(self, *sources: Source) -> tuple[Certainty, str | None]:
-        """Return how certain it is that what was not found in some sources does not exist, and why it is not certain."""
-        lacking = self.lacks(*sources)
-        return (Certainty.UNSURE, lacking[0]) if lacking else (Certainty.CERTAIN, None)
+    def unread(self, parts: Part) -> tuple[str, ...]:
+        """Return what could not be read of all that some parts rest on."""
+        # A reader that was asked for some parts has read what they rest on, and no source that the kernel lacks.
+        return self.lacks(*(source for source in sources_of(parts, self.kernel) if source in self.lacking))
+
+    def extent(self, parts: Part) -> Extent:
+        """Return how much was read of what some parts rest on: nothing if nothing was of what one of them is about."""
+        if not self.unread(parts):
+            return Extent.WHOLE
+        mains = [source for part, source in _MAIN.items() if part in parts and source in self.lacking]
+        if Part.SAVED in parts and self.kernel.has(Feature.SAVED_IN_TASK):
+            mains.append(Source.TASKS)
+        is_lost = any(self.lacking[source].extent is Extent.NONE for source in mains)
+        return Extent.NONE if is_lost else Extent.PART
+
+    def say_absent(self, said: str, parts: Part) -> str:
+        """Return a sentence that something is absent from some parts; where these are not whole, that this is unknown."""
+        unread = self.unread(parts)
+        return f"{said} in what could be read; unknown: {unread[0]}" if unread else said
+
+    def find_task(self, tid: int) -> Task:
+        """Return the task with a thread id; of the idle tasks, which all have 0, one with KCOV state if there is any.
+
+        :raises KcovdbgError: if there is none, or it is among those that could not be read.
+        """
+        found = [task for task in self.all_tasks if task.fields.pid == tid]
+        if not found:
+            raise KcovdbgError(self.say_absent(f"no task {tid}", Part.ALL_TASKS), hint="tasks -a lists all tasks")
+        return next((task for task in found if task.fields.kcov_area or task.role is not Role.NONE), found[0])
+
+    def doubt(self, parts: Part) -> tuple[Certainty, str | None]:
+        """Return how certain it is that what was not found in some parts does not exist, and why that is unknown."""
+        unread = self.unread(parts)
+        return (Certainty.UNKNOWN, unread[0]) if unread else (Certainty.CERTAIN, None)
 
     @cached_property
     def task_by_address(self) -> Mapping[int, TaskFields]:

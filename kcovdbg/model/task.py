@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from kcovdbg.abi import mode as modes
-from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.kcov import Reference
 
 
@@ -214,17 +213,6 @@ class Task:
     def beneath(self) -> Role | None:
         """The role of the interrupted session; None where there is none, or it is not certain."""
         return None if self.interrupted is None else self.interrupted.certain_role
-
-
-def find_task(tasks: Iterable[Task], tid: int) -> Task:
-    """Return the task with a thread id; of the idle tasks, which all have 0, one with KCOV state if there is any.
-
-    :raises KcovdbgError: if there is none.
-    """
-    found = [task for task in tasks if task.fields.pid == tid]
-    if not found:
-        raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all tasks")
-    return next((task for task in found if task.fields.kcov_area or task.role is not Role.NONE), found[0])
 
 
 class Syscall(NamedTuple):

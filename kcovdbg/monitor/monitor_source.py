@@ -280,7 +280,7 @@ class LiveSource:
         # Those of devices follow KCOV's.
         shares = self._sample_records(state.tasks, tasks[: len(state.tasks)])
         # Parts that a near look leaves out are not reported as missing.
-        errors = tuple(note for source, notes in state.lacking.items() if source not in _LEFT_OUT for note in notes)
+        errors = tuple(note for source, lack in state.lacking.items() if source not in _LEFT_OUT for note in lack.lines)
         self._last = {buffer_key(task): task for task in tasks}
         return Sample(
             target=self.target.name,

@@ -25,7 +25,7 @@ from kcovdbg.abi.record import CALL_LENGTHS, PC, Encoding
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.input_file import find_number, parse_json, parse_number, read_input, unpack_data
 from kcovdbg.limits import TRACE_SIZE, count_trace, room_for_trace
-from kcovdbg.model.buffer import Buffer, ListFit
+from kcovdbg.model.buffer import Buffer, Gap, ListFit
 from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.records.pc_convention import Convention, find_convention
 from kcovdbg.records.pc_counts import distinct_words
@@ -108,9 +108,12 @@ def concatenate(buffers: Sequence[Buffer], remarks: Sequence[str]) -> Buffer:
     :param remarks: of the whole.
     """
     words = array(buffers[0].words.typecode)
+    gaps: list[Gap] = []
+    count = 0
     for buffer in buffers:
         words.extend(buffer.words)
-    count = sum(buffer.count for buffer in buffers)
+        gaps += (gap._replace(first=count + gap.first) for gap in buffer.gaps)
+        count += buffer.count
     words, encoding = record.split_records(words, buffers[0].encoding)
     # The capacity of one buffer says nothing about all of them.
     return replace(
@@ -121,6 +124,8 @@ def concatenate(buffers: Sequence[Buffer], remarks: Sequence[str]) -> Buffer:
         stored_count=count,
         capacity=None,
         size=None,
+        gaps=tuple(gaps),
+        is_incomplete=any(buffer.is_incomplete for buffer in buffers),
         remarks=tuple(remarks),
     )
 
@@ -232,6 +237,7 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     """
     if len({(buffer.encoding.codec, buffer.encoding.word_size) for buffer in buffers if buffer.count}) > 1:
         raise KcovdbgError(f"{name.removeprefix('file:')}: traces of several modes", hint="name those of one mode by a pattern")
+    is_incomplete = any(buffer.is_incomplete for buffer in buffers)
     buffers = [buffer for buffer in buffers if buffer.count] or buffers[:1]
     count = len(buffers)
     remark_counts = Counter(remark for buffer in buffers for remark in buffer.remarks)
@@ -246,7 +252,7 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     build = builds.pop() if len(builds) == 1 else None
     # No order before an unknown one.
     order = min((buffer.order for buffer in buffers), key=lambda order: (order.is_known is not False, order.is_known is True))
-    merged = replace(merged, name=name, pid=None, comm=None, build_id=build, order=order)
+    merged = replace(merged, name=name, pid=None, comm=None, build_id=build, order=order, is_incomplete=is_incomplete)
     return _merge_fits(merged, buffers)
 
 

@@ -192,7 +192,9 @@ def findings_markup(report: Report) -> Iterator[str]:
     findings, violations = report.findings, report.violations
     said = "none violated" if not violations else "1 violation" if violations == 1 else f"{violations} violations"
     said = f"at least {said}" if any(finding.is_least for finding in findings) else said
-    yield f"<p>{report.applied} {'rule' if report.applied == 1 else 'rules'}: {said}.</p>"
+    rules = "1 rule" if report.applied == 1 else f"{report.applied} rules"
+    unjudged = f"; {text(report.unjudged_text)}" if report.unjudged else ""
+    yield f"<p>{rules}: {said}{unjudged}.</p>"
     for finding in findings:
         rule = find_rule(finding.rule)
         yield f'<article class="finding {text(finding.severity.value)}">'

@@ -23,7 +23,7 @@ from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_task
 from kcovdbg.model.rule import Hex, Rule, Violation, values
-from kcovdbg.model.state import Part, Source, State
+from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import BufferFacts, Device, DeviceSections, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
 
@@ -256,7 +256,7 @@ def _violation(
     state: State, about: str, message: str, shown: tuple[tuple[str, str], ...], *tasks: int, anybody: bool = False
 ) -> Violation:
     """Return a violation as certain as what was read of the device."""
-    return Violation(about, message, shown, *state.doubt(Source.DEVICES), tasks=tasks, anybody=anybody)
+    return Violation(about, message, shown, *state.doubt(Part.DEVICES), tasks=tasks, anybody=anybody)
 
 
 _IN_FLIGHT: Final = "its file may be in flight between sockets"
@@ -322,7 +322,9 @@ def _check_refcount(state: State) -> Iterator[Violation]:
         message = f"refcount is {refcount}, found {kcov.counted} references"
         found = _violation(state, _name_object(fields.address), message, shown, anybody=True)
         is_hidden = refcount > kcov.counted and not any(reference.file for reference in kcov.references)
-        yield replace(found, certainty=Certainty.UNSURE, reason=_IN_FLIGHT) if is_hidden else found
+        if is_hidden and found.certainty is Certainty.CERTAIN:
+            found = replace(found, certainty=Certainty.UNSURE, reason=_IN_FLIGHT)
+        yield found
 
 
 @_rule(
@@ -402,7 +404,8 @@ def _check_enabled_task(state: State) -> Iterator[Violation]:
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
 )
 def _check_leaks(state: State) -> Iterator[Violation]:
-    certainty, reason = state.doubt(Source.DEVICES, Source.TASKS)
+    certainty, reason = state.doubt(Part.DEVICES | Part.TASKS)
+    hidden = (Certainty.UNSURE, _IN_FLIGHT) if certainty is Certainty.CERTAIN else (certainty, reason)
     for device in _devices(state):
         for area in _SECTIONS.find_areas(state, device):
             if area.state == "unclaimed":
@@ -414,7 +417,7 @@ def _check_leaks(state: State) -> Iterator[Violation]:
             if buffer.start not in used:
                 message = f"{buffer.caller}() allocated it with {buffer.size} bytes, but no object refers to it"
                 shown = values(area=Hex(buffer.start), size=buffer.size)
-                yield Violation(f"buffer {buffer.start:#x}", message, shown, Certainty.UNSURE, _IN_FLIGHT, anybody=True)
+                yield Violation(f"buffer {buffer.start:#x}", message, shown, *hidden, anybody=True)
 
 
 @_rule(

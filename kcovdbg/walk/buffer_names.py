@@ -14,7 +14,7 @@ from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError, UsageError
 from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.kcov import HasTask, Kcov, KcovFields
 from kcovdbg.model.state import Part, StateSource
-from kcovdbg.model.task import Role, SavedState, Task, TaskFiles, find_task
+from kcovdbg.model.task import Role, SavedState, Task, TaskFiles
 from kcovdbg.series import table
 from kcovdbg.series.declaration import BufferFacts, SecondBuffer
 from kcovdbg.target.pointer import strip_tag
@@ -92,7 +92,7 @@ class _BufferSearch:
         self._facts = partial(BufferFacts, name)
 
     def find_of_task(self, tid: int) -> BufferFacts:
-        return self._with_edges(self._of_task(find_task(self._source.read(Part.ALL_TASKS).all_tasks, tid)))
+        return self._with_edges(self._of_task(self._source.read(Part.ALL_TASKS).find_task(tid)))
 
     def _of_task(self, task: Task) -> BufferFacts:
         fields = task.fields
@@ -208,19 +208,25 @@ class _BufferSearch:
                 if kcov.device is not None:
                     return self._of_device_object(kcov)
                 return self.of_object(self._source.kcov(kcov.address or 0))
-        raise KcovdbgError(f"descriptor {fd} of task {pid} is not KCOV's", hint="objects lists those that are")
+        state = self._source.read(Part.OBJECTS)
+        problem = state.say_absent(f"descriptor {fd} of task {pid} is not KCOV's", Part.OBJECTS | Part.FILES)
+        raise KcovdbgError(problem, hint="objects lists those that are")
 
     def find_device_session(self, device: str, tid: int) -> BufferFacts:
         for session in self._device_sessions:
             if session.device == device and session.pid == tid and session.area:
                 return self._of_device_session(session)
-        raise KcovdbgError(f"task {tid} has no session of {device}", hint="tasks lists sessions")
+        state = self._source.read(Part.DEVICES)
+        problem = state.say_absent(f"task {tid} has no session of {device}", Part.DEVICES)
+        raise KcovdbgError(problem, hint="tasks lists sessions")
 
     def find_device_object(self, device: str, address: int) -> BufferFacts:
         for kcov in self._device_objects:
             if kcov.device == device and kcov.address == address:
                 return self._of_device_object(kcov)
-        raise KcovdbgError(f"no object of {device} is known at {address:#x}", hint="objects lists known objects")
+        state = self._source.read(Part.DEVICES)
+        problem = state.say_absent(f"no object of {device} is known at {address:#x}", Part.DEVICES)
+        raise KcovdbgError(problem, hint="objects lists known objects")
 
     @property
     def _device_sessions(self) -> tuple[DeviceSession, ...]:
@@ -254,7 +260,9 @@ class _BufferSearch:
             if (saved.pid if is_task else saved.cpu) == number and saved.area:
                 return self._of_saved(saved)
         whose = f"task {number}" if is_task else f"CPU {number}"
-        raise KcovdbgError(f"{whose} has no saved session with a buffer", hint="saved lists saved sessions")
+        state = self._source.read(Part.SAVED)
+        problem = state.say_absent(f"{whose} has no saved session with a buffer", Part.SAVED)
+        raise KcovdbgError(problem, hint="saved lists saved sessions")
 
     def _of_saved(self, saved: SavedState) -> BufferFacts:
         private = False

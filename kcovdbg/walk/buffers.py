@@ -142,6 +142,7 @@ def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
         if guessed is not None and guessed.codec != PC:
             encoding = guessed
             remarks.append(f"nothing collects into the buffer: read as {encoding.codec.noun}, which is a guess")
+    is_incomplete = stored is None
     if stored is None:
         remarks.append("page with the count cannot be read: records may be left over from an earlier use")
     capacity = encoding.capacity(size, layout.buffer_word)
@@ -149,6 +150,7 @@ def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
     if encoding.prefix_words:
         bitmap, missing = read_partly(target, facts.address, encoding.count_offset)
         bits_set = record.count_bits(bitmap)
+        is_incomplete = is_incomplete or bool(missing)
         remarks += [f"{sum(size for _, size in missing)} bytes of the bitmap cannot be read"] if missing else []
     used = 0 if facts.cached else capacity if stored is None else min(stored, capacity)
     if stored is not None and stored > capacity and not facts.cached:
@@ -156,6 +158,7 @@ def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
     if stored and not facts.cached and may_be_bitmap(target, layout, facts.mode, facts.address, stored, capacity):
         remarks.append(BITMAP_LEFT)
     data, missing = _read_records(target, facts.address, encoding, used)
+    is_incomplete = is_incomplete or bool(missing) or len(data) < used * encoding.record_size
     if len(data) < used * encoding.record_size:
         remarks.append(f"count is {used}, but pages are missing from record {len(data) // encoding.record_size} on")
         used = len(data) // encoding.record_size
@@ -204,6 +207,7 @@ def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
         private=facts.private,
         bits_set=bits_set,
         gaps=gaps,
+        is_incomplete=is_incomplete,
     )
     if facts.size is None:
         remarks.append("size of the buffer is unknown: it may be full")

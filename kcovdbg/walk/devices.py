@@ -170,6 +170,7 @@ class DeviceWalk:
                 raise MissingTypeError(f"the debug info has no {self._device.object_type}")  # noqa: TRY301
             found = dict(zip(layout.names, layout.read(self._target, address), strict=True))
         except (ReadError, MissingTypeError) as error:
+            self.remarks.note(f"{name} {address:#x}: {error}")
             return Kcov(None, address, *(None,) * 6, tuple(references), errors=(str(error),), device=name), None
         size, area, task, handle = found["size"], found["area"], found["task"], found.get("handle")
         is_remote = None if handle is None else bool(handle)

@@ -8,14 +8,28 @@ from collections.abc import Mapping, Sequence
 
 from kcovdbg.abi.mode import name_bits
 from kcovdbg.errors import MissingTypeError, ReadError
-from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, Reference
-from kcovdbg.model.state import Reading, Source
+from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, Reference, name_kcov
+from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.series.table import user_allocators
-from kcovdbg.target.protocol import SlabSource
+from kcovdbg.target.pointer import is_kernel_pointer
+from kcovdbg.target.protocol import SlabSource, Target
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.objects import decode_kcov, find_fill, find_implausible, read_count
 from kcovdbg.walk.sessions import SessionWalk
 from kcovdbg.walk.structure_cache import StructureCache
+
+
+def _find_lack(target: Target, objects: Mapping[int, Kcov]) -> Mapping[Source, Lack]:
+    """Return which of some objects, and which counts of their buffers, could not be read."""
+    unread: list[str] = []
+    uncounted: list[str] = []
+    for address, kcov in objects.items():
+        if kcov.fields is None:
+            # A pointer that leads to no kernel address is damage, which rules report.
+            unread += kcov.errors[:1] if is_kernel_pointer(target, address) else ()
+        elif kcov.fields.area and kcov.count is None:
+            uncounted.append(f"the count of the buffer of {name_kcov(address)} could not be read")
+    return {Source.OBJECTS: Lack(tuple(unread), is_total=len(unread) == len(objects)), Source.COUNTS: Lack(tuple(uncounted))}
 
 
 class ReferenceWalk:
@@ -33,7 +47,7 @@ class ReferenceWalk:
         self._roads: dict[int, list[str]] = defaultdict(list)
         self._references: dict[int, list[Reference]] = defaultdict(list)
         self._errors: dict[int, list[str]] = defaultdict(list)
-        self._lacking: dict[Source, tuple[str, ...]] = {Source.SLAB: (), Source.LOST: ()}
+        self._lacking: dict[Source, Lack] = {Source.SLAB: Lack(), Source.LOST: Lack()}
 
     def find_objects(self) -> Reading[Mapping[int, Kcov]]:
         """Find every ``struct kcov`` with the references to it, by its address."""
@@ -46,7 +60,8 @@ class ReferenceWalk:
         for address in tuple(self._roads):
             self._add_enabled(address)
         self._add_unreferenced()
-        return Reading({address: self._object(address) for address in sorted(self._roads)}, self._lacking)
+        objects = {address: self._object(address) for address in sorted(self._roads)}
+        return Reading(objects, {**self._lacking, **_find_lack(self._target, objects)})
 
     def _add(self, kcov: int, road: str, reference: Reference | None = None, errors: Sequence[str] = ()) -> None:
         """Add one road to an object.
@@ -114,16 +129,15 @@ class ReferenceWalk:
         slab = self._target.slab if self._searches_slab else None
         if slab is None:
             why = "this target cannot search slab memory" if self._searches_slab else "slab memory was not searched"
-            self._lacking[Source.SLAB] = (f"{why}: files that no process holds are not found",)
+            self._lacking[Source.SLAB] = Lack((f"{why}: files that no process holds are not found",), is_total=True)
         else:
             self._add_unlisted_files(slab)
             lost = buffers - self._known_areas()
             if lost:
                 self._add_slab_objects(slab, lost)
                 lost = buffers - self._known_areas()
-        self._lacking[Source.LOST] = tuple(
-            f"no readable struct kcov refers to the buffer at {area:#x}" for area in sorted(lost)
-        )
+        lines = (f"no readable struct kcov refers to the buffer at {area:#x}" for area in sorted(lost))
+        self._lacking[Source.LOST] = Lack(tuple(lines))
 
     def _known_areas(self) -> set[int]:
         """Return the areas of the objects found so far."""
@@ -149,7 +163,7 @@ class ReferenceWalk:
                 if kcov is not None:
                     extra.append(KcovFile(0, address, kcov))
         except ReadError as error:
-            self._lacking[Source.SLAB] = (f"the slab cache of files is incomplete: {error}",)
+            self._lacking[Source.SLAB] = Lack((f"the slab cache of files is incomplete: {error}",))
         released = {file.file for file in extra if walk.is_released(file.file)}
         for file in sorted(extra, key=lambda file: file.file in released):
             # A file that is about to be closed still has its reference; a freed one has none, and its object may be freed as
@@ -172,7 +186,7 @@ class ReferenceWalk:
                 if fields.area in areas and is_whole and find_implausible(self._target, self._layout, fields) is None:
                     self._add(item.address, "vmalloc")
         except ReadError as error:
-            self._lacking[Source.SLAB] = (f"the slab caches are incomplete: {error}",)
+            self._lacking[Source.SLAB] = Lack((f"the slab caches are incomplete: {error}",))
 
     def _object(self, address: int) -> Kcov:
         references, roads = tuple(self._references[address]), tuple(self._roads[address])

@@ -14,7 +14,7 @@ from kcovdbg.abi.handle import find_bucket
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, PointerError, ReadError
 from kcovdbg.model.memory import ListLink
 from kcovdbg.model.remote import IRQ_LIST, TASK_LIST, Area, RemoteHandle
-from kcovdbg.model.state import Reading, Source
+from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.target.pointer import Links, check_pointer, finish, follow_chain, follow_list, read_links, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
@@ -50,18 +50,19 @@ def read_remote_map(target: Target, layout: Layout) -> Reading[RemoteMap]:
     ``DEFINE_HASHTABLE(kcov_remote_map, 4)``, since Linux kernel commit eec028c9386e ("kcov: remote coverage support") (v5.5).
     """
     if not layout.generation.has(Feature.REMOTE):
-        problem = f"this kernel's KCOV ({layout.generation.era}) has no remote handles"
-    elif layout.remote is None:
+        return Reading(RemoteMap(), {Source.REMOTE: Lack()})
+    if layout.remote is None:
         problem = f"the debug info has no {REMOTE}: handles could not be read"
     else:
         try:
             found = read_hash(target, "kcov_remote_map", layout.remote)
-            return Reading(found, {Source.REMOTE: found.broken("kcov_remote_map")})
+            broken = found.broken("kcov_remote_map")
+            return Reading(found, {Source.REMOTE: Lack(broken, is_total=not found.entries)})
         except (MissingSymbolError, MissingTypeError) as error:
             problem = f"handles could not be found: {error}"
         except ReadError as error:
             problem = f"kcov_remote_map could not be read: {error}"
-    return Reading(RemoteMap(), {Source.REMOTE: (problem,)})
+    return Reading(RemoteMap(), {Source.REMOTE: Lack((problem,), is_total=True)})
 
 
 def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
@@ -119,14 +120,15 @@ class AreaLists(NamedTuple):
 def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
     """Read the lists of free areas."""
     if not layout.generation.has(Feature.REMOTE):
-        return Reading(AreaLists(), {Source.AREAS: ()})
+        return Reading(AreaLists(), {Source.AREAS: Lack()})
     area, word = layout.area, target.word_size
     try:
         if area is None:
             raise MissingTypeError(f"the debug info has no {AREA}")  # noqa: TRY301
         start, node = target.symbol("kcov_remote_areas").address, area.offset("next")
     except (MissingSymbolError, MissingTypeError) as error:
-        return Reading(AreaLists(), {Source.AREAS: (f"cached areas could not be found: {error}",)})
+        lack = Lack((f"cached areas could not be found: {error}",), is_total=True)
+        return Reading(AreaLists(), {Source.AREAS: lack})
     areas: list[Area] = []
     links: list[ListLink] = []
     remarks: list[str] = []
@@ -155,7 +157,8 @@ def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
             found, problem = finish(follow_list(target, head, read_area, MAX_AREAS))
             remarks += () if problem is None else (f"the list of {name} areas is broken: {problem}",)
         areas += found
-    return Reading(AreaLists(tuple(areas), tuple(links)), {Source.AREAS: tuple(remarks)})
+    lack = Lack(tuple(remarks), is_total=not areas)
+    return Reading(AreaLists(tuple(areas), tuple(links)), {Source.AREAS: lack})
 
 
 _Element = TypeVar("_Element")

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
-from kcovdbg.errors import KcovdbgError, MissingSymbolError, ReadError
-from kcovdbg.model.state import Reading, Source
+from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.model.task import SavedState, TaskFields
 from kcovdbg.target.pointer import read_pointer, read_word
 from kcovdbg.target.protocol import Target
@@ -27,7 +27,7 @@ def read_per_cpu(target: Target, layout: Layout) -> Reading[Mapping[int, SavedSt
     """Read ``kcov_percpu_data`` of every possible CPU. It may be absent where the kernel keeps nothing there."""
     features = layout.generation
     if layout.percpu is None or not (features.has(Feature.SAVED_PER_CPU) or features.has(Feature.IRQ_AREA_PER_CPU)):
-        return Reading({}, {Source.PER_CPU: ()})
+        return Reading({}, {Source.PER_CPU: Lack()})
     found: dict[int, SavedState] = {}
     remarks: list[str] = []
     for cpu in target.cpus():
@@ -40,7 +40,7 @@ def read_per_cpu(target: Target, layout: Layout) -> Reading[Mapping[int, SavedSt
         found[cpu] = SavedState(
             "cpu", cpu, None, None, None, mode, size, area, kcov, sequence, irq_area=irq_area, mode_flag=flag
         )
-    return Reading(found, {Source.PER_CPU: tuple(remarks)})
+    return Reading(found, {Source.PER_CPU: Lack(tuple(remarks), is_total=not found)})
 
 
 def find_saved(
@@ -84,15 +84,16 @@ def saved_in_task(task: TaskFields) -> SavedState:
 
 
 def is_serving_softirq(target: Target, task: int, cpu: int | None = None) -> bool | None:
-    """Return whether a task, or the softirq on top of it, serves a softirq; None where that is unreadable.
+    """Return whether a task, or the softirq on top of it, serves a softirq; None where the debug info does not say.
 
     :param task: ``struct task_struct *``.
     :param cpu: the CPU whose current task it is; None for PREEMPT_RT, where the task has the count, running or preempted.
+    :raises ReadError: when the count is unreadable.
     """
     try:
         count = _find_task_count(target, task) if cpu is None else _find_preempt_count(target, cpu, task)
         return None if count is None else bool(read_word(target, *count) & _SERVING_SOFTIRQ)
-    except KcovdbgError:
+    except (MissingSymbolError, MissingTypeError):
         return None
 
 

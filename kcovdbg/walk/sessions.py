@@ -39,7 +39,7 @@ class SessionWalk:
     @cached_property
     def saved(self) -> tuple[SavedState, ...]:
         """The sessions that are saved now."""
-        current = self._cache.current if self._generation.has(Feature.SAVED_PER_CPU) else {}
+        current = self._cache.current.found if self._generation.has(Feature.SAVED_PER_CPU) else {}
         return find_saved(self._layout, self._cache.tasks.found, self._cache.per_cpu.found, current)
 
     @cached_property
@@ -170,7 +170,7 @@ class SessionWalk:
         if not self._generation.has(Feature.SAVED_PER_CPU):
             return self._generation.has(Feature.SAVED_IN_TASK)
         return (
-            len(self._cache.per_cpu.found) == len(self._cache.current) == len(self._target.cpus())
+            len(self._cache.per_cpu.found) == len(self._cache.current.found) == len(self._target.cpus())
             and percpu is not None
             and percpu.has("saved_kcov")
         )

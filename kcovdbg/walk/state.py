@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kcovdbg.abi.generations import PERCPU, REMOTE, TASK, Feature
 from kcovdbg.abi.record import CMP_WORDS
-from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
+from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import Carrier, RemoteHandle
-from kcovdbg.model.state import BufferContents, KernelFacts, Part, PointProof, Reading, Source, State, WrongRecords
+from kcovdbg.model.state import BufferContents, KernelFacts, Lack, Part, PointProof, Reading, Source, State, WrongRecords
 from kcovdbg.model.task import Task, TaskFields, TaskSyscall
 from kcovdbg.series.declaration import READ_PARTS
 from kcovdbg.target.pointer import read_word, strip_tag
@@ -38,7 +37,8 @@ def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
 
     On PREEMPT_RT the lock is a mutex with an owner; elsewhere it only has one with lock debugging.
 
-    :return: None where the lock has no owner, or it is unreadable.
+    :return: None where the lock has no owner.
+    :raises ReadError: when it is unreadable.
     """
     paths = ("lock.lock.owner", "lock.lock.rtmutex.owner") if is_preempt_rt(target) else ("lock.owner",)
     member = find_member(target, PERCPU, paths)
@@ -48,7 +48,7 @@ def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
         address = target.per_cpu("kcov_percpu_data", cpu) + member.offset
         # The lowest bit says that there are waiters.
         return strip_tag(target, read_word(target, address, member.size) & ~1)
-    except KcovdbgError:
+    except (MissingSymbolError, MissingTypeError):
         return None
 
 
@@ -91,7 +91,7 @@ class StateReader:
         self._readers: Mapping[Part, Callable[[], Mapping[str, object]]] = {
             Part.TASKS: lambda: {"task_fields": self._cache.tasks.found, "tasks": self._sessions.with_state},
             Part.ALL_TASKS: lambda: {"all_tasks": self._sessions.all_tasks},
-            Part.CURRENT: lambda: {"current": self._cache.current},
+            Part.CURRENT: lambda: {"current": self._cache.current.found},
             Part.SAVED: lambda: {"saved": self._sessions.saved, "cpu_states": self._cache.per_cpu.found},
             Part.REMOTE: lambda: {"handles": tuple(self._read_handles()), "buckets": self._cache.remote_map.found.buckets},
             Part.CACHED_AREAS: lambda: {"cached_areas": self._cache.area_lists.found.areas},
@@ -103,8 +103,9 @@ class StateReader:
                 "hash_links": self._cache.remote_map.found.links,
                 "area_links": self._cache.area_lists.found.links,
             },
-            Part.LOCKS: self._read_locks,
-            Part.TASK_FACTS: self._read_task_facts,
+            Part.LOCKS: lambda: self._locks.found,
+            Part.EXITS: lambda: {"dead": self._exits.found},
+            Part.SOFTIRQS: lambda: {"serving_softirq": self._softirqs.found},
             Part.CARRIERS: lambda: {"carriers": self._carriers.found},
             Part.BUFFERS: lambda: {"buffers": self._buffers.found},
             Part.PROOF: lambda: {"wrong_records": self._wrong_records.found, "proof_problem": self._proof_problem},
@@ -132,20 +133,24 @@ class StateReader:
                 read.update(self._known[part])
         wanted = {task: self._unwind(task) for task in stacks}
         calls = {fields.address: self._read_syscall(fields) for fields in syscalls}
-        return State(self.facts, read, self._lacking, wanted, calls)
+        return State(self.facts, read, self._lacking, wanted, calls, parts)
 
     def recall(self) -> State:
         """Return a State with every part that was asked for so far; nothing is read."""
         read = {name: value for known in self._known.values() for name, value in known.items()}
-        return State(self.facts, read, self._lacking)
+        parts = Part.NOTHING
+        for part in self._known:
+            parts |= part
+        return State(self.facts, read, self._lacking, parts=parts)
 
     @property
-    def _lacking(self) -> Mapping[Source, tuple[str, ...]]:
-        """Lines on what could not be read so far."""
+    def _lacking(self) -> Mapping[Source, Lack]:
+        """What could not be read so far."""
         kept = (*vars(self._cache).values(), *vars(self).values())
-        found = {source: lines for reading in kept if isinstance(reading, Reading) for source, lines in reading.lacking.items()}
+        found = {source: lack for reading in kept if isinstance(reading, Reading) for source, lack in reading.lacking.items()}
         if self._stacks_left:
-            found[Source.STACKS] = (f"only {self._max_stacks} stacks are unwound; those of other tasks are unknown",)
+            line = f"only {self._max_stacks} stacks are unwound; those of other tasks are unknown"
+            found[Source.STACKS] = Lack((line,))
         return found
 
     def kcov(self, address: int) -> KcovFields:
@@ -234,53 +239,87 @@ class StateReader:
 
         return tuple(DeviceWalk(self._cache, device) for device in devices)
 
-    def _lacking_devices(self) -> Mapping[Source, tuple[str, ...]]:
-        return {Source.DEVICES: tuple(remark for walk in self._device_walks for remark in walk.remarks)}
+    def _lacking_devices(self) -> Mapping[Source, Lack]:
+        if not self._device_walks:
+            return {}
+        # What leads to a device's objects and sessions are tasks.
+        remarks = (*self._cache.tasks.lines, *(remark for walk in self._device_walks for remark in walk.remarks))
+        return {Source.DEVICES: Lack(remarks)}
 
-    def _read_locks(self) -> Mapping[str, object]:
-        is_held = False
-        with suppress(KcovdbgError):
-            lock = self.target.symbol("kcov_remote_lock").address
-            is_held = self.layout.is_lock_held(self.target.read(lock, self.target.type_size(SPINLOCK)))
-        owners = {cpu: read_cpu_lock_owner(self.target, cpu) for cpu in self.facts.cpus} if self._has(Feature.SOFTIRQ) else {}
-        return {
-            "remote_lock_held": self._has(Feature.REMOTE) and is_held,
-            "cpu_lock_owners": {cpu: owner for cpu, owner in owners.items() if owner},
-        }
-
-    def _read_task_facts(self) -> Mapping[str, object]:
-        target, tasks = self.target, [task.fields for task in self._sessions.with_state]
-        exit_state = find_member(target, TASK, ("exit_state",))
-        cpu_of = {task: cpu for cpu, task in self._cache.current.items()}
-
-        def is_dead(task: int) -> bool | None:
+    @cached_property
+    def _locks(self) -> Reading[Mapping[str, object]]:
+        remarks: list[str] = []
+        is_held: bool | None = False
+        try:
+            if self._has(Feature.REMOTE):
+                lock = self.target.symbol("kcov_remote_lock").address
+                is_held = self.layout.is_lock_held(self.target.read(lock, self.target.type_size(SPINLOCK)))
+        except ReadError as error:
+            is_held = None
+            remarks.append(f"kcov_remote_lock could not be read: {error}")
+        except (MissingSymbolError, MissingTypeError):
+            # It is then in no dump of this kernel.
+            pass
+        owners: dict[int, int] = {}
+        for cpu in self.facts.cpus if self._has(Feature.SOFTIRQ) else ():
             try:
-                return None if exit_state is None else any(target.read(task + exit_state.offset, exit_state.size))
-            except KcovdbgError:
-                return None
+                owner = read_cpu_lock_owner(self.target, cpu)
+            except ReadError as error:
+                remarks.append(f"the lock of CPU {cpu}'s kcov_percpu_data could not be read: {error}")
+                continue
+            if owner:
+                owners[cpu] = owner
+        return Reading({"remote_lock_held": is_held, "cpu_lock_owners": owners}, {Source.LOCKS: Lack(tuple(remarks))})
 
-        def serves_softirq(task: int) -> bool | None:
-            is_rt = self.facts.is_rt
-            return is_serving_softirq(target, task, None if is_rt else cpu_of[task]) if is_rt or task in cpu_of else None
+    @cached_property
+    def _exits(self) -> Reading[Mapping[int, bool | None]]:
+        """For each exiting task with an object, whether it is dead; None where that is unknown."""
+        exit_state = find_member(self.target, TASK, ("exit_state",))
+        found: dict[int, bool | None] = {}
+        remarks: list[str] = []
+        for task in (task.fields for task in self._sessions.with_state):
+            if not (task.is_exiting and task.kcov):
+                continue
+            found[task.address] = None
+            try:
+                if exit_state is not None:
+                    found[task.address] = any(self.target.read(task.address + exit_state.offset, exit_state.size))
+            except ReadError as error:
+                remarks.append(f"{task.label}: exit_state could not be read: {error}")
+        return Reading(found, {Source.EXITS: Lack(tuple(remarks))})
 
-        return {
-            "dead": {task.address: is_dead(task.address) for task in tasks if task.is_exiting and task.kcov},
-            "serving_softirq": {task.address: serves_softirq(task.address) for task in tasks if task.kcov_softirq},
-        }
+    @cached_property
+    def _softirqs(self) -> Reading[Mapping[int, bool | None]]:
+        """For each task in a softirq section, whether a softirq is served there; None where that is unknown."""
+        cpu_of = {task: cpu for cpu, task in self._cache.current.found.items()}
+        found: dict[int, bool | None] = {}
+        remarks: list[str] = []
+        for task in (task.fields for task in self._sessions.with_state):
+            if not task.kcov_softirq:
+                continue
+            found[task.address] = None
+            cpu = None if self.facts.is_rt else cpu_of.get(task.address)
+            if cpu is None and not self.facts.is_rt:
+                continue
+            try:
+                found[task.address] = is_serving_softirq(self.target, task.address, cpu)
+            except ReadError as error:
+                remarks.append(f"{task.label}: whether it serves a softirq could not be read: {error}")
+        return Reading(found, {Source.SOFTIRQS: Lack(tuple(remarks))})
 
     @cached_property
     def _carriers(self) -> Reading[tuple[Carrier, ...]]:
         from kcovdbg.walk.carriers import CarrierWalk
 
         walk = CarrierWalk(self.target, self._cache.tasks.found)
-        return Reading(tuple(walk), {Source.CARRIERS: tuple(walk.remarks)})
+        return Reading(tuple(walk), {Source.CARRIERS: Lack(tuple(walk.remarks))})
 
     @cached_property
     def _buffers(self) -> Reading[tuple[BufferContents, ...]]:
         """The contents of buffers, within a budget; those that are left out are named."""
         budget = self._make_budget()
         found = (*self._read_user_buffers(budget), *self._read_section_buffers(budget))
-        return Reading(found, {Source.BUFFERS: budget.remarks})
+        return Reading(found, {Source.BUFFERS: Lack((*budget.remarks, *self._find_uncounted()), is_total=not found)})
 
     def _make_budget(self, held: int = 0) -> _BufferBudget:
         from kcovdbg.walk.buffers import read_buffer
@@ -299,7 +338,7 @@ class StateReader:
     def _wrong_records(self) -> Reading[tuple[WrongRecords, ...]]:
         """The records of enabled objects and of sections, compared with the code."""
         if self._proof is None or self._proof_problem is not None:
-            return Reading((), {Source.PROOF: ()})
+            return Reading((), {Source.PROOF: Lack()})
         from kcovdbg.walk.wrong_records import WrongRecordWalk
 
         walk = WrongRecordWalk(self._cache, self._proof)
@@ -308,7 +347,7 @@ class StateReader:
             *(walk.find(contents, is_reused=False) for contents in self._buffers.found),
             *(walk.find(contents, is_reused=True) for contents in self._read_user_buffers(budget, is_reused=True)),
         )
-        return Reading(tuple(wrong for wrong in found if wrong is not None), {Source.PROOF: budget.remarks})
+        return Reading(tuple(wrong for wrong in found if wrong is not None), {Source.PROOF: Lack(budget.remarks)})
 
     @cached_property
     def _series(self) -> Reading[Mapping[str, object]]:
@@ -321,7 +360,14 @@ class StateReader:
         }
         notes = [note for _, of_series in found.values() for note in of_series]
         data = {feature: of_series for feature, (of_series, _) in found.items()}
-        return Reading(data, {Source.SERIES: (*notes, *budget.remarks)})
+        return Reading(data, {Source.SERIES: Lack((*notes, *budget.remarks))})
+
+    def _find_uncounted(self) -> Iterator[str]:
+        """Yield the buffers of enabled objects and of sections whose count is unreadable: whether there is anything in them."""
+        for address, kcov in self._objects.found.items():
+            fields = kcov.fields
+            if fields is not None and fields.area and fields.size and kcov.count is None and kcov.is_enabled:
+                yield f"kcov:{address:#x}: its count could not be read"
 
     def _read_user_buffers(self, budget: _BufferBudget, *, is_reused: bool = False) -> Iterator[BufferContents]:
         """Read the buffers of objects in their first session, which hold nothing of an earlier mode.
@@ -391,6 +437,7 @@ class _BufferBudget:
         self._read = read
         self._held = held
         self._left: set[str] = set()
+        self._unread: list[str] = []
 
     def read(self, name: str, words: int) -> Buffer | None:
         """Read a buffer of so many words at most; return None if nothing of it can be read, or it exceeds the limit."""
@@ -399,16 +446,20 @@ class _BufferBudget:
             return None
         try:
             buffer = self._read(name)
-        except KcovdbgError:
+        except KcovdbgError as error:
+            self._unread.append(f"{name} could not be read: {error}")
             return None
+        if buffer.is_incomplete:
+            self._unread.append(f"{name} could be read only in part: pages are missing")
         self._held += len(buffer.words)
         return buffer
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """A line on the buffers that exceed the limit."""
+        """A line on the buffers that exceed the limit, and one on each that could not be read whole."""
         left = sorted(self._left)
-        return (f"the contents of {len(left)} buffers are not checked, too long: {name_some(left)}",) if left else ()
+        cut = (f"the contents of {len(left)} buffers are not checked, too long: {name_some(left)}",) if left else ()
+        return (*cut, *self._unread)
 
 
 def _most_words(count: int) -> int:

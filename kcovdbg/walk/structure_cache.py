@@ -10,7 +10,7 @@ from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields, KcovFile
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.remote import AREA_ALLOCATORS
-from kcovdbg.model.state import Reading, Source
+from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.model.task import SavedState, TaskFields
 from kcovdbg.series.table import user_allocators
 from kcovdbg.target.protocol import Target
@@ -18,7 +18,7 @@ from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_kcov
 from kcovdbg.walk.remote import AreaLists, RemoteMap, read_area_lists, read_remote_map
 from kcovdbg.walk.saved import read_per_cpu
-from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, is_pid, read_known_tasks, read_task
+from kcovdbg.walk.tasks import TaskWalk, is_pid, read_current_tasks, read_known_tasks, read_task
 
 
 class StructureCache:
@@ -39,9 +39,9 @@ class StructureCache:
     def tasks(self) -> Reading[tuple[TaskFields, ...]]:
         """Every task as read."""
         if self._known_tasks is not None:
-            return Reading(tuple(read_known_tasks(self.target, self.layout, self._known_tasks)), {Source.TASKS: ()})
+            return Reading(tuple(read_known_tasks(self.target, self.layout, self._known_tasks)), {Source.TASKS: Lack()})
         walk = TaskWalk(self.target, self.layout)
-        return Reading(tuple(walk), {Source.TASKS: tuple(walk.remarks)})
+        return Reading(tuple(walk), {Source.TASKS: walk.lack})
 
     @cached_property
     def by_address(self) -> Mapping[int, TaskFields]:
@@ -49,9 +49,9 @@ class StructureCache:
         return {task.address: task for task in self.tasks.found}
 
     @cached_property
-    def current(self) -> Mapping[int, int]:
+    def current(self) -> Reading[dict[int, int]]:
         """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
-        return find_current_tasks(self.target)
+        return read_current_tasks(self.target)
 
     @cached_property
     def per_cpu(self) -> Reading[Mapping[int, SavedState]]:
@@ -76,7 +76,7 @@ class StructureCache:
         walk = FileWalk(self.target)
         users = self.tasks.found
         found = (*walk.for_each_descriptor(users), *walk.for_each_mapping(users))
-        return Reading(found, {Source.FILES: tuple(walk.remarks)})
+        return Reading(found, {Source.FILES: Lack(tuple(walk.remarks), is_total=not found)})
 
     @cached_property
     def vmalloc_areas(self) -> Reading[Mapping[int, VmallocArea]]:
@@ -84,13 +84,14 @@ class StructureCache:
         source = self.target.vmalloc
         if source is None:
             problem = "this target cannot list vmalloc areas: buffers without references are not found"
-            return Reading({}, {Source.VMALLOC: (problem,)})
+            return Reading({}, {Source.VMALLOC: Lack((problem,), is_total=True)})
         found: dict[int, VmallocArea] = {}
         try:
             found.update((area.start, area) for area in source.for_each_vmalloc_area())
         except ReadError as error:
-            return Reading(found, {Source.VMALLOC: (f"the list of vmalloc areas is incomplete: {error}",)})
-        return Reading(found, {Source.VMALLOC: ()})
+            problem = f"the list of vmalloc areas is incomplete: {error}"
+            return Reading(found, {Source.VMALLOC: Lack((problem,), is_total=not found)})
+        return Reading(found, {Source.VMALLOC: Lack()})
 
     @cached_property
     def kcov_areas(self) -> tuple[VmallocArea, ...]:

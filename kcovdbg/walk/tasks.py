@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kcovdbg.abi.generations import TASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
@@ -60,6 +61,7 @@ class TaskWalk:
         self._seen: set[int] = set()
         self._limit = _MAX_TASKS
         self._was_raised = False
+        self._has_followed = False
         self.remarks = Remarks()
         # A live kernel's lists change between two reads, so that links back prove nothing.
         self._moving = target.live
@@ -70,6 +72,11 @@ class TaskWalk:
         self._thread_next = names.index("thread_next")
         self._thread_prev = names.index("thread_prev")
         self._signal = names.index("signal")
+
+    @property
+    def lack(self) -> Lack:
+        """What could not be read: nothing could where the list of processes leads to none."""
+        return Lack(tuple(self.remarks), is_total=not self._has_followed)
 
     def __iter__(self) -> Iterator[TaskFields]:
         try:
@@ -136,6 +143,7 @@ class TaskWalk:
                 return f"{leader:#x}, to which it leads, is not a process"
             if not self._moving and values[back] not in (None, before):
                 return f"{leader:#x}, to which it leads, does not link back"
+            self._has_followed = True
             yield from self._walk_group(leader, values)
             before, node = node, values[link]
         return f"it has more than {self._limit} tasks"
@@ -259,18 +267,25 @@ class TaskWalk:
                 yield _make_fields(address, values)
 
 
-def find_current_tasks(target: Target) -> dict[int, int]:
-    """Return each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
+def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
+    """Read each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
     found: dict[int, int] = {}
+    remarks: list[str] = []
     for cpu in target.cpus():
         try:
             offset = target.member("struct rq", "curr").offset
             address = read_pointer(target, target.per_cpu("runqueues", cpu) + offset)
-        except (MissingSymbolError, MissingTypeError, ReadError):
+        except (MissingSymbolError, MissingTypeError, ReadError) as error:
+            remarks.append(f"CPU {cpu}'s current task could not be read: {error}")
             continue
         if address:
             found[cpu] = address
-    return found
+    return Reading(found, {Source.CURRENT: Lack(tuple(remarks), is_total=not found)})
+
+
+def find_current_tasks(target: Target) -> dict[int, int]:
+    """Return each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
+    return read_current_tasks(target).found
 
 
 def read_stack_cpu(target: Target, offsets: tuple[int, int], task: int) -> int | None:

@@ -69,7 +69,7 @@ class WrongRecordWalk:
                     mappings.append(self._describe(file))
                 except KcovdbgError as error:
                     problems.append(f"the mappings of process {file.pid}: {error}")
-            problems += self._cache.files.lacking[Source.FILES]
+            problems += self._cache.files.lacking[Source.FILES].lines
         return WrongRecords(
             contents,
             len(numbers),

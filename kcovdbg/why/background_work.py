@@ -11,7 +11,7 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.kcov import name_some, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import RemoteSite
-from kcovdbg.model.state import State
+from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Task
 from kcovdbg.why.missing_coverage import Answer
 
@@ -83,10 +83,13 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
             if entry.handle is not None and site.subsystem in (None, decode_handle(entry.handle).subsystem)
         ]
         owners = name_some([f"{decode_handle(entry.handle or 0)} by {name_task(entry)}" for entry in entries])
+        unread = state.unread(Part.REMOTE)
+        if unread:
+            owners = f"{owners + ', others ' if owners else ''}unknown: {unread[0]}"
         yield Answer(
             "announces-handle",
             f"{_say_sites([site])}; registered: {owners or 'none'}",
-            {"places": _places([site]), "registered": len(entries)},
+            {"places": _places([site]), "registered": None if unread else len(entries)},
             {"function": site.function},
         )
     inside: list[Task] = []

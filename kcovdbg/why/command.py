@@ -37,10 +37,10 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import escape
 from kcovdbg.errors import CapabilityError
-from kcovdbg.model.finding import Cause, Certainty, Finding
+from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
-from kcovdbg.model.task import Role, Task, TaskFiles, find_task
+from kcovdbg.model.task import Role, Task, TaskFiles
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_address
@@ -77,7 +77,8 @@ def _explain_device_object(state: State, address: int) -> Iterator[Answer]:
         named: Values = {"kcov": address, "device": device.name}
         if fields.task:
             owner = state.task_by_address.get(fields.task)
-            whom = f"the task at {fields.task:#x}, which is on no list" if owner is None else name_task(owner)
+            said = state.say_absent(f"the task at {fields.task:#x}, which is on no list", Part.TASKS)
+            whom = said if owner is None else name_task(owner)
             yield Answer("device-records", f"{name} is enabled for {whom}", {**values, "t": fields.task}, named)
         if handle:
             answer = f"{name} collects from sections under {decode_handle(handle)}, each when it ends"
@@ -112,6 +113,7 @@ _VALUES: Final = (
     Column("buffer", TEXT, meaning="name of the other buffer, as commands take it"),
     Column("buffers", NUMBER, meaning="number of other buffers", unit="buffers"),
     Column("capacity", NUMBER),
+    Column("certainty", TEXT, meaning="how certain the finding of `check` is"),
     Column("count", NUMBER),
     Column("covered", NUMBER, meaning="number of the function's points that are in the buffer", unit="points"),
     Column("device", TEXT, meaning="device of a posted series"),
@@ -219,7 +221,7 @@ def _ask(context: Context, subject: str) -> _Subject:
 
 
 def _ask_of_task(context: Context, tid: int) -> _Subject:
-    task = find_task(context.state(NEEDS | Part.ALL_TASKS).all_tasks, tid)
+    task = context.state(NEEDS | Part.ALL_TASKS).find_task(tid)
     address = task.fields.address
     state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(address,))
     answers = [*explain_task(state, task), *_explain_device_task(state, address)]
@@ -290,23 +292,31 @@ def _run(context: Context, args: Namespace) -> Lines:
         remarks = (f"places that announce remote handles are unknown: {error}",)
     # Violations explain more than legal state.
     report = check(context.reader, about={subject.name, *map(name_kcov, subject.kcovs)})
-    answers += [
-        Answer(
-            "finding",
-            f"check: {finding.message}",
-            named={"rule": finding.rule, "object": finding.object, "finding": finding.values},
-            notes=(finding.rule, *(f"{name}={value}" for name, value in finding.values)),
-        )
-        for finding in report.findings
-    ]
+    unjudged = (f"rules of check: {report.unjudged_text}",) if report.unjudged else ()
+    answers += map(_make_finding_answer, report.findings)
     answers += _name_bugs(report.findings)
+    if answers and all(answer.code == "unknown" for answer in answers):
+        context.status = 2
     rows = [_make_row(question, answer) for answer in answers]
     return Lines(
         Drawing(len(rows), lambda most: _lines(question, rows[:most])),
         data=Table(_COLUMNS, rows),
-        remarks=(*context.notes, *remarks),
+        remarks=(*context.notes, *remarks, *unjudged),
         is_prose=True,
     )
+
+
+def _make_finding_answer(finding: Finding) -> Answer:
+    values = tuple(f"{name}={value}" for name, value in finding.values)
+    named: Values = {"rule": finding.rule, "object": finding.object, "finding": finding.values}
+    if finding.severity is Severity.UNKNOWN:
+        answer = (
+            f"check: whether {finding.rule} is violated is unknown ({finding.reason}); in what could be read, {finding.message}"
+        )
+        return Answer("unknown", answer, named=named, notes=(finding.rule, *values))
+    doubt = "" if finding.certainty is Certainty.CERTAIN else f" ({finding.certainty.value}: {finding.reason})"
+    named = {**named, "certainty": finding.certainty.value}
+    return Answer("finding", f"check: {finding.message}{doubt}", named=named, notes=(finding.rule, *values))
 
 
 def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:

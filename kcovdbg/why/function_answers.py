@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.console.buffer_arguments import check_code
-from kcovdbg.console.buffer_sources import BufferCounts, find_counts, list_buffers
+from kcovdbg.console.buffer_sources import BufferCounts, find_counts, find_unread_buffers, list_buffers
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_module_points, find_point_table
 from kcovdbg.elf.symbol_table import strip_clone_suffix
@@ -16,6 +16,7 @@ from kcovdbg.model.state import State
 from kcovdbg.model.task import Task
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.why.missing_coverage import Answer, AnswerValue, Reason, find_interrupt
 
 # Limit for PCs of covered callees in an answer.
@@ -26,10 +27,21 @@ _LOOKED_AT: Final = 64
 
 def explain_function(context: Context, function: str, what: str | None) -> Iterator[Answer]:
     """Yield whether a function can be covered, and whether it is."""
-    table, named = find_point_table(context), {"function": function}
-    nothing = BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
-    counted = nothing if what is None else find_counts(context, what)
-    counts, kinds = counted.counts, counted.kinds
+    table = find_point_table(context)
+    found = BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY})) if what is None else find_counts(context, what)
+    for answer in _explain_counted(context, table, function, what, found):
+        if answer.code == "function-not-covered" and found.is_incomplete:
+            said = f"whether {function}() is covered is unknown: the buffer could not be read whole"
+            yield Answer("unknown", said, named=answer.named, notes=found.remarks)
+        else:
+            yield answer
+
+
+def _explain_counted(
+    context: Context, table: LocationTable, function: str, what: str | None, found: BufferCounts
+) -> Iterator[Answer]:
+    named = {"function": function}
+    counts, kinds = found.counts, found.kinds
     names = context.kernel.names
     check_code([names], [function])
     points = table.find(kinds, function=function)
@@ -142,19 +154,28 @@ def explain_elsewhere(context: Context, state: State, function: str, task: Task 
             )
     table = find_point_table(context)
     others = [other for other in list_buffers(state) if other[0] != what] if table.find(function=function) else []
+    unread = [*find_unread_buffers(state)]
+    is_covered = False
     for name, whose in others[:_LOOKED_AT]:
         try:
-            counted = find_counts(context, name)
-            covered = sum(pc in counted.counts for pc in table.find(counted.kinds, function=function))
-        except KcovdbgError:
+            found = find_counts(context, name)
+            covered = sum(pc in found.counts for pc in table.find(found.kinds, function=function))
+        except KcovdbgError as error:
+            unread.append(f"{name}: {error}")
             continue
+        if found.is_incomplete:
+            unread.append(f"{name} could not be read whole")
         if covered:
+            is_covered = True
             yield Answer(
                 "function-covered-elsewhere",
                 f"{function}() is covered {whose}",
                 {"buffer": name, "covered": covered},
                 {"function": function},
             )
+    if unread and not is_covered:
+        answer = f"whether another buffer has {function}() is unknown: {unread[0]}"
+        yield Answer("unknown", answer, named={"function": function}, notes=tuple(unread[:_CALLEES]))
     if len(others) > _LOOKED_AT:
         yield Answer(
             "search-limited",

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, ParamSpec, TypeAlias
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
@@ -17,6 +18,8 @@ from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import SKB, TASK_LIST, VHOST, Carrier
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role, Session, Task, TaskFields, TaskFiles
+
+_P = ParamSpec("_P")
 
 NEEDS: Final = Part.TASKS | Part.CURRENT | Part.REMOTE | Part.CACHED_AREAS | Part.OBJECTS | Part.DEVICES
 """The parts that every answer reads; for a common handle, :func:`explain_handle` also reads ``Part.CARRIERS``."""
@@ -49,7 +52,7 @@ Reason: TypeAlias = Literal[
     "no-object", "takes-remote-coverage", "traces-itself", "handle-inherited", "coverage", "function-covered",
     "function-not-instrumented", "function-not-covered", "function-unknown", "function-instrumented", "callees-covered",
     "function-in-interrupt", "function-covered-elsewhere", "search-limited", "device-records", "device-disabled",
-    "device-full", "finding", "known-bug",
+    "device-full", "finding", "known-bug", "unknown",
 ]  # fmt: skip
 """The code of an answer. Codes are part of the JSON and keep their meaning."""
 
@@ -70,8 +73,47 @@ class Answer(NamedTuple):
     """Subjects of the sentence: tasks, objects, handles and functions."""
     notes: tuple[str, ...] = ()
     """Further evidence, one sentence each."""
+    rests_on: Part = Part.NOTHING
+    """The parts of the State in which something was looked for and not found."""
+    question: str = ""
+    """What is unknown where one of them could not be read: "whether it is registered"."""
+
+    def judge(self, state: State) -> Answer:
+        """Return the answer, or that it is unknown because of what could not be read."""
+        unread = state.unread(self.rests_on)
+        if not unread:
+            return self
+        return Answer("unknown", f"{self.question} is unknown: {unread[0]}", named=self.named, notes=unread[:_NAMED])
 
 
+def judged(explain: Callable[_P, Iterator[Answer]]) -> Callable[_P, Iterator[Answer]]:
+    """Decorate a function of a State that yields answers: those that rest on unread parts become unknown, each once."""
+
+    @wraps(explain)
+    def judge(*args: _P.args, **options: _P.kwargs) -> Iterator[Answer]:
+        state = args[0]
+        assert isinstance(state, State)
+        said: set[str] = set()
+        for answer in explain(*args, **options):
+            found = answer.judge(state)
+            if found.code != "unknown" or found.answer not in said:
+                yield found
+            said.add(found.answer)
+
+    return judge
+
+
+def _name_owner(state: State, owner: TaskFields | None, task: int | None, otherwise: str) -> str:
+    """Return the name of an object's owner; where its task was not found, that it is unknown, or what else is to be said.
+
+    :param task: the object's ``t``.
+    """
+    if owner is not None:
+        return name_task(owner)
+    return "an unknown task" if task is None or (task and state.unread(Part.TASKS)) else otherwise
+
+
+@judged
 def explain_task(state: State, task: Task) -> Iterator[Answer]:
     """Yield why there is no coverage of a task, or where it is.
 
@@ -103,6 +145,8 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
                 "remote-owner",
                 "it is the owner of a KCOV_REMOTE_ENABLE: remote sections are traced, not the task itself",
                 {"kcov": of_kcov.address, "mode": task.mode},
+                rests_on=Part.OBJECTS,
+                question="it is the owner of a KCOV_REMOTE_ENABLE; whether it is traced itself",
             )
         yield from _explain_remote(state, of_kcov)
         yield from _explain_count(state, kcov, _name_buffer(kcov.address, has_several=has_several))
@@ -118,13 +162,18 @@ def _name_buffer(kcov: int | None, *, has_several: bool) -> str:
 
 def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
     registered = next((entry for entry in state.handles if entry.handle == handle), None)
-    carried = f"it carries {handles.decode_handle(handle)}, which it inherited"
+    carried = f"it carries {handles.decode_handle(handle)}"
     if registered is None:
-        answer = f"{carried} and which is no longer registered: background work that it starts is not recorded"
+        answer = (
+            f"{carried}, which it inherited and which is no longer registered: background work that it starts is not recorded"
+        )
     else:
-        answer = f"{carried}: background work that it starts is recorded for {name_kcov(registered.kcov or 0)}"
+        of = name_kcov(registered.kcov or 0)
+        answer = f"{carried}, which it inherited: background work that it starts is recorded for {of}"
     named = {} if registered is None else {"kcov": registered.kcov}
-    yield Answer("handle-inherited", answer, {"kcov_handle": handle}, named)
+    question = f"{carried}; whether it inherited that, and for whom that is registered,"
+    parts = Part.OBJECTS | Part.REMOTE
+    yield Answer("handle-inherited", answer, {"kcov_handle": handle}, named, rests_on=parts, question=question)
 
 
 def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
@@ -178,7 +227,7 @@ def _explain_session(state: State, session: Session, buffer: str) -> Iterator[An
         where = "a softirq section in it" if session.role is Role.SOFTIRQ_SECTION else "a remote section in it"
         where = "an interrupted remote section of it" if session.is_saved else where
         owner = state.task_by_address.get(kcov.task or 0)
-        whose = "no task" if owner is None else name_task(owner)
+        whose = _name_owner(state, owner, kcov.task, "no task")
         yield Answer(
             "section-open",
             f"{where} collects for {name_kcov(kcov.address)} of {whose}, and has not ended: its coverage is not merged yet",
@@ -192,7 +241,8 @@ def _explain_merge(state: State, session: Session, kcov: KcovFields) -> Iterator
     """Yield what happens to a section's coverage when the section ends."""
     task = state.tasks_with_state[session.task or 0]
     about, named = name_task(task.fields), {"pid": task.fields.pid}
-    if session.sequence != kcov.sequence or not kcov.remote:
+    is_known = None not in (session.sequence, kcov.sequence, kcov.remote)
+    if is_known and (session.sequence != kcov.sequence or not kcov.remote):
         yield Answer(
             "section-discarded",
             f"the coverage of the section in {about} will be discarded: its object was disabled meanwhile, or its owner exited",
@@ -260,6 +310,8 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
             "kernel-thread",
             "it is a kernel thread: it is recorded only inside remote sections, and is in none",
             {"mode": task.mode},
+            rests_on=Part.TASKS,
+            question="it is a kernel thread: it is recorded only inside remote sections; whether it is in one",
         )
         return
     files = TaskFiles(state.task_fields, fields)
@@ -270,6 +322,8 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
             "not-opened",
             "KCOV is not enabled in it: its process has /sys/kernel/debug/kcov neither open nor mapped",
             {"kcov": fields.kcov},
+            rests_on=Part.TASKS | Part.OBJECTS | Part.FILES,
+            question="whether its process has /sys/kernel/debug/kcov open or mapped, and KCOV enabled",
         )
     inherited: list[KcovFields] = []
     idle: list[KcovFields] = []
@@ -282,6 +336,8 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
                 f"{name_kcov(kcov.address)} is enabled for it, but the task does not refer to it: something ended its session",
                 {"t": fields.address},
                 {"kcov": kcov.address, "pid": fields.pid},
+                rests_on=Part.TASKS | Part.SAVED,
+                question=f"{name_kcov(kcov.address)} is enabled for it; whether its session is saved or lost",
             )
         elif kcov.task in state.task_by_address or _is_shared(state, kcov, files):
             inherited.append(kcov)
@@ -328,6 +384,8 @@ def _sum_up_inherited(state: State, kcovs: Sequence[KcovFields]) -> Answer:
         "descriptors are inherited, but KCOV traces only the thread that did the ioctl",
         {"objects": len(kcovs)},
         named,
+        rests_on=Part.TASKS | Part.OBJECTS | Part.FILES,
+        question=f"its process has {len(kcovs)} objects open; who else has them, and for whom they are enabled,",
     )
 
 
@@ -347,6 +405,8 @@ def _explain_all_disabled(state: State, kcovs: Sequence[KcovFields]) -> Iterator
             f"its process has {len(found)} objects open that are {_STEPS[code]}: {name_some([*map(hex, addresses)], _NAMED)}",
             {"objects": len(found)},
             {"kcovs": addresses[:_NAMED]},
+            rests_on=Part.TASKS if any(kcov.task for kcov in found) else Part.NOTHING,
+            question=f"its process has {len(found)} objects open; whether the tasks that they are enabled for exist",
         )
 
 
@@ -364,7 +424,7 @@ def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[
     if kcov.mode == modes.DISABLED:
         yield Answer("not-initialized", f"{about} is open, but KCOV_INIT_TRACE was never called", {"mode": kcov.mode}, named)
         return
-    if not fields.area:
+    if fields.area == 0:
         yield Answer(
             "not-mapped",
             f"{about} is not mapped: mmap() allocates the buffer on this kernel, and KCOV_ENABLE fails without one",
@@ -380,16 +440,26 @@ def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[
         causes = "KCOV_DISABLE was called, or its thread exited"
         if state.kernel.has(Feature.REMOTE):
             causes = "KCOV_DISABLE was called, its thread exited, or KCOV_REMOTE_ENABLE failed, which counts as a session"
-        yield Answer("not-enabled-now", f"{about} is not enabled now{ended}: {causes}", shown, named)
+        yield Answer(
+            "not-enabled-now",
+            f"{about} is not enabled now{ended}: {causes}",
+            shown,
+            named,
+            rests_on=Part.TASKS if fields.task else Part.NOTHING,
+            question=f"whether the task exists that {about} is enabled for",
+        )
         # KCOV_ENABLE records its own way back to user space. An owner that ended before a section leaves what a failure leaves.
         if state.kernel.has(Feature.REMOTE) and kcov.is_blank:
             taken = name_some([f"{handles.decode_handle(entry.handle or 0)} of {name_task(entry)}" for entry in state.handles])
+            unread = state.unread(Part.REMOTE)
+            if unread:
+                taken = f"{taken or 'which ones'}, unknown: {unread[0]}"
             yield Answer(
                 "remote-enable-failed",
                 "the buffer never had a record, and KCOV_ENABLE leaves some. Either KCOV_REMOTE_ENABLE failed (EEXIST: a "
                 f"handle is registered already, {taken or 'now there is none'}; EINVAL: a handle is not valid), or it "
                 "succeeded, and no section was merged before its owner disabled it or exited",
-                {"count": 0, "registered": len(state.handles)},
+                {"count": 0, "registered": None if unread else len(state.handles)},
                 named,
             )
     yield from _explain_sections(state, fields, "a section for it is still open in {}")
@@ -427,6 +497,8 @@ def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
             f"no handle leads to {name_kcov(kcov.address)}: KCOV_REMOTE_ENABLE was given none",
             {"handles": 0},
             {"kcov": kcov.address},
+            rests_on=Part.REMOTE,
+            question=f"whether a handle leads to {name_kcov(kcov.address)}",
         )
     if kcov.remote_size == 0:
         yield Answer(
@@ -443,18 +515,21 @@ def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
             {"kcov": kcov.address},
         )
     yield from _explain_sections(state, kcov, "a section for it is open in {}: its coverage is merged when it ends")
-    if has_handles and kcov.remote_size and not _sections_of(state, kcov.address) and not state.lacks(Source.AREAS):
+    if has_handles and kcov.remote_size and not _sections_of(state, kcov.address):
         made = any(area.list == TASK_LIST and area.size == kcov.remote_size for area in state.cached_areas)
         count = state.objects[kcov.address].count
-        if not made and not count:
+        if not made and count == 0:
             yield Answer(
                 "handle-never-looked-up",
                 "no task has looked up its handles: no area of its size was ever allocated, and its buffer is empty",
                 {"remote_size": kcov.remote_size, "count": count},
                 {"kcov": kcov.address},
+                rests_on=Part.CACHED_AREAS | Part.TASKS,
+                question="whether a task has looked up its handles",
             )
 
 
+@judged
 def explain_handle(state: State, handle: int) -> Iterator[Answer]:
     """Yield what happens to coverage under a handle.
 
@@ -479,7 +554,8 @@ def explain_handle(state: State, handle: int) -> Iterator[Answer]:
             "it is not registered: sections under it record nothing",
             {"registered": len(state.handles)},
             {"handle": handle},
-            state.lacks(Source.REMOTE),
+            rests_on=Part.REMOTE,
+            question="whether it is registered",
         )
     if decoded.subsystem == handles.COMMON and not decoded.reserved:
         yield from _explain_carriers(state, handle, is_registered=bool(registered))
@@ -495,7 +571,7 @@ def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterat
     owner = state.task_by_address.get(kcov.task or 0)
     # Another task may have reused the memory of one that is gone.
     is_reused = owner is not None and owner.kcov_remote != kcov.address and not state.refers_to(owner.address, kcov.address)
-    who = "a task that is gone" if owner is None or is_reused else name_task(owner)
+    who = _name_owner(state, None if is_reused else owner, kcov.task, "a task that is gone")
     yield Answer(
         "handle-registered",
         f"{who} registered it: KCOV_REMOTE_ENABLE with it fails with EEXIST for every other object",
@@ -512,6 +588,8 @@ def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterat
             {"t": kcov.task or 0},
             {"kcov": kcov.address},
             notes,
+            Part.TASKS if kcov.task else Part.NOTHING,
+            "whether its owner is gone",
         )
     yield from _explain_remote(state, kcov)
     yield from _explain_count(state, state.objects[kcov.address], "the owner's buffer")
@@ -534,6 +612,8 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
             "no task carries it: only work that was started before can run under it",
             named={"handle": handle},
             notes=("kcov_handle of no task",),
+            rests_on=Part.TASKS,
+            question="whether a task carries it",
         )
     groups: dict[tuple[str, str], list[Carrier]] = defaultdict(list)
     for carrier in state.carriers:
@@ -553,22 +633,42 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
         yield Answer("carriers-incomplete", "the list of carriers is incomplete", notes=unreadable[:_NAMED])
 
 
+@judged
 def explain_kcov(state: State, address: int) -> Iterator[Answer]:
     """Yield where the coverage of an object is.
 
     :param address: ``struct kcov *``.
     """
     kcov = state.objects.get(address)
-    if kcov is None or kcov.fields is None:
+    if kcov is None:
         yield Answer(
-            "no-object", "nothing leads to an object at this address", {"objects": len(state.kcovs)}, {"kcov": address}
+            "no-object",
+            "nothing leads to an object at this address",
+            {"objects": len(state.kcovs)},
+            {"kcov": address},
+            rests_on=Part.OBJECTS,
+            question="whether there is an object at this address",
+        )
+        return
+    if kcov.fields is None:
+        yield Answer(
+            "object-unreadable", "the object at this address is unreadable", named={"kcov": address}, notes=kcov.errors
         )
         return
     fields = kcov.fields
     owner = state.task_by_address.get(fields.task or 0)
     if owner is None:
         if fields.task:
-            yield Answer("owner-gone", "it is enabled for a task that is gone: see check", {"t": fields.task})
+            yield Answer(
+                "owner-gone",
+                "it is enabled for a task that is gone: see check",
+                {"t": fields.task},
+                rests_on=Part.TASKS,
+                question=f"the task that it is enabled for, {fields.task:#x},",
+            )
+            if state.unread(Part.TASKS):
+                yield from _explain_count(state, kcov, "its buffer")
+                return
         yield from _explain_disabled(state, kcov, fields)
         if kcov.count:
             yield from _explain_count(state, kcov, "its buffer")

@@ -42,6 +42,11 @@ def show_comm(data: bytes) -> str:
     return text
 
 
+def _is_unread(row: Row) -> bool:
+    """Return whether a row stands for rows that could not be read."""
+    return not any(value for key, value in row.items() if key != "errors")
+
+
 class Oracle:
     """Checks the answers of one case.
 
@@ -69,7 +74,10 @@ class Oracle:
         :return: what is wrong.
         """
         judge = getattr(self, f"_judge_{name.split()[0]}")
-        return [f"{name}: {problem}" for problem in judge(rows, remarks)]
+        known = [row for row in rows if not _is_unread(row)]
+        # The row in place of those that could not be read says what is missing.
+        said = [*remarks, *(error for row in rows if _is_unread(row) for error in row["errors"])]
+        return [f"{name}: {problem}" for problem in judge(known, said)]
 
     # Tasks.
 
@@ -283,7 +291,8 @@ class Oracle:
     def take_tasks(self, rows: Sequence[Row]) -> None:
         """Record the tasks in the case's answer."""
         self.shown_tasks = [
-            (address, self.reader.decode("task_struct", address)) for address in (int(row["task"], 16) for row in rows)
+            (address, self.reader.decode("task_struct", address))
+            for address in (int(row["task"], 16) for row in rows if not _is_unread(row))
         ]
 
     def _judge_roads(self, shown: Mapping[int, Row], remarks: Sequence[str]) -> Iterable[str]:

@@ -27,7 +27,8 @@ def ask(dump: Path, demo: Demo) -> Answer:
     words = [word for command in COMMANDS for word in ("-e", f"{command} --json")]
     done = run_kcovdbg("-c", dump, "-s", demo.vmlinux, *words)
     answers = parse_outputs(done.stdout, COMMANDS)
-    rows = {command: {row[key] for row in answers[command]} for command, key in COMMANDS.items()}
+    # A row of nulls stands for rows that could not be read.
+    rows = {command: {row[key] for row in answers[command]} - {None} for command, key in COMMANDS.items()}
     return Answer(done.returncode, rows, done.stderr)
 
 
@@ -42,7 +43,7 @@ def test_a_cut_core_answers_as_far_as_it_goes(demo: Demo, whole: Answer, tmp_pat
     size = int(len(data) * share)
     (tmp_path / "cut").write_bytes(data[:size])
     found = ask(tmp_path / "cut", demo)
-    assert found.status == 0, found.said
+    assert found.status == (0 if all(found.rows.values()) else 2), found.said
     assert f"{size:,} of {len(data):,} bytes" in found.said
     for command, rows in whole.rows.items():
         assert found.rows[command] <= rows

@@ -15,7 +15,7 @@ from kcovdbg.console.terminal import THEME, Color, Painter, Terminal
 from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import Area, RemoteHandle
-from kcovdbg.model.state import KernelFacts, Part, Source, State
+from kcovdbg.model.state import KernelFacts, Lack, Part, Source, State
 from kcovdbg.model.task import Role, SavedState, Session, Syscall, Task, TaskFields, TaskSyscall
 from kcovdbg.series.table import traits_of
 from kcovdbg.target.connection import Connection
@@ -150,7 +150,7 @@ class StubReader:
             "vmalloc": None,
         }
         calls = {fields.address: SYSCALLS.get(fields.pid, TaskSyscall(None)) for fields in syscalls}
-        return State(make_facts(), read, {Source.TASKS: self.said}, dict.fromkeys(stacks), calls)
+        return State(make_facts(), read, {Source.TASKS: Lack(self.said)}, dict.fromkeys(stacks), calls, parts)
 
     def recall(self):
         return self.read(~Part.NOTHING)

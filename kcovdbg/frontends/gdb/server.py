@@ -319,6 +319,11 @@ class Server:
             if found.count is None and found.errors:
                 raise KcovdbgError("; ".join(found.errors))
             return found.count or 0
+        members = {"kcov": ("kcov", "kcov_remote"), "kcov_area": ("kcov_area",), "kcov_mode": ("kcov_mode",)}
+        for member in members.get(name, ()):
+            # A member that this kernel has may be on a missing page.
+            if getattr(task, member) is None and layout.task.has(member):
+                raise KcovdbgError(f"{member} of {task.label} could not be read")
         values: dict[str, int | str] = {
             "kcov": task.kcov or task.kcov_remote or 0,
             "kcov_area": task.kcov_area or 0,

@@ -21,12 +21,12 @@ from kcovdbg.console.argument import EXPLANATIONS, LARGEST_NUMBER, SEPARATOR, Ar
 from kcovdbg.console.command import Command, common_defaults
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.json_schema import keys_of, schema_of
-from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, find_data
+from kcovdbg.console.renderable import Lines, Renderable, Table, find_data
 from kcovdbg.console.runner import answer, explain, guarded, make_context
 from kcovdbg.console.terminal import Color, Terminal
 from kcovdbg.console.text import escape
 from kcovdbg.console.trace_paths import FileConfinement
-from kcovdbg.console.writer import Format, row_encoder
+from kcovdbg.console.writer import Format, row_encoder, rows_of
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.target.end_signals import answering
 from kcovdbg.target.protocol import Target
@@ -64,7 +64,7 @@ def read_page(answer: Iterable[Renderable], *, first: int, limit: int, max_bytes
     for part in answer:
         data = find_data(part)
         if data is not None:
-            every = (data.row,) if isinstance(data, Fields) else data.rows
+            every = rows_of(data)
             count = len(every) if isinstance(every, Sequence) else None
             if following is None:
                 encode = row_encoder(data)
@@ -86,7 +86,7 @@ def read_page(answer: Iterable[Renderable], *, first: int, limit: int, max_bytes
             total = None if count is None or total is None else total + count
             # They are read after the rows.
             remarks += data.remarks
-            if isinstance(data, Table) and data.empty is not None and count == 0:
+            if isinstance(data, Table) and data.empty is not None and (count == 0 or data.unread):
                 remarks.append(data.empty)
         if isinstance(part, Lines):
             remarks += part.remarks
@@ -268,7 +268,10 @@ def output_schema(command: Command) -> dict[str, Any]:
         "remarks": {"type": "array", "items": {"type": "string"}, "description": "what is missing or was cut"},
         "status": {
             "type": "integer",
-            "description": "0; 1 if check found a violation, diff a difference, or points no point; 2 for failure",
+            "description": (
+                "0; 1 if check found a violation, diff a difference, or points no point; 2 for failure, and where nothing of "
+                "what was asked for could be read; 3 if check found no violation but could not judge every rule"
+            ),
         },
     }
     return {"type": "object", "properties": properties, "required": list(properties)}
@@ -355,7 +358,7 @@ class ToolBox:
         if len(remarks) > _MAX_REMARKS:
             remarks[_MAX_REMARKS:] = [f"{len(remarks) - _MAX_REMARKS} more remarks"]
         content = {"notice": NOTICE, **page._asdict(), "remarks": remarks, "status": context.status}
-        return ToolAnswer(json.dumps(content), content, is_error=context.status >= KcovdbgError.status)
+        return ToolAnswer(json.dumps(content), content, is_error=context.status == KcovdbgError.status)
 
     def _find_workspace(self) -> Workspace:
         """Return the workspace that calls use. If its target could not be opened, that is tried again, once for each call."""

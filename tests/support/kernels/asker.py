@@ -22,6 +22,8 @@ class Asker:
 
     def __init__(self, target: Target) -> None:
         self.out, self.err = io.StringIO(), io.StringIO()
+        self.status = 0
+        """The exit status of the latest line."""
         self.workspace = Workspace(COMMANDS, Kernel(lambda: target), find_terminal=self._terminal)
 
     def _terminal(self, _color: Color) -> Terminal:
@@ -33,8 +35,9 @@ class Asker:
             stream.seek(0)
             stream.truncate()
         try:
-            run_line(self.workspace, line)
+            self.status = run_line(self.workspace, line)
         except KcovdbgError as error:
+            self.status = error.status
             self.err.write(f"error: {error}\n")
         except Exception as error:  # noqa: BLE001 - the test says which
             frame = traceback.extract_tb(error.__traceback__)[-1]

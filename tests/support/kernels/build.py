@@ -55,6 +55,7 @@ class Kernel:
         self.handles, self.irq_areas, self.buffers, self.references = {}, {}, {}, {}
         self.cached: dict[str, list[tuple[int, int]]] = {"task": [], "irq": []}
         self.maps = {}
+        self.stacks = {}
         self._vmalloc = []
         self._build()
 
@@ -120,7 +121,8 @@ class Kernel:
     def give_stack(self, pid, *functions):
         """Give a task a stack, innermost function first."""
         frames = [StackFrame(self.text, function, None, None, None, False) for function in functions]
-        self.target.stacks = MemoryStacks({self.tasks[pid]: frames})
+        self.stacks = {**self.stacks, self.tasks[pid]: frames}
+        self.target.stacks = MemoryStacks(self.stacks)
 
     def push(self, head, address, type_name, path="hnode", **values):
         """Write a structure and put it in front of a hash table's chain."""
@@ -220,6 +222,9 @@ class Kernel:
         self.device = Device(self) if row.has_device else EarlyDevice(self) if row.name == "D1" else None
         self.show_areas()
         target.slab = MemorySlab({}, tuple(self.files.values()))
+        schedule = StackFrame(self.text, "schedule", None, None, None, False)
+        self.stacks = dict.fromkeys(self.tasks.values(), (schedule,))
+        target.stacks = MemoryStacks(self.stacks)
 
     def _build_maps(self, name, kcov):
         """Series J keeps two hash maps for each object, with a pool and a buffer each; the object's own is the first one's."""

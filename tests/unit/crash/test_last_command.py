@@ -113,5 +113,7 @@ def test_all(cli):
 
 
 def test_without_stacks(cli):
-    _, _, err = cli(Kernel(E9A), "last", "40", "--json")
+    kernel = Kernel(E9A)
+    kernel.target.stacks = None
+    _, _, err = cli(kernel, "last", "40", "--json")
     assert "stacks" in err

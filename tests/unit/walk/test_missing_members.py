@@ -72,6 +72,11 @@ def is_part(row, truth):
     return row.keys() == truth.keys() and all(is_true(row[key], truth[key], key) for key in row)
 
 
+def is_unread(row):
+    """Return whether a row stands for rows that could not be read."""
+    return not any(value for key, value in row.items() if key != "errors")
+
+
 def check(answers, truth, what, problems):
     """Collect all wrong values; return whether anything is missing."""
     changed = False
@@ -82,6 +87,8 @@ def check(answers, truth, what, problems):
             if row in truth[command]:
                 continue
             changed = True
+            if is_unread(row):
+                continue
             if not any(is_part(row, other) for other in truth[command]):
                 near = max(truth[command], key=lambda other: sum(row[key] == other[key] for key in row), default={})
                 wrong = {key: (row[key], near.get(key)) for key in row if not is_true(row[key], near.get(key), key)}
@@ -147,7 +154,7 @@ def check_buffers(asker, truth):
         elif rows != whole and not said.replace(said_before, ""):
             yield f"{command}: nothing is said of what is missing"
     rows, said = asker.rows("check")
-    yield from (f"{found['rule']} {found['message']}" for found in rows if found["certainty"] != "unsure")
+    yield from (f"{found['rule']} {found['message']}" for found in rows if found["certainty"] not in ("unsure", "unknown"))
     if "internal error" in said:
         yield f"check: {said}"
 

@@ -218,4 +218,5 @@ def test_s390_has_it_in_each_cpus_lowcore(count, serving):
     target.segments[TASK] = bytearray(16)
     assert is_serving_softirq(target, TASK, 1) is serving
     # The first CPU's is not in the dump.
-    assert is_serving_softirq(target, TASK, 0) is None
+    with pytest.raises(ReadError):
+        is_serving_softirq(target, TASK, 0)

@@ -5,7 +5,6 @@ import pytest
 
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part
-from kcovdbg.model.task import find_task
 from kcovdbg.why.background_work import explain_background, explain_function_work
 from kcovdbg.why.missing_coverage import NEEDS
 from tests.support.kernels.build import Kernel
@@ -22,7 +21,7 @@ def codes(pid, *functions, sites=(HUB, INLINED), of=None):
     kernel = Kernel(E9A)
     kernel.give_stack(pid, *functions)
     state = kernel.reader().read(NEEDS | Part.ALL_TASKS, stacks=[kernel.tasks[pid]])
-    found = explain_background(state, find_task(state.all_tasks, pid), sites) if of is None else None
+    found = explain_background(state, state.find_task(pid), sites) if of is None else None
     return [answer.code for answer in found or explain_function_work(state, of, sites)]
 
 
