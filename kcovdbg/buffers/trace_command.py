@@ -281,12 +281,11 @@ def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[
         if context.format is not Format.TEXT or len(steps) <= _LINES:
             return steps, ()
         shown = select_largest(steps, _LINES)
-        return shown, (f"the {_LINES} largest of {len(steps)} lines; -n {len(steps)} shows all",)
+        return shown, (f"{len(steps) - _LINES} more lines, with fewer records; -n {len(steps)} shows all",)
     end = len(steps) if args.n is None else first + args.n
     shown = steps[first:end]
     if context.format is Format.TEXT and len(shown) < len(steps):
-        at = f"lines {first} to {first + len(shown) - 1}" if shown else "no lines"
-        return shown, (f"{at} of {len(steps)}",)
+        return shown, (f"{len(steps) - len(shown)} more lines; --offset {first + len(shown)} goes on",)
     return shown, ()
 
 

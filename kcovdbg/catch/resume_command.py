@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Final
 
 from kcovdbg.console.column import Column, Meaning, RowType
-from kcovdbg.console.command import Command, Example
+from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Fields
 
@@ -26,6 +26,7 @@ def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
 COMMAND: Final = Command(
     name="resume",
     summary="resume a guest that a killed run of kcovdbg left stopped",
+    topic=Topic.MAINTENANCE,
     run=_run,
     row_types=(RowType(_COLUMNS, {"state": Meaning("state of the machine now", "it is unknown")}),),
     description=(

@@ -19,7 +19,7 @@ from kcovdbg.compiled_module import load_native
 from kcovdbg.console.column import BOOL, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
-from kcovdbg.console.renderable import Table
+from kcovdbg.console.renderable import Line, Lines, Table, wrap_line
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.series.table import device_modes
@@ -43,16 +43,15 @@ _COLUMNS: Final = (
     Column(
         "ok",
         BOOL,
-        title="",
-        text=lambda check: "?" if check.ok is None else "ok" if check.ok else "NO",
-        style=lambda check: "" if check.ok else "warning" if check.ok is None else "error",
         meaning="the answer",
         null="it is unknown",
     ),
     Column("question", TEXT, meaning="what was checked"),
-    Column("answer", TEXT, elastic=20, meaning="what was found"),
-    Column("fix", TEXT, elastic=20, text=lambda check: check.fix or ""),
+    Column("answer", TEXT, meaning="what was found"),
+    Column("fix", TEXT),
 )
+_SIGNS: Final = {True: ("good", "ok"), False: ("error", "NO"), None: ("warning", " ?")}
+_INDENT: Final = 4
 
 
 def _check_kernel(_context: Context) -> Diagnosis:
@@ -289,16 +288,33 @@ _CHECKS: Final[tuple[tuple[str, Callable[[Context], Diagnosis | Iterator[Diagnos
 )
 
 
-def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
-    def rows() -> Iterator[Diagnosis]:
-        for question, check in _CHECKS:
-            found = check(context)
-            for diagnosis in (found._replace(question=question),) if isinstance(found, Diagnosis) else found:
-                if diagnosis.ok is False:
-                    context.status = 1
-                yield diagnosis
+def _diagnose(context: Context) -> Iterator[Diagnosis]:
+    for question, check in _CHECKS:
+        found = check(context)
+        if isinstance(found, Diagnosis):
+            yield found._replace(question=question)
+        else:
+            yield from found
 
-    return Table(_COLUMNS, rows())
+
+def _run(context: Context, args: Namespace) -> Lines:  # noqa: ARG001
+    diagnoses = list(_diagnose(context))
+    if any(diagnosis.ok is False for diagnosis in diagnoses):
+        context.status = 1
+    lines = [line for diagnosis in diagnoses for line in _diagnosis_lines(diagnosis, context.width)]
+    remarks = []
+    target = context.kernel.optional_target if context.kernel.is_named else None
+    if target is not None and not is_this_machine(target):
+        remarks.append(f"this is about the machine that kcovdbg runs on, not about {target.name}")
+    return Lines(lines, data=Table(_COLUMNS, diagnoses), remarks=remarks)
+
+
+def _diagnosis_lines(diagnosis: Diagnosis, width: int | None) -> Iterator[Line]:
+    style, sign = _SIGNS[diagnosis.ok]
+    question = f"{diagnosis.question} " if diagnosis.question else ""
+    yield from wrap_line(((style, f"{sign}  "), ("key", question), ("", diagnosis.answer)), width, _INDENT)
+    if diagnosis.fix is not None:
+        yield from wrap_line((("", " " * _INDENT), ("hint", f"→ {diagnosis.fix}")), width, _INDENT + 2)
 
 
 COMMAND: Final = Command(

@@ -54,7 +54,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
 COMMAND: Final = Command(
     name="jobs",
     summary="list collectors in the background (collect … &)",
-    topic=Topic.COLLECTION,
+    topic=Topic.MAINTENANCE,
     run=_run,
     row_types=(RowType(_COLUMNS, {"files": Meaning("trace files that it writes")}),),
     description=(

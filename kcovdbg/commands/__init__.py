@@ -21,7 +21,6 @@ MODULES: Final = {
     "doctor": "kcovdbg.collect.doctor_command",
     "export": "kcovdbg.export.command",
     "gdb": "kcovdbg.commands.gdb",
-    "gdb-path": "kcovdbg.commands.gdb_path",
     "help": "kcovdbg.commands.help",
     "info": "kcovdbg.commands.info",
     "jobs": "kcovdbg.collect.jobs_command",
@@ -47,7 +46,6 @@ MODULES: Final = {
     "trace": "kcovdbg.buffers.trace_command",
     "tree": "kcovdbg.buffers.tree_command",
     "view": "kcovdbg.buffers.view_command",
-    "watch": "kcovdbg.monitor.watch_command",
     "why": "kcovdbg.why.command",
 }
 """The module of each command. A tool without its line here, and without its folder, is not missed."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from kcovdbg.console.column import PATH, Column, RowType
-from kcovdbg.console.command import Command, Example
+from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.settings import DEFAULT, FILE
@@ -79,6 +79,7 @@ def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
 COMMAND: Final = Command(
     name="config",
     summary="show the settings in force, and where they come from",
+    topic=Topic.MAINTENANCE,
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(

@@ -12,12 +12,15 @@ from typing import Final
 
 from kcovdbg.child_process import child_environment, find_gdb_script
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.command import Command, Example
+from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.renderable import Lines, text_lines
 from kcovdbg.errors import CapabilityError
 
 
-def _run(context: Context, args: Namespace) -> None:
+def _run(context: Context, args: Namespace) -> Lines | None:
+    if args.arguments == ["--path"]:
+        return text_lines(str(find_gdb_script()))
     program = os.environ.get("GDB", "gdb")
     # An early command runs before any file is loaded, and leaves the rest of GDB's command line as it is.
     target = context.workspace.find_gdb_arguments()
@@ -43,22 +46,26 @@ def _run(context: Context, args: Namespace) -> None:
         signal.signal(signal.SIGINT, before)
     # The status that a shell gives a program that a signal ended.
     context.status = 128 - status if status < 0 else status
+    return None
 
 
 COMMAND: Final = Command(
     name="gdb",
     summary="start GDB with kcov-show loaded",
+    topic=Topic.MAINTENANCE,
     run=_run,
     description=(
         "All arguments are passed to GDB, after the target that kcovdbg was started with: a core, the demo, or a GDB stub. "
         "Inside GDB, kcov-show runs these commands, with drgn in a process of its own; see help kcov-show. GDB 12 or newer, "
-        "with Python 3.8 or newer, which may be another one than kcovdbg's."
+        "with Python 3.8 or newer, which may be another one than kcovdbg's.\n\n"
+        "With --path alone, it prints the path of the file to source in a GDB that is running, or in ~/.config/gdb/gdbinit."
     ),
     arguments=(Argument("arguments ARGUMENT…", Value.TEXT, "arguments of gdb", takes_rest=True),),
     examples=(
         Example("gdb vmlinux -ex 'target remote :1234'", "look into a QEMU guest started with -s"),
         Example("gdb vmlinux vmcore", "open an ELF core"),
         Example("gdb -ex 'kcov-show tasks'", "with kcovdbg --demo: the demo in GDB"),
+        Example("gdb --path", "the file to source in a GDB that is running"),
     ),
     needs=frozenset(),
     acts=True,

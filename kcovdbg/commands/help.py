@@ -7,12 +7,13 @@ from argparse import Namespace
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.command import Command, CommandResult, Example
+from kcovdbg.console.command import BUFFERS_TOPIC, Command, CommandResult, Example
 from kcovdbg.console.context import Context
 from kcovdbg.console.help_text import (
     COMMAND_ROW,
     OPTION_ROW,
     OUTPUT_TOPIC,
+    buffers_help,
     command_help,
     command_list,
     command_schema,
@@ -22,7 +23,8 @@ from kcovdbg.console.renderable import text_lines
 from kcovdbg.errors import UsageError
 
 _ADVICE: Final = """
-help COMMAND, or COMMAND?, shows help for a command; help output, for the options that most commands share.
+help COMMAND, or COMMAND?, shows help for a command.
+help buffers explains WHAT and trace files; help output, JSON, columns and rows.
 Unique prefixes of names work: obj for objects.
 Every answer can be piped and redirected: tasks | grep syz, objects > file.
 ; separates commands, < FILE runs those in a file, ! runs a shell command.
@@ -36,6 +38,9 @@ def _run(context: Context, args: Namespace) -> CommandResult:
         return command_list(context.workspace.commands), text_lines(_ADVICE, "hint")
     if args.command == OUTPUT_TOPIC and not args.schema:
         return output_help(context.width)
+    if args.command == BUFFERS_TOPIC and not args.schema:
+        options = (option for command in context.workspace.commands for option in command.options)
+        return buffers_help(options, context.width)
     # Of an alias, help for the command that it stands for.
     (name, *_) = context.workspace.settings.expand((args.command,))
     command = context.workspace.commands.find(name)
@@ -48,12 +53,13 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(COMMAND_ROW, OPTION_ROW),
     arguments=(
-        Argument("command [COMMAND]", Value.COMMAND, "a command, or output: the options for output"),
+        Argument("command [COMMAND]", Value.COMMAND, "a command, or buffers or output: what many commands take"),
         Argument("--schema", Value.FLAG, "print the JSON Schema of what the command writes with --json"),
     ),
     examples=(
         Example("help", "which commands are there?"),
         Example("help tasks", "the same as tasks?"),
+        Example("help buffers", "what can WHAT be?"),
         Example("help output", "how do I get JSON, CSV, or fewer rows and columns?"),
         Example("help tasks --schema > tasks.schema.json", "validate the output of tasks --json"),
     ),

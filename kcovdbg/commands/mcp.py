@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.command import Command, Example
+from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.trace_paths import FileConfinement
 from kcovdbg.errors import CapabilityError, KcovdbgError
@@ -42,6 +42,7 @@ def _run(context: Context, args: Namespace) -> None:
 COMMAND: Final = Command(
     name="mcp",
     summary="serve read-only commands to programs, through the Model Context Protocol",
+    topic=Topic.MAINTENANCE,
     run=_run,
     description=(
         "A client starts this and speaks the protocol on standard input and output. The target is opened once. The state "

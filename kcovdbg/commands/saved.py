@@ -60,5 +60,5 @@ COMMAND: Final = Command(
         "kcov_percpu_data (WHERE is cpu). State that is saved while no softirq section runs is lost."
     ),
     examples=(Example("saved", "is a task's coverage suspended while a softirq runs?"),),
-    aliases=("percpu",),
+    former_names=("percpu",),
 )

@@ -139,7 +139,7 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
 COMMAND: Final = Command(
     name="symbols",
     summary="build or show the location tables of kernels",
-    topic=Topic.OUTPUT,
+    topic=Topic.MAINTENANCE,
     run=_run,
     row_types=(RowType(_COLUMNS),),
     description=(

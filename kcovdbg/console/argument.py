@@ -61,8 +61,7 @@ class Value(str, Enum):
 
 
 EXPLANATIONS: Final[Mapping[Value, str]] = {
-    Value.BUFFER: "a buffer: 41 (task), a task's name, 'kc-*' (tasks), all, kcov:0xffff…, area:0xffff…, fd:41/3, "
-    "saved:0 (CPU), saved:t41 (task), file:PATH (trace file), @name (kept earlier)",
+    Value.BUFFER: "41 (a task), file:PATH (a trace file) and others: help buffers",
     Value.HANDLE: "a remote handle: usb:1, common:0x42 or the whole word",
 }
 """Help on a type of value wherever it is asked for."""
@@ -108,6 +107,8 @@ class Argument:
     """Whether it is an option that must be given."""
     takes_rest: bool = False
     """Whether everything that follows is its value, options included."""
+    topic: str | None = None
+    """The topic of ``help`` that explains it, in place of the help of each command that takes it."""
 
     @property
     def is_option(self) -> bool:
@@ -236,7 +237,7 @@ def parse_address(word: str) -> int:
 def _parse_count(word: str) -> int:
     value = int(word, 0)
     if value < 0:
-        raise ValueError(word)
+        raise WordError(f"'{word}' is negative; the least number is 0", word)
     return value
 
 

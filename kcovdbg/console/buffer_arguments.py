@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value
+from kcovdbg.console.command import BUFFERS_TOPIC
 from kcovdbg.console.renderable import suggest
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import KcovdbgError
@@ -85,19 +86,24 @@ PC_CONVENTION: Final = Argument(
     "(the call subtracted twice); default is to find out",
     choices=(AUTO, *(known.value for known in Convention)),
     default=AUTO,
+    topic=BUFFERS_TOPIC,
 )
 TRACE_OPTIONS: Final = (
     Argument(
-        "--format FORMAT",
+        "--format LIST",
         Value.CHOICE,
         "what a trace file without a side file is; default is to find out",
         choices=(AUTO, *(known.value for known in PcFormat)),
         default=AUTO,
         key="file_format",
+        topic=BUFFERS_TOPIC,
     ),
     PC_CONVENTION,
     Argument(
-        "--kaslr-offset OFFSET", Value.ADDRESS, "the KASLR offset that its PCs include; 0 for none; default is to find out"
+        "--kaslr-offset OFFSET",
+        Value.ADDRESS,
+        "the KASLR offset that its PCs include; 0 for none; default is to find out",
+        topic=BUFFERS_TOPIC,
     ),
 )
 """Options of every command that reads trace files."""

@@ -38,6 +38,7 @@ class Topic(str, Enum):
     COLLECTION = "Traces"
     OUTPUT = "Files"
     OTHER = "Shell and other programs"
+    MAINTENANCE = "Maintenance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class Command:
     needs: frozenset[Need] = frozenset({Need.MEMORY})
     """Needs that are checked before it runs; those of some arguments, such as memory for a buffer, when they are used."""
     aliases: tuple[str, ...] = ()
+    former_names: tuple[str, ...] = ()
+    """Names that still work, and that nothing lists."""
     keeps_separator: bool = False
     """Whether ``--`` among its words separates two lists of them."""
     failed: int = 2
@@ -117,10 +120,53 @@ OUTPUT_OPTIONS = (
     Argument("--columns A,B,…", Value.COLUMNS, "show these columns, named by heading or key, in this order"),
     Argument("--wide", Value.FLAG, "show all columns, and all text in them", default=False),
     Argument("--vertical", Value.FLAG, "show a line for each value", default=False),
+    Argument("--sort COLUMN", Value.COLUMNS, "sort the rows by a column, named by heading or key; --sort=-COLUMN inverts"),
     Argument("-n N", Value.NUMBER, "show at most N rows", key="most_rows"),
 )
 """Options of every command that has rows, unless it has one of that name itself."""
+BUFFERS_TOPIC: Final = "buffers"
+"""A topic of ``help`` beside commands: buffer names, and the options for trace files."""
 HELP_OPTION = Argument("-h, --help", Value.FLAG, "show help for this command", default=False)
+
+
+FOREIGN_WORDS: Final[Mapping[str, str]] = {
+    # Former commands of kcovdbg.
+    "gdb-path": "gdb --path prints the path",
+    "watch": "monitor --print prints what changes; monitor watches on a screen",
+    "bt": "last shows stacks: last TID",
+    "backtrace": "last shows stacks: last TID",
+    "where": "last shows stacks: last TID",
+    "foreach": "last --all shows the stacks of all tasks with KCOV state",
+    "dmesg": "log shows the kernel's log",
+    "ps": "tasks -a lists all tasks",
+    "threads": "tasks -a lists all tasks",
+    "thread": "tasks -a lists all tasks",
+    "task": "tasks TID shows a task",
+    "set": "tasks TID shows a task; kcovdbg has no current one",
+    "sys": "info shows the kernel",
+    "mach": "info shows the kernel",
+    "registers": "last TID shows a stack; for registers: gdb",
+    "mod": "info --json lists what is known of the kernel; -s FILE.ko loads a module's names",
+    "runq": "tasks -a --columns pid,comm,cpu lists tasks with their CPUs",
+    "files": "objects TID lists the descriptors of KCOV's files",
+    "vm": "objects TID lists the mappings of KCOV's buffers",
+    "kmem": "areas lists the memory of remote sections",
+    "symbol": "sym ADDRESS names an address, sym FUNCTION+0x10 locates one",
+    "disassemble": "points FUNCTION lists its coverage points; for instructions: gdb",
+    "dis": "points FUNCTION lists its coverage points; for instructions: gdb",
+    "list": "source WHAT shows source text",
+    "l": "source WHAT shows source text",
+    "struct": "for types and memory: gdb, or drgn with %kcov",
+    "union": "for types and memory: gdb, or drgn with %kcov",
+    "rd": "for types and memory: gdb, or drgn with %kcov",
+    "x": "for types and memory: gdb, or drgn with %kcov",
+    "p": "for types and memory: gdb, or drgn with %kcov",
+    "print": "for types and memory: gdb, or drgn with %kcov",
+    "break": "catch stops a kernel at a wrong write; for breakpoints: gdb",
+    "continue": "resume lets a kernel go on that kcovdbg has stopped",
+    "c": "resume lets a kernel go on that kcovdbg has stopped",
+}
+"""Commands of crash(8), of GDB and of former versions, and what answers their question here."""
 
 
 class CommandTable:
@@ -142,7 +188,7 @@ class CommandTable:
 
     @cached_property
     def _by_name(self) -> Mapping[str, Command]:
-        return {name: command for command in self._commands for name in command.names}
+        return {name: command for command in self._commands for name in (*command.names, *command.former_names)}
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands)
@@ -166,7 +212,8 @@ class CommandTable:
                 return next(iter(found.values()))
             if found:
                 raise WordError(f"ambiguous command '{name}'", name, hint=f"one of {', '.join(sorted(found))}")
-        raise WordError(f"unknown command '{name}'", name, hint=suggest(name, self._by_name) or "help lists the commands")
+        hint = FOREIGN_WORDS.get(name) or suggest(name, self._by_name) or "help lists the commands"
+        raise WordError(f"unknown command '{name}'", name, hint=hint)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -293,4 +340,5 @@ def _refuse(command: Command, word: str) -> WordError:
         name = word.split("=", 1)[0]
         hint = suggest(name, options) or f"usage: {command.usage}"
         return WordError(f"{command.name}: unknown option '{name}'", word, hint=hint)
-    return WordError(f"{command.name}: unexpected argument '{word}'", word, hint=f"usage: {command.usage}")
+    hint = FOREIGN_WORDS.get(word) or f"usage: {command.usage}"
+    return WordError(f"{command.name}: unexpected argument '{word}'", word, hint=hint)

@@ -221,6 +221,10 @@ def _values(command: Command, argument: Argument, prefix: str, commands: Command
         yield from _buffers(prefix, index)
     elif argument.value is Value.FUNCTION:
         yield from index.code.matching(prefix)
+    elif argument.value is Value.SUBJECT:
+        yield from find_matching(index.words.get(argument.value, ()), prefix)
+        if prefix and not prefix[0].isdigit():
+            yield from index.code.matching(prefix)
     elif argument.value is Value.FILE:
         yield from _files(prefix)
     elif argument.value in (Value.COLUMNS, Value.KEYS):

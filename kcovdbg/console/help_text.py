@@ -11,7 +11,7 @@ from typing import Final
 
 from kcovdbg.console.argument import EXPLANATIONS, Argument
 from kcovdbg.console.column import ANY, LIST, Column, Meaning, RowType
-from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Example
+from kcovdbg.console.command import BUFFERS_TOPIC, OUTPUT_OPTIONS, Command, CommandTable, Example
 from kcovdbg.console.renderable import Fields, Line, Lines, Table, text_lines, wrap_line
 from kcovdbg.errors import UsageError
 
@@ -107,14 +107,21 @@ def _help_lines(command: Command, width: int, prefix: str) -> Iterator[Line]:
         yield (("header", "Needs: "), ("", " and ".join(command.further_needs)))
     yield from _example_lines("Examples:", command.examples[:_FIRST_EXAMPLES], width, prefix)
     yield ()
-    yield from _argument_lines((option for option in command.options if option not in OUTPUT_OPTIONS), width)
-    shared = [option.names[0] for option in command.options if option in OUTPUT_OPTIONS]
-    if shared:
-        yield from _wrap(f"{' '.join(shared)} ({prefix}help {OUTPUT_TOPIC})", width, _INDENT)
+    own = [option for option in command.options if option not in OUTPUT_OPTIONS and option.topic is None]
+    yield from _argument_lines(own, width)
+    for topic in (BUFFERS_TOPIC, OUTPUT_TOPIC):
+        names = [option.names[0] for option in command.options if _find_topic(option) == topic]
+        if names:
+            yield from _wrap(f"{' '.join(names)} ({prefix}help {topic})", width, _INDENT)
     for paragraph in filter(None, command.description.split("\n\n")):
         yield ()
         yield from _wrap(paragraph, width, 0)
     yield from _example_lines("More examples:", command.examples[_FIRST_EXAMPLES:], width, prefix)
+
+
+def _find_topic(option: Argument) -> str | None:
+    """Return the topic of help that explains an option, None for an option of one command."""
+    return OUTPUT_TOPIC if option in OUTPUT_OPTIONS else option.topic
 
 
 def _example_lines(title: str, examples: Sequence[Example], width: int, prefix: str) -> Iterator[Line]:
@@ -139,6 +146,42 @@ def output_help(width: int | None) -> Lines:
         (("", "Any answer can be piped and redirected: tasks --json | jq ., objects > objects.txt"),),
     )
     return Lines(lines, data=Table(_ARGUMENT_COLUMNS, OUTPUT_OPTIONS))
+
+
+BUFFER_NAMES: Final = (
+    ("41", "the buffer that task 41 collects into"),
+    ("NAME, 'kc-*', all", "the buffers of the task with a name, of tasks by a pattern, of all tasks"),
+    ("kcov:0xffff…", "the buffer of an object"),
+    ("area:0xffff…", "an area of a remote section, in use or cached"),
+    ("fd:41/3", "the buffer of descriptor 3 of task 41"),
+    ("saved:0, saved:t41", "the session that a softirq section interrupted on CPU 0, or in task 41"),
+    ("file:PATH", "a trace file, a list of PCs, a directory of them, or a pattern: file:cov/*"),
+    ("@name", "what keep has kept under this name"),
+)
+
+
+def buffers_help(options: Iterable[Argument], width: int | None) -> Lines:
+    """Return the help of buffer names, and of the options of commands that read trace files.
+
+    :param options: those of which some command takes any.
+    """
+    chosen = {option.names: option for option in options if option.topic == BUFFERS_TOPIC}
+    size = min(width or _WIDTH, 100)
+    column = _ARGUMENT_WIDTH + _INDENT
+    names: list[Line] = []
+    for name, meaning in BUFFER_NAMES:
+        names += wrap_line((("key", f"{' ' * _INDENT}{name} ".ljust(column)), ("", meaning)), size, column)
+    lines = (
+        (("", "WHAT is the name of a buffer:"),),
+        *names,
+        (),
+        (("", "Options for trace files of other tools, which kcovdbg otherwise finds out:"),),
+        *_argument_lines(chosen.values(), size),
+        (),
+        (("", "KCOV records the return address of each call of its callback, without the KASLR offset. Lists of other"),),
+        (("", "tools hold other addresses; the answer says which convention was found."),),
+    )
+    return Lines(lines, data=Table(_ARGUMENT_COLUMNS, tuple(chosen.values())))
 
 
 def _wrap_usage(command: Command, width: int, prefix: str) -> list[str]:

@@ -103,7 +103,7 @@ class Drawing:
     def remarks(self) -> Iterator[str]:
         """Yield how many rows there are, if some were drawn but not all."""
         if self._is_drawn and self.most is not None and self.count > self.most:
-            yield f"rows shown: the first {self.most} of {self.count}"
+            yield f"{self.count - self.most} more rows"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TextIO
 
 from kcovdbg.console.grid import remark_line
 from kcovdbg.console.renderable import Line
-from kcovdbg.console.text import escape
+from kcovdbg.console.text import escape, spell_ascii
 
 # Only the sixteen colors of the terminal's theme, for light and dark backgrounds; of these, yellow is unreadable on white.
 THEME: Final[Mapping[str, str]] = MappingProxyType(
@@ -91,13 +91,17 @@ class Painter:
     All data goes to a terminal through a painter, which escapes it: no escape sequence gets through except the painter's.
 
     :param theme: style class -> SGR parameters; None for plain text.
+    :param is_ascii: whether the text is to be ASCII, for a terminal that shows nothing else.
     """
 
-    def __init__(self, theme: Mapping[str, str] | None = None) -> None:
+    def __init__(self, theme: Mapping[str, str] | None = None, *, is_ascii: bool = False) -> None:
+        self.is_ascii = is_ascii
         self._starts = {name: f"\x1b[{code}m" for name, code in (theme or {}).items() if code}
 
     def paint(self, line: Line) -> str:
         """Return a line of text without line end and trailing blanks."""
+        if self.is_ascii:
+            line = [(style, spell_ascii(text)) for style, text in line]
         starts = self._starts
         if not starts:
             return escape("".join([text for _, text in line])).rstrip(" ")
@@ -153,7 +157,7 @@ class Terminal:
 
     def with_stdout(self, stream: TextIO) -> Terminal:
         """Return this terminal with answers going to a file or a pipe."""
-        painter = Painter(THEME if self.color is Color.ALWAYS else None)
+        painter = Painter(THEME if self.color is Color.ALWAYS else None, is_ascii=self.painter.is_ascii)
         return replace(self, stdout=stream, width=None, painter=painter, is_dumb=False)
 
 
@@ -161,6 +165,12 @@ def write_remarks(terminal: Terminal, remarks: Iterable[str]) -> None:
     """Write remarks to standard error, for an answer that has no place for them."""
     for remark in remarks:
         terminal.stderr.write(f"kcovdbg: {terminal.error_painter.paint(remark_line(remark))}\n")
+
+
+def is_ascii_locale(environment: Mapping[str, str]) -> bool:
+    """Return whether the user asks for the C locale, whose terminals may show other characters as several."""
+    chosen = next(filter(None, map(environment.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
+    return chosen in ("C", "POSIX")
 
 
 def is_dumb(environment: Mapping[str, str]) -> bool:
@@ -176,7 +186,7 @@ def find_terminal(color: Color = Color.AUTO) -> Terminal:
 
     def painter(stream: TextIO) -> Painter:
         colored = wants_color(color, terminal=is_terminal(stream), environment=os.environ)
-        return Painter(THEME if colored else None)
+        return Painter(THEME if colored else None, is_ascii=is_ascii_locale(os.environ))
 
     def width(stream: TextIO) -> int | None:
         return shutil.get_terminal_size().columns if is_terminal(stream) else None

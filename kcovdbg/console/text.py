@@ -172,3 +172,27 @@ def find_hunks(lines: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
         end = max(end, last)
     if start:
         yield start, end
+
+
+# Each has the width of what it replaces: rows stay aligned.
+_ASCII: Final = {
+    ord("…"): "~",
+    ord("–"): "-",
+    ord("—"): "-",
+    ord("←"): "<",
+    ord("→"): ">",
+    ord("↑"): "^",
+    ord("↓"): "v",
+    ord("│"): "|",
+    ord("─"): "-",
+    ord("×"): "x",
+    ord("•"): "*",
+    ord("’"): "'",
+}
+
+
+def spell_ascii(text: str) -> str:
+    """Return a text in ASCII: signs of kcovdbg's own have a similar one, other characters are escaped."""
+    if text.isascii():
+        return text
+    return text.translate(_ASCII).encode("ascii", "backslashreplace").decode()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, Final, TextIO
 
 from kcovdbg.console.column import KEEP, Column, to_json
@@ -50,6 +51,8 @@ class ColumnChoice:
     """The origin of the columns, when they are not the line's."""
     most_rows: int | None = None
     """How many rows at most, or lines where these are not drawn from rows; None for all."""
+    sort: str | None = None
+    """Key or heading of the column that sorts the rows, behind a minus for the largest first; None for the command's order."""
 
     def apply(self, answer: Renderable) -> Renderable:
         """Return an answer with the chosen columns or fields; lines that are drawn are replaced by their data.
@@ -59,6 +62,10 @@ class ColumnChoice:
         data = find_data(answer)
         if data is None:
             return answer
+        if self.sort is not None and isinstance(data, Table):
+            data = _sort_rows(data, self.sort)
+            # Lines that are drawn have an order of their own.
+            answer = data
         if self.fields:
             data = self._select(data)
             answer = replace(answer, data=data) if isinstance(answer, Lines) else data
@@ -78,12 +85,12 @@ class ColumnChoice:
 
     def _arrange(self, data: Table | Fields) -> Table | Fields:
         if self.columns:
-            by_name = {column.heading.lower(): column for column in data.columns}
-            by_name |= {column.key.lower(): column for column in data.columns}
             chosen = [
                 # Requested columns are shown even if they are empty.
                 replace(column, json_only=False, hide_empty=False, is_chosen=True, priority=KEEP)
-                for column in _pick(by_name, [name.lower() for name in self.columns], "column", self.origin)
+                for column in _pick(
+                    _columns_by_name(data.columns), [name.lower() for name in self.columns], "column", self.origin
+                )
             ]
             data = replace(data, columns=chosen)
         if isinstance(data, Fields):
@@ -103,6 +110,33 @@ class ColumnChoice:
         return replace(data, columns=chosen, errors=data.errors if _ERRORS in self.fields else None)
 
 
+def _sort_rows(table: Table, choice: str) -> Table:
+    """Return a table in the order of a column's values; rows without a value come last.
+
+    :param choice: see :attr:`ColumnChoice.sort`.
+    :raises UsageError: when there is no such column.
+    """
+    (column,) = _pick(_columns_by_name(table.columns), [choice.removeprefix("-").lower()], "column")
+    read, show = column.reader(), column.formatter()
+    known: list[tuple[Any, Any]] = []
+    unknown: list[Any] = []
+    for row in table.rows:
+        value = read(row)
+        if value is None:
+            unknown.append(row)
+        else:
+            # Structures have no order but that of their text.
+            known.append((value if isinstance(value, (int, float, str)) else show(row), row))
+    known.sort(key=itemgetter(0), reverse=choice.startswith("-"))
+    return replace(table, rows=[*(row for _, row in known), *unknown])
+
+
+def _columns_by_name(columns: Iterable[Column]) -> dict[str, Column | None]:
+    """Return columns by their headings and keys in lower case."""
+    named: dict[str, Column | None] = {column.heading.lower(): column for column in columns}
+    return named | {column.key.lower(): column for column in columns}
+
+
 class _Limited:
     """The first of some rows."""
 
@@ -120,8 +154,8 @@ class _Limited:
     def remarks(self) -> Iterator[str]:
         """Yield that there are more, after they were read."""
         if self._has_more:
-            total = f" of {len(self._rows)}" if isinstance(self._rows, Sized) else ""
-            yield f"{self._noun} shown: the first {self._most}{total}"
+            number = f"{len(self._rows) - self._most} more" if isinstance(self._rows, Sized) else "more"
+            yield f"{number} {self._noun}"
 
 
 def _pick(known: Mapping[str, Column | None], names: Iterable[str], noun: str, origin: str | None = None) -> list[Column]:
@@ -148,12 +182,12 @@ def read_choice(args: Namespace, its_format: Format, default: Sequence[str] = ()
         if fields:
             raise UsageError("--fields applies to JSON and CSV", hint="add --json, --jsonl or --csv; --columns is for text")
         if default and not (columns or args.wide or args.vertical):
-            return ColumnChoice(tuple(default), origin=origin, most_rows=args.most_rows)
-        return ColumnChoice(columns, is_wide=args.wide, is_vertical=args.vertical, most_rows=args.most_rows)
+            return ColumnChoice(tuple(default), origin=origin, most_rows=args.most_rows, sort=args.sort)
+        return ColumnChoice(columns, is_wide=args.wide, is_vertical=args.vertical, most_rows=args.most_rows, sort=args.sort)
     for name, given in (("--columns", columns), ("--wide", args.wide), ("--vertical", args.vertical)):
         if given:
             raise UsageError(f"{name} applies to text", hint="--fields selects what JSON and CSV contain")
-    return ColumnChoice(fields=fields, most_rows=args.most_rows)
+    return ColumnChoice(fields=fields, most_rows=args.most_rows, sort=args.sort)
 
 
 def _split(text: str | None, option: str) -> tuple[str, ...]:

@@ -411,7 +411,7 @@ COMMAND: Final = Command(
         + ".\n\nA file gets its name when it is complete. Addresses are as in vmlinux, without the KASLR offset."
     ),
     arguments=(
-        Argument("format FORMAT", Value.CHOICE, "the format", choices=tuple(EXPORTERS)),
+        Argument("format FORMAT", Value.CHOICE, "the format to write", choices=tuple(EXPORTERS)),
         Argument("what WHAT", Value.BUFFER, "the buffer"),
         Argument("-o, --output FILE", Value.FILE, "the file to write; default, and -, is standard output", is_output=True),
         FORCE,

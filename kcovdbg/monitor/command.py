@@ -19,6 +19,7 @@ from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, CapabilityError, GoneError, KcovdbgError, UsageError
 from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, MonitorSource, PlaybackSource, follow
 from kcovdbg.monitor.page import recording_page
+from kcovdbg.monitor.printed_looks import print_looks
 from kcovdbg.monitor.samples import SAMPLE_COLUMNS, open_recording, read_samples
 from kcovdbg.monitor.summary import (
     SUMMARY_ROWS,
@@ -66,8 +67,8 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
     if not 0 < args.cpu <= _MOST_PERCENT:
         raise WordError(f"monitor: --cpu {args.cpu} is impossible, 1 to {_MOST_PERCENT} are possible", str(args.cpu))
     is_text = context.format is Format.TEXT
-    if is_text and args.record is None:
-        _need_screen(context, "monitor --record FILE records without a screen; monitor --jsonl prints a line per look")
+    if is_text and args.record is None and not args.print:
+        _need_screen(context, "monitor --print prints each look as text, --jsonl as data; --record FILE records them")
     target = context.target
     if not target.live and (target.state() is None or target.watchpoints is None):
         raise CapabilityError(
@@ -75,17 +76,20 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
         )
     recording = contextlib.nullcontext() if args.record is None else open_recording(args.record, context.inputs)
     # The screen handles signals itself.
-    signals = contextlib.nullcontext() if _has_screen(context) else signals_as_exit()
+    has_screen = _has_screen(context) and not args.print
+    signals = contextlib.nullcontext() if has_screen else signals_as_exit()
     with signals, recording as record:
         names = None if args.no_records else context.kernel.names
         machine = None if target.live else target.watchpoints
         source = LiveSource(target, context.layout, names, args.interval, args.cpu / 100, record, machine)
         source.advance()
-        if _has_screen(context):
+        if has_screen:
             # An error of the first look is better read without a screen.
             if source.activity.sample is None:
                 raise KcovdbgError(f"monitor: {source.problem}")
             _show(context, source)
+        elif args.print:
+            print_looks(source, context.terminal, args.seconds, pause=0)
         else:
             last = None
             try:
@@ -165,11 +169,13 @@ COMMAND: Final = Command(
         "bounds: a buffer that is emptied and filled again between two looks counts once.\n\n"
         "--record writes every look to a file, as JSON Lines. monitor FILE plays it back, and --summary says which buffers "
         "overflowed, what was lost, which size would have held 99 % of the rounds, and where records went; -o writes that as "
-        "a page with plots. Without a terminal, --record records until C-c or for --seconds, and --jsonl prints a row per look."
+        "a page with plots. Without a screen, --print writes what has changed in each look, --jsonl a row per look, and "
+        "--record records until C-c or for --seconds."
     ),
     arguments=(
         Argument("file [FILE]", Value.FILE, "a recording to play back"),
         Argument("--record FILE", Value.FILE, "record every look in a file", is_output=True),
+        Argument("--print", Value.FLAG, "print what has changed in each look, without a screen"),
         Argument("--summary", Value.FLAG, "summarize a recording"),
         Argument(
             "-o, --output FILE",
@@ -195,6 +201,7 @@ COMMAND: Final = Command(
     examples=(
         Example("monitor", "who collects coverage, and whose buffer overflows?"),
         Example("monitor --record fuzz.jsonl", "watch, and keep what is seen"),
+        Example("monitor --print --interval 2", "the same in a log or a pipe"),
         Example("monitor fuzz.jsonl --summary", "which buffers overflowed, and which size would do?"),
         Example("monitor fuzz.jsonl -o fuzz.html", "the same as a page with plots"),
     ),

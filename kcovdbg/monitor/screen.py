@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import shutil
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -19,7 +16,8 @@ from prompt_toolkit.output import Output
 
 from kcovdbg.console.screen_application import ScreenApplication, ScreenKey, style_line
 from kcovdbg.console.terminal import find_terminal, is_dumb
-from kcovdbg.monitor.monitor_source import MonitorSource, PlaybackSource, follow
+from kcovdbg.monitor.monitor_source import MonitorSource, PlaybackSource
+from kcovdbg.monitor.printed_looks import print_looks
 from kcovdbg.monitor.screen_state import MonitorState
 
 _SEEK: Final = 5.0
@@ -28,7 +26,7 @@ _IDLE: Final = 0.2
 # Of a machine that is stopped for each look: seconds that it runs before keys are answered, and seconds for keys.
 _STEP: Final = 0.15
 _BREATH: Final = 0.01
-# Seconds between two looks that are printed, as by top -b.
+# Seconds between two looks that are printed on a terminal without a screen, as by top -b.
 _PRINT_WAIT: Final = 3.0
 
 
@@ -170,23 +168,7 @@ def show_monitor(source: MonitorSource, view: Callable[[str], str | None]) -> No
     """
     state = MonitorState(source)
     if is_dumb(os.environ):
-        _print_looks(state)
+        print_looks(source, find_terminal(), None, _PRINT_WAIT)
         return
     while (name := MonitorScreen(state).run()) is not None:
         state.message = view(name) or ""
-
-
-def _print_looks(state: MonitorState) -> None:
-    """Print what has changed in a look now and then, and in the last one, as text, until C-c or the end of the source."""
-    due = time.monotonic()
-    before: list[str] = []
-    with contextlib.suppress(KeyboardInterrupt):
-        for _ in follow(state.source):
-            if state.source.pause is None or time.monotonic() >= due:
-                due = time.monotonic() + _PRINT_WAIT
-                state.refresh()
-                terminal = find_terminal()
-                shown = [terminal.painter.paint(line).rstrip() for line, _ in state.lines(*shutil.get_terminal_size())]
-                terminal.stdout.write("".join(f"{line}\n" for line in shown if line and line not in before) + "\n")
-                terminal.stdout.flush()
-                before = shown

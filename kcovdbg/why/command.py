@@ -32,7 +32,7 @@ from kcovdbg.console.column import (
     Meaning,
     RowType,
 )
-from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import escape
@@ -276,7 +276,23 @@ def _find_subject(context: Context, text: str) -> str:
     return text if tid is None else str(tid)
 
 
+def _ask_image(context: Context, args: Namespace) -> Lines:
+    """Return the answers about a function of a kernel without memory.
+
+    :raises CapabilityError: when the question is about a kernel's state.
+    """
+    name = args.subject if args.function is None else args.function
+    is_state = args.function is not None or name.isdecimal() or is_address(name) or ":" in name
+    if is_state:
+        context.require(Need.MEMORY)
+    question = f"where is the coverage of {name}()?"
+    rows = [_make_row(question, answer) for answer in explain_function(context, name, None)]
+    return Lines(tuple(_lines(question, rows)), data=Table(_COLUMNS, rows), is_prose=True)
+
+
 def _run(context: Context, args: Namespace) -> Lines:
+    if context.target.memory_problem is not None:
+        return _ask_image(context, args)
     subject = _ask(context, _find_subject(context, args.subject))
     question, answers = f"where is the coverage of {subject.name}?", subject.answers
     if args.function is not None:
@@ -390,8 +406,10 @@ COMMAND: Final = Command(
     ),
     examples=(
         Example("why 41", "why does task 41 have no coverage?"),
+        Example("why vfs_read", "is this function instrumented? A vmlinux alone suffices"),
         Example("why io_wq_worker", "can io_uring's workers be recorded?"),
         Example("why usb:1", "where does the coverage of this bus go?"),
         Example("why 41 vfs_read", "why is this function not in its buffer?"),
     ),
+    needs=frozenset({Need.NAMES}),
 )

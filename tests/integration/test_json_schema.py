@@ -125,4 +125,4 @@ def test_collect_is_as_declared(tmp_path: Path, options: tuple[str, ...]) -> Non
 
 def test_every_command_with_json_is_declared() -> None:
     """Commands without a schema print something else, or another command's JSON."""
-    assert {command.name for command in COMMANDS if not command.row_types} == {"gdb", "gdb-path", "mcp", "watch"}
+    assert {command.name for command in COMMANDS if not command.row_types} == {"gdb", "mcp"}

@@ -96,7 +96,6 @@ HUGE = "9" * 23
         "view kc-usb --text --width 100000000",
         f"collect --buffer-size {HUGE} -- true",
         f"collect --buffer-size {HUGE}M -- true",
-        f"watch {HUGE} help",
         f"batch --timeout {HUGE} -e tasks -o out none",
         f"why 0x{HUGE}",
         f"objects 0x{HUGE}",

@@ -111,9 +111,9 @@ def test_history_is_searched_and_lasts(tmp_path):
 
 
 def test_interrupts(shell):
-    """Of a line, of a command, and of a watch."""
+    """Of a line, and of a command."""
     shell.type("tasks --mo", "--mode")
-    for line, shown in (("", PROMPT), ("slow\r", "working"), ("watch 0.05 remote\r", "every 0.05 s: remote")):
+    for line, shown in (("", PROMPT), ("slow\r", "working")):
         shell.type(line, shown)
         shell.settle()
         shell.type("\x03", at_prompt)
@@ -147,13 +147,11 @@ def test_pager(shell):
     shell.type("q", at_prompt)
 
 
-def test_no_pager_for_what_fits_nor_for_watch(tmp_path):
+def test_no_pager_for_what_fits(tmp_path):
     with open_shell(tmp_path, PAGER="sed s/^/PAGED/") as screen:
         screen.wait(at_prompt)
-        for line, shown in (("remote", "usb:1"), ("watch 0.05 tall", "line 100"), ("tall | tail -1", "line 100")):
+        for line, shown in (("remote", "usb:1"), ("tall | tail -1", "line 100")):
             screen.type(f"{line}\r", shown)
-            if line.startswith("watch"):
-                screen.type("\x03")
             screen.wait(at_prompt)
             assert "PAGED" not in screen.text
         screen.type("tall\r", "PAGEDline 100")

@@ -72,7 +72,7 @@ def banner_lines(workspace: Workspace) -> Iterator[Line]:
     target = workspace.kernel.target
     text = f": {target.memory_problem or target.name}, Linux {target.release} {target.machine}"
     if target.memory_problem is None:
-        text += f", {'live' if target.live else 'not running'}, KCOV {workspace.kernel.layout.generation.era}"
+        text += ", live" if target.live else ", not running"
     yield (("header", f"kcovdbg {__version__}"), ("", text))
     stop_note = target.connection.stop_note()
     for note in [*target.notes, *([stop_note] if stop_note is not None else [])]:

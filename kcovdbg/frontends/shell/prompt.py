@@ -284,6 +284,8 @@ _STYLE: Final = Style.from_dict(
 _VI_EDITORS: Final = frozenset({"vi", "vim", "nvim", "view", "gvim", "vis", "elvis", "nvi", "vim.basic", "vim.tiny"})
 # The default, half a second, is too long after Esc in vi mode.
 _ESCAPE_SECONDS: Final = 0.05
+# Columns that the name of the target and its release need beside the keys.
+_LEAST_STATUS: Final = 30
 
 
 def make_reader(
@@ -356,7 +358,6 @@ def _status_text(workspace: Workspace) -> str:
         words.append("no memory")
     else:
         words.append("gone" if target.is_gone() else "live" if target.live else "dump" if target.state() is None else "stopped")
-        words.append(workspace.kernel.layout.generation.era)
     # The painter, which escapes text, is not used for the status line.
     return "  ".join(map(escape, words))
 
@@ -373,9 +374,11 @@ def _make_toolbar(status: str, find_width: Callable[[], int]) -> Callable[[], St
         if get_app().editing_mode is EditingMode.VI:
             keys.append(("class:bottom-toolbar.key", "  vi"))
         wide = sum(text_width(text) for _, text, *_ in keys)
-        # The target is more important than the keys.
-        if text_width(status) + wide + 2 > width:
+        room = width - wide - 2
+        if room < _LEAST_STATUS:
+            # A narrow terminal has the target alone.
             return [("", f" {elide(status, max(width - 2, 1))}")]
-        return [("", f" {status}"), ("", " " * (width - text_width(status) - wide - 2)), *keys]
+        shown = elide(status, room)
+        return [("", f" {shown}"), ("", " " * (room - text_width(shown))), *keys]
 
     return draw

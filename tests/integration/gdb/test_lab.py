@@ -87,12 +87,6 @@ def test_running_target_is_refused(kernel, standing_guest):
     assert "the target is running" in said.stderr
 
 
-def test_watch_ends_without_a_terminal(kernel, standing_guest):
-    with standing_guest.paused():
-        said = ask_guest(kernel, standing_guest, "kcov-show info", "kcov-show watch 1 info")
-    assert said.answers[1] == said.answers[0] != ""
-
-
 def test_guest_goes_on(kernel, standing_guest):
     ask_guest(kernel, standing_guest, "kcov-show tasks", "kcov-show objects", "kcov-show bogus")
     assert standing_guest.qmp.running()

@@ -120,7 +120,7 @@ def test_killed_processes(gdb):
     assert int(said.answers[3]) > 0
     # In the middle of a command.
     slow = f"python {CHILD}; import threading; threading.Timer(0.05, child._process.kill).start()"
-    said = gdb(before=[slow, "kcov-show watch 0.01 tasks"], ask=["kcov-show tasks --json"])
+    said = gdb(before=[slow, "kcov-show check"], ask=["kcov-show tasks --json"])
     assert said.json(0)
 
 
@@ -148,7 +148,7 @@ def test_outside_of_gdb():
 
 
 def test_command_line(demo):
-    assert run_kcovdbg("gdb-path").stdout == f"{LOADER}\n"
+    assert run_kcovdbg("gdb", "--path").stdout == f"{LOADER}\n"
     words = ("-nx", "-batch", demo.vmlinux, demo.core, "-ex", "kcov-show tasks 34 --json", "-ex", WHERE)
     done = run_kcovdbg("gdb", *words)
     assert '"pid": 34' in done.stdout, done.stderr

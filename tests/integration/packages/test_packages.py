@@ -138,7 +138,7 @@ def test_what_else_is_installed(installed: Installed) -> None:
     assert (share / "bash-completion/completions/kcovdbg.bash").is_file()
     assert (share / "zsh/site-functions/_kcovdbg").is_file()
     assert (share / "fish/vendor_completions.d/kcovdbg.fish").is_file()
-    loader = Path(installed.run("kcovdbg", "gdb-path").stdout.strip())
+    loader = Path(installed.run("kcovdbg", "gdb", "--path").stdout.strip())
     assert loader.is_relative_to(installed.prefix)
     assert loader.read_text() == (ROOT / "gdb/kcov.py").read_text()
     here, there = installed.home / "here", installed.home / "there"

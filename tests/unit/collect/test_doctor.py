@@ -2,6 +2,8 @@
 """Answers of doctor about instrumented points, from a compiled image and from the kernel's own symbols."""
 
 import errno
+import io
+import json
 import os
 import shutil
 import subprocess
@@ -11,10 +13,14 @@ import pytest
 from kcovdbg.collect import doctor_command as doctor
 from kcovdbg.collect import requests as explaining
 from kcovdbg.collect.requests import Step, explain_errno
-from kcovdbg.console.context import Context
+from kcovdbg.commands import COMMANDS
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.kernel import Kernel
+from kcovdbg.console.runner import run_words
+from kcovdbg.console.terminal import Terminal
 from kcovdbg.target.drgn.lines import DrgnLines
 from kcovdbg.target.drgn.target import DrgnTarget
+from tests.support.state import make_target
 from tests.support.stub import make_stub
 
 SOURCE = """
@@ -166,3 +172,21 @@ def test_a_device_is_tried_unless_it_is_of_another_posting(tmp_path, features, i
     # A file that is no device refuses to be enabled.
     assert enabled.ok is (False if is_tried else None)
     assert enabled.fix
+
+
+def test_fixes_are_whole_at_any_width(monkeypatch):
+    """And an answer about this machine says so beside a kernel of another one."""
+    fix = "mount -t debugfs none /sys/kernel/debug, as root, before everything else that is to be done"
+    monkeypatch.setattr(doctor, "_CHECKS", (("is it there?", lambda _context: doctor.Diagnosis(False, "no", fix)),))
+    target = make_target(name="another", release="1.2.3")
+    workspace = Workspace(COMMANDS, Kernel(lambda: target))
+    for width in (40, 80, None):
+        stream = io.StringIO()
+        status = run_words(workspace, ["doctor"], Terminal(stream, io.StringIO(), width))
+        text = " ".join(stream.getvalue().split())
+        assert status == 1
+        assert fix in text
+        assert "another" in text
+    stream = io.StringIO()
+    run_words(workspace, ["doctor", "--json"], Terminal(stream, io.StringIO()))
+    assert json.loads(stream.getvalue()) == [{"ok": False, "question": "is it there?", "answer": "no", "fix": fix}]

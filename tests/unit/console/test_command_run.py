@@ -14,15 +14,11 @@ from kcovdbg.console.buffer_arguments import unknown_function
 from kcovdbg.console.column import Column, RowType
 from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Need, parse_arguments
 from kcovdbg.console.command_line import parse_line
-from kcovdbg.console.context import Workspace
 from kcovdbg.console.help_text import command_help
-from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.renderable import Table, text_lines
 from kcovdbg.console.runner import run_line, run_reporting, run_words
 from kcovdbg.console.terminal import Color, Painter
 from kcovdbg.errors import KcovdbgError, UsageError
-from tests.support.kernels.build import Kernel as MadeUpKernel
-from tests.support.kernels.rows import E9A
 from tests.support.state import Streams, make_target, make_workspace
 
 
@@ -152,8 +148,11 @@ ERRORS = (
     ("tasks --mode=nonsense", "'NONSENSE'", 6, "its modes: DISABLED"),
     ("check --explain X9", "'X9'", 16, "check --list"),
     ("diff 1 2 3", "3 given", 10, "diff A B"),
-    ("watch", "SECONDS", 5, "usage: watch [-n N] SECONDS COMMAND…"),
-    ("watch 2", "missing command", None, "watch 2 tasks"),
+    ("bt", "'bt'", 0, "last TID"),
+    ("info threads", "'threads'", 5, "tasks -a"),
+    ("watch 2 tasks", "'watch'", 0, "monitor --print"),
+    ("tasks -n -5", "'-5' is negative", 9, None),
+    ("tasks --sort nonsense", "'nonsense'", None, "columns: "),
     ("tasks --json --csv", "--csv", 13, None),
     ("half", "the other half", None, None),
     ("broken", "ZeroDivisionError", None, "--debug"),
@@ -161,7 +160,6 @@ ERRORS = (
     ("drawing", "drawing needs a terminal", None, None),
     ("help xyzzy", "'xyzzy'", 5, "help lists the commands"),
     ("say 'x", "'", 4, None),
-    ("watch 1 watch 1 info", "watch", None, None),
 )
 
 
@@ -266,7 +264,10 @@ def test_examples_can_be_read(command):
 
 
 def test_names_are_unique():
-    assert len(COMMANDS.names) == sum(len(command.names) for command in COMMANDS)
+    names = [name for command in COMMANDS for name in (*command.names, *command.former_names)]
+    assert sorted(COMMANDS.names) == sorted(names)
+    assert COMMANDS.find("percpu") is COMMANDS.find("saved")
+    assert "percpu" not in COMMANDS.find("saved").names
 
 
 def test_arguments():
@@ -314,50 +315,6 @@ def test_the_rest_belongs_to_another_command():
         assert (args.o, args.line, args.json) == ("f", ["ls", "--json", "-l"], False)
     assert parse_arguments(command, ["--json", "ls", "--", "x"]).line == ["ls", "--", "x"]
     assert parse_arguments(command, ["-h"]).help
-
-
-def test_watch_ends(streams, monkeypatch):
-    """A stopped kernel is read once, and a note says why; a running one as often as requested."""
-    kernel = MadeUpKernel(E9A)
-    workspace = Workspace(COMMANDS, Kernel(lambda: kernel.target), find_terminal=streams.find)
-    monkeypatch.setattr("time.sleep", lambda _seconds: pytest.fail("waited"))
-    for streams.width in (None, 80):
-        assert run_line(workspace, "watch --json 1 info") == 0
-        out, err = streams.take()
-        assert out.count('"generation"') == 1
-        assert kernel.target.name in err
-    monkeypatch.setattr("time.sleep", lambda _seconds: None)
-    kernel.target.live = True
-    assert run_line(workspace, "watch -n 3 1 tasks --mode disabled") == 0
-    assert streams.take()[0].count("every 1 s") == 3
-    streams.width = None
-    assert run_line(workspace, "watch --json -n 3 1 info") == 0
-    decoder, text = json.JSONDecoder(), streams.take()[0]
-    for _ in range(3):
-        value, end = decoder.raw_decode(text)
-        assert len(value) == 1
-        text = text[end:].lstrip()
-    assert not text
-
-
-def test_watch(workspace, streams, monkeypatch):
-    slept = []
-
-    def sleep(seconds):
-        slept.append(seconds)
-        if len(slept) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("time.sleep", sleep)
-    assert run_line(workspace, "watch 0.5 say x") == 130
-    assert streams.take() == ("x\nx\nx\n", "")
-    assert slept == [0.5] * 3
-    slept.clear()
-    streams.width = 80
-    assert run_line(workspace, "watch 2 tasks --mode disabled") == 130
-    said = streams.take()[0]
-    assert said.count("\x1b[2J") == 3
-    assert said.count("every 2 s: tasks --mode disabled") == 3
 
 
 def test_no_target(workspace, streams):
@@ -448,3 +405,21 @@ def test_a_refused_permission_has_a_hint(workspace, streams):
 def test_similar_names_come_in_the_same_order_in_each_run():
     table = SimpleNamespace(function_names=lambda: {f"vfs_{letter}" for letter in string.ascii_lowercase})
     assert unknown_function([table], "vfs_").hint == "did you mean vfs_a or vfs_b or vfs_c?"
+
+
+def test_rows_are_sorted_by_any_column(workspace, streams):
+    """Numbers by their value, texts by theirs; unknown values come last in either order."""
+
+    def ask(line):
+        run_line(workspace, line)
+        return json.loads(streams.take()[0])
+
+    rows = ask("tasks -a --json")
+    for column in ("pid", "comm", "count"):
+        for sign in ("", "-"):
+            values = [row[column] for row in ask(f"tasks -a --json --sort={sign}{column}")]
+            known = [value for value in values if value is not None]
+            assert values == [*known, *[None] * (len(values) - len(known))]
+            assert known == sorted(known, reverse=bool(sign))
+            assert len(values) == len(rows)
+    assert [row["pid"] for row in ask("tasks -a --json --sort=-PID -n 2")] == sorted(row["pid"] for row in rows)[:-3:-1]

@@ -285,7 +285,6 @@ ACTIONS = (
     "collect -- touch made",
     "export hex 41 -o made",
     "demo made",
-    "watch -n 1 1 collect -- touch made",
     "batch -e help -o made .",
     "< commands",
 )

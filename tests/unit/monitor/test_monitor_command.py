@@ -70,6 +70,17 @@ def test_without_a_terminal_it_names_what_works(kernel):
     assert error.hint == f"monitor {EXAMPLE} --summary"
 
 
+@pytest.mark.usefixtures("clock")
+def test_looks_are_printed_without_a_screen(kernel):
+    """Each count of a look is printed once; lines that stay the same are not repeated."""
+    words = ("--print", "--seconds", "0.5", "--interval", "0.125", "--cpu", "100")
+    _, text = run(kernel(*looks()), *words)
+    counts = [int(count) for count in re.findall(r"%\] +([1-9]00) ", text)]
+    assert counts == sorted(set(counts))
+    assert len(counts) > 1
+    assert text.count("PID") == 1
+
+
 def test_a_dump_is_refused(kernel):
     error = refuse(kernel(*looks(), live=False, state=lambda: None), "--record", "x.jsonl")
     assert "vmcore" in str(error)
