@@ -16,7 +16,7 @@ from kcovdbg.console.renderable import suggest
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.limits import parse_limit
-from kcovdbg.target.dump_file import FileKind, identify, path_hint
+from kcovdbg.target.dump_file import FileKind, identify, open_file, path_hint
 from kcovdbg.target.opener import TargetOptions
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in vars(args).items() if value is not None
     }
-    files, scripts, tables, inputs = _sort_paths(given.pop("paths"), commands)
+    files, scripts, tables, inputs = _sort_paths(given.pop("paths"), commands, aliases)
     if args.script is None and scripts:
         given |= {"script": scripts[0], "is_script_named": False}
     elif args.script is not None:
@@ -217,9 +217,10 @@ class _SortedPaths(NamedTuple):
     inputs: list[NamedInput]
 
 
-def _sort_paths(paths: Sequence[str], commands: CommandTable) -> _SortedPaths:
+def _sort_paths(paths: Sequence[str], commands: CommandTable, aliases: Collection[str]) -> _SortedPaths:
     """Return paths sorted by what is there.
 
+    :param aliases: the user's names for commands.
     :raises UsageError: when there is nothing.
     :raises KcovdbgError: when it cannot be read.
     """
@@ -242,9 +243,23 @@ def _sort_paths(paths: Sequence[str], commands: CommandTable) -> _SortedPaths:
             # Opening a vmlinuz, for instance, reports what is wrong with it.
             sorted_paths.files.append(path)
         elif found.kind is InputKind.SCRIPT:
-            sorted_paths.scripts.append(path)
+            # Whoever writes a log writes its first line as well.
+            lines = _find_kind_of_script(path, [*commands.names, *aliases])
+            if lines is None:
+                sorted_paths.scripts.append(path)
+            else:
+                sorted_paths.inputs.append(NamedInput(path, lines))
         elif found.kind is InputKind.TABLE:
             sorted_paths.tables.append(path)
         else:
             sorted_paths.inputs.append(NamedInput(path, found))
     return sorted_paths
+
+
+def _find_kind_of_script(path: str, names: Collection[str]) -> FoundKind | None:
+    """Return what a file is whose first line says that it is a script, and whose others say that it is none; None for one."""
+    from kcovdbg.frontends.script_lines import find_kind_of_lines
+    from kcovdbg.records.input_kind import LOOKED_AT
+
+    with open_file(path) as file:
+        return find_kind_of_lines(file.read(LOOKED_AT), names)

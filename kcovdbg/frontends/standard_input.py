@@ -5,8 +5,7 @@ Two things keep a log from being run.
 
 What decides is the start that is there: a file's first megabyte, or what the first reads of a pipe return, up to the first
 whole line that says anything. A program that writes a command and waits for its answer is served, since its command is all
-that is there. Lines that begin with the name of a command are a script; where most lines do not, and the rest is a log, a list
-or another known kind, it is one of these, whatever its first line is.
+that is there. :mod:`.script_lines` tells a script from a log that begins as one.
 
 That is a convenience, and no defense: whoever writes a log writes all of it. So the lines of a script that nobody named only
 read and print (:attr:`Workspace.reads_only`), and the first that fails is the last. ``--script -`` is the user's word that they
@@ -15,32 +14,27 @@ may do more.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import re
 import select
 import stat
 import sys
 from typing import Any, Final, TextIO
 
-from kcovdbg.console.argument import WordError
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.input_commands import find_commands
 from kcovdbg.console.runner import run_script
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.frontends.input_answers import answer_inputs
 from kcovdbg.frontends.options import NamedInput
+from kcovdbg.frontends.script_lines import SILENT, find_kind_of_lines
 from kcovdbg.input_file import find_packing
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
-from kcovdbg.records.input_kind import LOOKED_AT, FoundKind, InputKind, find_kind, find_path_kind
+from kcovdbg.records.input_kind import LOOKED_AT, FoundKind, InputKind, find_path_kind
 
 NAME: Final = "standard input"
 _PATH: Final = "/dev/stdin"
 _PIECE: Final = 1 << 16
-# The name of a command, as "tasks?" and "tasks|head" begin with it; or what else begins a line.
-_FIRST_WORD: Final = re.compile(rb"\s*(?:(?P<mark>[!<?])|(?P<name>[\w.-]+)(?=[\s?;|>&]|$))")
-_SILENT: Final = re.compile(rb"\s*(#.*)?")
 
 
 class _Rewound(io.RawIOBase):
@@ -85,7 +79,7 @@ def run_standard_input(workspace: Workspace, *, is_named: bool) -> int | None:
     sys.stdin = io.TextIOWrapper(rewound, encoding="utf-8", errors="surrogateescape")
     if not start.strip():
         return None
-    found = None if is_named else _find_input_kind(workspace, start)
+    found = None if is_named else find_kind_of_lines(start, [*workspace.commands.names, *workspace.settings.aliases])
     if found is not None:
         return _answer(workspace, found, is_packed=find_packing(start) is not None)
     workspace.reads_only = not is_named
@@ -102,7 +96,7 @@ def _read_start(source: Any) -> bytes:
             break
         start += data
         whole = start[: start.rfind(b"\n") + 1]
-        if not is_file and any(not _SILENT.fullmatch(line) for line in whole.splitlines()):
+        if not is_file and any(not SILENT.fullmatch(line) for line in whole.splitlines()):
             break
     return start
 
@@ -122,30 +116,6 @@ def _is_file(source: Any) -> bool:
         return stat.S_ISREG(os.fstat(source.fileno()).st_mode)
     except OSError:
         return False
-
-
-def _find_input_kind(workspace: Workspace, start: bytes) -> FoundKind | None:
-    """Return what standard input is if it is not a script; None for a script, and for text that nothing recognizes."""
-    lines = [line for line in start.splitlines() if not _SILENT.fullmatch(line)]
-    others = [line for line in lines if not _begins_as_command(workspace, line)]
-    # A wrong word in a script is reported as such.
-    if len(others) * 2 < len(lines):
-        return None
-    if len(others) < len(lines):
-        # Lines that begin as commands must not make a list or a log of the others hard to recognize.
-        start = b"\n".join((*others, b""))
-    found = find_kind(start)
-    return None if found.kind in (InputKind.SCRIPT, InputKind.TEXT, InputKind.EMPTY) else found
-
-
-def _begins_as_command(workspace: Workspace, line: bytes) -> bool:
-    match = _FIRST_WORD.match(line)
-    if match is None or match["mark"] is not None:
-        return match is not None
-    name = match["name"].decode("utf-8", "replace")
-    with contextlib.suppress(WordError):
-        return name in workspace.settings.aliases or workspace.commands.find(name) is not None
-    return False
 
 
 def _answer(workspace: Workspace, found: FoundKind, *, is_packed: bool) -> int:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from io import BytesIO
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from kcovdbg.abi.mode import is_tracing
 from kcovdbg.console.column import ADDRESS, ADDRESSES, BOOL, LIST, NUMBER, PATH, SECONDS, SYMBOL, Column
@@ -15,8 +16,8 @@ from kcovdbg.console.renderable import Fields
 from kcovdbg.console.state_columns import OBJECT_COLUMNS, TASK_COLUMNS
 from kcovdbg.console.writer import json_lines
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import open_input, parse_json, parse_number
-from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
+from kcovdbg.input_file import decode_utf16, find_packing, open_input, parse_json, parse_number, read_input, unpack_data
+from kcovdbg.limits import TEXT_SIZE, TRACE_SIZE, find_limit, over_limit
 from kcovdbg.model.task import Role
 from kcovdbg.user_folder import expand_user
 
@@ -118,6 +119,8 @@ class Sample(NamedTuple):
 TASK_SAMPLE_COLUMNS: Final = tuple(column for column in TASK_COLUMNS if column.key in TaskSample.__dataclass_fields__)
 OBJECT_SAMPLE_COLUMNS: Final = tuple(column for column in OBJECT_COLUMNS if column.key in ObjectSample._fields)
 
+# Bytes that show whether a recording is compressed, or in UTF-16.
+_START_SIZE: Final = 64
 _ITEMS: Final = {"tasks": TaskSample, "objects": ObjectSample, "shares": RecordShare}
 SAMPLE_COLUMNS: Final = (
     Column("target"),
@@ -232,9 +235,20 @@ def read_samples(path: str) -> Iterator[Sample]:
         raise KcovdbgError(f"'{path}' is empty", hint="monitor --record FILE writes a recording")
 
 
+def _open_plain(path: str) -> BinaryIO:
+    """Open a recording, which may be compressed or in UTF-16."""
+    stream = open_input(expand_user(path))
+    start = stream.read(_START_SIZE)
+    stream.seek(0)
+    if find_packing(start) is None and decode_utf16(start) == start:
+        return stream
+    stream.close()
+    return BytesIO(decode_utf16(unpack_data(path, read_input(expand_user(path), TRACE_SIZE))))
+
+
 def _read_lines(path: str) -> Iterator[Mapping[str, Any]]:
-    with open_input(expand_user(path)) as stream:
-        limit = find_limit(TEXT_SIZE)
+    limit = find_limit(TEXT_SIZE)
+    with _open_plain(path) as stream:
         while line := stream.readline(limit + 1):
             if len(line) > limit:
                 raise over_limit(TEXT_SIZE, f"a row of {path}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from enum import Enum
 from io import BytesIO
 from pathlib import Path
@@ -146,6 +145,8 @@ _SIDE_KEYS: Final = {"format", "mode", "word_size"}
 _TABLE_MAGIC: Final = b"KCOVSYM\0"
 # In the names of syzkaller's tasks, its mail and the log of its manager.
 _SYZKALLER: Final = re.compile(rb"syz-executor|\bsyz\.\d{1,9}\.\d|syzbot|^[^\n]{0,100}executing program \d", re.MULTILINE)
+# Files of a directory that are looked at.
+_TRIED: Final = 16
 # Bytes that are looked at together.
 _PIECE: Final = 1 << 16
 # So many of the lines of a list have an address, even if it came through a log.
@@ -238,11 +239,19 @@ def _find_folder_kind(folder: Path) -> FoundKind:
         return _found(InputKind.CRASH)
     if "vmlinux" in names or any(name.endswith((".ko", ".ko.zst", ".ko.xz", ".ko.gz")) for name in names):
         return _found(InputKind.OTHER, "a directory of kernel images", f"-s {folder} takes debug info from it")
-    with contextlib.suppress(KcovdbgError):
-        # One that is none of them is left out by name when they are read.
-        first = next((path for path in find_traces(folder) if path.suffix != SUFFIX), None)
-        if first is not None and stat.S_ISREG(first.stat().st_mode):
-            found = find_path_kind(str(first))
-            if found.kind is InputKind.TRACE:
-                return _found(InputKind.TRACE, "a directory of traces")
+    if any(_is_trace(path) for path in _list_traces(folder)[:_TRIED]):
+        # What is none is left out by name when they are read.
+        return _found(InputKind.TRACE, "a directory of traces")
     return _found(InputKind.OTHER, "a directory without traces or crashes", "name a file in it")
+
+
+def _list_traces(folder: Path) -> list[Path]:
+    with contextlib.suppress(KcovdbgError, OSError):
+        return [path for path in find_traces(folder) if path.suffix != SUFFIX]
+    return []
+
+
+def _is_trace(path: Path) -> bool:
+    with contextlib.suppress(KcovdbgError):
+        return find_path_kind(str(path)).kind is InputKind.TRACE
+    return False

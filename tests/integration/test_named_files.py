@@ -56,7 +56,8 @@ def test_a_log_never_runs(demo, tmp_path, name, form):
     assert "Traceback" not in done.stderr
     answered = {"actions inside", "actions first", "one action first"}
     # Lines most of which begin with commands are a script on standard input, and what they are in a file.
-    answered.add("a script's first line" if form in STREAMS else "more commands than log")
+    answered |= {"a script's first line"} if form != "gzip" else set()
+    answered |= {"more commands than log"} if form not in STREAMS else set()
     if name in answered:
         assert done.returncode == 0
         assert "usb 199: new device" in done.stdout
@@ -144,11 +145,15 @@ def test_a_file_is_answered_by_what_it_is(demo, inputs, tmp_path, name):
         assert ("fs/read_write.c" if command == "syzkaller" else word) in done.stdout
 
 
-def test_a_recording_is_summarized():
+def test_a_recording_is_summarized(tmp_path):
     done = run_kcovdbg("examples/fuzz.jsonl", stdin=subprocess.DEVNULL, status=0)
     assert done.stdout == run_kcovdbg("monitor", "examples/fuzz.jsonl", "--summary", status=0).stdout
     with (ROOT / "examples" / "fuzz.jsonl").open() as stream:
         assert run_kcovdbg(stdin=stream, status=0).stdout == done.stdout
+    text = (ROOT / "examples" / "fuzz.jsonl").read_text()
+    for data in gzip.compress(text.encode()), text.encode("utf-16"):
+        (tmp_path / "recording").write_bytes(data)
+        assert run_kcovdbg(tmp_path / "recording", stdin=subprocess.DEVNULL, status=0).stdout == done.stdout
 
 
 @pytest.mark.parametrize(("name", "noun"), [("fix.patch", "patch"), ("run.info", "lcov")])

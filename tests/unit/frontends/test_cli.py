@@ -322,10 +322,16 @@ def test_a_log_is_no_script(files, tmp_path, first):
     path.write_text(first + LOG)
     options = parse_options([files["vmlinux"], str(path)], COMMANDS)
     kinds = [one.found.kind for one in options.inputs]
-    if first.startswith("#!"):
-        assert (kinds, options.is_script_named) == ([], False)
-    else:
-        assert (kinds, options.script) == ([InputKind.LOG], None)
+    assert (kinds, options.script) == ([InputKind.LOG], None)
+
+
+@pytest.mark.parametrize(
+    "line", ["sym vfs_read+0x15/0x40", "sym 0xffffffff81000005 0xffffffff81000015", "tasks?", "top 41 | head"]
+)
+def test_commands_about_code_are_a_script(tmp_path, line):
+    path = tmp_path / "look"
+    path.write_text(f"#!/usr/bin/env kcovdbg\n{line}\n# [    0.000000] Linux\n{line}\nsmy vfs_read+0x15/0x40\n")
+    assert parse_options([str(path)], COMMANDS).script == str(path)
 
 
 @pytest.mark.parametrize(

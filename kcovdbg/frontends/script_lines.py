@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What lines are that begin as a script does: lines most of which begin with a command are one. Where most do not, and the
+others are a log, a list or another known kind, it is one of these, whatever the first line is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+from kcovdbg.records.input_kind import FoundKind, InputKind, find_kind
+
+SILENT: Final = re.compile(rb"\s*(#.*)?")
+"""Matches lines that do nothing."""
+# The name of a command, as "tasks?" and "tasks|head" begin with it; or what else begins a line.
+_FIRST_WORD: Final = re.compile(rb"\s*(?:(?P<mark>[!<?])|(?P<name>[\w.-]+)(?=[\s?;|>&]|$))")
+
+
+def find_kind_of_lines(start: bytes, names: Collection[str]) -> FoundKind | None:
+    """Return what a content is that is not a script; None for a script, and for text that nothing recognizes.
+
+    :param start: its first bytes.
+    :param names: of commands; the start of one stands for it.
+    """
+    starts = {name[:size].encode() for name in names for size in range(1, len(name) + 1)}
+    lines = [line for line in start.splitlines() if not SILENT.fullmatch(line)]
+    others = [line for line in lines if not _begins_as_command(line, starts)]
+    # A wrong word in a script is reported as such.
+    if len(others) * 2 < len(lines):
+        return None
+    if len(others) < len(lines) or start.startswith(b"#!"):
+        # Lines that begin as commands must not make a list or a log of the others hard to recognize.
+        start = b"\n".join((*others, b""))
+    found = find_kind(start)
+    return None if found.kind in (InputKind.SCRIPT, InputKind.TEXT, InputKind.EMPTY) else found
+
+
+def _begins_as_command(line: bytes, starts: Collection[bytes]) -> bool:
+    match = _FIRST_WORD.match(line)
+    if match is None or match["mark"] is not None:
+        return match is not None
+    return match["name"] in starts
