@@ -32,8 +32,6 @@ def refuse(path: str, found: FoundKind) -> UsageError:
     """
     if found.kind is InputKind.PIPE:
         hint = f"--script {path} runs the commands in it; top file:{path} reads a list; sym - < {path} reads a log"
-    elif found.kind is InputKind.PATCH:
-        hint = "points FILE shows the coverage points of a source file that it changes"
     elif found.kind is InputKind.TEXT:
         hint = f"--script {path} runs the commands in it, if you wrote them"
     else:
