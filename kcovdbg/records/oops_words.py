@@ -127,7 +127,9 @@ def find_code_words(text: str) -> list[CodeWord]:
         return []
     found = list(_find_places(text))
     taken = [word.span for word in found]
-    for word in (*_find_registers(text), *_find_frames(text), *_find_addresses(text)):
+    # A frame with an offset needs no address.
+    frames = () if found else tuple(_find_frames(text))
+    for word in (*_find_registers(text), *frames, *_find_addresses(text)):
         # An address in front of its function is the same place.
         is_named = any(_VALUES.fullmatch(text, word.span[1], start) for start, _ in taken)
         if not is_named and not any(start < word.span[1] and word.span[0] < end for start, end in taken):

@@ -53,7 +53,12 @@ def test_words(demo: Demo, target: str) -> None:
     rows = ask(demo, *same, f"[<{start + 5:x}>]", target=target)
     assert {row["pc"] for row in rows} == {hex(start + 5)}
     assert all(place(row) == call and row["errors"] == [] for row in rows)
-    for words in (("RIP:", f"0010:{FUNCTION}+0x5/{size:#x}"), (f"{FUNCTION}+0x5", "--exact")):
+    lines = (
+        f"RIP: 0010:{FUNCTION}+0x5/{size:#x}",
+        f"  ERA: 9000000000223d3c {FUNCTION}+0x5/{size:#x}",
+        f"TPC: <{FUNCTION}+0x5/{size:#x}>",
+    )
+    for words in (*(line.split() for line in lines), (f"{FUNCTION}+0x5", "--exact")):
         (row,) = ask(demo, *words, target=target)
         assert (row["pc"], place(row)) == (hex(start + 5), exact)
     (row,) = ask(demo, FUNCTION, target=target)

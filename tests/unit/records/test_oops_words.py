@@ -152,6 +152,7 @@ REGISTERS = [
     ("BUG: KFENCE: memory corruption in f+0x1/0x2", [("f+0x1/0x2", False)]),
     # Stacks of other programs.
     (" #1 [ffffc90000013b80] f at ffffffff811dc419", [("ffffffff811dc419", False)]),
+    (" #1 [ffffc90000013b80] f+153 at ffffffff811dc419", [("f+153", False)]),
     (" #1 [ffffc90000013b80] f at ffffffff811dc419 [mod]", [("ffffffff811dc419", False)]),
     ("#0  0xffffffff811dc419 in f (fd=3)", [("0xffffffff811dc419", True)]),
     ("#1  0xffffffff811dc419 in f ()", [("0xffffffff811dc419", False)]),
