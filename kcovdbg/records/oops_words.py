@@ -40,6 +40,8 @@ class CodeWord(NamedTuple):
     """Whether its source line follows it in the text."""
     is_at_end: bool = False
     """Whether nothing follows it in its line."""
+    said_line: int | None = None
+    """The source line that the text in front says it is of; None where it says none."""
     is_sure: bool = True
     """Whether nothing but a place in code looks so: neither ``UTC+2``, nor the address of a user's program."""
 
@@ -86,6 +88,10 @@ _MESSAGE: Final = re.compile(r"<\d>|\[\s{0,12}\d{1,12}\.\d")
 _TORN: Final = re.compile(r"(?<![\w.$])[A-Za-z_.$][\w.$]{1,511}\+0x(?![0-9a-fA-F])")
 # What may be between an address and its function.
 _VALUES: Final = re.compile(r"[\s0-9a-fx\[\]<>(?:]*")
+# A file and a line in front of a place, as WARN() has them: on machines whose WARN() is a call, the place is a return address.
+_SAID: Final = re.compile(r"[^\s:]{1,400}:(\d{1,7}) (?:at )?$")
+# Kernels until v4.6 that print a place in this way have called a function for it.
+_CALLED: Final = "()"
 # Characters before a place that say which kind it is.
 _BEFORE: Final = 200
 # printk() cuts a line off much earlier.
@@ -177,7 +183,10 @@ def _find_places(text: str) -> Iterator[CodeWord]:
         end = match.end()
         word = _make_word(match, is_exact=_names_instruction(text, match.start()))
         is_cut = match["size"] is None and text[end : end + 1] == "/"
+        said = _SAID.search(text[max(0, match.start() - _BEFORE) : match.start()])
         yield word._replace(
+            is_exact=word.is_exact and not text.startswith(_CALLED, end),
+            said_line=None if said is None else int(said[1]),
             is_torn=is_cut or _AFTER.match(text, end) is None or _MESSAGE.match(text, end) is not None,
             is_located=_LOCATED.match(text, end) is not None,
             is_at_end=not text[end:].strip(),

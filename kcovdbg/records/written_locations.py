@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kcovdbg.abi.address import address_of, pc_of
@@ -32,6 +32,10 @@ class WrittenLocation(NamedTuple):
     """Whether this kernel has no such function."""
     is_cut: bool = False
     """Whether the size is the start of the right one, and the rest of it may be lost."""
+
+
+def _has_line(frames: Sequence[Frame], line: int) -> bool:
+    return any(frame.line == line for frame in frames)
 
 
 class WordLookup:
@@ -100,6 +104,11 @@ class WordLookup:
         lines = self._target.lines
         # A coverage point's row may be of a function that recorded its caller by a tail call.
         frames = () if is_recorded or lines is None else tuple(lines.frames_at(address if word.is_exact else address - 1))
+        if lines is not None and word.is_exact and word.said_line is not None and not _has_line(frames, word.said_line):
+            # Where WARN() is no trap but a call, its place is a return address.
+            called = tuple(lines.frames_at(address - 1))
+            if _has_line(called, word.said_line):
+                return self._make(word._replace(is_exact=False), pc, errors, is_other_build=is_other_build)
         # Names are of the instruction before an address.
         location = demangle_location(Location(address, frames)) if frames else self._names[pc + word.is_exact]
         if location.frames and not is_recorded:

@@ -238,3 +238,15 @@ def test_words_that_another_cpu_cut_off(demo: Demo) -> None:
     assert lines[: len(torn)] == torn
     assert f"{FUNCTION} (" in lines[len(torn)]
     assert lines[-1].endswith(str(len(torn)))
+
+
+def test_a_warning_that_is_a_call(demo: Demo) -> None:
+    """Where WARN() traps, its place is an instruction; where it calls a function, as on arm, a return address."""
+    start, size = find_function(demo)
+    offsets = range(1, size)
+    exact = dict(zip(offsets, locate(demo, *(start + offset for offset in offsets)), strict=True))
+    offset = next(offset for offset in offsets[1:] if exact[offset] != exact[offset - 1])
+    for place in (exact[offset], exact[offset - 1]):
+        line = f"WARNING: CPU: 1 PID: 6 at kernel/{place} {FUNCTION}+{offset:#x}/{size:#x}"
+        done = run_kcovdbg("-s", demo.vmlinux, "sym", "-", input=line, status=0)
+        assert done.stdout.count(place) == 2

@@ -141,7 +141,8 @@ REGISTERS = [
     ("    RIP: ffffffff8142a3b6  RSP: ffffc90000013e28  RFLAGS: 00010246", [("ffffffff8142a3b6", True)]),
     ("CFI failure at f+0x1/0x2 (target: g+0x0/0x2; expected type: 0x12345678)", [("f+0x1/0x2", True), ("g+0x0/0x2", True)]),
     # WARN(): v2.6.12, v3.11, v6.19, with its condition, without CONFIG_DEBUG_BUGVERBOSE.
-    ("WARNING: at fs/a.c:713 f+0x1/0x2()", [("f+0x1/0x2", True)]),
+    ("WARNING: at fs/a.c:713 f+0x1/0x2()", [("f+0x1/0x2", False)]),
+    ("WARNING: CPU: 1 PID: 6 at fs/a.c:713 f+0x1/0x2()", [("f+0x1/0x2", False)]),
     ("WARNING: CPU: 1 PID: 6 at fs/a.c:713 f+0x1/0x2", [("f+0x1/0x2", True)]),
     ("WARNING: fs/a.c:713 at f+0x1/0x2, CPU#1: syz.0.17/6543", [("f+0x1/0x2", True)]),
     ("WARNING: [ptr == NULL] fs/a.c:713 at f+0x1/0x2, CPU#1: a b/6", [("f+0x1/0x2", True)]),
