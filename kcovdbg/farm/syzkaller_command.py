@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from argparse import Namespace
@@ -36,7 +37,7 @@ from kcovdbg.farm.batch_run import (
 )
 from kcovdbg.farm.manager_workdir import Crash, Dump, Manager
 from kcovdbg.farm.workdir_reader import WorkdirReader
-from kcovdbg.user_folder import expand_user, find_user_folder
+from kcovdbg.user_folder import expand_user, find_user_folder, make_folder
 
 _SLICE: Final = "kcov.slice.zst"
 _REPORT: Final = "report.txt"
@@ -126,6 +127,9 @@ def _find_output(manager: Manager, name: str | None) -> Path:
     if state is None:
         raise KcovdbgError("syzkaller: there is no directory for answers", hint="-o DIR names one")
     digest = hashlib.sha256(os.fsencode(manager.workdir)).hexdigest()
+    # Reported where the answers' own directory is made.
+    with contextlib.suppress(OSError):
+        make_folder(state / "syzkaller")
     return state / "syzkaller" / f"{manager.workdir.name}-{digest[:8]}"
 
 

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from kcovdbg.errors import LimitError, TargetError
 from kcovdbg.input_file import find_number, parse_json, read_input
 from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, count_wait, find_limit, over_limit, time_for_replies
-from kcovdbg.user_folder import find_user_folder
+from kcovdbg.user_folder import find_user_folder, make_folder
 
 
 class MachineState(str, Enum):
@@ -207,7 +207,7 @@ def restore_record(address: SocketAddress, record: StopRecord | None) -> None:
     path = _find_path(address)
     with contextlib.suppress(OSError):
         if address.path is None:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(path.parent)
         path.unlink(missing_ok=True)
         if record is None:
             return

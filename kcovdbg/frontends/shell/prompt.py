@@ -40,7 +40,7 @@ from kcovdbg.console.renderable import Line, Table
 from kcovdbg.console.terminal import is_terminal, wants_color
 from kcovdbg.console.text import elide, escape, text_width
 from kcovdbg.frontends.shell.loop import PROMPT, Transcript, run_in_shell
-from kcovdbg.user_folder import find_user_folder
+from kcovdbg.user_folder import find_user_folder, make_folder
 
 
 class Key(NamedTuple):
@@ -130,7 +130,7 @@ def open_history(environment: Mapping[str, str]) -> History:
         return InMemoryHistory()
     path = folder / "history"
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path.parent)
         # Only its owner reads it: lines hold paths and names.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
     except OSError:

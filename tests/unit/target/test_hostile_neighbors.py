@@ -323,6 +323,28 @@ def test_root_s_children_use_nothing_of_another_user(theirs, tmp_path, monkeypat
     assert child_environment()["ENV"] == str(theirs / "env")
 
 
+def test_folders_of_the_user_are_closed_whatever_the_umask(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a/state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b/cache"))
+    workdir = tmp_path / "workdir"
+    (workdir / "crashes/a").mkdir(parents=True)
+    (workdir / "crashes/a/log0").write_text("1s ago: executing program 0 (id=1):\nsync()\n\n")
+    os.umask(0)
+    with contextlib.suppress(SystemExit):
+        main(["syzkaller", str(workdir)])
+    address = parse_socket_address("localhost:1234")
+    write_record(address, "watch")
+    assert find_usable_cache().folder is not None
+    for top in ("a", "b"):
+        assert (tmp_path / top).stat().st_mode & 0o777 == 0o700
+        # Behind such a directory nobody gets.
+        first = next((tmp_path / top).iterdir())
+        assert (first / "kcovdbg").stat().st_mode & 0o777 == first.stat().st_mode & 0o777 == 0o700
+    # One that was made otherwise is not used.
+    cache_folder().chmod(0o777)
+    assert str(cache_folder()) in find_usable_cache().problem
+
+
 def test_answers_about_a_work_directory_go_to_root_s_own_folder(theirs, tmp_path):
     workdir = tmp_path / "workdir"
     (workdir / "crashes/a").mkdir(parents=True)
