@@ -55,8 +55,12 @@ def find_line_coverage(
         remarks = (f"uncovered lines are unavailable: {error}",)
     known = as_counts(counts)
     columns = names.columns(known.pcs)
-    unknown = columns.approximate.count(1)
-    if unknown:
-        remark = f"{unknown} of {len(counts)} PCs are left out: recorded by tail calls from unknown functions"
-        remarks = (remark, *remarks)
+    no_points = sum(columns.approximate[index] for index in columns.unlisted)
+    tail_calls = columns.approximate.count(1) - no_points
+    for number, reason in (
+        (tail_calls, "recorded by tail calls from unknown functions"),
+        (no_points, "no coverage points of this kernel"),
+    ):
+        if number:
+            remarks = (f"{number} of {len(counts)} PCs are left out: {reason}", *remarks)
     return CoveredLines(find_lines(columns, known.records, kinds, wanted), remarks)

@@ -104,6 +104,8 @@ class PcColumns:
     """The location table; None where there is none."""
     seen: bytearray
     """Of each row of the table, whether it is that of one of the PCs: 0 or 1."""
+    unlisted: Sequence[int] = ()
+    """Indexes of PCs that are in no row of the table; none without one."""
 
     def __len__(self) -> int:
         """Return the number of PCs."""
@@ -274,7 +276,7 @@ class LocationCache:
         if found.rest:
             locations = self._locate([pcs[index] for index in found.rest])
             chains, frames = _add_locations(chains, found.rest, frames, locations)
-        return PcColumns(pcs, chains, frames, table, found.seen)
+        return PcColumns(pcs, chains, frames, table, found.seen, () if table is None else found.rest)
 
     def __getitem__(self, pc: int) -> Location:
         """Return the location of a PC."""
