@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -38,6 +39,7 @@ from kcovdbg.records.alignment import align_records, number_values
 from kcovdbg.records.function_trace import (
     CLASSES,
     OUTERMOST,
+    Chain,
     TraceStep,
     chain_functions,
     find_class,
@@ -47,11 +49,16 @@ from kcovdbg.records.function_trace import (
     select_largest,
 )
 from kcovdbg.records.located_records import PcFilter, find_indices
-from kcovdbg.records.pc_counts import pc_sequence
+from kcovdbg.records.native_loops import find_chains
+from kcovdbg.records.pc_counts import make_numbering, pc_sequence
 from kcovdbg.records.pc_names import LocationCache
 
 _LINES: Final = 100
 """About two screens."""
+_MOST_STEPS: Final = 1 << 18
+"""Limit for the lines of a trace; real ones of ten million records have some thousands, as loops are folded."""
+_MOST_STRANGERS: Final = 1 << 12
+"""Limit for distinct PCs in the image that are no coverage points: a look-up takes a millisecond, and real traces have none."""
 _ALL: Final = "all"
 _INDENTED: Final = 24
 """Levels that are indented in text."""
@@ -162,14 +169,21 @@ def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wante
     buffer = find_buffer(context, what, build.kernel)
     require_order(buffer, "trace")
     names = build.names
-    remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer), *buffer.remarks]
+    remarks = [*syscall_remarks(context, buffer), *buffer.remarks]
     remarks += order_remarks(buffer)
     pcs = pc_sequence(buffer)
+    end = _find_end(pcs, names)
+    if end < len(pcs):
+        strangers = f"more than {_MOST_STRANGERS} distinct PCs that are no coverage points"
+        remarks.append(f"the first {end} of {len(pcs)} records: with the others there are {strangers}")
+        pcs = pcs[:end]
+    remarks += recorded_syscall_remarks(names, buffer.name, pcs)
     require_named_names(context, names, pcs, f"trace {what}")
     names.prefetch(pcs)
     numbers: Sequence[int] = range(len(pcs))
     if not wanted.passes_all:
         numbers = find_indices(buffer, wanted)
+        numbers = numbers[: bisect_left(numbers, len(pcs))]
         pcs = array("Q", (pcs[index] for index in numbers))
     positions, left_out = _leave_out(pcs, names, frozenset(args.include or ()))
     kept = array("Q", (pcs[at] for at in positions))
@@ -177,7 +191,29 @@ def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wante
     if left_out:
         named = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
         remarks.append(f"{sum(left_out.values())} of {len(pcs)} records left out: {named}; --include {_ALL} shows them")
-    return _Story(buffer, names, kept, numbers, _find_steps(kept, names, in_chain=not args.unique), remarks)
+    steps, end_of_steps = _find_steps(kept, names, in_chain=not args.unique)
+    if end_of_steps is not None:
+        remarks.append(f"the first {end_of_steps} of {len(kept)} records: further ones have more than {_MOST_STEPS} lines")
+    return _Story(buffer, names, kept, numbers, steps, remarks)
+
+
+def _find_end(pcs: array[int], names: LocationCache) -> int:
+    """Return how many records have few enough distinct PCs in the image that are no coverage points."""
+    table = names.table
+    if table is None:
+        return len(pcs)
+    distinct = make_numbering(pcs).number(pcs)
+    others = list(map(distinct.__getitem__, find_chains(distinct, table.columns).rest))
+    texts = [(bisect_right(others, text.start), bisect_right(others, text.end)) for text in table.text_ranges()]
+    strangers = {pc for start, end in texts for pc in others[start:end]}
+    if len(strangers) <= _MOST_STRANGERS:
+        return len(pcs)
+    least = len(strangers) - _MOST_STRANGERS
+    for at, pc in enumerate(pcs):
+        strangers.discard(pc)
+        if len(strangers) < least:
+            return at
+    return len(pcs)
 
 
 def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
@@ -258,11 +294,11 @@ def _leave_out(pcs: Sequence[int], names: LocationCache, included: frozenset[str
     return array("Q", (at for at, pc in enumerate(pcs) if pc and class_of[pc] not in left_out)), left_out
 
 
-def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> list[TraceStep]:
+def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> Chain:
     groups = group_by_function({pc: names[pc].outermost for pc in set(pcs)})
     runs = find_runs(pcs, groups.__getitem__)
     if not in_chain:
-        return list_functions(runs)
+        return Chain(list_functions(runs))
     entries: dict[object, int] = {}
     for pc in pcs:
         entries.setdefault(groups[pc], pc)
@@ -271,7 +307,7 @@ def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> 
     def is_outermost(group: object) -> bool:
         return isinstance(group, tuple) and any(fnmatchcase(group[0], pattern) for pattern in OUTERMOST)
 
-    return chain_functions(runs, lambda at: entries[groups[pcs[at]]] == pcs[at], is_outermost)
+    return chain_functions(runs, lambda at: entries[groups[pcs[at]]] == pcs[at], is_outermost, _MOST_STEPS)
 
 
 def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[list[TraceStep], tuple[str, ...]]:
@@ -347,6 +383,8 @@ COMMAND: Final = Command(
         "With --against, the functions of two traces are aligned in their order: < marks those of the other trace alone, and > "
         "those of WHAT alone. Text shows only these, below the functions around them. Functions of two builds are matched as "
         "by diff. The exit status is 1 where there is a difference.\n\n"
+        f"A million records take some 5 seconds. Damaged buffers take no longer: the story ends after {_MOST_STEPS} lines, and "
+        f"before there are more than {_MOST_STRANGERS} distinct PCs that are no coverage points; a note says so.\n\n"
         f"A long trace is cut to the {_LINES} functions with the most records, those of functions below them included. -n N "
         "shows N lines in order, and --offset says from which line on. JSON has all lines."
     ),

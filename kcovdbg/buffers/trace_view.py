@@ -288,7 +288,7 @@ def make_view(
     remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
     for buffer, build in zip(buffers, builds, strict=True):
         require_named_names(context, build.names, pc_sequence(buffer), f"view {buffer.name}")
-        remarks += recorded_syscall_remarks(build.names, buffer)
+        remarks += recorded_syscall_remarks(build.names, buffer.name, pc_sequence(buffer))
         prefix = "" if other is None else f"{buffer.name}: "
         remarks += [f"{prefix}{remark}" for remark in order_remarks(buffer)]
     require_comparable("view", buffers)

@@ -26,7 +26,7 @@ from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role, TaskFields
 from kcovdbg.records.input_kind import InputKind, find_path_kind
 from kcovdbg.records.located_records import find_recorded_syscalls
-from kcovdbg.records.pc_counts import count_pcs, pc_sequence
+from kcovdbg.records.pc_counts import count_pcs
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_names import LocationCache, is_pattern
@@ -489,12 +489,16 @@ def syscall_lines(context: Context, tasks: Collection[TaskFields]) -> tuple[str,
     return tuple(lines)
 
 
-def recorded_syscall_remarks(names: LocationCache, buffer: Buffer) -> tuple[str, ...]:
-    """Return a line that names the system calls that a buffer has records of: its task may have left them."""
-    pcs = dict.fromkeys(pc for pc in pc_sequence(buffer) if pc)
-    names.prefetch(pcs)
-    calls = find_recorded_syscalls(names[pc] for pc in pcs)
+def recorded_syscall_remarks(names: LocationCache, name: str, pcs: Iterable[int]) -> tuple[str, ...]:
+    """Return a line that names the system calls that a buffer has records of: its task may have left them.
+
+    :param name: of the buffer.
+    :param pcs: of its records, in order; 0 where one has none.
+    """
+    distinct = dict.fromkeys(filter(None, pcs))
+    names.prefetch(distinct)
+    calls = find_recorded_syscalls(map(names.__getitem__, distinct))
     if not calls:
         return ()
     more = f" and {len(calls) - _CALLS} more" if len(calls) > _CALLS else ""
-    return (f"system calls in the records of {buffer.name}: {', '.join(calls[:_CALLS])}{more}",)
+    return (f"system calls in the records of {name}: {', '.join(calls[:_CALLS])}{more}",)

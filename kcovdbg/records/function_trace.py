@@ -186,9 +186,21 @@ def list_functions(runs: Iterable[FunctionRun]) -> list[TraceStep]:
     return list(found.values())
 
 
+class Chain(NamedTuple):
+    """The steps of a trace."""
+
+    steps: list[TraceStep]
+    """Each before those below it."""
+    end: int | None = None
+    """The position of the first record that is not among them, where there were too many steps."""
+
+
 def chain_functions(
-    runs: Iterable[FunctionRun], is_entry: Callable[[int], bool], is_outermost: Callable[[object], bool]
-) -> list[TraceStep]:
+    runs: Iterable[FunctionRun],
+    is_entry: Callable[[int], bool],
+    is_outermost: Callable[[object], bool],
+    limit: int | None = None,
+) -> Chain:
     """Return the steps of a trace as an indented chain, each before those below it.
 
     A step that is entered again from the same step above is not repeated: its rounds count, so that loops are folded.
@@ -196,9 +208,14 @@ def chain_functions(
     :param is_entry: returns whether the record at a position is the first point of its function, so that the function was
         entered there and not returned to.
     :param is_outermost: returns whether a group is a function that user space enters.
+    :param limit: for the number of steps: those of random records would not fit into memory.
     """
     path = [TraceStep(-1, None, 0)]
+    count, end = 0, None
     for run in runs:
+        if count == limit:
+            end = run.first
+            break
         open_at = next((at for at in range(len(path) - 1, 0, -1) if path[at].group == run.group), None)
         # Of one that is entered again, the call before has ended.
         is_entered = open_at is None or is_entry(run.first)
@@ -211,6 +228,7 @@ def chain_functions(
             step = above.below.get(run.group)
             if step is None:
                 step = above.below[run.group] = TraceStep(len(path) - 1, run.group, run.first)
+                count += 1
             step.rounds += 1
             path.append(step)
         path[-1].records += run.length
@@ -221,7 +239,7 @@ def chain_functions(
         pending += reversed(steps[-1].below.values())
     for step in reversed(steps):
         step.total = step.records + sum(below.total for below in step.below.values())
-    return steps[1:]
+    return Chain(steps[1:], end)
 
 
 def select_largest(steps: list[TraceStep], limit: int) -> list[TraceStep]:

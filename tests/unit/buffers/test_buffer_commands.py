@@ -465,3 +465,17 @@ def test_not_function(trace, ask):
     view = ask(f"view {name} --text --not-function 'fn_[23]'")
     assert [line.split()[0] for line in view[1:7]] == ["0", "1", "2", "23", "24", "25"]
     assert len([line for line in view if "fn_" in line]) == 4
+
+
+def test_a_story_of_random_records_ends(trace, ask, monkeypatch):
+    """It would not fit into memory; a note says where it ends."""
+    from kcovdbg.buffers import trace_command
+
+    words = [pc(number % 97, number % 7) for number in range(3000)]
+    name = trace("r.kcov", words)
+    whole = ask(f"trace {name} --json")
+    monkeypatch.setattr(trace_command, "_MOST_STEPS", 50)
+    rows = ask(f"trace {name} --json")
+    assert len(whole) > 90
+    assert 0 < len(rows) <= 50
+    assert any("note: the first " in line and "of 3000 records" in line for line in ask(f"trace {name}"))
