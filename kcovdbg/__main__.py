@@ -7,6 +7,7 @@ import gc
 import sys
 
 _INTERRUPTED = 130
+_FAILED = 2
 # Nothing else is imported before main() has set the signal: an interrupt meanwhile would end in a traceback.
 try:
     import signal
@@ -24,7 +25,7 @@ def main() -> int:
         # Importing takes long enough to be interrupted, and a traceback of it says nothing: let the signal end the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from kcovdbg.frontends.cli import main as run
-    from kcovdbg.target.end_signals import end_handling, exit_status, take_signals
+    from kcovdbg.target.end_signals import end_handling, exit_status, has_hung_up, take_signals, watch_terminal
 
     try:
         if takes_interrupts:
@@ -32,9 +33,15 @@ def main() -> int:
         # A signal's own way would leave behind stopped machines, a terminal in disorder, and what was decompressed, gigabytes
         # for some dumps.
         take_signals()
+        watch_terminal()
         status = run()
     except KeyboardInterrupt:
         status = _INTERRUPTED
+    except OSError:
+        # Nobody can read what failed.
+        if not has_hung_up():
+            raise
+        status = _FAILED
     finally:
         end_handling()
         # Python collects at exit, although the memory is released anyway.

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import os
 import signal
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -56,6 +58,7 @@ class _Process:
         self.is_over = False
         self.codes: set[CodeType] = set()
         self.timers: dict[int, _Timer] = {}
+        self.terminal: int | None = None
         self.waiting: set[int] = set()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -192,9 +195,32 @@ def signals_as_exit() -> Iterator[None]:
         raise SystemExit(exit_status(0))
 
 
+def watch_terminal() -> None:
+    """Let a terminal that closes end this process as SIGHUP does, unless that is ignored.
+
+    Reading from it, and writing to it, may fail before the signal comes, or instead of it.
+    """
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        # A copy, because standard streams are replaced when they fail.
+        _PROCESS.terminal = next((os.dup(stream) for stream in range(3) if os.isatty(stream)), None)
+
+
+def has_hung_up() -> bool:
+    """Return whether the terminal of :func:`watch_terminal` has closed."""
+    if _PROCESS.terminal is None:
+        return False
+    try:
+        termios.tcgetattr(_PROCESS.terminal)
+    except termios.error:
+        return True
+    return False
+
+
 def exit_status(status: int) -> int:
     """Return the exit status of this process: that of a signal that should have ended it, otherwise the given one."""
-    return status if _PROCESS.received is None else 128 + _PROCESS.received
+    if _PROCESS.received is not None:
+        return 128 + _PROCESS.received
+    return 128 + signal.SIGHUP if has_hung_up() else status
 
 
 def end_handling() -> None:

@@ -3,6 +3,7 @@
 
 import errno
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -174,3 +175,19 @@ import kcovdbg.__main__
     command = [sys.executable, "-S", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=restore_signals)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.parametrize("words", [["-e", "points fs"], ["-e", "buffer 34 --raw"], ["-e", "view 34"], []], ids=" ".join)
+@pytest.mark.parametrize("least", [1, 40, 2000])
+def test_a_terminal_that_closes_ends_it_as_its_signal(words, least):
+    """As a shell has it: 128 and SIGHUP, whether a write, a read or the signal comes first."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"TERM": "xterm"}
+        os.execv(sys.executable, [sys.executable, "-m", "kcovdbg", "--demo", *words])
+    seen = 0
+    # The shell writes its prompt alone.
+    while seen < (min(least, 40) if not words else least):
+        seen += len(os.read(terminal, 4096))
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGHUP
