@@ -165,3 +165,61 @@ size_t kcovdbg_branches(const struct kcovdbg_architecture *architecture, const u
 	*start = i < stop ? i : SIZE_MAX;
 	return count;
 }
+
+/* Bits of a form's kind, as in symbols/arch.py. */
+enum { CALL = 1, JUMP = 2, INDIRECT_CALL = 8, INDIRECT_JUMP = 16, CONDITIONAL = 64, RETURN = 128, TRAP = 256 };
+
+static uint8_t flow_of(const struct kcovdbg_form *form)
+{
+	if (form->kind & CONDITIONAL)
+		return form->piece_count ? KCOVDBG_FLOW_BRANCH : KCOVDBG_FLOW_MAY_LEAVE;
+	switch (form->kind) {
+	case CALL:
+		return KCOVDBG_FLOW_CALL;
+	case JUMP:
+		return KCOVDBG_FLOW_JUMP;
+	case INDIRECT_CALL:
+		return KCOVDBG_FLOW_INDIRECT_CALL;
+	case INDIRECT_JUMP:
+		return KCOVDBG_FLOW_INDIRECT_JUMP;
+	case RETURN:
+		return KCOVDBG_FLOW_RETURN;
+	case TRAP:
+		return KCOVDBG_FLOW_TRAP;
+	}
+	return KCOVDBG_FLOW_NEXT;
+}
+
+/* Of arm64 4 bytes; of s390 by the first two bits; of RISC-V by the last two of the first byte. */
+static size_t length_of(const struct kcovdbg_architecture *architecture, uint8_t byte)
+{
+	if (architecture->step == 4)
+		return 4;
+	if (architecture->is_big_endian)
+		return byte < 0x40 ? 2 : byte < 0xc0 ? 4 : 6;
+	return (byte & 3) == 3 ? 4 : 2;
+}
+
+void kcovdbg_decode(const struct kcovdbg_architecture *architecture, const uint8_t *bytes, size_t size,
+		    struct kcovdbg_instruction *instruction)
+{
+	size_t length = length_of(architecture, bytes[0]), i;
+	uint64_t loaded = load(architecture, bytes, size, 0);
+
+	*instruction = (struct kcovdbg_instruction){ .length = 1, .flow = KCOVDBG_FLOW_BAD };
+	if (length > size)
+		return;
+	instruction->length = length;
+	instruction->flow = KCOVDBG_FLOW_NEXT;
+	for (i = 0; i < architecture->form_count; i++) {
+		const struct kcovdbg_form *form = &architecture->forms[i];
+		uint64_t word = loaded;
+
+		if (form->length > size || !fits(architecture, form, &word))
+			continue;
+		instruction->flow = flow_of(form);
+		instruction->length = form->length;
+		instruction->displacement = displacement(form, word) - (architecture->is_from_end ? 0 : form->length);
+		return;
+	}
+}

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "x86_decoder.h"
+
 /* cdef */
 /* A set of addresses. */
 struct kcovdbg_targets;
@@ -37,6 +39,9 @@ struct kcovdbg_architecture {
 size_t kcovdbg_branches(const struct kcovdbg_architecture *architecture, const unsigned char *text, size_t size,
 			uint64_t address, uint32_t kinds, const struct kcovdbg_targets *targets, size_t *start, size_t stop,
 			uint64_t *backs, uint64_t *led, size_t room);
+/* Decode the instruction at the start of some bytes of this architecture, whose instructions have fixed forms. */
+void kcovdbg_decode(const struct kcovdbg_architecture *architecture, const uint8_t *bytes, size_t size,
+		    struct kcovdbg_instruction *instruction);
 /* cdef end */
 
 #endif

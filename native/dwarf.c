@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "array.h"
+#include "blocks.h"
 #include "dwarf.h"
 
 #define NONE UINT32_MAX
@@ -1088,9 +1089,11 @@ struct reader {
 	size_t folder_count, folder_room;
 	char *path;
 	size_t path_room;
-	uint32_t current; /* Function whose ranges are being read. */
-	bool is_hit;	  /* Whether an address is in one of them. */
-	size_t steps;	  /* Not yet counted. */
+	uint32_t current;		  /* Function whose ranges are being read. */
+	bool is_hit;			  /* Whether an address is in one of them. */
+	size_t steps;			  /* Not yet counted. */
+	struct kcovdbg_found_rows *found; /* Where rows of line tables are put, if that is what is wanted. */
+	bool is_full;			  /* Out of memory. */
 };
 
 static bool add_function_range(void *context, uint64_t low, uint64_t high)
@@ -1370,15 +1373,39 @@ struct line_state {
 	uint64_t address;
 	uint32_t file, line, column;
 	bool is_first; /* Of a sequence. */
-	size_t next;   /* First address that may be in the row. */
-	size_t steps;  /* Addresses that rows were found for. */
+	bool is_statement, is_statement_first;
+	size_t next;  /* First address that may be in the row. */
+	size_t steps; /* Addresses that rows were found for. */
 	struct row row;
 	uint64_t row_address;
 };
 
+static uint32_t file_string(struct reader *reader, uint32_t index);
+
+static bool keep_row(struct reader *reader, const struct line_state *state, bool is_end)
+{
+	struct kcovdbg_found_rows *found = reader->found;
+	uint32_t file = is_end ? NONE : file_string(reader, state->file);
+	uint32_t line = state->line <= KCOVDBG_MAX_LINE ? state->line : 0;
+
+	if ((file == NONE && !is_end) ||
+	    !grow(&found->addresses, &found->room[0], found->count + 1, sizeof(*found->addresses)) ||
+	    !grow(&found->files, &found->room[1], found->count + 1, sizeof(*found->files)) ||
+	    !grow(&found->lines, &found->room[2], found->count + 1, sizeof(*found->lines)))
+		return false;
+	found->addresses[found->count] = state->address;
+	found->files[found->count] = file;
+	found->lines[found->count++] = line | (state->is_statement && !is_end ? KCOVDBG_ROW_STATEMENT : 0);
+	return true;
+}
+
 /* A row ends where the next one starts. */
 static void add_row(struct reader *reader, struct line_state *state, bool is_end)
 {
+	if (reader->found) {
+		reader->is_full |= !keep_row(reader, state, is_end);
+		return;
+	}
 	if (!state->is_first) {
 		if (state->address < state->row_address)
 			state->is_first = true;
@@ -1400,6 +1427,7 @@ static void start_sequence(struct line_state *state)
 	state->line = 1;
 	state->column = 0;
 	state->is_first = true;
+	state->is_statement = state->is_statement_first;
 }
 
 /* Find the row of each address. 0, -1 when out of memory, 1 for damage. */
@@ -1436,7 +1464,7 @@ static int read_lines(struct reader *reader)
 	min_length = get(&cursor, 1);
 	if (version >= 4)
 		get(&cursor, 1);
-	get(&cursor, 1);
+	state.is_statement_first = get(&cursor, 1);
 	line_base = (int8_t)get(&cursor, 1);
 	line_range = get(&cursor, 1);
 	opcode_base = get(&cursor, 1);
@@ -1504,7 +1532,9 @@ static int read_lines(struct reader *reader)
 		case 5: /* DW_LNS_set_column */
 			state.column = clamp(get_uleb(&cursor));
 			break;
-		case 6:	 /* DW_LNS_negate_stmt */
+		case 6: /* DW_LNS_negate_stmt */
+			state.is_statement = !state.is_statement;
+			break;
 		case 7:	 /* DW_LNS_set_basic_block */
 		case 10: /* DW_LNS_set_prologue_end */
 		case 11: /* DW_LNS_set_epilogue_begin */
@@ -1658,6 +1688,47 @@ static int locate_unit(struct reader *reader, uint32_t *chains)
 	return 0;
 }
 
+static void free_reader(struct reader *reader)
+{
+	free_abbreviations(&reader->known);
+	free_abbreviations(&reader->other);
+	free(reader->deepest);
+	free(reader->rows);
+	free(reader->functions);
+	free(reader->parents);
+	free(reader->files);
+	free(reader->folders);
+	free(reader->path);
+}
+
+ptrdiff_t kcovdbg_dwarf_rows(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
+			     struct kcovdbg_locations *locations, struct kcovdbg_found_rows *found)
+{
+	struct reader reader = { .dwarf = dwarf, .locations = locations, .found = found };
+	ptrdiff_t unknown = 0;
+	size_t i;
+
+	for (i = 0; i < unit_count && unknown >= 0; i++) {
+		int status = 1;
+
+		if (units[i] < dwarf->unit_count && dwarf->units[units[i]].is_known) {
+			reader.unit = &dwarf->units[units[i]];
+			status = read_lines(&reader);
+		}
+		unknown = status < 0 || reader.is_full ? -1 : unknown + status;
+	}
+	free_reader(&reader);
+	return unknown;
+}
+
+void kcovdbg_rows_free(struct kcovdbg_found_rows *found)
+{
+	free(found->addresses);
+	free(found->files);
+	free(found->lines);
+	*found = (struct kcovdbg_found_rows){ 0 };
+}
+
 ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, const size_t *ends, size_t unit_count,
 			       const uint64_t *addresses, size_t count, struct kcovdbg_locations *locations, uint32_t *chains)
 {
@@ -1684,14 +1755,6 @@ ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t
 			memset(chains + start, 0xff, reader.count * sizeof(*chains));
 		unknown = status < 0 ? -1 : unknown + status;
 	}
-	free_abbreviations(&reader.known);
-	free_abbreviations(&reader.other);
-	free(reader.deepest);
-	free(reader.rows);
-	free(reader.functions);
-	free(reader.parents);
-	free(reader.files);
-	free(reader.folders);
-	free(reader.path);
+	free_reader(&reader);
 	return unknown;
 }

@@ -54,6 +54,20 @@ int kcovdbg_dwarf_find_units(const struct kcovdbg_dwarf *dwarf, const uint64_t *
    memory; -2 when the units do not end at count. May be called by several threads, each with locations of its own. */
 ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, const size_t *ends, size_t unit_count,
 			       const uint64_t *addresses, size_t count, struct kcovdbg_locations *locations, uint32_t *chains);
+
+/* Rows of line tables as units have them, up to the end of each sequence, which has a row without a file: UINT32_MAX. */
+struct kcovdbg_found_rows {
+	uint64_t *addresses;
+	uint32_t *files; /* Strings of the locations, 0 for none. */
+	uint32_t *lines; /* With KCOVDBG_ROW_STATEMENT where a statement begins. */
+	size_t count, room[3];
+};
+
+/* Append the rows of units. Return how many units are damaged or of an unknown form; -1 when out of memory. May be called by several
+   threads, each with locations and rows of its own. */
+ptrdiff_t kcovdbg_dwarf_rows(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, size_t unit_count,
+			     struct kcovdbg_locations *locations, struct kcovdbg_found_rows *found);
+void kcovdbg_rows_free(struct kcovdbg_found_rows *found);
 /* cdef end */
 
 #endif

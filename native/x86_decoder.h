@@ -18,7 +18,8 @@ enum kcovdbg_flow {
 	KCOVDBG_FLOW_TRAP,	    /* An exception, always. */
 	KCOVDBG_FLOW_INDIRECT_CALL, /* Through a register or memory. */
 	KCOVDBG_FLOW_INDIRECT_JUMP,
-	KCOVDBG_FLOW_BAD, /* No instruction. */
+	KCOVDBG_FLOW_MAY_LEAVE, /* A return or a jump to an unknown place, on a condition. */
+	KCOVDBG_FLOW_BAD,	/* No instruction. */
 };
 
 struct kcovdbg_instruction {

@@ -80,7 +80,7 @@ def core_count() -> int:
 
 
 @cache
-def _description(machine: int) -> Any:
+def describe_architecture(machine: int) -> Any:
     """Return an architecture for C, which it and all that it points at live as long as."""
     ffi, _ = load_native()
     described = ARCHITECTURES[machine]
@@ -107,7 +107,7 @@ def find_branches(
     :param targets: None for any. Branches through registers or memory are returned in any case, with a target of 0.
     """
     ffi, lib = load_native()
-    architecture = _description(machine)
+    architecture = describe_architecture(machine)
     wanted = ffi.NULL
     if targets is not None:
         wanted = lib.kcovdbg_targets_new(column("Q", array("Q", targets), len(targets)), len(targets))
@@ -269,6 +269,34 @@ class DwarfReader:
         )
         check_status(status)
         return chains, locations.arrays()
+
+    def read_rows(self, units: Sequence[int]) -> FoundRows:
+        """Return the rows of units' line tables; several threads may do so."""
+        ffi, lib = load_native()
+        locations = Locations()
+        found = ffi.new("struct kcovdbg_found_rows *")
+        try:
+            check_status(
+                lib.kcovdbg_dwarf_rows(self._dwarf, ffi.new("uint32_t[]", units), len(units), locations.pointer, found)
+            )
+            addresses, files, lines = array("Q"), array("I"), array("I")
+            for values, pointer in ((addresses, found.addresses), (files, found.files), (lines, found.lines)):
+                if found.count:
+                    values.frombytes(ffi.buffer(pointer, values.itemsize * found.count))
+        finally:
+            lib.kcovdbg_rows_free(found)
+        return FoundRows(addresses, files, lines, locations.arrays().strings())
+
+
+class FoundRows(NamedTuple):
+    """Rows of line tables, as units have them."""
+
+    addresses: array[int]
+    files: array[int]
+    """Strings, counted from 1; 0 for none, 0xFFFFFFFF at the end of a sequence."""
+    lines: array[int]
+    """With the highest bit where a statement begins."""
+    strings: list[str]
 
 
 def read_comp_dir(elf: ElfFile) -> str | None:

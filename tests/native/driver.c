@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "block_states.h"
+#include "blocks.h"
 #include "branches.h"
 #include "chains.h"
 #include "dwarf.h"
@@ -700,12 +702,173 @@ static void try_decoder(void)
 	free(displacements);
 }
 
+#define BASE 0x1000
+#define PARTS 12
+#define FACTS 20
+
+static int compare_halves(const void *left, const void *right)
+{
+	uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+static void read_states(const struct kcovdbg_encoded *encoded, uint32_t end)
+{
+	uint32_t points[64], records[64], stack[4], positions[4], functions[4];
+	uint64_t chains[64], counts[64];
+	struct kcovdbg_trace trace = { points,
+				       chains,
+				       0,
+				       1,
+				       records,
+				       counts,
+				       0,
+				       below(32),
+				       stack,
+				       below(4),
+				       positions,
+				       below(4),
+				       below(2) ? UINT64_MAX : below(end) };
+	struct kcovdbg_state_totals totals;
+	struct kcovdbg_function_blocks blocks;
+	struct kcovdbg_states *states;
+	uint32_t *files, *lines;
+	uint8_t *found;
+	uint64_t *hits;
+	size_t i;
+
+	for (i = 0; i < 64; i++) {
+		points[i] = below(end + 64);
+		chains[i] = below(8) ? 0 : random_word();
+		counts[i] = below(5) ? below(4) : random_word();
+	}
+	qsort(points, 64, sizeof(*points), compare_halves);
+	trace.point_count = below(65);
+	for (i = 0; i < trace.point_count; i++)
+		if (below(2))
+			records[trace.record_count++] = points[i];
+	for (i = 0; i < 4; i++) {
+		stack[i] = below(end);
+		positions[i] = below(end);
+		functions[i] = below(PARTS + 1);
+	}
+	qsort(stack, 4, sizeof(*stack), compare_halves);
+	qsort(positions, 4, sizeof(*positions), compare_halves);
+	states = below(2) ? kcovdbg_states_new(encoded, &trace, NULL, 0)
+			  : kcovdbg_states_new(encoded, &trace, functions, 1 + below(4));
+	CHECK(states);
+	kcovdbg_states_totals(states, &totals);
+	files = malloc(totals.lines * sizeof(*files) + 1);
+	lines = malloc(totals.lines * sizeof(*lines) + 1);
+	hits = malloc(totals.lines * sizeof(*hits) + 1);
+	found = malloc(totals.lines + 1);
+	CHECK(files && lines && hits && found);
+	kcovdbg_states_lines(states, files, lines, found, hits);
+	for (i = 0; i < totals.lines; i++)
+		CHECK(found[i] > KCOVDBG_LINE_NO_CODE && found[i] <= KCOVDBG_LINE_OUTSIDE && lines[i] <= KCOVDBG_MAX_LINE);
+	kcovdbg_states_last(states, &blocks);
+	for (i = 0; i < blocks.edge_count; i++)
+		CHECK(blocks.edges[i] < blocks.block_count);
+	for (i = 0; i < blocks.block_count; i++)
+		CHECK(blocks.states[i] <= KCOVDBG_STATE_STOPPED);
+	free(files);
+	free(lines);
+	free(hits);
+	free(found);
+	kcovdbg_states_free(states);
+}
+
+/* Blocks of random code with random tables, then their states, also of damaged ones. */
+static void try_blocks(void)
+{
+	size_t size = 200 + below(3000), part_count = 1 + below(PARTS), i, at = 0;
+	uint8_t *text = malloc(size), *stub = malloc(70), *data = malloc(67), *damaged, flags[PARTS];
+	uint64_t starts[PARTS], pointers[4], ends[PARTS], row_addresses[40], ordered_addresses[80];
+	uint32_t row_files[40], row_lines[40], ordered_files[80], ordered_lines[80];
+	uint32_t part_start[PARTS], part_size[PARTS], part_function[PARTS];
+	struct kcovdbg_part parts[PARTS];
+	struct kcovdbg_fact facts[FACTS];
+	struct kcovdbg_called called[3] = { { BASE + 7, 1 + below(5) },
+					    { BASE + 90, 1 + below(5) },
+					    { BASE + 5000, 1 + below(5) } };
+	struct kcovdbg_area areas[3] = { { BASE, text, size }, { BASE + 8000, stub, 70 }, { BASE + 9000, data, 67 } };
+	struct kcovdbg_image image = { NULL, &areas[0], 1,	    &areas[1],	1,     &areas[2], 1,	 pointers, 4, starts,
+				       0,    parts,	part_count, part_count, flags, facts,	  FACTS, called,   3 };
+	struct kcovdbg_rows rows = { row_addresses, row_files, row_lines, 40 },
+			    ordered = { ordered_addresses, ordered_files, ordered_lines, 0 };
+	struct kcovdbg_bytes_out out = { 0 };
+	struct kcovdbg_encoded encoded;
+	struct kcovdbg_code *code;
+
+	CHECK(text && stub && data);
+	for (i = 0; i < size; i++)
+		text[i] =
+			below(3) ? "\x90\x90\x74\xeb\xe8\x00\x05\xc3\xcc\xff\x0f\x0b"[below(12)] & 0xff : random_word() & 0xff;
+	for (i = 0; i < 70; i++)
+		stub[i] = below(2) ? 0xeb : random_word();
+	for (i = 0; i + 8 <= 67; i += 8) {
+		uint64_t pointer = BASE + below(size);
+
+		memcpy(data + i, &pointer, sizeof(pointer));
+	}
+	for (i = 0; i < part_count; i++) {
+		at += below(20);
+		starts[i] = parts[i].start = BASE + at;
+		at += 1 + below(size / part_count > 22 ? size / part_count - 21 : 1);
+		parts[i].end = BASE + at;
+		parts[i].function = below(part_count);
+		flags[i] = below(2) ? 0 : below(32);
+		part_start[i] = parts[i].start - BASE;
+		part_size[i] = parts[i].end - parts[i].start;
+		part_function[i] = parts[i].function;
+	}
+	image.start_count = part_count;
+	for (i = 0; i < FACTS; i++) {
+		facts[i] = (struct kcovdbg_fact){ BASE + size * i / FACTS, BASE + below(size), 1 + below(6) };
+		if (facts[i].kind == KCOVDBG_FACT_PATCHED)
+			facts[i].value = facts[i].address + 1 + below(10);
+	}
+	for (i = 0; i < 4; i++)
+		pointers[i] = BASE + below(size);
+	for (i = 0; i < 40; i++) {
+		row_addresses[i] = BASE + below(size);
+		row_files[i] = below(6) ? below(3) : UINT32_MAX;
+		row_lines[i] = below(50) | (below(2) ? KCOVDBG_ROW_STATEMENT : 0);
+	}
+	ordered.count = kcovdbg_rows_order(&rows, ordered_addresses, ordered_files, ordered_lines);
+	CHECK(ordered.count <= 80);
+	for (i = 1; i < ordered.count; i++)
+		CHECK(ordered_addresses[i - 1] <= ordered_addresses[i]);
+	code = kcovdbg_code_new(&image);
+	CHECK(code && !kcovdbg_code_encode(code, &ordered, 0, part_count, &out, ends));
+	encoded = (struct kcovdbg_encoded){ out.data,	out.size,  ends,	  part_count,
+					    part_start, part_size, part_function, part_count };
+	read_states(&encoded, size);
+	damaged = malloc(out.size + 1);
+	CHECK(damaged);
+	memcpy(damaged, out.data, out.size);
+	encoded.code = damaged;
+	for (i = below(6); out.size && i > 0; i--)
+		damaged[below(out.size)] = random_word();
+	if (!below(4))
+		ends[below(part_count)] = below(2) ? random_word() : below(out.size + 1);
+	read_states(&encoded, size);
+	free(damaged);
+	kcovdbg_bytes_free(&out);
+	kcovdbg_code_free(code);
+	free(text);
+	free(stub);
+	free(data);
+}
+
 static const struct {
 	const char *name;
 	void (*work)(void);
 } targets[] = {
-	{ "pctext", try_text },	      { "chains", try_chains },	  { "seqdiff", try_diff }, { "locations", try_locations },
-	{ "branches", try_branches }, { "table_rows", try_rows }, { "dwarf", try_dwarf },  { "x86_decoder", try_decoder },
+	{ "pctext", try_text },		{ "chains", try_chains },	{ "seqdiff", try_diff },
+	{ "locations", try_locations }, { "branches", try_branches },	{ "table_rows", try_rows },
+	{ "dwarf", try_dwarf },		{ "x86_decoder", try_decoder }, { "blocks", try_blocks },
 };
 
 int main(int argc, char **argv)

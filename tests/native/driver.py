@@ -18,8 +18,19 @@ from kcovdbg.symbols.compiled_reader import SECTIONS, DwarfReader
 from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("pctext", "chains", "seqdiff", "locations", "branches", "table_rows", "dwarf", "x86_decoder")
-TARGETS = SOURCES
+SOURCES = (
+    "pctext",
+    "chains",
+    "seqdiff",
+    "locations",
+    "branches",
+    "table_rows",
+    "dwarf",
+    "x86_decoder",
+    "blocks",
+    "block_states",
+)
+TARGETS = tuple(name for name in SOURCES if name != "block_states")
 # Memory of the process, and of one allocation: damage must not take more.
 _OPTIONS = "hard_rss_limit_mb=1500:max_allocation_size_mb=1024:detect_leaks=1:abort_on_error=0"
 

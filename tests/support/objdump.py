@@ -62,7 +62,7 @@ def flow_of(instruction: Instruction) -> str:
     return "TRAP" if mnemonic in _TRAPS else "NEXT"
 
 
-FLOWS = ("NEXT", "NEXT", "CALL", "JUMP", "BRANCH", "RETURN", "TRAP", "INDIRECT_CALL", "INDIRECT_JUMP", "BAD")
+FLOWS = ("NEXT", "NEXT", "CALL", "JUMP", "BRANCH", "RETURN", "TRAP", "INDIRECT_CALL", "INDIRECT_JUMP", "MAY_LEAVE", "BAD")
 
 
 class Difference(NamedTuple):

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which lines of source a trace executed: what every output says about lines comes from here.
+
+docs/executed-lines.md has the definitions, the rules, and the conditions under which each is sound. The computation is
+native/block_states.c.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum, IntFlag
+from typing import Any, Final, NamedTuple
+
+from kcovdbg.compiled_module import column, load_native, zeros
+from kcovdbg.symbols.blocks import BlockColumns, BlockFlag, FunctionFlag
+from kcovdbg.symbols.coverage_points import PointKind
+
+_NOWHERE: Final = (1 << 64) - 1
+# KCOVDBG_MAX_LINE and KCOVDBG_ROW_CODE.
+_LINE: Final = 0xFFFFF
+_HAS_CODE: Final = 0x40000000
+
+
+class Quality(IntFlag):
+    """What is known about a trace; the rules need it."""
+
+    COMPLETE = 1
+    """A point without a record was not executed: no overflow, no filter, no mode that records each point once in a while."""
+    COUNTED = 2
+    """Of each execution of a point there is a record; a set of PCs has not."""
+    ENDED = 4
+    """The task had returned to user space when it ended: every call returned."""
+    PLACED = 8
+    """The task is inside the kernel, and its whole stack is known."""
+    ENABLES = 16
+    """The system call that enabled KCOV, or that disabled it, may have records."""
+
+
+WHOLE: Final = Quality.COMPLETE | Quality.COUNTED | Quality.ENDED | Quality.ENABLES
+"""The quality of a buffer that was read after its task returned to user space."""
+SET: Final = Quality.COMPLETE | Quality.ENDED | Quality.ENABLES
+"""The quality of a set of PCs, of one run or of many that all returned."""
+INCOMPLETE: Final = Quality.ENDED | Quality.ENABLES
+"""The quality of a trace that overflowed, of unique PCs or of a filtered set."""
+OPEN: Final = Quality.COMPLETE | Quality.COUNTED | Quality.ENABLES
+"""The quality of the buffer of a task that is inside the kernel, and whose stack is unknown."""
+
+
+class LineState(IntEnum):
+    """The state of a line; as in native/block_states.h."""
+
+    NO_CODE = 0
+    EXECUTED = 1
+    PARTLY = 2
+    """Executed, but not all of its code."""
+    NOT_EXECUTED = 3
+    NOT_INSTRUMENTED = 4
+    """All of its code is in functions without points."""
+    UNDECIDED = 5
+    """Unknown: no record names its code, and none follows from the others."""
+    MOVED = 6
+    """Unknown: code of it was executed, but none that begins a statement, as the compiler moved or merged it."""
+    EDGES = 7
+    """Unknown: not all edges of its function are known, or the records contradict them."""
+    OUTSIDE = 8
+    """Unknown: what has points was not executed, but functions without points have code of it as well."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing can be said of the line."""
+        return self >= LineState.UNDECIDED
+
+    @property
+    def was_executed(self) -> bool:
+        """Whether it was executed, wholly or partly."""
+        return self in (LineState.EXECUTED, LineState.PARTLY)
+
+
+class BlockState(IntEnum):
+    """The state of a block; as in native/block_states.h."""
+
+    UNKNOWN = 0
+    NOT_EXECUTED = 1
+    EXECUTED = 2
+    STOPPED = 3
+    """Executed up to some instruction, where the task is."""
+
+
+class Place(NamedTuple):
+    """Where a task is inside the kernel: addresses as in the image."""
+
+    positions: Sequence[int]
+    """The next instruction, and those that exceptions on the stack interrupted."""
+    stack: Sequence[int]
+    """The return addresses of all frames."""
+
+
+class TraceRecords(NamedTuple):
+    """A trace, as far as states depend on it."""
+
+    counts: Mapping[int, int]
+    """PC as recorded -> number of records."""
+    quality: Quality
+    kinds: frozenset[PointKind]
+    """Of the points that it can have records of."""
+    place: Place | None = None
+    """Of the task, with :attr:`Quality.PLACED`."""
+    last: int | None = None
+    """The last PC of an open trace without a place; None where the order is unknown."""
+
+
+class Line(NamedTuple):
+    """A line that has code."""
+
+    line: int
+    state: LineState
+    hits: int
+    """The largest number of records of its code; 1 where it follows from others that it was executed."""
+
+
+class LineStates(NamedTuple):
+    """The lines of functions that have code, and how sure that is."""
+
+    files: Mapping[str, Sequence[Line]]
+    """By file, as in debug info; lines ascend."""
+    contradictions: int
+    """Functions whose records contradict their edges: of their lines, only those with recorded points are known."""
+    unknown_edges: int
+    """Functions with records, not all of whose edges are known."""
+    unmatched: int
+    """PCs that are of no point."""
+
+
+class CodeBlock(NamedTuple):
+    """A block of a function: code that runs from its first to its last instruction if it starts at all."""
+
+    address: int
+    """As in the image."""
+    size: int
+    flags: BlockFlag
+    state: BlockState
+    records: int | None
+    """Of its points, or how many there would be as follows from others; None where it is unknown."""
+    successors: Sequence[int]
+    """Indexes of blocks."""
+    lines: Sequence[tuple[str, int]]
+    """File and line of its code."""
+
+
+class FunctionBlocks(NamedTuple):
+    """The blocks of a function, with those of its cold part, by address."""
+
+    flags: FunctionFlag
+    blocks: Sequence[CodeBlock]
+    is_contradicted: bool
+    """Whether the records contradict the edges: states are those of recorded points alone."""
+
+
+class StateFinder:
+    """Finds states of the blocks and lines of an image.
+
+    :param blocks: of the image.
+    :param offsets: of its points and of other recorded PCs, from the base of the blocks, ascending.
+    :param kinds: words whose lowest 3 bits are the kind of each.
+    """
+
+    def __init__(self, blocks: BlockColumns, offsets: Sequence[int], kinds: Sequence[int]) -> None:
+        ffi, _ = load_native()
+        self._blocks = blocks
+        given = ffi.new("struct kcovdbg_encoded *")
+        # The pointers that C has must remain valid.
+        self._kept: list[Any] = []
+        for name, values in (
+            ("part_start", blocks.part_start),
+            ("part_size", blocks.part_size),
+            ("part_function", blocks.part_function),
+        ):
+            setattr(given, name, self._keep(column("I", values, len(blocks.part_start))))
+        given.part_count = len(blocks.part_start)
+        given.code_end = self._keep(column("Q", blocks.code_end))
+        given.function_count = len(blocks.code_end)
+        given.code = self._keep(ffi.from_buffer("uint8_t[]", blocks.code))
+        given.code_size = len(blocks.code)
+        self._encoded = given
+        self._points = self._keep(column("I", offsets, len(offsets)))
+        self._chains = self._keep(column("Q", kinds, len(offsets)))
+        self._point_count = len(offsets)
+
+    def _keep(self, pointer: Any) -> Any:
+        self._kept.append(pointer)
+        return pointer
+
+    def _offsets(self, addresses: Iterable[int]) -> list[int]:
+        base = self._blocks.base
+        return sorted({address - base for address in addresses if 0 <= address - base < 1 << 32})
+
+    def _run(self, trace: TraceRecords, functions: Sequence[int] | None) -> Any:
+        ffi, lib = load_native()
+        base = self._blocks.base
+        counts = trace.counts
+        recorded = array("I", self._offsets(pc for pc, count in counts.items() if count > 0))
+        hits = array("Q", [counts[base + offset] for offset in recorded])
+        given = ffi.new("struct kcovdbg_trace *")
+        kept = [column("I", recorded, len(recorded)), column("Q", hits, len(recorded))]
+        given.points, given.chains, given.point_count = self._points, self._chains, self._point_count
+        given.kinds = sum(1 << kind for kind in trace.kinds)
+        given.records, given.counts, given.record_count = *kept, len(recorded)
+        given.quality = trace.quality
+        given.last = _NOWHERE
+        if trace.last is not None:
+            given.last = (trace.last - base) % (1 << 64)
+        place = trace.place
+        if place is None:
+            given.quality &= ~Quality.PLACED
+        else:
+            stack, positions = (ffi.new("uint32_t[]", self._offsets(addresses)) for addresses in (place.stack, place.positions))
+            kept += [stack, positions]
+            given.stack, given.stack_count = stack, len(stack)
+            given.positions, given.position_count = positions, len(positions)
+        wanted = ffi.NULL if functions is None else ffi.new("uint32_t[]", functions)
+        states = lib.kcovdbg_states_new(self._encoded, given, wanted, 0 if functions is None else len(functions))
+        if states == ffi.NULL:
+            raise MemoryError
+        # The destructor keeps what the states refer to.
+        return ffi.gc(states, lambda pointer, _kept=(kept, given, wanted): lib.kcovdbg_states_free(pointer))
+
+    def find_lines(self, trace: TraceRecords, functions: Sequence[int] | None = None) -> LineStates:
+        """Return the lines of some functions, of all by default.
+
+        A line of a function that is inlined elsewhere has code in other functions as well.
+
+        :param functions: numbers of functions.
+        """
+        ffi, lib = load_native()
+        states = self._run(trace, functions)
+        totals = ffi.new("struct kcovdbg_state_totals *")
+        lib.kcovdbg_states_totals(states, totals)
+        count = totals.lines
+        files, lines, hits, found = zeros("I", count), zeros("I", count), zeros("Q", count), bytearray(count)
+        lib.kcovdbg_states_lines(
+            states, column("I", files, count), column("I", lines, count), column("B", found, count), column("Q", hits, count)
+        )
+        by_file: dict[str, Sequence[Line]] = {}
+        start = 0
+        kinds = tuple(LineState)
+        while start < count:
+            end = bisect_left(files, files[start] + 1, start)
+            rows = zip(lines[start:end], found[start:end], hits[start:end], strict=True)
+            name = self._file(files[start])
+            if name is not None:
+                by_file[name] = [Line(line, kinds[state], hit) for line, state, hit in rows]
+            start = end
+        return LineStates(by_file, totals.contradictions, totals.unknown_edges, totals.unmatched)
+
+    def _file(self, number: int) -> str | None:
+        return self._blocks.files[number] if number < len(self._blocks.files) else None
+
+    def find_function(self, address: int) -> int | None:
+        """Return the number of the function that an address is in, None where it is in none."""
+        blocks = self._blocks
+        offset = address - blocks.base
+        index = bisect_left(blocks.part_start, offset + 1) - 1
+        if index < 0 or offset >= blocks.part_start[index] + blocks.part_size[index]:
+            return None
+        return blocks.part_function[index]
+
+    def find_blocks(self, trace: TraceRecords, function: int) -> FunctionBlocks:
+        """Return the blocks of a function, by its number."""
+        ffi, lib = load_native()
+        states = self._run(trace, [function])
+        found = ffi.new("struct kcovdbg_function_blocks *")
+        lib.kcovdbg_states_last(states, found)
+        blocks = []
+        edge = line = 0
+        for index in range(found.block_count):
+            edge_end, line_end = found.edge_ends[index], found.line_ends[index]
+            names = [
+                (self._file(found.line_files[at]), found.lines[at] & _LINE)
+                for at in range(line, line_end)
+                if found.lines[at] & _HAS_CODE
+            ]
+            records = found.records[index]
+            blocks.append(
+                CodeBlock(
+                    self._blocks.base + found.starts[index],
+                    found.sizes[index],
+                    BlockFlag(found.block_flags[index]),
+                    BlockState(found.states[index]),
+                    None if records == _NOWHERE else records,
+                    tuple(found.edges[at] for at in range(edge, edge_end)),
+                    tuple((name, number) for name, number in names if name is not None),
+                )
+            )
+            edge, line = edge_end, line_end
+        return FunctionBlocks(FunctionFlag(found.flags), blocks, bool(found.is_contradicted))

@@ -1,0 +1,973 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include <stdbool.h>
+#include <string.h>
+
+#include "array.h"
+#include "block_states.h"
+#include "chains.h"
+
+#define NO_RECORDS UINT64_MAX
+#define NO_PLACE UINT64_MAX
+/* More files or lines no kernel has. */
+#define MAX_FILES (1 << 20)
+
+/* What was seen of a line. */
+enum {
+	SEEN_EXECUTED = 1,
+	SEEN_NOT_EXECUTED = 2,
+	SEEN_UNKNOWN = 4,
+	SEEN_VOID = 8,
+	SEEN_OUTSIDE = 16, /* In functions without points. */
+	SEEN_CODE = SEEN_EXECUTED | SEEN_NOT_EXECUTED | SEEN_UNKNOWN | SEEN_VOID | SEEN_OUTSIDE,
+	SEEN_BEGINNING = 32,	   /* A statement of it begins in code that was executed, */
+	SEEN_OTHER_BEGINNING = 64, /* or in code that was not. */
+};
+
+struct line {
+	uint64_t hits;
+	uint8_t seen;
+};
+
+struct file {
+	struct line *lines;
+	size_t room;
+};
+
+/* Columns of blocks, which grow together. */
+struct function {
+	uint32_t flags;
+	bool is_contradicted;
+	size_t block_count, block_room;
+	uint32_t *starts, *sizes, *edge_ends, *line_ends, *from_ends;
+	uint8_t *block_flags, *states, *is_queued, *reached;
+	uint64_t *records;
+	uint32_t *live_in, *live_out, *queue;
+	size_t queue_count;
+	uint32_t *edges, *from; /* Successors, predecessors. */
+	uint64_t *flows;	/* Of each edge: how often it was taken. */
+	uint32_t *flow_of;	/* Of each predecessor: the edge. */
+	size_t edge_count, edge_room;
+	uint32_t *line_files, *lines;
+	size_t line_count, line_room;
+};
+
+struct kcovdbg_states {
+	const struct kcovdbg_encoded *encoded;
+	const struct kcovdbg_trace *trace;
+	uint32_t *part_ends, *parts; /* Of each function. */
+	struct function function;
+	struct file *files;
+	size_t file_room;
+	struct kcovdbg_state_totals totals;
+	bool has_ended; /* The task ended: functions are not returned to. */
+	bool is_full;	/* Out of memory. */
+};
+
+static size_t lower_bound(const uint32_t *items, size_t count, uint64_t wanted)
+{
+	size_t low = 0, high = count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (items[middle] < wanted)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Reading; what is damaged makes is_bad true, and reads as 0. */
+struct cursor {
+	const uint8_t *at, *end;
+	bool is_bad;
+};
+
+static uint64_t get(struct cursor *cursor)
+{
+	uint64_t number = 0;
+	unsigned int shift;
+
+	for (shift = 0; cursor->at < cursor->end && shift < 64; shift += 7) {
+		uint8_t byte = *cursor->at++;
+
+		number |= (uint64_t)(byte & 0x7f) << shift;
+		if (byte < 0x80)
+			return number;
+	}
+	cursor->is_bad = true;
+	cursor->at = cursor->end;
+	return 0;
+}
+
+static int64_t unzigzag(uint64_t number)
+{
+	return (int64_t)(number >> 1) ^ -(int64_t)(number & 1);
+}
+
+/* Make room for blocks in all columns. */
+static bool grow_blocks(struct function *f, size_t wanted)
+{
+	void *columns[] = { &f->starts,	     &f->sizes,	   &f->edge_ends, &f->line_ends, &f->from_ends,
+			    &f->block_flags, &f->states,   &f->is_queued, &f->reached,	 &f->records,
+			    &f->live_in,     &f->live_out, &f->queue };
+	static const uint8_t sizes[] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 8, 4, 4, 4 };
+	size_t i, room = f->block_room;
+
+	if (wanted <= room)
+		return true;
+	for (i = 0; i < sizeof(sizes); i++) {
+		room = f->block_room;
+		if (!grow(columns[i], &room, wanted, sizes[i]))
+			return false;
+	}
+	f->block_room = room;
+	return true;
+}
+
+static bool grow_edges(struct function *f, size_t wanted)
+{
+	void *columns[] = { &f->edges, &f->from, &f->flow_of, &f->flows };
+	static const uint8_t sizes[] = { 4, 4, 4, 8 };
+	size_t i, room = f->edge_room;
+
+	if (wanted <= room)
+		return true;
+	for (i = 0; i < sizeof(sizes); i++) {
+		room = f->edge_room;
+		if (!grow(columns[i], &room, wanted, sizes[i]))
+			return false;
+	}
+	f->edge_room = room;
+	return true;
+}
+
+static bool add_line(struct function *f, uint32_t file, uint32_t line)
+{
+	size_t room = f->line_room;
+
+	if (!grow(&f->line_files, &room, f->line_count + 1, sizeof(*f->line_files)))
+		return false;
+	room = f->line_room;
+	if (!grow(&f->lines, &room, f->line_count + 1, sizeof(*f->lines)))
+		return false;
+	f->line_room = room;
+	f->line_files[f->line_count] = file;
+	f->lines[f->line_count++] = line;
+	return true;
+}
+
+static bool read_block(struct kcovdbg_states *states, struct cursor *cursor, uint32_t *file, int64_t *line, uint32_t start)
+{
+	struct function *f = &states->function;
+	size_t block = f->block_count;
+	uint64_t size = get(cursor), head = get(cursor), others = head >> 6, count, i;
+
+	if (cursor->is_bad || others > (size_t)(cursor->end - cursor->at) || size > UINT32_MAX)
+		return false;
+	f->starts[block] = start;
+	f->sizes[block] = size;
+	f->block_flags[block] = head & 0x3f;
+	if (!grow_edges(f, f->edge_count + others + 1)) {
+		states->is_full = true;
+		return false;
+	}
+	if (head & KCOVDBG_BLOCK_FALLS)
+		f->edges[f->edge_count++] = block + 1;
+	for (i = 0; i < others; i++)
+		f->edges[f->edge_count++] = (uint64_t)block + unzigzag(get(cursor));
+	f->edge_ends[block] = f->edge_count;
+	count = get(cursor);
+	if (count > (size_t)(cursor->end - cursor->at))
+		return false;
+	for (i = 0; i < count; i++) {
+		uint64_t word = get(cursor);
+
+		if (word & 1)
+			*file = get(cursor);
+		*line += unzigzag(word >> 3);
+		if (cursor->is_bad || *line < 0 || *line > KCOVDBG_MAX_LINE || *file >= MAX_FILES)
+			return false;
+		if (!add_line(f, *file, *line | (word & 2 ? KCOVDBG_ROW_STATEMENT : 0) | (word & 4 ? KCOVDBG_ROW_CODE : 0))) {
+			states->is_full = true;
+			return false;
+		}
+	}
+	f->line_ends[block] = f->line_count;
+	f->block_count++;
+	return true;
+}
+
+/* Read a function; false when it is damaged. */
+static bool read_function(struct kcovdbg_states *states, uint32_t number)
+{
+	const struct kcovdbg_encoded *encoded = states->encoded;
+	struct function *f = &states->function;
+	uint64_t start = number ? encoded->code_end[number - 1] : 0, end = encoded->code_end[number];
+	uint32_t part = number ? states->part_ends[number - 1] : 0, part_end = states->part_ends[number], file = UINT32_MAX;
+	struct cursor counts, cursor;
+	int64_t line = 0;
+	uint64_t total = 0;
+	size_t i;
+
+	f->block_count = f->edge_count = f->line_count = 0;
+	f->is_contradicted = false;
+	if (start > end || end > encoded->code_size)
+		return false;
+	cursor = (struct cursor){ encoded->code + start, encoded->code + end, false };
+	f->flags = get(&cursor);
+	counts = cursor;
+	for (i = part; i < part_end; i++)
+		total += get(&cursor);
+	if (cursor.is_bad || total > end - start)
+		return false;
+	if (!grow_blocks(f, total + 1)) {
+		states->is_full = true;
+		return false;
+	}
+	for (; part < part_end; part++) {
+		uint64_t blocks = get(&counts), at = encoded->part_start[states->parts[part]];
+
+		for (i = 0; i < blocks; i++) {
+			if (at > UINT32_MAX || f->block_count >= total || !read_block(states, &cursor, &file, &line, at))
+				return false;
+			at += f->sizes[f->block_count - 1];
+		}
+	}
+	for (i = 0; i < f->edge_count; i++)
+		if (f->edges[i] >= f->block_count)
+			return false;
+	return !cursor.is_bad;
+}
+
+/* Make the columns of predecessors. */
+static void turn_edges(struct function *f)
+{
+	size_t block, edge = 0;
+
+	memset(f->from_ends, 0, f->block_count * sizeof(*f->from_ends));
+	for (edge = 0; edge < f->edge_count; edge++)
+		f->from_ends[f->edges[edge]]++;
+	for (block = 1; block < f->block_count; block++)
+		f->from_ends[block] += f->from_ends[block - 1];
+	/* From the end, so that each becomes where its predecessors begin; then the next one says where they end. */
+	for (block = f->block_count; block-- > 0;)
+		for (edge = f->edge_ends[block]; edge-- > (block ? f->edge_ends[block - 1] : 0);) {
+			size_t to = --f->from_ends[f->edges[edge]];
+
+			f->from[to] = block;
+			f->flow_of[to] = edge;
+		}
+	for (block = 0; block + 1 < f->block_count; block++)
+		f->from_ends[block] = f->from_ends[block + 1];
+	if (f->block_count)
+		f->from_ends[f->block_count - 1] = f->edge_count;
+}
+
+static size_t first_edge(const struct function *f, size_t block)
+{
+	return block ? f->edge_ends[block - 1] : 0;
+}
+
+static size_t first_from(const struct function *f, size_t block)
+{
+	return block ? f->from_ends[block - 1] : 0;
+}
+
+static bool is_entry(const struct function *f, size_t block)
+{
+	return f->block_flags[block] & KCOVDBG_BLOCK_ENTRY;
+}
+
+static bool is_exit(const struct function *f, size_t block)
+{
+	return f->block_flags[block] & KCOVDBG_BLOCK_EXIT;
+}
+
+/* All points of a block have as many records, unless the task is between two of them, or records are missing. */
+static void note_difference(struct kcovdbg_states *states, size_t block, bool is_missing)
+{
+	uint32_t quality = states->trace->quality;
+
+	if (!(quality & KCOVDBG_TRACE_COMPLETE))
+		return;
+	if (!(quality & KCOVDBG_TRACE_ENDED))
+		states->function.states[block] = KCOVDBG_STATE_STOPPED;
+	else if (is_missing || quality & KCOVDBG_TRACE_COUNTED)
+		states->function.is_contradicted = true;
+}
+
+/* Put the records of points into their blocks. */
+static void place_records(struct kcovdbg_states *states)
+{
+	const struct kcovdbg_trace *trace = states->trace;
+	struct function *f = &states->function;
+	size_t point = 0, record = 0, block;
+
+	for (block = 0; block < f->block_count; block++) {
+		uint64_t start = f->starts[block], end = start + f->sizes[block];
+
+		f->records[block] = NO_RECORDS;
+		f->states[block] = KCOVDBG_STATE_UNKNOWN;
+		/* A point is the address after its call. Blocks of one part are neighbors. */
+		if (!block || start != (uint64_t)f->starts[block - 1] + f->sizes[block - 1]) {
+			point = lower_bound(trace->points, trace->point_count, start + 1);
+			record = lower_bound(trace->records, trace->record_count, start + 1);
+		}
+		for (; point < trace->point_count && trace->points[point] <= end; point++) {
+			uint64_t at = trace->points[point], hits = 0;
+
+			if (!(trace->kinds >> (trace->chains[point] & KCOVDBG_CHAIN_KIND_MASK) & 1))
+				continue;
+			while (record < trace->record_count && trace->records[record] < at)
+				record++;
+			if (record < trace->record_count && trace->records[record] == at)
+				hits = trace->counts[record];
+			if (f->records[block] != NO_RECORDS && f->records[block] != hits)
+				note_difference(states, block, !hits || !f->records[block]);
+			if (f->records[block] == NO_RECORDS || hits > f->records[block])
+				f->records[block] = hits;
+		}
+	}
+}
+
+static void enqueue(struct function *f, size_t block)
+{
+	if (f->is_queued[block])
+		return;
+	f->is_queued[block] = 1;
+	f->queue[f->queue_count++] = block;
+}
+
+static void enqueue_neighbors(struct function *f, size_t block)
+{
+	size_t i;
+
+	for (i = first_edge(f, block); i < f->edge_ends[block]; i++)
+		enqueue(f, f->edges[i]);
+	for (i = first_from(f, block); i < f->from_ends[block]; i++)
+		enqueue(f, f->from[i]);
+	enqueue(f, block);
+}
+
+static void exclude(struct function *f, size_t block)
+{
+	size_t i;
+
+	if (f->states[block] == KCOVDBG_STATE_NOT_EXECUTED)
+		return;
+	if (f->states[block] != KCOVDBG_STATE_UNKNOWN) {
+		f->is_contradicted = true;
+		return;
+	}
+	f->states[block] = KCOVDBG_STATE_NOT_EXECUTED;
+	for (i = first_edge(f, block); i < f->edge_ends[block]; i++)
+		if (f->edges[i] != block)
+			f->live_in[f->edges[i]]--;
+	for (i = first_from(f, block); i < f->from_ends[block]; i++)
+		if (f->from[i] != block)
+			f->live_out[f->from[i]]--;
+	enqueue_neighbors(f, block);
+}
+
+static void include(struct function *f, size_t block)
+{
+	if (f->states[block] == KCOVDBG_STATE_NOT_EXECUTED)
+		f->is_contradicted = true;
+	if (f->states[block] != KCOVDBG_STATE_UNKNOWN)
+		return;
+	f->states[block] = KCOVDBG_STATE_EXECUTED;
+	enqueue_neighbors(f, block);
+}
+
+/*
+ * Apply rules 1 to 4 to a block. Edges from a block to itself say nothing: it was entered by another one, and left by another one.
+ * leaves: whether a block that was executed was left again.
+ */
+static void apply_rules(struct function *f, size_t block, bool leaves)
+{
+	bool enters = !is_entry(f, block);
+	size_t i;
+
+	leaves = leaves && !is_exit(f, block);
+	switch (f->states[block]) {
+	case KCOVDBG_STATE_UNKNOWN:
+		if ((enters && !f->live_in[block]) || (leaves && !f->live_out[block]))
+			exclude(f, block);
+		break;
+	case KCOVDBG_STATE_EXECUTED:
+	case KCOVDBG_STATE_STOPPED:
+		if (f->states[block] == KCOVDBG_STATE_STOPPED)
+			leaves = false;
+		if ((enters && !f->live_in[block]) || (leaves && !f->live_out[block])) {
+			f->is_contradicted = true;
+			break;
+		}
+		for (i = first_edge(f, block); leaves && f->live_out[block] == 1 && i < f->edge_ends[block]; i++)
+			if (f->edges[i] != block && f->states[f->edges[i]] != KCOVDBG_STATE_NOT_EXECUTED)
+				include(f, f->edges[i]);
+		for (i = first_from(f, block); enters && f->live_in[block] == 1 && i < f->from_ends[block]; i++)
+			if (f->from[i] != block && f->states[f->from[i]] != KCOVDBG_STATE_NOT_EXECUTED)
+				include(f, f->from[i]);
+		break;
+	}
+}
+
+static void drain(struct function *f, bool leaves)
+{
+	while (f->queue_count && !f->is_contradicted) {
+		size_t block = f->queue[--f->queue_count];
+
+		f->is_queued[block] = 0;
+		apply_rules(f, block, leaves);
+	}
+}
+
+/*
+ * Exclude what no entry leads to, or what leads to no exit, by blocks that are not excluded: rules 1 and 2 for loops, whose blocks are each
+ * other's predecessors. Return whether there was something.
+ */
+static bool exclude_unreached(struct function *f, bool is_forward, bool leaves)
+{
+	bool has_changed = false;
+	size_t block, i, count = 0;
+
+	for (block = 0; block < f->block_count; block++) {
+		bool is_end = is_forward ? is_entry(f, block)
+					 : is_exit(f, block) || f->states[block] == KCOVDBG_STATE_STOPPED || !leaves;
+
+		f->reached[block] = is_end && f->states[block] != KCOVDBG_STATE_NOT_EXECUTED;
+		if (f->reached[block])
+			f->queue[count++] = block;
+	}
+	while (count) {
+		const uint32_t *next = is_forward ? f->edges : f->from;
+
+		block = f->queue[--count];
+		i = is_forward ? first_edge(f, block) : first_from(f, block);
+		for (; i < (is_forward ? f->edge_ends[block] : f->from_ends[block]); i++)
+			if (!f->reached[next[i]] && f->states[next[i]] != KCOVDBG_STATE_NOT_EXECUTED) {
+				f->reached[next[i]] = 1;
+				f->queue[count++] = next[i];
+			}
+	}
+	for (block = 0; block < f->block_count; block++)
+		if (!f->reached[block] && f->states[block] != KCOVDBG_STATE_NOT_EXECUTED) {
+			exclude(f, block);
+			has_changed = true;
+		}
+	return has_changed;
+}
+
+static void infer(struct function *f, bool leaves)
+{
+	size_t block;
+
+	memset(f->is_queued, 0, f->block_count);
+	f->queue_count = 0;
+	for (block = 0; block < f->block_count; block++)
+		enqueue(f, block);
+	do {
+		drain(f, leaves);
+		/* The queue is empty. */
+	} while (!f->is_contradicted &&
+		 (exclude_unreached(f, true, leaves) || (leaves && exclude_unreached(f, false, leaves))));
+}
+
+/* One side of a block in rule 5: its edges to other blocks, or from them. */
+static bool balance(struct function *f, size_t block, bool is_forward)
+{
+	size_t first = is_forward ? first_edge(f, block) : first_from(f, block);
+	size_t end = is_forward ? f->edge_ends[block] : f->from_ends[block], i, missing = 0, open = 0;
+	uint64_t sum = 0;
+
+	for (i = first; i < end; i++) {
+		size_t edge = is_forward ? i : f->flow_of[i];
+
+		if (f->flows[edge] == NO_RECORDS) {
+			missing++;
+			open = edge;
+		} else {
+			sum += f->flows[edge];
+		}
+	}
+	if (f->records[block] == NO_RECORDS) {
+		if (missing)
+			return false;
+		f->records[block] = sum;
+		return true;
+	}
+	if (sum > f->records[block] || (!missing && sum != f->records[block])) {
+		f->is_contradicted = true;
+		return false;
+	}
+	if (missing != 1 && sum != f->records[block])
+		return false;
+	/* The last one has the rest; of several, nothing is left. */
+	for (i = first; missing && i < end; i++) {
+		size_t edge = is_forward ? i : f->flow_of[i];
+
+		if (f->flows[edge] == NO_RECORDS)
+			f->flows[edge] = missing == 1 && edge == open ? f->records[block] - sum : 0;
+	}
+	return missing != 0;
+}
+
+/* Rule 5. */
+static void find_flows(struct function *f)
+{
+	bool has_changed = true;
+	size_t block, i;
+
+	for (block = 0; block < f->block_count; block++) {
+		if (f->states[block] == KCOVDBG_STATE_NOT_EXECUTED)
+			f->records[block] = 0;
+		/* It may have been entered once more than it was recorded. */
+		if (f->states[block] == KCOVDBG_STATE_STOPPED)
+			f->records[block] = NO_RECORDS;
+	}
+	for (i = 0; i < f->edge_count; i++)
+		f->flows[i] = NO_RECORDS;
+	for (block = 0; block < f->block_count; block++)
+		for (i = first_edge(f, block); i < f->edge_ends[block]; i++)
+			if (!f->records[block] || !f->records[f->edges[i]])
+				f->flows[i] = 0;
+	while (has_changed && !f->is_contradicted) {
+		has_changed = false;
+		for (block = 0; block < f->block_count && !f->is_contradicted; block++) {
+			if (!is_exit(f, block))
+				has_changed |= balance(f, block, true);
+			if (!is_entry(f, block) && !f->is_contradicted)
+				has_changed |= balance(f, block, false);
+			for (i = first_edge(f, block); !f->records[block] && i < f->edge_ends[block]; i++) {
+				has_changed |= f->flows[i] == NO_RECORDS;
+				f->flows[i] = f->flows[i] == NO_RECORDS ? 0 : f->flows[i];
+			}
+			for (i = first_from(f, block); !f->records[block] && i < f->from_ends[block]; i++) {
+				has_changed |= f->flows[f->flow_of[i]] == NO_RECORDS;
+				if (f->flows[f->flow_of[i]] == NO_RECORDS)
+					f->flows[f->flow_of[i]] = 0;
+			}
+		}
+	}
+	for (block = 0; block < f->block_count && !f->is_contradicted; block++) {
+		bool is_taken = false;
+
+		for (i = first_edge(f, block); i < f->edge_ends[block]; i++)
+			is_taken |= f->flows[i] && f->flows[i] != NO_RECORDS;
+		for (i = first_from(f, block); i < f->from_ends[block]; i++)
+			is_taken |= f->flows[f->flow_of[i]] && f->flows[f->flow_of[i]] != NO_RECORDS;
+		if (is_taken || (f->records[block] && f->records[block] != NO_RECORDS))
+			include(f, block);
+		else if (!f->records[block])
+			exclude(f, block);
+	}
+}
+
+static bool holds(const struct function *f, size_t block, uint64_t address)
+{
+	return address >= f->starts[block] && address - f->starts[block] < f->sizes[block];
+}
+
+static bool was_recorded(const struct function *f)
+{
+	size_t block;
+
+	for (block = 0; block < f->block_count; block++)
+		if (f->records[block] && f->records[block] != NO_RECORDS)
+			return true;
+	return false;
+}
+
+/*
+ * Note where the task is: blocks that it has not left. Return whether it is to return to this function. All other calls of the function returned,
+ * since its frames are at these ones. Where it is only by its position, it was entered last, and its first point may be still to come.
+ */
+static bool place_task(struct kcovdbg_states *states)
+{
+	const struct kcovdbg_trace *trace = states->trace;
+	struct function *f = &states->function;
+	bool is_inside = false;
+	size_t block, i;
+
+	for (block = 0; block < f->block_count; block++) {
+		uint64_t start = f->starts[block], end = start + f->sizes[block];
+
+		/* A return address may be the first one after the block. Calls end blocks, but those of callbacks. */
+		i = lower_bound(trace->stack, trace->stack_count, start + 1);
+		if (i < trace->stack_count && trace->stack[i] <= end) {
+			bool is_call = trace->stack[i] == end && f->block_flags[block] & KCOVDBG_BLOCK_CALL;
+
+			is_inside = true;
+			f->states[block] = is_call ? KCOVDBG_STATE_EXECUTED : KCOVDBG_STATE_STOPPED;
+			f->block_flags[block] |= KCOVDBG_BLOCK_EXIT;
+		}
+		i = lower_bound(trace->positions, trace->position_count, f->starts[block]);
+		if (i < trace->position_count && holds(f, block, trace->positions[i])) {
+			f->states[block] = KCOVDBG_STATE_STOPPED;
+			f->block_flags[block] |= KCOVDBG_BLOCK_EXIT;
+		}
+	}
+	return is_inside;
+}
+
+/* What points alone say. */
+static void use_points(struct kcovdbg_states *states)
+{
+	struct function *f = &states->function;
+	size_t block;
+
+	for (block = 0; block < f->block_count; block++)
+		f->states[block] =
+			f->records[block] && f->records[block] != NO_RECORDS ? KCOVDBG_STATE_EXECUTED : KCOVDBG_STATE_UNKNOWN;
+}
+
+/*
+ * Of a task whose place is unknown: code in front of the callback that it comes to next may have been executed; so may not have been the
+ * code behind the last one.
+ */
+static void leave_open(struct kcovdbg_states *states)
+{
+	const struct kcovdbg_trace *trace = states->trace;
+	struct function *f = &states->function;
+	size_t block, i;
+
+	for (block = 0; block < f->block_count; block++) {
+		bool may_be_next = is_entry(f, block);
+
+		/* Points without a record were not passed: blocks that follow them were entered by others only. */
+		for (i = first_from(f, block); i < f->from_ends[block]; i++)
+			may_be_next |= f->states[f->from[i]] != KCOVDBG_STATE_NOT_EXECUTED;
+		f->reached[block] = may_be_next && f->states[block] == KCOVDBG_STATE_NOT_EXECUTED;
+		if (trace->last != NO_PLACE && trace->last && holds(f, block, trace->last - 1))
+			f->reached[block] = 1;
+	}
+	for (block = 0; block < f->block_count; block++)
+		if (f->reached[block])
+			f->states[block] =
+				f->states[block] == KCOVDBG_STATE_EXECUTED ? KCOVDBG_STATE_STOPPED : KCOVDBG_STATE_UNKNOWN;
+}
+
+/* Find the states of the function's blocks. */
+static void find_states(struct kcovdbg_states *states)
+{
+	const struct kcovdbg_trace *trace = states->trace;
+	struct function *f = &states->function;
+	uint32_t quality = trace->quality;
+	bool enables = quality & KCOVDBG_TRACE_ENABLES && f->flags & KCOVDBG_FUNCTION_ENABLES, is_inside, returns, is_placed;
+	size_t block, i;
+
+	place_records(states);
+	if (f->flags & KCOVDBG_FUNCTION_VOID || f->is_contradicted) {
+		use_points(states);
+		return;
+	}
+	turn_edges(f);
+	is_inside = quality & KCOVDBG_TRACE_PLACED && place_task(states);
+	if (is_inside && !was_recorded(f)) {
+		/* It was entered before the trace began. */
+		use_points(states);
+		return;
+	}
+	/* Where it is known that the task left every block that it entered, but those that it is in. */
+	is_placed = quality & (KCOVDBG_TRACE_ENDED | KCOVDBG_TRACE_PLACED);
+	returns = is_placed && !states->has_ended;
+	for (block = 0; block < f->block_count; block++) {
+		if (f->block_flags[block] & KCOVDBG_BLOCK_CALL && (!returns || enables)) {
+			f->block_flags[block] |= KCOVDBG_BLOCK_EXIT;
+			if (enables && block + 1 < f->block_count)
+				f->block_flags[block + 1] |= KCOVDBG_BLOCK_ENTRY;
+		}
+		f->live_in[block] = f->live_out[block] = 0;
+	}
+	for (block = 0; block < f->block_count; block++)
+		for (i = first_edge(f, block); i < f->edge_ends[block]; i++)
+			if (f->edges[i] != block) {
+				f->live_out[block]++;
+				f->live_in[f->edges[i]]++;
+			}
+	memset(f->is_queued, 0, f->block_count);
+	f->queue_count = 0;
+	for (block = 0; block < f->block_count; block++) {
+		if (f->records[block] == NO_RECORDS)
+			continue;
+		if (f->records[block])
+			include(f, block);
+		else if (quality & KCOVDBG_TRACE_COMPLETE && f->states[block] == KCOVDBG_STATE_UNKNOWN)
+			exclude(f, block);
+	}
+	infer(f, is_placed);
+	if (returns && !f->is_contradicted && (quality & KCOVDBG_TRACE_COUNTED) && (quality & KCOVDBG_TRACE_COMPLETE)) {
+		find_flows(f);
+		if (!f->is_contradicted)
+			infer(f, is_placed);
+	}
+	if (f->is_contradicted)
+		use_points(states);
+	else if (!is_placed)
+		leave_open(states);
+}
+
+static struct line *line_at(struct kcovdbg_states *states, uint32_t file, uint32_t line)
+{
+	struct file *of;
+	size_t before = states->file_room;
+
+	if (file >= before) {
+		if (!grow(&states->files, &states->file_room, (size_t)file + 1, sizeof(*states->files)))
+			return NULL;
+		memset(states->files + before, 0, (states->file_room - before) * sizeof(*states->files));
+	}
+	of = &states->files[file];
+	before = of->room;
+	if (line >= before) {
+		if (!grow(&of->lines, &of->room, (size_t)line + 1, sizeof(*of->lines)))
+			return NULL;
+		memset(of->lines + before, 0, (of->room - before) * sizeof(*of->lines));
+	}
+	return &of->lines[line];
+}
+
+static void add_lines(struct kcovdbg_states *states)
+{
+	struct function *f = &states->function;
+	bool is_void = f->flags & KCOVDBG_FUNCTION_VOID || f->is_contradicted;
+	size_t block, i;
+
+	for (block = 0; block < f->block_count; block++) {
+		uint8_t seen, begins;
+		uint64_t hits = 0;
+
+		switch (f->states[block]) {
+		case KCOVDBG_STATE_EXECUTED:
+			seen = SEEN_EXECUTED;
+			begins = SEEN_BEGINNING;
+			hits = f->records[block] && f->records[block] != NO_RECORDS ? f->records[block] : 1;
+			break;
+		case KCOVDBG_STATE_NOT_EXECUTED:
+			seen = SEEN_NOT_EXECUTED;
+			begins = SEEN_OTHER_BEGINNING;
+			break;
+		default:
+			seen = is_void ? SEEN_VOID : SEEN_UNKNOWN;
+			begins = SEEN_OTHER_BEGINNING;
+		}
+		if (!(f->flags & KCOVDBG_FUNCTION_INSTRUMENTED)) {
+			seen = SEEN_OUTSIDE;
+			begins = 0;
+		}
+		for (i = block ? f->line_ends[block - 1] : 0; i < f->line_ends[block]; i++) {
+			struct line *line = line_at(states, f->line_files[i], f->lines[i] & KCOVDBG_MAX_LINE);
+
+			if (!line) {
+				states->is_full = true;
+				return;
+			}
+			line->seen |= f->lines[i] & KCOVDBG_ROW_STATEMENT ? begins : 0;
+			if (!(f->lines[i] & KCOVDBG_ROW_CODE))
+				continue;
+			states->totals.lines += !(line->seen & SEEN_CODE);
+			line->seen |= seen;
+			line->hits = hits > line->hits ? hits : line->hits;
+		}
+	}
+}
+
+static uint8_t state_of(uint8_t seen)
+{
+	if (!(seen & SEEN_CODE))
+		return KCOVDBG_LINE_NO_CODE;
+	if (seen & SEEN_EXECUTED) {
+		if (!(seen & SEEN_BEGINNING) && seen & SEEN_OTHER_BEGINNING)
+			return KCOVDBG_LINE_MOVED;
+		return seen & SEEN_NOT_EXECUTED ? KCOVDBG_LINE_PARTLY : KCOVDBG_LINE_EXECUTED;
+	}
+	if (seen & SEEN_VOID)
+		return KCOVDBG_LINE_EDGES;
+	if (seen & SEEN_UNKNOWN)
+		return KCOVDBG_LINE_UNDECIDED;
+	if (seen & SEEN_NOT_EXECUTED)
+		return seen & SEEN_OUTSIDE ? KCOVDBG_LINE_OUTSIDE : KCOVDBG_LINE_NOT_EXECUTED;
+	return KCOVDBG_LINE_NOT_INSTRUMENTED;
+}
+
+static bool has_record(const struct kcovdbg_states *states, uint32_t function)
+{
+	const struct kcovdbg_encoded *encoded = states->encoded;
+	uint32_t i;
+
+	for (i = function ? states->part_ends[function - 1] : 0; i < states->part_ends[function]; i++) {
+		uint64_t start = encoded->part_start[states->parts[i]];
+		size_t at = lower_bound(states->trace->records, states->trace->record_count, start + 1);
+
+		if (at < states->trace->record_count &&
+		    states->trace->records[at] <= start + encoded->part_size[states->parts[i]])
+			return true;
+	}
+	return false;
+}
+
+static bool group_parts(struct kcovdbg_states *states)
+{
+	const struct kcovdbg_encoded *encoded = states->encoded;
+	size_t i;
+
+	states->part_ends = calloc(encoded->function_count + 2, sizeof(*states->part_ends));
+	states->parts = malloc((encoded->part_count + 1) * sizeof(*states->parts));
+	if (!states->part_ends || !states->parts)
+		return false;
+	for (i = 0; i < encoded->part_count; i++)
+		if (encoded->part_function[i] < encoded->function_count)
+			states->part_ends[encoded->part_function[i] + 1]++;
+	for (i = 0; i < encoded->function_count; i++)
+		states->part_ends[i + 1] += states->part_ends[i];
+	for (i = 0; i < encoded->part_count; i++)
+		if (encoded->part_function[i] < encoded->function_count)
+			states->parts[states->part_ends[encoded->part_function[i]]++] = i;
+	return true;
+}
+
+/* Whether a function is one in which tasks end; damaged ones are not. */
+static bool ends_task(const struct kcovdbg_encoded *encoded, size_t function)
+{
+	uint64_t start = function ? encoded->code_end[function - 1] : 0, end = encoded->code_end[function];
+	struct cursor cursor = { 0 };
+
+	if (start >= end || end > encoded->code_size)
+		return false;
+	cursor.at = encoded->code + start;
+	cursor.end = encoded->code + end;
+	return get(&cursor) & KCOVDBG_FUNCTION_ENDS_TASK;
+}
+
+static void count_unmatched(struct kcovdbg_states *states)
+{
+	const struct kcovdbg_trace *trace = states->trace;
+	size_t i;
+
+	for (i = 0; i < trace->record_count; i++) {
+		size_t at = lower_bound(trace->points, trace->point_count, trace->records[i]);
+
+		states->totals.unmatched += at == trace->point_count || trace->points[at] != trace->records[i] ||
+					    !(trace->kinds >> (trace->chains[at] & KCOVDBG_CHAIN_KIND_MASK) & 1);
+	}
+}
+
+struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded, const struct kcovdbg_trace *trace,
+					  const uint32_t *functions, size_t function_count)
+{
+	struct kcovdbg_states *states = calloc(1, sizeof(*states));
+	size_t i, count = functions ? function_count : encoded->function_count;
+
+	if (!states)
+		return NULL;
+	states->encoded = encoded;
+	states->trace = trace;
+	states->is_full = !group_parts(states);
+	for (i = 0; !states->is_full && !states->has_ended && i < encoded->function_count; i++)
+		states->has_ended = ends_task(encoded, i) && has_record(states, i);
+	count_unmatched(states);
+	for (i = 0; !states->is_full && i < count; i++) {
+		uint32_t function = functions ? functions[i] : i;
+
+		if (function >= encoded->function_count || !read_function(states, function)) {
+			states->totals.damaged++;
+			states->function.block_count = states->function.edge_count = states->function.line_count = 0;
+			continue;
+		}
+		if (states->function.flags & KCOVDBG_FUNCTION_INSTRUMENTED)
+			find_states(states);
+		else
+			memset(states->function.states, 0, states->function.block_count);
+		states->totals.contradictions += states->function.is_contradicted;
+		states->totals.unknown_edges += states->function.flags & KCOVDBG_FUNCTION_VOID && has_record(states, function);
+		add_lines(states);
+	}
+	if (states->is_full) {
+		kcovdbg_states_free(states);
+		return NULL;
+	}
+	return states;
+}
+
+void kcovdbg_states_free(struct kcovdbg_states *states)
+{
+	struct function *f;
+	size_t i;
+
+	if (!states)
+		return;
+	f = &states->function;
+	for (i = 0; i < states->file_room; i++)
+		free(states->files[i].lines);
+	free(states->files);
+	free(states->part_ends);
+	free(states->parts);
+	free(f->starts);
+	free(f->sizes);
+	free(f->edge_ends);
+	free(f->line_ends);
+	free(f->from_ends);
+	free(f->block_flags);
+	free(f->states);
+	free(f->is_queued);
+	free(f->reached);
+	free(f->records);
+	free(f->live_in);
+	free(f->live_out);
+	free(f->queue);
+	free(f->edges);
+	free(f->from);
+	free(f->flows);
+	free(f->flow_of);
+	free(f->line_files);
+	free(f->lines);
+	free(states);
+}
+
+void kcovdbg_states_totals(const struct kcovdbg_states *states, struct kcovdbg_state_totals *totals)
+{
+	*totals = states->totals;
+}
+
+void kcovdbg_states_lines(const struct kcovdbg_states *states, uint32_t *files, uint32_t *lines, uint8_t *line_states,
+			  uint64_t *hits)
+{
+	size_t file, line, at = 0;
+
+	for (file = 0; file < states->file_room; file++)
+		for (line = 0; line < states->files[file].room; line++) {
+			const struct line *found = &states->files[file].lines[line];
+
+			if (!(found->seen & SEEN_CODE))
+				continue;
+			files[at] = file;
+			lines[at] = line;
+			line_states[at] = state_of(found->seen);
+			hits[at++] = found->hits;
+		}
+}
+
+void kcovdbg_states_last(const struct kcovdbg_states *states, struct kcovdbg_function_blocks *blocks)
+{
+	const struct function *f = &states->function;
+
+	*blocks = (struct kcovdbg_function_blocks){
+		.flags = f->flags,
+		.block_count = f->block_count,
+		.edge_count = f->edge_count,
+		.line_count = f->line_count,
+		.starts = f->starts,
+		.sizes = f->sizes,
+		.block_flags = f->block_flags,
+		.states = f->states,
+		.records = f->records,
+		.edge_ends = f->edge_ends,
+		.edges = f->edges,
+		.line_ends = f->line_ends,
+		.line_files = f->line_files,
+		.lines = f->lines,
+		.is_contradicted = f->is_contradicted,
+	};
+}

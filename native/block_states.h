@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Which blocks and lines a trace executed: those that its records name, and others that follow from them. docs/executed-lines.md has the
+ * rules, and the conditions under which each is sound.
+ */
+#ifndef KCOVDBG_BLOCK_STATES_H
+#define KCOVDBG_BLOCK_STATES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blocks.h"
+
+/* cdef */
+/* Blocks as kcovdbg_code_encode() writes them, which may be damaged. Starts count from a base address. */
+struct kcovdbg_encoded {
+	const uint8_t *code;
+	size_t code_size;
+	const uint64_t *code_end;
+	size_t function_count;
+	const uint32_t *part_start, *part_size, *part_function;
+	size_t part_count;
+};
+
+enum kcovdbg_trace_quality {
+	KCOVDBG_TRACE_COMPLETE = 1, /* A point without a record was not executed. */
+	KCOVDBG_TRACE_COUNTED = 2,  /* Of each execution of a point there is a record. */
+	KCOVDBG_TRACE_ENDED = 4,    /* The task is in user space again. */
+	KCOVDBG_TRACE_PLACED = 8,   /* The task is where the stack says. */
+	KCOVDBG_TRACE_ENABLES = 16, /* It may begin or end inside the system call that enables or disables KCOV. */
+};
+
+/* All offsets count from the base of the blocks, and ascend. */
+struct kcovdbg_trace {
+	const uint32_t *points; /* All of the image: the addresses after calls of callbacks. */
+	const uint64_t *chains; /* Of each, whose lowest bits are its kind. */
+	size_t point_count;
+	uint32_t kinds;		 /* Bits of the kinds of points that the trace can have. */
+	const uint32_t *records; /* Recorded points, each once, and how often each was recorded. */
+	const uint64_t *counts;
+	size_t record_count;
+	uint32_t quality;
+	const uint32_t *stack; /* Return addresses. */
+	size_t stack_count;
+	const uint32_t *positions; /* The next instruction, and those that exceptions on the stack interrupted. */
+	size_t position_count;
+	uint64_t last; /* The last record, UINT64_MAX where the order is unknown or it makes no difference. */
+};
+
+enum kcovdbg_block_state {
+	KCOVDBG_STATE_UNKNOWN,
+	KCOVDBG_STATE_NOT_EXECUTED,
+	KCOVDBG_STATE_EXECUTED,
+	KCOVDBG_STATE_STOPPED, /* Executed in part: the task is in it. */
+};
+
+enum kcovdbg_line_state {
+	KCOVDBG_LINE_NO_CODE,
+	KCOVDBG_LINE_EXECUTED,
+	KCOVDBG_LINE_PARTLY,
+	KCOVDBG_LINE_NOT_EXECUTED,
+	KCOVDBG_LINE_NOT_INSTRUMENTED,
+	/* Unknown, and why. */
+	KCOVDBG_LINE_UNDECIDED,
+	KCOVDBG_LINE_MOVED,   /* Code of it was executed, but none that begins a statement. */
+	KCOVDBG_LINE_EDGES,   /* Edges of its function are unknown, or contradict the records. */
+	KCOVDBG_LINE_OUTSIDE, /* Not executed as far as there are points; it has code in functions without any. */
+};
+
+struct kcovdbg_states;
+
+/* Find the states of the blocks of all functions, or of some, and of their lines. NULL when out of memory. What is given must outlive
+   the states. */
+struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded, const struct kcovdbg_trace *trace,
+					  const uint32_t *functions, size_t function_count);
+void kcovdbg_states_free(struct kcovdbg_states *states);
+
+struct kcovdbg_state_totals {
+	size_t lines;	       /* That have code. */
+	size_t contradictions; /* Functions whose records contradict their edges. */
+	size_t unknown_edges;  /* Functions with records, some of whose edges are unknown. */
+	size_t damaged;	       /* Functions that cannot be read. */
+	size_t unmatched;      /* Records that are of no point. */
+};
+void kcovdbg_states_totals(const struct kcovdbg_states *states, struct kcovdbg_state_totals *totals);
+/* Put the lines, by file and number; hits is the largest number of records of a block of the line, 1 where that is inferred. */
+void kcovdbg_states_lines(const struct kcovdbg_states *states, uint32_t *files, uint32_t *lines, uint8_t *line_states,
+			  uint64_t *hits);
+
+/* The blocks of the function that was looked at last. */
+struct kcovdbg_function_blocks {
+	uint32_t flags;
+	size_t block_count, edge_count, line_count;
+	const uint32_t *starts, *sizes;
+	const uint8_t *block_flags, *states;
+	const uint64_t *records;			/* Of each block's points; UINT64_MAX where it has none. */
+	const uint32_t *edge_ends, *edges;		/* The blocks that each leads to. */
+	const uint32_t *line_ends, *line_files, *lines; /* With KCOVDBG_ROW_STATEMENT and KCOVDBG_ROW_CODE. */
+	int is_contradicted;
+};
+void kcovdbg_states_last(const struct kcovdbg_states *states, struct kcovdbg_function_blocks *blocks);
+/* cdef end */
+
+#endif

@@ -1,0 +1,1109 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include <stdbool.h>
+#include <string.h>
+
+#include "array.h"
+#include "blocks.h"
+#include "x86_decoder.h"
+
+#define NONE SIZE_MAX
+/* Bytes of a stub that are followed. */
+#define MAX_STUB 64
+
+struct addresses {
+	uint64_t *items;
+	size_t count, room;
+};
+
+/* A jump out of a function, to the start of another. */
+struct tail_jump {
+	uint32_t from, to;
+};
+
+struct kcovdbg_code {
+	const struct kcovdbg_image *image;
+	uint32_t *function_parts; /* The parts of each function, ascending. */
+	uint32_t *part_ends;	  /* Where those of each function end. */
+	uint8_t *flags;		  /* Of each function. */
+	struct addresses entries; /* Inside functions, from other functions or other code. */
+	struct addresses pointed; /* Inside functions, in data. */
+	struct tail_jump *tails;
+	size_t tail_count, tail_room;
+};
+
+static bool add_address(struct addresses *addresses, uint64_t address)
+{
+	if (!grow(&addresses->items, &addresses->room, addresses->count + 1, sizeof(*addresses->items)))
+		return false;
+	addresses->items[addresses->count++] = address;
+	return true;
+}
+
+static int compare_addresses(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+/* The first of ascending items that is not below an address; each begins with its own. */
+static size_t lower_bound(const void *items, size_t count, size_t size, uint64_t address)
+{
+	size_t low = 0, high = count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		uint64_t found;
+
+		memcpy(&found, (const char *)items + middle * size, sizeof(found));
+		if (found < address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool has_address(const uint64_t *items, size_t count, uint64_t address)
+{
+	size_t i = lower_bound(items, count, sizeof(*items), address);
+
+	return i < count && items[i] == address;
+}
+
+static bool is_start(const struct kcovdbg_code *code, uint64_t address)
+{
+	return has_address(code->image->starts, code->image->start_count, address);
+}
+
+static const struct kcovdbg_part *part_at(const struct kcovdbg_code *code, uint64_t address)
+{
+	const struct kcovdbg_part *parts = code->image->parts;
+	size_t i = lower_bound(parts, code->image->part_count, sizeof(*parts), address);
+
+	if (i < code->image->part_count && parts[i].start == address)
+		return &parts[i];
+	return i && address < parts[i - 1].end ? &parts[i - 1] : NULL;
+}
+
+static const struct kcovdbg_area *area_at(const struct kcovdbg_area *areas, size_t count, uint64_t address)
+{
+	size_t i = lower_bound(areas, count, sizeof(*areas), address);
+
+	if (i < count && areas[i].address == address)
+		return areas[i].size ? &areas[i] : NULL;
+	return i && address - areas[i - 1].address < areas[i - 1].size ? &areas[i - 1] : NULL;
+}
+
+static uint32_t role_of(const struct kcovdbg_code *code, uint64_t target)
+{
+	const struct kcovdbg_called *called = code->image->called;
+	size_t i = lower_bound(called, code->image->called_count, sizeof(*called), target);
+
+	return i < code->image->called_count && called[i].address == target ? called[i].role : 0;
+}
+
+static void decode(const struct kcovdbg_code *code, const uint8_t *bytes, size_t size, struct kcovdbg_instruction *instruction)
+{
+	if (code->image->architecture)
+		kcovdbg_decode(code->image->architecture, bytes, size, instruction);
+	else
+		kcovdbg_x86_decode(bytes, size, instruction);
+}
+
+static bool is_direct(uint8_t flow)
+{
+	return flow == KCOVDBG_FLOW_CALL || flow == KCOVDBG_FLOW_JUMP || flow == KCOVDBG_FLOW_BRANCH;
+}
+
+/* Whether the next instruction never follows. */
+static bool is_last(uint8_t flow)
+{
+	return flow == KCOVDBG_FLOW_JUMP || flow == KCOVDBG_FLOW_RETURN || flow == KCOVDBG_FLOW_INDIRECT_JUMP ||
+	       flow == KCOVDBG_FLOW_BAD;
+}
+
+/* Note where code of no function leads to. */
+static bool survey_gap(struct kcovdbg_code *code, uint64_t address, const uint8_t *bytes, size_t size)
+{
+	struct kcovdbg_instruction one;
+	size_t at;
+
+	for (at = 0; at < size; at += one.length) {
+		uint64_t target;
+
+		decode(code, bytes + at, size - at, &one);
+		target = address + at + one.length + one.displacement;
+		if (is_direct(one.flow) && !is_start(code, target) && part_at(code, target) &&
+		    !add_address(&code->entries, target))
+			return false;
+	}
+	return true;
+}
+
+/* Note where a part of a function leads to outside of the function, and whether it returns. */
+static bool survey_part(struct kcovdbg_code *code, const struct kcovdbg_part *part, const uint8_t *bytes)
+{
+	size_t size = part->end - part->start, at;
+	struct kcovdbg_instruction one;
+	uint8_t *flags = &code->flags[part->function];
+	bool falls = true;
+
+	for (at = 0; at < size; at += one.length) {
+		uint64_t target;
+		const struct kcovdbg_part *to;
+
+		decode(code, bytes + at, size - at, &one);
+		if (one.flow == KCOVDBG_FLOW_RETURN || one.flow == KCOVDBG_FLOW_INDIRECT_JUMP || one.flow == KCOVDBG_FLOW_BAD)
+			*flags &= ~KCOVDBG_FUNCTION_NO_RETURN;
+		/* A call that nothing follows is one of a function that never returns. */
+		if (one.flow != KCOVDBG_FLOW_PADDING && one.flow != KCOVDBG_FLOW_TRAP)
+			falls = !is_last(one.flow) && one.flow != KCOVDBG_FLOW_CALL;
+		if (!is_direct(one.flow))
+			continue;
+		target = part->start + at + one.length + one.displacement;
+		if (target >= part->start && target < part->end && one.flow != KCOVDBG_FLOW_CALL)
+			continue;
+		to = part_at(code, target);
+		if (to && !is_start(code, target) && (to->function != part->function || one.flow == KCOVDBG_FLOW_CALL) &&
+		    !add_address(&code->entries, target))
+			return false;
+		if (one.flow == KCOVDBG_FLOW_CALL || (to && to->function == part->function))
+			continue;
+		if (!to || !is_start(code, target) || role_of(code, target)) {
+			*flags &= ~KCOVDBG_FUNCTION_NO_RETURN;
+			continue;
+		}
+		if (!grow(&code->tails, &code->tail_room, code->tail_count + 1, sizeof(*code->tails)))
+			return false;
+		code->tails[code->tail_count++] = (struct tail_jump){ part->function, to->function };
+	}
+	if (falls)
+		*flags &= ~KCOVDBG_FUNCTION_NO_RETURN;
+	return true;
+}
+
+static bool survey_text(struct kcovdbg_code *code, const struct kcovdbg_area *text)
+{
+	const struct kcovdbg_part *parts = code->image->parts;
+	uint64_t at = text->address, end = text->address + text->size;
+	size_t i = lower_bound(parts, code->image->part_count, sizeof(*parts), at);
+
+	for (; i < code->image->part_count && parts[i].end <= end; i++) {
+		if (!survey_gap(code, at, text->data + (at - text->address), parts[i].start - at) ||
+		    !survey_part(code, &parts[i], text->data + (parts[i].start - text->address)))
+			return false;
+		at = parts[i].end;
+	}
+	return survey_gap(code, at, text->data + (at - text->address), end - at);
+}
+
+static bool add_pointer(struct kcovdbg_code *code, uint64_t pointer)
+{
+	return is_start(code, pointer) || !part_at(code, pointer) || add_address(&code->pointed, pointer);
+}
+
+static bool survey_data(struct kcovdbg_code *code)
+{
+	const struct kcovdbg_image *image = code->image;
+	uint64_t low = image->part_count ? image->parts[0].start : 0;
+	uint64_t high = image->part_count ? image->parts[image->part_count - 1].end : 0;
+	size_t i, at;
+
+	for (i = 0; i < image->data_count; i++)
+		for (at = -image->data[i].address & 7; at + 8 <= image->data[i].size; at += 8) {
+			uint64_t word;
+
+			memcpy(&word, image->data[i].data + at, sizeof(word));
+			if (image->architecture && image->architecture->is_big_endian)
+				word = __builtin_bswap64(word);
+			if (word >= low && word < high && !add_pointer(code, word))
+				return false;
+		}
+	for (i = 0; i < image->pointer_count; i++)
+		if (!add_pointer(code, image->pointers[i]))
+			return false;
+	return true;
+}
+
+/* A function that only leads to functions that never return doesn't, either. */
+static void settle_returns(struct kcovdbg_code *code)
+{
+	const struct kcovdbg_image *image = code->image;
+	bool has_changed = true;
+	size_t i;
+
+	for (i = 0; i < image->fact_count; i++) {
+		const struct kcovdbg_fact *fact = &image->facts[i];
+		const struct kcovdbg_part *from = part_at(code, fact->address), *to;
+
+		if (!from || fact->kind != KCOVDBG_FACT_LEADS)
+			continue;
+		to = fact->value ? part_at(code, fact->value) : NULL;
+		if (!to || to->function != from->function)
+			code->flags[from->function] &= ~KCOVDBG_FUNCTION_NO_RETURN;
+	}
+	while (has_changed) {
+		has_changed = false;
+		for (i = 0; i < code->tail_count; i++) {
+			struct tail_jump tail = code->tails[i];
+
+			if (code->flags[tail.from] & ~code->flags[tail.to] & KCOVDBG_FUNCTION_NO_RETURN) {
+				code->flags[tail.from] &= ~KCOVDBG_FUNCTION_NO_RETURN;
+				has_changed = true;
+			}
+		}
+	}
+}
+
+static void sort_addresses(struct addresses *addresses)
+{
+	size_t i, count = 0;
+
+	if (addresses->count)
+		qsort(addresses->items, addresses->count, sizeof(*addresses->items), compare_addresses);
+	for (i = 0; i < addresses->count; i++)
+		if (!i || addresses->items[i] != addresses->items[i - 1])
+			addresses->items[count++] = addresses->items[i];
+	addresses->count = count;
+}
+
+struct kcovdbg_code *kcovdbg_code_new(const struct kcovdbg_image *image)
+{
+	struct kcovdbg_code *code = calloc(1, sizeof(*code));
+	uint32_t *next = calloc(image->function_count + 1, sizeof(*next));
+	bool is_done = code && next;
+	size_t i;
+
+	if (is_done) {
+		code->image = image;
+		code->function_parts = malloc((image->part_count + 1) * sizeof(*code->function_parts));
+		code->part_ends = calloc(image->function_count + 1, sizeof(*code->part_ends));
+		code->flags = malloc(image->function_count + 1);
+		is_done = code->function_parts && code->part_ends && code->flags;
+	}
+	if (is_done) {
+		for (i = 0; i < image->part_count; i++)
+			next[image->parts[i].function + 1]++;
+		for (i = 0; i < image->function_count; i++) {
+			next[i + 1] += next[i];
+			code->part_ends[i] = next[i + 1];
+			code->flags[i] = image->function_flags[i] | KCOVDBG_FUNCTION_NO_RETURN;
+		}
+		for (i = 0; i < image->part_count; i++)
+			code->function_parts[next[image->parts[i].function]++] = i;
+	}
+	for (i = 0; is_done && i < image->text_count; i++)
+		is_done = survey_text(code, &image->texts[i]);
+	is_done = is_done && survey_data(code);
+	free(next);
+	if (!is_done) {
+		kcovdbg_code_free(code);
+		return NULL;
+	}
+	sort_addresses(&code->entries);
+	sort_addresses(&code->pointed);
+	settle_returns(code);
+	return code;
+}
+
+void kcovdbg_code_free(struct kcovdbg_code *code)
+{
+	if (!code)
+		return;
+	free(code->function_parts);
+	free(code->part_ends);
+	free(code->flags);
+	free(code->entries.items);
+	free(code->pointed.items);
+	free(code->tails);
+	free(code);
+}
+
+enum {
+	MARK_LEADER = 1,
+	MARK_ENTRY = 2,
+	MARK_END = 4,
+	MARK_PATCHED = 8,
+	MARK_WARNING = 16,
+	MARK_BUG = 32,
+	MARK_EDGE = 64, /* A fact has edges of it. */
+	MARK_PATCH_END = 128,
+};
+
+struct instruction {
+	uint64_t address, target, operands[2];
+	uint8_t length, flow, marks, role, operand_count;
+};
+
+struct block {
+	size_t first, last; /* Instructions. */
+	uint8_t flags;
+	bool has_edges; /* To it. */
+	size_t edges, edge_end;
+};
+
+/* What a thread needs; the arrays are used again for each function. */
+struct builder {
+	const struct kcovdbg_code *code;
+	const struct kcovdbg_rows *rows;
+	struct kcovdbg_bytes_out *out;
+	uint32_t function;
+	uint8_t flags;
+	bool has_callbacks, has_indirect_jump;
+	struct instruction *instructions;
+	size_t instruction_count, instruction_room;
+	struct block *blocks;
+	size_t block_count, block_room;
+	uint32_t *edges;
+	size_t edge_count, edge_room;
+	uint32_t *block_of; /* Of each instruction. */
+	size_t block_of_room;
+	uint64_t *pairs; /* Of a block: file and line. */
+	size_t pair_count, pair_room;
+	uint32_t file, line;
+};
+
+static size_t index_of(const struct builder *builder, uint64_t address)
+{
+	size_t i = lower_bound(builder->instructions, builder->instruction_count, sizeof(*builder->instructions), address);
+
+	return i < builder->instruction_count && builder->instructions[i].address == address ? i : NONE;
+}
+
+static bool is_inside(const struct builder *builder, uint64_t address)
+{
+	const struct kcovdbg_part *part = part_at(builder->code, address);
+
+	return part && part->function == builder->function;
+}
+
+/* Return the instruction that an address is in. */
+static size_t containing(const struct builder *builder, uint64_t address)
+{
+	size_t i = lower_bound(builder->instructions, builder->instruction_count, sizeof(*builder->instructions), address);
+
+	if (i < builder->instruction_count && builder->instructions[i].address == address)
+		return i;
+	return i && address - builder->instructions[i - 1].address < builder->instructions[i - 1].length ? i - 1 : NONE;
+}
+
+static bool decode_part(struct builder *builder, const struct kcovdbg_part *part)
+{
+	const struct kcovdbg_image *image = builder->code->image;
+	const struct kcovdbg_area *text = area_at(image->texts, image->text_count, part->start);
+	const uint8_t *bytes;
+	size_t size = part->end - part->start, at;
+	struct kcovdbg_instruction one;
+
+	if (!text || part->end - text->address > text->size)
+		return true;
+	bytes = text->data + (part->start - text->address);
+	if (!grow(&builder->instructions, &builder->instruction_room, builder->instruction_count + size,
+		  sizeof(*builder->instructions)))
+		return false;
+	for (at = 0; at < size; at += one.length) {
+		struct instruction *to = &builder->instructions[builder->instruction_count++];
+		uint64_t end;
+		int i;
+
+		decode(builder->code, bytes + at, size - at, &one);
+		end = part->start + at + one.length;
+		*to = (struct instruction){ .address = part->start + at, .length = one.length, .flow = one.flow };
+		to->operand_count = one.operand_count;
+		for (i = 0; i < one.operand_count; i++)
+			to->operands[i] = (one.is_relative[i] ? end : 0) + one.operands[i];
+		if (is_direct(one.flow)) {
+			to->target = end + one.displacement;
+			if (!is_inside(builder, to->target))
+				to->role = role_of(builder->code, to->target);
+		}
+		if (to->role == KCOVDBG_ROLE_INDIRECT)
+			to->flow = to->flow == KCOVDBG_FLOW_CALL ? KCOVDBG_FLOW_INDIRECT_CALL : KCOVDBG_FLOW_INDIRECT_JUMP;
+		else if (to->role == KCOVDBG_ROLE_RETURN && to->flow == KCOVDBG_FLOW_JUMP)
+			to->flow = KCOVDBG_FLOW_RETURN;
+		builder->has_callbacks |= to->role == KCOVDBG_ROLE_CALLBACK;
+		builder->has_indirect_jump |= to->flow == KCOVDBG_FLOW_INDIRECT_JUMP;
+		if (to->flow == KCOVDBG_FLOW_BAD)
+			builder->flags |= KCOVDBG_FUNCTION_VOID;
+		if (!at)
+			to->marks |= MARK_LEADER;
+	}
+	return true;
+}
+
+/* Mark an instruction as the start of a block; false if there is none at the address. */
+static bool mark(struct builder *builder, uint64_t address, uint8_t marks)
+{
+	size_t i = index_of(builder, address);
+
+	if (i == NONE)
+		return false;
+	builder->instructions[i].marks |= marks;
+	return true;
+}
+
+/* Mark what ascending addresses of a part name. */
+static void mark_all(struct builder *builder, const struct kcovdbg_part *part, const uint64_t *items, size_t count,
+		     uint8_t marks)
+{
+	size_t i = lower_bound(items, count, sizeof(*items), part->start);
+
+	for (; i < count && items[i] < part->end; i++)
+		mark(builder, items[i], marks);
+}
+
+static void mark_facts(struct builder *builder, const struct kcovdbg_part *part)
+{
+	const struct kcovdbg_image *image = builder->code->image;
+	const struct kcovdbg_fact *fact =
+		image->facts + lower_bound(image->facts, image->fact_count, sizeof(*fact), part->start);
+
+	for (; fact < image->facts + image->fact_count && fact->address < part->end; fact++) {
+		size_t i = containing(builder, fact->address);
+		struct instruction *one;
+
+		if (i == NONE)
+			continue;
+		one = &builder->instructions[i];
+		switch (fact->kind) {
+		case KCOVDBG_FACT_WARNING:
+			one->marks |= MARK_WARNING;
+			break;
+		case KCOVDBG_FACT_BUG:
+			one->marks |= MARK_BUG;
+			break;
+		case KCOVDBG_FACT_PATCHED:
+			one->marks |= MARK_LEADER;
+			for (; i < builder->instruction_count && builder->instructions[i].address < fact->value; i++)
+				builder->instructions[i].marks |= MARK_PATCHED;
+			builder->instructions[i - 1].marks |= MARK_END | MARK_PATCH_END;
+			break;
+		default:
+			one->marks |= MARK_END | MARK_EDGE;
+			mark(builder, fact->value, MARK_LEADER);
+		}
+	}
+}
+
+/*
+ * Whether a constant of the function is the address of a table of offsets of 4 bytes to its code: a switch by such a table has edges
+ * that are not known.
+ */
+static bool has_offset_table(const struct builder *builder)
+{
+	const struct kcovdbg_image *image = builder->code->image;
+	size_t i;
+	int k;
+
+	for (i = 0; i < builder->instruction_count; i++)
+		for (k = 0; k < builder->instructions[i].operand_count; k++) {
+			uint64_t at = builder->instructions[i].operands[k];
+			const struct kcovdbg_area *area = area_at(image->data, image->data_count, at);
+			int32_t offset;
+
+			if (!area || area->size - (at - area->address) < sizeof(offset))
+				continue;
+			memcpy(&offset, area->data + (at - area->address), sizeof(offset));
+			if (offset && index_of(builder, at + offset) != NONE)
+				return true;
+		}
+	return false;
+}
+
+static void mark_constants(struct builder *builder)
+{
+	size_t i;
+	int k;
+
+	for (i = 0; i < builder->instruction_count; i++)
+		for (k = 0; k < builder->instructions[i].operand_count; k++)
+			mark(builder, builder->instructions[i].operands[k], MARK_LEADER | MARK_ENTRY);
+}
+
+static void mark_jumps(struct builder *builder)
+{
+	size_t i;
+
+	for (i = 0; i < builder->instruction_count; i++) {
+		struct instruction *one = &builder->instructions[i];
+		bool is_own = is_direct(one->flow) && !one->role && is_inside(builder, one->target);
+
+		/* What leads into the middle of an instruction wasn't understood. */
+		if (is_own && !mark(builder, one->target, MARK_LEADER))
+			builder->flags |= KCOVDBG_FUNCTION_VOID;
+		/* Code that is replaced is one block. */
+		if (one->marks & MARK_PATCHED)
+			continue;
+		switch (one->flow) {
+		case KCOVDBG_FLOW_NEXT:
+		case KCOVDBG_FLOW_PADDING:
+			break;
+		case KCOVDBG_FLOW_CALL:
+			if (one->role != KCOVDBG_ROLE_CALLBACK)
+				one->marks |= MARK_END;
+			else if (builder->flags & KCOVDBG_FUNCTION_VOID)
+				one->marks |= MARK_LEADER;
+			break;
+		default:
+			one->marks |= MARK_END;
+		}
+	}
+}
+
+static bool add_block(struct builder *builder, size_t first, size_t last)
+{
+	size_t i;
+
+	if (!grow(&builder->blocks, &builder->block_room, builder->block_count + 1, sizeof(*builder->blocks)))
+		return false;
+	for (i = first; i <= last; i++)
+		builder->block_of[i] = builder->block_count;
+	builder->blocks[builder->block_count++] = (struct block){ .first = first, .last = last };
+	return true;
+}
+
+static bool split(struct builder *builder)
+{
+	struct instruction *instructions = builder->instructions;
+	size_t i, first = 0, count = builder->instruction_count;
+
+	builder->block_count = 0;
+	if (!grow(&builder->block_of, &builder->block_of_room, count, sizeof(*builder->block_of)))
+		return false;
+	for (i = 0; i < count; i++) {
+		bool is_end = i + 1 == count || instructions[i].marks & MARK_END || instructions[i + 1].marks & MARK_LEADER;
+		bool is_inside = instructions[i].marks & MARK_PATCHED && !(instructions[i].marks & MARK_PATCH_END);
+
+		if (!is_end || (is_inside && i + 1 < count))
+			continue;
+		if (!add_block(builder, first, i))
+			return false;
+		first = i + 1;
+	}
+	return true;
+}
+
+static bool add_edge(struct builder *builder, struct block *from, size_t to)
+{
+	size_t i;
+
+	for (i = from->edges; i < builder->edge_count; i++)
+		if (builder->edges[i] == to)
+			return true;
+	if (!grow(&builder->edges, &builder->edge_room, builder->edge_count + 1, sizeof(*builder->edges)))
+		return false;
+	builder->edges[builder->edge_count++] = to;
+	return true;
+}
+
+/* Add the edges of a jump to a stub, up to the first instruction that the next one doesn't follow. */
+static bool add_stub(struct builder *builder, struct block *block, const struct kcovdbg_area *stub, uint64_t at)
+{
+	uint64_t end = stub->address + stub->size < at + MAX_STUB ? stub->address + stub->size : at + MAX_STUB;
+	struct kcovdbg_instruction one;
+
+	for (; at < end; at += one.length) {
+		uint64_t target;
+		size_t to;
+
+		decode(builder->code, stub->data + (at - stub->address), end - at, &one);
+		target = at + one.length + one.displacement;
+		if (one.flow == KCOVDBG_FLOW_JUMP || one.flow == KCOVDBG_FLOW_BRANCH) {
+			to = index_of(builder, target);
+			if (to == NONE)
+				block->flags |= KCOVDBG_BLOCK_EXIT;
+			else if (!add_edge(builder, block, builder->block_of[to]))
+				return false;
+		}
+		if (is_last(one.flow) && one.flow != KCOVDBG_FLOW_JUMP)
+			block->flags |= KCOVDBG_BLOCK_EXIT;
+		if (is_last(one.flow))
+			return true;
+	}
+	block->flags |= KCOVDBG_BLOCK_EXIT;
+	return true;
+}
+
+/* Add the edge of a jump, or note that it leaves the function. */
+static bool add_jump(struct builder *builder, struct block *block, uint64_t target)
+{
+	const struct kcovdbg_image *image = builder->code->image;
+	size_t to = index_of(builder, target);
+	const struct kcovdbg_area *stub;
+
+	if (to != NONE)
+		return add_edge(builder, block, builder->block_of[to]);
+	stub = area_at(image->stubs, image->stub_count, target);
+	if (stub)
+		return add_stub(builder, block, stub, target);
+	block->flags |= KCOVDBG_BLOCK_EXIT;
+	return true;
+}
+
+/* Stubs lead to places that begin blocks. */
+static void mark_stub(struct builder *builder, uint64_t at)
+{
+	const struct kcovdbg_image *image = builder->code->image;
+	const struct kcovdbg_area *stub = area_at(image->stubs, image->stub_count, at);
+	struct kcovdbg_instruction one = { 0 };
+	uint64_t end;
+
+	if (!stub)
+		return;
+	end = stub->address + stub->size < at + MAX_STUB ? stub->address + stub->size : at + MAX_STUB;
+	for (; at < end && !is_last(one.flow); at += one.length) {
+		decode(builder->code, stub->data + (at - stub->address), end - at, &one);
+		if (one.flow == KCOVDBG_FLOW_JUMP || one.flow == KCOVDBG_FLOW_BRANCH)
+			mark(builder, at + one.length + one.displacement, MARK_LEADER);
+	}
+}
+
+static void mark_stubs(struct builder *builder)
+{
+	const struct kcovdbg_image *image = builder->code->image;
+	size_t i;
+
+	for (i = 0; image->stub_count && i < builder->instruction_count; i++) {
+		struct instruction *one = &builder->instructions[i];
+
+		if ((one->flow == KCOVDBG_FLOW_JUMP || one->flow == KCOVDBG_FLOW_BRANCH) && !is_inside(builder, one->target))
+			mark_stub(builder, one->target);
+	}
+}
+
+/* Add the edges that facts about the instructions of a block have. */
+static bool add_facts(struct builder *builder, struct block *block, bool *falls)
+{
+	const struct kcovdbg_image *image = builder->code->image;
+	const struct instruction *last = &builder->instructions[block->last];
+	uint64_t start = last->marks & MARK_PATCHED ? builder->instructions[block->first].address : last->address;
+	const struct kcovdbg_fact *fact = image->facts + lower_bound(image->facts, image->fact_count, sizeof(*fact), start);
+
+	for (; fact < image->facts + image->fact_count && fact->address < last->address + last->length; fact++) {
+		if (fact->kind == KCOVDBG_FACT_EDGE)
+			*falls = true;
+		if (fact->kind == KCOVDBG_FACT_LEADS && !fact->value)
+			block->flags |= KCOVDBG_BLOCK_EXIT;
+		else if ((fact->kind == KCOVDBG_FACT_EDGE || fact->kind == KCOVDBG_FACT_EXCEPTION ||
+			  fact->kind == KCOVDBG_FACT_LEADS) &&
+			 !add_jump(builder, block, fact->value))
+			return false;
+	}
+	return true;
+}
+
+static bool add_pointed(struct builder *builder, struct block *block)
+{
+	const struct addresses *pointed = &builder->code->pointed;
+	uint32_t part, first = builder->function ? builder->code->part_ends[builder->function - 1] : 0;
+
+	for (part = first; part < builder->code->part_ends[builder->function]; part++) {
+		const struct kcovdbg_part *of = &builder->code->image->parts[builder->code->function_parts[part]];
+		size_t i = lower_bound(pointed->items, pointed->count, sizeof(*pointed->items), of->start);
+
+		for (; i < pointed->count && pointed->items[i] < of->end; i++) {
+			size_t to = index_of(builder, pointed->items[i]);
+
+			if (to != NONE && !add_edge(builder, block, builder->block_of[to]))
+				return false;
+		}
+	}
+	return true;
+}
+
+/* Whether a call never returns; where only its place says so, the next instruction may follow as well. */
+static bool never_returns(const struct builder *builder, const struct instruction *call)
+{
+	const struct kcovdbg_part *to;
+
+	if (call->role == KCOVDBG_ROLE_NO_RETURN)
+		return true;
+	to = call->role ? NULL : part_at(builder->code, call->target);
+	return to && builder->code->flags[to->function] & KCOVDBG_FUNCTION_NO_RETURN;
+}
+
+/* Add the edges that code has which is replaced; calls may be among the new instructions. */
+static bool connect_replaced(struct builder *builder, struct block *block)
+{
+	size_t i;
+
+	block->flags |= KCOVDBG_BLOCK_NO_LINES | KCOVDBG_BLOCK_CALL;
+	for (i = block->first; i <= block->last; i++) {
+		const struct instruction *one = &builder->instructions[i];
+
+		if ((one->flow == KCOVDBG_FLOW_JUMP || one->flow == KCOVDBG_FLOW_BRANCH) &&
+		    !add_jump(builder, block, one->target))
+			return false;
+		if (is_last(one->flow) && one->flow != KCOVDBG_FLOW_JUMP)
+			block->flags |= KCOVDBG_BLOCK_EXIT;
+	}
+	return true;
+}
+
+static bool connect(struct builder *builder, size_t index)
+{
+	struct block *block = &builder->blocks[index];
+	const struct instruction *last = &builder->instructions[block->last];
+	bool falls = true, is_next;
+
+	block->edges = builder->edge_count;
+	if (last->marks & MARK_PATCHED && !connect_replaced(builder, block))
+		return false;
+	switch (last->marks & MARK_PATCHED ? KCOVDBG_FLOW_NEXT : last->flow) {
+	case KCOVDBG_FLOW_JUMP:
+		falls = false;
+		if (!add_jump(builder, block, last->target))
+			return false;
+		break;
+	case KCOVDBG_FLOW_BRANCH:
+		if (!add_jump(builder, block, last->target))
+			return false;
+		break;
+	case KCOVDBG_FLOW_INDIRECT_JUMP:
+		falls = false;
+		block->flags |= KCOVDBG_BLOCK_EXIT | KCOVDBG_BLOCK_INDIRECT;
+		if (!add_pointed(builder, block))
+			return false;
+		break;
+	case KCOVDBG_FLOW_RETURN:
+	case KCOVDBG_FLOW_BAD:
+		falls = false;
+		block->flags |= KCOVDBG_BLOCK_EXIT;
+		break;
+	case KCOVDBG_FLOW_MAY_LEAVE:
+		block->flags |= KCOVDBG_BLOCK_EXIT;
+		break;
+	case KCOVDBG_FLOW_TRAP:
+		/* Of one that no table has, nothing is known. */
+		falls = !(last->marks & MARK_BUG);
+		if (!(last->marks & MARK_WARNING))
+			block->flags |= KCOVDBG_BLOCK_EXIT;
+		break;
+	case KCOVDBG_FLOW_CALL:
+		if (last->role != KCOVDBG_ROLE_CALLBACK)
+			block->flags |= KCOVDBG_BLOCK_CALL;
+		if (never_returns(builder, last) || last->role == KCOVDBG_ROLE_BOUNDARY ||
+		    (!last->role && is_inside(builder, last->target) && !is_start(builder->code, last->target)))
+			block->flags |= KCOVDBG_BLOCK_EXIT;
+		break;
+	case KCOVDBG_FLOW_INDIRECT_CALL:
+		block->flags |= KCOVDBG_BLOCK_CALL;
+		break;
+	}
+	if (last->marks & (MARK_EDGE | MARK_PATCHED) && !add_facts(builder, block, &falls))
+		return false;
+	is_next = block->last + 1 < builder->instruction_count &&
+		  builder->instructions[block->last + 1].address == last->address + last->length;
+	if (falls && is_next) {
+		if (!add_edge(builder, block, index + 1))
+			return false;
+	} else if (falls) {
+		block->flags |= KCOVDBG_BLOCK_EXIT;
+	}
+	block->edge_end = builder->edge_count;
+	if (builder->instructions[block->first].marks & MARK_ENTRY)
+		block->flags |= KCOVDBG_BLOCK_ENTRY;
+	if (index && builder->instructions[builder->blocks[index - 1].last].role == KCOVDBG_ROLE_BOUNDARY)
+		block->flags |= KCOVDBG_BLOCK_ENTRY;
+	return true;
+}
+
+static bool is_padding(const struct builder *builder, const struct block *block)
+{
+	size_t i;
+
+	for (i = block->first; i <= block->last; i++)
+		if (builder->instructions[i].flow != KCOVDBG_FLOW_PADDING && builder->instructions[i].flow != KCOVDBG_FLOW_TRAP)
+			return false;
+	return true;
+}
+
+/* What nothing leads to is padding, or something unknown leads there. */
+static bool find_unreached(struct builder *builder)
+{
+	size_t i, k;
+	uint32_t *counts = calloc(builder->block_count + 1, sizeof(*counts));
+
+	if (!counts)
+		return false;
+	for (i = 0; i < builder->edge_count; i++)
+		counts[builder->edges[i]]++;
+	for (i = 0; i < builder->block_count; i++) {
+		struct block *block = &builder->blocks[i];
+
+		if (counts[i] || block->flags & KCOVDBG_BLOCK_ENTRY)
+			continue;
+		if (!is_padding(builder, block)) {
+			block->flags |= KCOVDBG_BLOCK_ENTRY;
+			continue;
+		}
+		for (k = block->edges; k < block->edge_end; k++)
+			counts[builder->edges[k]]--;
+		block->edge_end = block->edges;
+		block->flags = KCOVDBG_BLOCK_NO_LINES;
+	}
+	free(counts);
+	return true;
+}
+
+struct sequence {
+	uint64_t start;
+	size_t first, end;
+};
+
+static int compare_sequences(const void *left, const void *right)
+{
+	const struct sequence *a = left, *b = right;
+
+	return (a->start > b->start) - (a->start < b->start);
+}
+
+size_t kcovdbg_rows_order(const struct kcovdbg_rows *rows, uint64_t *addresses, uint32_t *files, uint32_t *lines)
+{
+	struct sequence *sequences = NULL;
+	size_t i, k, first = 0, count = 0, room = 0, total = 0;
+
+	for (i = 0; i < rows->count; i++) {
+		bool is_end = rows->files[i] == UINT32_MAX || i + 1 == rows->count;
+
+		if (!is_end && rows->addresses[i + 1] >= rows->addresses[i])
+			continue;
+		if (rows->addresses[first]) {
+			if (!grow(&sequences, &room, count + 1, sizeof(*sequences)))
+				return SIZE_MAX;
+			sequences[count++] = (struct sequence){ rows->addresses[first], first, i + 1 };
+		}
+		first = i + 1;
+	}
+	if (count)
+		qsort(sequences, count, sizeof(*sequences), compare_sequences);
+	for (i = 0; i < count; i++) {
+		if (total && sequences[i].start < addresses[total - 1])
+			continue;
+		for (k = sequences[i].first; k < sequences[i].end; k++) {
+			addresses[total] = rows->addresses[k];
+			files[total] = rows->files[k];
+			lines[total++] = rows->lines[k];
+		}
+		/* The last row of a sequence that was cut off has no end of its own. */
+		if (files[total - 1] != UINT32_MAX) {
+			addresses[total] = addresses[total - 1];
+			files[total] = UINT32_MAX;
+			lines[total++] = 0;
+		}
+	}
+	free(sequences);
+	return total;
+}
+
+static bool put_number(struct kcovdbg_bytes_out *out, uint64_t number)
+{
+	if (!grow(&out->data, &out->room, out->size + 10, 1))
+		return false;
+	for (; number >= 0x80; number >>= 7)
+		out->data[out->size++] = number | 0x80;
+	out->data[out->size++] = number;
+	return true;
+}
+
+static uint64_t zigzag(int64_t number)
+{
+	return ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
+}
+
+/* Of a line of a block: whether it has code there, and whether a statement begins there. */
+enum { PAIR_BEGINS = 1, PAIR_CODE = 2, PAIR_SHIFT = 2 };
+
+static bool add_pair(struct builder *builder, uint32_t file, uint32_t line, uint64_t flags)
+{
+	uint64_t pair = (uint64_t)file << 32 | line << PAIR_SHIFT;
+	size_t i;
+
+	for (i = 0; i < builder->pair_count && builder->pairs[i] >> PAIR_SHIFT != pair >> PAIR_SHIFT; i++)
+		;
+	if (i == builder->pair_count) {
+		if (!grow(&builder->pairs, &builder->pair_room, i + 1, sizeof(*builder->pairs)))
+			return false;
+		builder->pairs[builder->pair_count++] = pair;
+	}
+	builder->pairs[i] |= flags;
+	return true;
+}
+
+/*
+ * Gather the lines of a block, each once. Of several rows at an address the last one has the code; the others are of statements without an
+ * instruction of their own, or whose instructions come later. At the first address of a block they may be of the path before it.
+ */
+static bool find_lines(struct builder *builder, uint64_t start, uint64_t end)
+{
+	const struct kcovdbg_rows *rows = builder->rows;
+	size_t first = lower_bound(rows->addresses, rows->count, sizeof(*rows->addresses), start), i;
+
+	builder->pair_count = 0;
+	/* The row that the block starts in. */
+	if (first && (first == rows->count || rows->addresses[first] != start))
+		first--;
+	for (i = first; i < rows->count && rows->addresses[i] < end; i++) {
+		uint32_t line = rows->lines[i] & KCOVDBG_MAX_LINE;
+		bool begins = rows->lines[i] & KCOVDBG_ROW_STATEMENT && rows->addresses[i] >= start;
+		bool is_empty = i + 1 < rows->count && rows->addresses[i + 1] == rows->addresses[i];
+		uint64_t flags = (is_empty ? 0 : PAIR_CODE) | (begins ? PAIR_BEGINS : 0);
+
+		if (rows->files[i] != UINT32_MAX && line && flags && !add_pair(builder, rows->files[i], line, flags))
+			return false;
+	}
+	for (i = first; i < rows->count && rows->addresses[i] == start; i++) {
+		uint64_t pair = (uint64_t)rows->files[i] << 32 | (rows->lines[i] & KCOVDBG_MAX_LINE) << PAIR_SHIFT;
+		size_t k, count = 0;
+
+		for (k = 0; k < builder->pair_count; k++) {
+			bool is_other = builder->pairs[k] >> PAIR_SHIFT != pair >> PAIR_SHIFT;
+
+			if (is_other || builder->pairs[k] & PAIR_CODE)
+				builder->pairs[count++] = builder->pairs[k];
+		}
+		builder->pair_count = count;
+	}
+	return true;
+}
+
+static bool put_lines(struct builder *builder)
+{
+	size_t i;
+
+	if (!put_number(builder->out, builder->pair_count))
+		return false;
+	for (i = 0; i < builder->pair_count; i++) {
+		uint32_t file = builder->pairs[i] >> 32, line = (uint32_t)builder->pairs[i] >> PAIR_SHIFT;
+		uint64_t flags = (builder->pairs[i] & (PAIR_BEGINS | PAIR_CODE)) << 1;
+		bool is_other = file != builder->file;
+
+		if (!put_number(builder->out, zigzag((int64_t)line - builder->line) << 3 | flags | is_other) ||
+		    (is_other && !put_number(builder->out, file)))
+			return false;
+		builder->file = file;
+		builder->line = line;
+	}
+	return true;
+}
+
+static bool put_block(struct builder *builder, size_t index)
+{
+	struct block *block = &builder->blocks[index];
+	uint64_t start = builder->instructions[block->first].address;
+	const struct instruction *last = &builder->instructions[block->last];
+	size_t k, others = 0;
+
+	for (k = block->edges; k < block->edge_end; k++) {
+		if (builder->edges[k] == index + 1)
+			block->flags |= KCOVDBG_BLOCK_FALLS;
+		else
+			others++;
+	}
+	/* Most have few edges: their number shares a byte with the flags. */
+	if (!put_number(builder->out, last->address + last->length - start) ||
+	    !put_number(builder->out, block->flags | (uint64_t)others << 6))
+		return false;
+	for (k = block->edges; k < block->edge_end; k++)
+		if (builder->edges[k] != index + 1 &&
+		    !put_number(builder->out, zigzag((int64_t)builder->edges[k] - (int64_t)index)))
+			return false;
+	builder->pair_count = 0;
+	if (!(block->flags & KCOVDBG_BLOCK_NO_LINES) && !find_lines(builder, start, last->address + last->length))
+		return false;
+	return put_lines(builder);
+}
+
+/* The number of blocks of each part, then the blocks. */
+static bool put_function(struct builder *builder, const uint32_t *parts, size_t part_count)
+{
+	size_t i, block = 0;
+
+	if (!put_number(builder->out, builder->flags))
+		return false;
+	for (i = 0; i < part_count; i++) {
+		uint64_t end = builder->code->image->parts[parts[i]].end;
+		size_t first = block;
+
+		while (block < builder->block_count && builder->instructions[builder->blocks[block].first].address < end)
+			block++;
+		if (!put_number(builder->out, block - first))
+			return false;
+	}
+	builder->file = UINT32_MAX;
+	builder->line = 0;
+	for (i = 0; i < builder->block_count; i++)
+		if (!put_block(builder, i))
+			return false;
+	return true;
+}
+
+static bool build(struct builder *builder, uint32_t function)
+{
+	const struct kcovdbg_code *code = builder->code;
+	const struct kcovdbg_image *image = code->image;
+	uint32_t first = function ? code->part_ends[function - 1] : 0, end = code->part_ends[function], i;
+
+	builder->function = function;
+	builder->flags = code->flags[function];
+	builder->has_callbacks = builder->has_indirect_jump = false;
+	builder->instruction_count = builder->edge_count = 0;
+	for (i = first; i < end; i++)
+		if (!decode_part(builder, &image->parts[code->function_parts[i]]))
+			return false;
+	if (builder->has_callbacks)
+		builder->flags |= KCOVDBG_FUNCTION_INSTRUMENTED;
+	if (builder->has_indirect_jump && (image->architecture || has_offset_table(builder)))
+		builder->flags |= KCOVDBG_FUNCTION_VOID;
+	if (builder->has_indirect_jump && builder->has_callbacks)
+		mark_constants(builder);
+	for (i = first; i < end && builder->has_callbacks; i++) {
+		const struct kcovdbg_part *part = &image->parts[code->function_parts[i]];
+		/* A switch leads to what data points at. Only assembly may be entered there from elsewhere. */
+		bool is_switch = builder->has_indirect_jump;
+
+		mark_all(builder, part, image->starts, image->start_count, MARK_LEADER | MARK_ENTRY);
+		mark_all(builder, part, code->entries.items, code->entries.count, MARK_LEADER | MARK_ENTRY);
+		mark_all(builder, part, code->pointed.items, code->pointed.count, MARK_LEADER | (is_switch ? 0 : MARK_ENTRY));
+		mark_facts(builder, part);
+	}
+	if (builder->has_callbacks) {
+		mark_stubs(builder);
+		mark_jumps(builder);
+		/* Again, for callbacks before what made it void. */
+		if (builder->flags & KCOVDBG_FUNCTION_VOID)
+			mark_jumps(builder);
+	}
+	if (!split(builder))
+		return false;
+	for (i = 0; i < builder->block_count; i++)
+		if (!connect(builder, i))
+			return false;
+	return find_unreached(builder) && put_function(builder, code->function_parts + first, end - first);
+}
+
+int kcovdbg_code_encode(const struct kcovdbg_code *code, const struct kcovdbg_rows *rows, size_t first, size_t end,
+			struct kcovdbg_bytes_out *out, uint64_t *ends)
+{
+	struct builder builder = { .code = code, .rows = rows, .out = out };
+	bool is_done = true;
+	size_t i;
+
+	for (i = first; is_done && i < end && i < code->image->function_count; i++) {
+		is_done = build(&builder, i);
+		ends[i - first] = out->size;
+	}
+	free(builder.instructions);
+	free(builder.blocks);
+	free(builder.edges);
+	free(builder.block_of);
+	free(builder.pairs);
+	return is_done ? 0 : -1;
+}
+
+void kcovdbg_bytes_free(struct kcovdbg_bytes_out *out)
+{
+	free(out->data);
+	*out = (struct kcovdbg_bytes_out){ 0 };
+}

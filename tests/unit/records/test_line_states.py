@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""States of blocks and lines: each rule, and random walks through random functions, of which none may be misjudged."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections import Counter
+from typing import NamedTuple
+
+import pytest
+
+from kcovdbg.records.line_states import (
+    INCOMPLETE,
+    OPEN,
+    SET,
+    WHOLE,
+    BlockState,
+    LineState,
+    Place,
+    Quality,
+    StateFinder,
+    TraceRecords,
+)
+from kcovdbg.symbols.blocks import BlockColumns, BlockFlag, FunctionFlag
+from kcovdbg.symbols.coverage_points import PointKind
+
+BASE = 0xFFFFFFFF81000000
+SIZE = 16
+# The point is in the middle of its block.
+MIDDLE = 8
+KINDS = frozenset({PointKind.PC})
+
+
+class Block(NamedTuple):
+    successors: tuple[int, ...]
+    flags: int = 0
+    has_point: bool = False
+    lines: tuple[tuple[int, int], ...] = ()
+    """Line, and 1 where a statement begins."""
+
+
+def number(value):
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(out) + bytes([value])
+
+
+def zigzag(value):
+    return value << 1 if value >= 0 else (-value << 1) - 1
+
+
+def encode(blocks, flags=FunctionFlag.INSTRUMENTED):
+    out = number(flags) + number(len(blocks))
+    before, is_first = 0, True
+    for index, block in enumerate(blocks):
+        others = [to for to in block.successors if to != index + 1]
+        falls = BlockFlag.FALLS if index + 1 in block.successors else 0
+        out += number(SIZE) + number(block.flags | falls | len(others) << 6)
+        for to in others:
+            out += number(zigzag(to - index))
+        out += number(len(block.lines))
+        for line, begins in block.lines:
+            out += number(zigzag(line - before) << 3 | 4 | begins << 1 | is_first) + (number(0) if is_first else b"")
+            before, is_first = line, False
+    return out
+
+
+def make_finder(*functions, flags=FunctionFlag.INSTRUMENTED):
+    code, ends, starts, sizes, offsets = b"", array("Q"), array("I"), array("I"), array("I")
+    at = 0x1000
+    for blocks in functions:
+        code += encode(blocks, flags)
+        ends.append(len(code))
+        starts.append(at)
+        sizes.append(SIZE * len(blocks))
+        offsets.extend(at + SIZE * index + MIDDLE for index, block in enumerate(blocks) if block.has_point)
+        at += SIZE * len(blocks) + 64
+    columns = BlockColumns(BASE, starts, sizes, array("I", range(len(functions))), ends, code, ("file.c",))
+    return StateFinder(columns, offsets, array("Q", bytes(8 * len(offsets))))
+
+
+def point(index):
+    """The PC of a block of the first function."""
+    return BASE + 0x1000 + SIZE * index + MIDDLE
+
+
+def states_of(blocks, counts, quality=WHOLE, place=None, flags=FunctionFlag.INSTRUMENTED, last=None):
+    trace = TraceRecords({point(index): count for index, count in counts.items()}, quality, KINDS, place, last)
+    return make_finder(blocks, flags=flags).find_blocks(trace, 0)
+
+
+def letters(found):
+    return "".join("?-+!"[block.state] for block in found.blocks)
+
+
+ENTRY, EXIT, CALL = BlockFlag.ENTRY, BlockFlag.EXIT, BlockFlag.CALL
+DIAMOND = (Block((1, 2), ENTRY, True), Block((3,)), Block((3,), 0, True), Block((), EXIT))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "counts", "quality", "wanted"),
+    [
+        # 1: nothing leads there; 2: it leads nowhere; 3: the only way on; 4: the only way there.
+        ((Block((1,), ENTRY, True), Block((), EXIT)), {}, SET, "--"),
+        ((Block((1, 2), ENTRY, True), Block((3,)), Block((), EXIT, True), Block((), EXIT, True)), {0: 1, 2: 1}, SET, "+-+-"),
+        ((Block((1,), ENTRY, True), Block((), EXIT)), {0: 1}, SET, "++"),
+        ((Block((1, 2), ENTRY), Block((), EXIT, True), Block((), EXIT, True)), {1: 1}, SET, "++-"),
+        # 5: the number of records says what a set does not.
+        (DIAMOND, {0: 3, 2: 1}, WHOLE, "++++"),
+        (DIAMOND, {0: 3, 2: 3}, WHOLE, "+-++"),
+        (DIAMOND, {0: 3, 2: 1}, SET, "+?++"),
+        # A loop whose blocks lead to each other only.
+        ((Block((1, 3), ENTRY, True), Block((2,)), Block((1, 3)), Block((), EXIT)), {}, SET, "----"),
+        # Without all records, nothing is known not to be executed.
+        (DIAMOND, {0: 3}, INCOMPLETE, "+???"),
+    ],
+)
+def test_rules(blocks, counts, quality, wanted):
+    found = states_of(blocks, counts, quality)
+    assert letters(found) == wanted
+    assert not found.is_contradicted
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        # Executed, but nothing leads there; and a way that ends.
+        ((Block((1,), ENTRY, True), Block((), EXIT, True))),
+        ((Block((1, 2), ENTRY, True), Block((), EXIT, True), Block((), EXIT, True))),
+    ],
+)
+def test_contradiction(blocks):
+    """Nothing is inferred then: what has records was executed, and that is all."""
+    counts = {0: 1} if len(blocks) == 3 else {1: 1}
+    found = states_of(blocks, counts)
+    assert found.is_contradicted
+    assert letters(found) == "".join("+" if index in counts else "?" for index in range(len(blocks)))
+
+
+def test_two_points_of_a_block_disagree():
+    blocks = (Block((1,), ENTRY, True), Block((), EXIT))
+    finder = make_finder(blocks)
+    finder = StateFinder(finder._blocks, array("I", [0x1004, 0x1008]), array("Q", [0, 0]))
+    trace = TraceRecords({BASE + 0x1004: 2}, WHOLE, KINDS)
+    assert finder.find_blocks(trace, 0).is_contradicted
+
+
+def test_calls_of_a_task_inside_the_kernel():
+    blocks = (Block((1,), ENTRY | CALL, True), Block((2,), 0), Block((), EXIT))
+    assert letters(states_of(blocks, {0: 1})) == "+++"
+    inside = Place([BASE + 0x9000], [BASE + 0x1000 + SIZE])
+    assert letters(states_of(blocks, {0: 1}, OPEN | Quality.PLACED, inside)) == "+??"
+    elsewhere = Place([BASE + 0x9000], [BASE + 0x9100])
+    assert letters(states_of(blocks, {0: 1}, OPEN | Quality.PLACED, elsewhere)) == "+++"
+    assert letters(states_of(blocks, {0: 1}, OPEN)) == "+??"
+
+
+def test_the_block_that_a_task_is_in():
+    blocks = (Block((1,), ENTRY, True), Block((2,), 0, True), Block((), EXIT, True))
+    here = Place([BASE + 0x1000 + SIZE + 2], [])
+    assert letters(states_of(blocks, {0: 1}, OPEN | Quality.PLACED, here)) == "+!-"
+    # Where it is unknown, what is in front of the next callback is, too, and what is behind the last one.
+    assert letters(states_of(blocks, {0: 1}, OPEN)) == "+?-"
+    assert letters(states_of(blocks, {0: 1}, OPEN, last=point(0))) == "!?-"
+
+
+def test_the_call_that_enables_kcov():
+    blocks = (Block((1,), ENTRY | CALL, True), Block((), EXIT, True))
+    flags = FunctionFlag.INSTRUMENTED | FunctionFlag.ENABLES
+    assert letters(states_of(blocks, {1: 1}, flags=flags)) == "-+"
+    assert states_of(blocks, {1: 1}).is_contradicted
+
+
+def test_a_task_that_ends():
+    """Nothing returns to what called the function that it ends in."""
+    caller = (Block((1,), ENTRY | CALL, True), Block((), EXIT))
+    finder = make_finder(caller, caller)
+    code = encode(caller) + encode(caller, FunctionFlag.INSTRUMENTED | FunctionFlag.ENDS_TASK)
+    ended = StateFinder(finder._blocks._replace(code=code), array("I", [0x1008, 0x1068]), array("Q", [0, 0]))
+    assert letters(ended.find_blocks(TraceRecords({point(0): 1}, SET, KINDS), 0)) == "++"
+    assert letters(ended.find_blocks(TraceRecords({point(0): 1, BASE + 0x1068: 1}, SET, KINDS), 0)) == "+?"
+
+
+LINES = (
+    Block((1, 2), ENTRY, True, ((10, 1), (11, 1), (12, 0))),
+    Block((3,), 0, False, ((11, 0), (12, 1), (13, 1))),
+    Block((3,), 0, True, ((12, 1), (14, 1))),
+    Block((), EXIT, False, ((13, 0), (15, 1))),
+)
+
+
+def line_states(counts, quality=WHOLE, **kwargs):
+    trace = TraceRecords({point(index): count for index, count in counts.items()}, quality, KINDS)
+    found = make_finder(LINES, **kwargs).find_lines(trace)
+    return {line.line: (line.state, line.hits) for line in found.files.get("file.c", ())}
+
+
+def test_lines():
+    found = line_states({0: 4, 2: 4})
+    assert found == {
+        10: (LineState.EXECUTED, 4),
+        11: (LineState.PARTLY, 4),
+        12: (LineState.PARTLY, 4),
+        # Its code was executed, but where its statement begins was not.
+        13: (LineState.MOVED, 4),
+        14: (LineState.EXECUTED, 4),
+        15: (LineState.EXECUTED, 4),
+    }
+    assert {state for state, _ in line_states({}).values()} == {LineState.NOT_EXECUTED}
+    assert line_states({0: 4, 2: 1}, SET)[13][0] is LineState.MOVED
+    assert line_states({}, INCOMPLETE)[10][0] is LineState.UNDECIDED
+    assert line_states({0: 1}, flags=FunctionFlag.INSTRUMENTED | FunctionFlag.VOID)[15][0] is LineState.EDGES
+    assert line_states({}, flags=FunctionFlag(0))[10][0] is LineState.NOT_INSTRUMENTED
+
+
+def test_line_with_code_in_functions_without_points():
+    inlined = (Block((), ENTRY | EXIT, True, ((10, 1),)),)
+    finder = make_finder(inlined, inlined)
+    columns = finder._blocks._replace(code=encode(inlined) + encode(inlined, FunctionFlag(0)))
+    mixed = StateFinder(columns, array("I", [0x1008]), array("Q", [0]))
+    (line,) = mixed.find_lines(TraceRecords({}, WHOLE, KINDS)).files["file.c"]
+    assert line.state is LineState.OUTSIDE
+    (line,) = mixed.find_lines(TraceRecords({point(0): 2}, WHOLE, KINDS)).files["file.c"]
+    assert line.state is LineState.EXECUTED
+
+
+def random_function(generator):
+    """Return blocks, and the edges that control really takes; all others are there because nobody knows better."""
+    count = generator.randrange(2, 12)
+    real = [sorted({generator.randrange(count) for _ in range(generator.randrange(3))}) for _ in range(count)]
+    blocks = []
+    reached = {to for edges in real for to in edges}
+    for index in range(count):
+        more = {generator.randrange(count)} if generator.random() < 0.15 else set()
+        flags = EXIT if not real[index] or generator.random() < 0.1 else BlockFlag(0)
+        if index == 0 or index not in reached or generator.random() < 0.05:
+            flags |= ENTRY
+        flags |= CALL if generator.random() < 0.2 else BlockFlag(0)
+        has_point = generator.random() < generator.choice((0.4, 0.8))
+        blocks.append(Block(tuple(sorted({*real[index], *more})), flags, has_point))
+    return blocks, real
+
+
+def walk(generator, blocks, real):
+    """Return the blocks of one call, in order; None if it never ends."""
+    entries = [index for index, block in enumerate(blocks) if block.flags & ENTRY]
+    at = generator.choice(entries)
+    path = [at]
+    while len(path) < 200:
+        leaves = blocks[at].flags & EXIT and (not real[at] or generator.random() < 0.4)
+        if leaves:
+            return path
+        at = generator.choice(real[at])
+        path.append(at)
+    return None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_walks(seed):
+    generator = random.Random(seed)
+    decided = Counter()
+    for _ in range(250):
+        blocks, real = random_function(generator)
+        paths = [path for _ in range(generator.randrange(5)) if (path := walk(generator, blocks, real)) is not None]
+        finder = make_finder(blocks)
+        is_open = bool(paths) and generator.random() < 0.4
+        executed = {index for path in paths for index in path}
+        records = Counter(index for path in paths for index in path if blocks[index].has_point)
+        place, quality, last = None, generator.choice((WHOLE, SET)), None
+        stopped = None
+        if is_open:
+            # The last call is cut off in a block, before or behind its point.
+            path = paths[-1][: generator.randrange(len(paths[-1])) + 1]
+            stopped, is_behind = path[-1], generator.random() < 0.5
+            whole = [index for other in paths[:-1] for index in other] + path[:-1]
+            executed = set(whole)
+            order = [index for index in whole if blocks[index].has_point]
+            order += [stopped] if is_behind and blocks[stopped].has_point else []
+            records = Counter(order)
+            quality = OPEN
+            if generator.random() < 0.5:
+                quality |= Quality.PLACED
+                # In a call that the block ends in, or at an instruction.
+                end = BASE + 0x1000 + SIZE * (stopped + 1)
+                is_call = is_behind and blocks[stopped].flags & CALL
+                place = Place([BASE + 0x9000], [end]) if is_call else Place([end - (2 if is_behind else 12)], [])
+                if is_call:
+                    executed.add(stopped)
+            elif order:
+                last = point(order[-1])
+        counts = {point(index): count for index, count in records.items()}
+        found = finder.find_blocks(TraceRecords(counts, quality, KINDS, place, last), 0)
+        assert not found.is_contradicted
+        for index, block in enumerate(found.blocks):
+            decided[block.state] += 1
+            if block.state is BlockState.EXECUTED and index != stopped:
+                assert index in executed, (blocks, paths, quality, place, index)
+            if block.state is BlockState.NOT_EXECUTED:
+                assert index not in executed, (blocks, paths, quality, place, index)
+                assert index != stopped or (place is not None and not place.positions), (blocks, paths, place, index)
+    assert decided[BlockState.EXECUTED] + decided[BlockState.NOT_EXECUTED] > decided[BlockState.UNKNOWN]
+
+
+def test_damaged_blocks_are_left_out():
+    generator = random.Random(5)
+    good = encode(LINES)
+    for _ in range(2000):
+        code = bytearray(good)
+        for _ in range(generator.randrange(1, 4)):
+            code[generator.randrange(len(code))] = generator.randrange(256)
+        code = code[: generator.randrange(len(code) + 1)] if generator.random() < 0.3 else code
+        columns = make_finder(LINES)._blocks._replace(code=bytes(code), code_end=array("Q", [len(code)]))
+        finder = StateFinder(columns, array("I", [0x1008, 0x1028]), array("Q", [0, 0]))
+        trace = TraceRecords({point(0): 1}, WHOLE, KINDS)
+        lines = finder.find_lines(trace)
+        assert all(0 <= line.line <= 0xFFFFF for rows in lines.files.values() for line in rows)
+        finder.find_blocks(trace, 0)

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Blocks of code that is not what it looks like: each kind in a small image."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.records.line_states import WHOLE, StateFinder, TraceRecords
+from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, SourceRows, read_linked
+from kcovdbg.symbols.coverage_points import PointKind
+from tests.support.compiled_image import run
+
+POINT = "call __sanitizer_cov_trace_pc\n"
+# What all images have. Sections with code need an address that is not 0.
+COMMON = """
+.macro function name
+.globl \\name
+.type \\name, @function
+\\name:
+.endm
+.macro end name
+.size \\name, . - \\name
+.endm
+.text
+function __sanitizer_cov_trace_pc
+ret
+end __sanitizer_cov_trace_pc
+function other
+ret
+end other
+function f
+call __sanitizer_cov_trace_pc
+"""
+
+
+class Image:
+    """The blocks of an image; places are named by labels."""
+
+    def __init__(self, folder, code):
+        (folder / "code.s").write_text(COMMON + code)
+        run(["gcc", "-nostdlib", "-static", "-no-pie", "-Wl,-z,noexecstack", "-o", str(folder / "image"), "code.s"], folder)
+        with ElfFile(folder / "image") as elf:
+            image = read_linked(elf, elf.symbols)
+            self.labels = {symbol.name: symbol.address for symbol in elf.symbols if symbol.section and symbol.name}
+            self.base = min(section.address for section in image.sections)
+            maker = BlockMaker(image)
+        nothing = SourceRows(array("Q"), array("I"), array("I"), ())
+        self.finder = StateFinder(maker.make(nothing, self.base), array("I"), array("Q"))
+
+    def function(self, name="f"):
+        number = self.finder.find_function(self.labels[name])
+        return self.finder.find_blocks(TraceRecords({}, WHOLE, frozenset({PointKind.PC})), number)
+
+    def block(self, label):
+        """The block that begins at a label, None where none does."""
+        found = [block for block in self.function(label).blocks if block.address == self.labels[label]]
+        return found[0] if found else None
+
+    def flags(self, label):
+        return self.block(label).flags & ~BlockFlag.FALLS
+
+    def successors(self, label):
+        """The labels that a block leads to; of several at one address the first by name."""
+        names = {}
+        for name, address in sorted(self.labels.items(), reverse=True):
+            names[address] = name
+        blocks = self.function(label).blocks
+        return {names.get(blocks[index].address, hex(blocks[index].address)) for index in self.block(label).successors}
+
+
+@pytest.fixture
+def make(tmp_path):
+    return lambda code: Image(tmp_path, code)
+
+
+def test_branches_and_calls(make):
+    image = make("a: je c\nb: call other\nd: nop\nc: ret\nend f\n")
+    assert image.successors("f") == {"b", "c"}
+    assert image.successors("b") == {"d"}
+    assert image.flags("b") == BlockFlag.CALL
+    assert image.successors("d") == {"c"}
+    assert image.flags("c") == BlockFlag.EXIT
+    assert image.flags("f") == BlockFlag.ENTRY
+
+
+def test_jump_of_a_conditional_tail_call_leaves(make):
+    image = make("je other\nb: jmp other\nend f\n")
+    assert image.successors("f") == {"b"}
+    assert image.flags("f") == BlockFlag.ENTRY | BlockFlag.EXIT
+    assert image.flags("b") == BlockFlag.EXIT
+
+
+ALTERNATIVE = """
+a: je s
+s: jmp t
+.nops 3
+e: nop
+t: ret
+u: ret
+end f
+.section .altinstr_replacement, "ax"
+r: jmp u
+.section .altinstructions, "a"
+.long s - ., r - .
+.word 1, 0
+.byte 5, 5
+"""
+
+
+def test_alternative(make):
+    image = make(ALTERNATIVE.replace(".nops 3\ne: nop", "e: nop").replace("jmp t", ".byte 0xe9\n.long t - 1f\n1:"))
+    assert image.successors("s") == {"e", "t", "u"}
+    assert image.flags("s") == BlockFlag.NO_LINES | BlockFlag.CALL
+    assert image.block("e") is not None
+
+
+@pytest.mark.parametrize("members", [".word 1, 0\n.byte 5, 5", ".word 1\n.byte 5, 5", ".word 1\n.byte 5, 5, 0"])
+def test_layouts_of_alternatives(make, members):
+    code = ALTERNATIVE.replace(".nops 3\ne: nop", "e: nop").replace("jmp t", ".byte 0xe9\n.long t - 1f\n1:")
+    image = make(code.replace(".word 1, 0\n.byte 5, 5", members))
+    assert image.successors("s") == {"e", "t", "u"}
+
+
+def test_static_cpu_feature(make):
+    """The jump leads to code in another section, which leads back."""
+    image = make("""s: .byte 0xe9
+.long aux - 1f
+1:
+y: nop
+n: ret
+end f
+.section .altinstr_aux, "ax"
+aux: testb $1, other
+jnz y
+jmp n
+""")
+    assert image.successors("f") == {"n", "y"}
+    assert BlockFlag.EXIT not in image.flags("f")
+
+
+@pytest.mark.parametrize("site", ["jmp t", "xchg %ax, %ax"])
+def test_static_key(make, site):
+    image = make(f"""s: {site}
+n: nop
+t: ret
+end f
+.section .rodata
+.globl __start___jump_table, __stop___jump_table
+.balign 8
+__start___jump_table:
+.long s - ., t - .
+.quad 0
+__stop___jump_table:
+""")
+    assert image.successors("f") == {"n", "t"}
+
+
+def test_static_call(make):
+    image = make("call __SCT__x\nb: jmp __SCT__x\nend f\nfunction __SCT__x\njmp other\nend __SCT__x\n")
+    assert image.successors("f") == {"b"}
+    assert BlockFlag.EXIT in image.flags("b")
+    assert BlockFlag.EXIT not in image.flags("f")
+
+
+@pytest.mark.parametrize("rest", ["", ".long 0"])
+def test_exception(make, rest):
+    image = make(f"""s: mov (%rax), %rax
+n: nop
+t: ret
+end f
+.section __ex_table, "a"
+.long s - ., t - .
+{rest}
+""")
+    assert image.successors("f") == {"n", "t"}
+
+
+TRAPS = """
+je w
+jle x
+ud2
+v: nop
+w: ud2
+y: nop
+x: ud2
+z: ret
+end f
+.section __bug_table, "a"
+"""
+
+
+@pytest.mark.parametrize("middle", [".long 0\n.word 5", ".long 0, 0\n.word 5"], ids=["12 bytes", "16 bytes"])
+def test_traps(make, middle):
+    entries = f".long w - .\n{middle}, 1\n.long x - .\n{middle}, 0\n"
+    image = make(TRAPS + entries)
+    assert (image.successors("w"), image.flags("w")) == ({"y"}, 0)
+    assert (image.successors("x"), image.flags("x")) == (set(), BlockFlag.EXIT)
+    # One that no table has, as that of a check of control flow, may be one or the other.
+    blocks = image.function().blocks
+    (unlisted,) = (block for block in blocks if block.address + 2 == image.labels["v"])
+    assert BlockFlag.EXIT in unlisted.flags
+    assert [blocks[index].address for index in unlisted.successors] == [image.labels["v"]]
+
+
+def test_cold_part(make):
+    image = make("""je c
+back: ret
+end f
+function gap
+nop
+end gap
+.type f.cold, @function
+f.cold:
+c: nop
+jmp back
+end f.cold
+""")
+    assert image.successors("f") == {"back", "c"}
+    assert image.successors("c") == {"back"}
+
+
+def test_table_of_pointers(make):
+    image = make("jmp *table(,%rax,8)\na: ret\nb: ret\nend f\n.section .rodata\n.balign 8\ntable: .quad a, b\n")
+    assert image.successors("f") == {"a", "b"}
+    assert BlockFlag.ENTRY not in image.flags("a")
+    assert not image.function().flags & FunctionFlag.VOID
+
+
+def test_table_of_offsets_is_not_understood(make):
+    image = make("""lea table(%rip), %rdx
+movslq (%rdx,%rax,4), %rax
+add %rdx, %rax
+jmp *%rax
+a: ret
+b: ret
+end f
+.section .rodata
+.balign 4
+table: .long a - table, b - table
+""")
+    assert image.function().flags & FunctionFlag.VOID
+
+
+def test_tail_call_through_a_register(make):
+    image = make("lea other(%rip), %rax\njmp *%rax\nend f\n")
+    assert not image.function().flags & FunctionFlag.VOID
+    assert image.flags("f") == BlockFlag.ENTRY | BlockFlag.EXIT | BlockFlag.INDIRECT
+
+
+def test_code_with_address_taken(make):
+    """A jump through a register may lead to what an instruction of the function names."""
+    image = make("lea b(%rip), %rax\njmp *%rax\na: ret\nb: ret\nend f\n")
+    assert BlockFlag.ENTRY in image.flags("b")
+
+
+def test_pointer_into_assembly(make):
+    image = make("nop\nb: ret\nend f\n.data\n.balign 8\n.quad b\n")
+    assert BlockFlag.ENTRY in image.flags("b")
+
+
+def test_jump_from_elsewhere(make):
+    image = make("nop\nb: nop\nc: ret\nend f\nfunction g\njmp b\nend g\nstray: jmp c\n")
+    assert BlockFlag.ENTRY in image.flags("b")
+    assert BlockFlag.ENTRY in image.flags("c")
+
+
+def test_jump_to_the_callback_leaves(make):
+    image = make("je b\nc: ret\nb: jmp __sanitizer_cov_trace_pc\nend f\n")
+    assert image.flags("b") == BlockFlag.EXIT
+
+
+def test_function_that_never_returns(make):
+    image = make("""je b
+call dies
+b: call leads
+c: ret
+end f
+function dies
+1: pause
+jmp 1b
+end dies
+function leads
+jmp dies
+end leads
+function ends
+call dies
+end ends
+""")
+    assert image.function("dies").flags & FunctionFlag.NO_RETURN
+    assert image.function("leads").flags & FunctionFlag.NO_RETURN
+    assert image.function("ends").flags & FunctionFlag.NO_RETURN
+    assert not image.function("f").flags & FunctionFlag.NO_RETURN
+    assert BlockFlag.EXIT in image.flags("b")
+
+
+def test_thunks(make):
+    image = make("""je b
+jmp __x86_return_thunk
+b: call __x86_indirect_thunk_rax
+c: jmp __x86_indirect_thunk_rax
+end f
+function __x86_return_thunk
+ret
+end __x86_return_thunk
+function __x86_indirect_thunk_rax
+jmp *%rax
+end __x86_indirect_thunk_rax
+""")
+    assert image.flags("b") == BlockFlag.CALL
+    assert image.successors("b") == {"c"}
+    assert image.flags("c") == BlockFlag.EXIT | BlockFlag.INDIRECT
+    assert not image.function().flags & FunctionFlag.NO_RETURN
+
+
+def test_padding_is_not_code(make):
+    image = make("jmp b\np: nop\nint3\nb: ret\nend f\n")
+    assert image.flags("p") == BlockFlag.NO_LINES
+    assert image.successors("p") == set()
+    assert image.flags("b") == BlockFlag.EXIT
+
+
+def test_where_recording_begins(make):
+    image = make("call kcov_remote_start\nb: nop\nret\nend f\nfunction kcov_remote_start\nret\nend kcov_remote_start\n")
+    assert BlockFlag.EXIT in image.flags("f")
+    assert BlockFlag.ENTRY in image.flags("b")
+
+
+def test_what_is_no_instruction(make):
+    image = make(".byte 0x06\nret\nend f\n")
+    assert image.function().flags & FunctionFlag.VOID
+
+
+def test_jump_into_an_instruction(make):
+    image = make("je s + 1\ns: mov $0x90909090, %eax\nret\nend f\n")
+    assert image.function().flags & FunctionFlag.VOID
+
+
+def test_other_sections_with_code(make):
+    image = make('ret\nend f\n.section .init.text, "ax"\nfunction g\n' + POINT + "je b\na: nop\nb: ret\nend g\n")
+    assert image.successors("g") == {"a", "b"}
+
+
+def test_functions_without_callbacks_are_one_block(make):
+    image = make("ret\nend f\nfunction g\nje 1f\nnop\n1: ret\nend g\n")
+    assert len(image.function("g").blocks) == 1
+    assert not image.function("g").flags & FunctionFlag.INSTRUMENTED
+    assert image.function("f").flags & FunctionFlag.INSTRUMENTED
