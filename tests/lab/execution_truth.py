@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a guest's kernel executed in each system call, by QEMU's log, and what KCOV recorded meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import subprocess
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import NamedTuple
+
+from kcovdbg.compiled_module import load_native
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader
+from tests.lab import requirements
+from tests.lab.initramfs import COMPILE, write_initramfs
+from tests.lab.kernel import Kernel
+
+PROGRAMS = Path(__file__).parent / "programs"
+_HIGH = 0xFFFFFFFF00000000
+_CALL_SIZE = 5
+_HEADER = struct.Struct("<Ii120s")
+
+
+class Call(NamedTuple):
+    """A system call."""
+
+    text: str
+    errno: int
+    records: Sequence[int]
+    """PCs, in order."""
+    executed: Sequence[int]
+    """Addresses of all instructions between the markers, in order, with those of interrupts."""
+
+
+def log_calls(kernel: Kernel, folder: Path, *options: str) -> list[Call]:
+    """Boot a guest that makes system calls, and return what was executed and recorded in each.
+
+    :param options: of QEMU.
+    """
+    requirements.ensure(requirements.for_boot(kernel.recipe.platform))
+    version = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=True).stdout
+    major, minor = map(int, version.split("version ")[1].split(".")[:2])
+    api = 3 if (major, minor) >= (9, 1) else 2 if major >= 9 else 1
+    plugin = folder / "execution_log.so"
+    compiled = ["gcc", "-O2", "-shared", "-fPIC", f"-DAPI={api}", "-o", str(plugin), str(PROGRAMS / "execution_log.c")]
+    subprocess.run(compiled, check=True)
+    subprocess.run(["gcc", *COMPILE, "-w", "-o", str(folder / "init"), str(PROGRAMS / "calls.c")], check=True)
+    with (folder / "initramfs").open("wb") as stream:
+        write_initramfs(stream, (folder / "init").read_bytes(), {})
+    (folder / "exchange").mkdir()
+    command = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    command += ["-accel", "tcg,thread=single", "-smp", "1", "-m", "512M", *options]
+    command += ["-kernel", str(kernel.image), "-initrd", str(folder / "initramfs")]
+    # Addresses as in the image.
+    command += ["-append", "console=ttyS0 nokaslr loglevel=5 panic=-1", "-serial", f"file:{folder / 'console'}"]
+    command += ["-fsdev", f"local,id=exchange,path={folder / 'exchange'},security_model=none"]
+    command += ["-device", "virtio-9p-pci,fsdev=exchange,mount_tag=exchange"]
+    command += ["-plugin", f"{plugin},out={folder / 'executed'}"]
+    subprocess.run(command, check=True, timeout=600)
+    return read_calls(folder)
+
+
+def read_calls(folder: Path) -> list[Call]:
+    """Return the calls of a guest that ended."""
+    data = (folder / "exchange" / "calls").read_bytes()
+    calls = []
+    windows = _read_windows(folder / "executed")
+    at = 0
+    while at < len(data):
+        count, errno, text = _HEADER.unpack_from(data, at)
+        at += _HEADER.size
+        records = array("I", data[at : at + 4 * count])
+        at += 4 * count
+        calls.append(Call(text.rstrip(b"\0").decode(), errno, [_HIGH | half for half in records], next(windows)))
+    assert next(windows, None) is None
+    return calls
+
+
+def _read_windows(path: Path) -> Iterator[array[int]]:
+    """Yield the lower halves of addresses between each pair of markers."""
+    words = array("I", path.read_bytes())
+    begins = [index for index, word in enumerate(words) if word == 0xFFFFFFFF]
+    for start, end in itertools.pairwise([*begins, len(words)]):
+        yield words[start + 1 : end]
+
+
+class Step(NamedTuple):
+    """Consecutive instructions that were executed in the same context."""
+
+    start: int
+    end: int
+    is_own: bool
+    """Whether it is the task's, not an interrupt's."""
+
+
+class Contexts:
+    """Distinguishes what a task executed from interrupts and from other tasks.
+
+    :param elf: the kernel's image.
+    """
+
+    def __init__(self, elf: ElfFile) -> None:
+        symbols = {symbol.name: symbol.address & 0xFFFFFFFF for symbol in elf.symbols}
+        self._interrupts = {at for name, at in symbols.items() if name.startswith("asm_sysvec_")}
+        self._interrupts |= {symbols["asm_common_interrupt"], symbols["asm_exc_nmi"]}
+        # Each vector's own entry has 8 bytes, or 16 with indirect branch tracking.
+        step = 16 if symbols["spurious_entries_start"] - symbols["irq_entries_start"] > 8 * 256 else 8
+        self._interrupts |= {symbols["irq_entries_start"] + step * index for index in range(512)}
+        self._exceptions = {at for name, at in symbols.items() if name.startswith("asm_exc_")} - self._interrupts
+        self._return = symbols["native_irq_return_iret"]
+        self._switch = symbols["__switch_to_asm"]
+        self._softirqs = symbols.get("handle_softirqs", symbols.get("__do_softirq"))
+
+    def is_exception(self, address: int) -> bool:
+        """Return whether an address is the entry of an exception."""
+        return address & 0xFFFFFFFF in self._exceptions
+
+    def is_return_from_exception(self, address: int) -> bool:
+        """Return whether an instruction returns to what was interrupted."""
+        return address & 0xFFFFFFFF == self._return
+
+    def split(self, window: Sequence[int]) -> list[Step] | None:
+        """Return the steps of a call; None where another task ran meanwhile."""
+        interesting = {*self._interrupts, *self._exceptions, self._return, self._switch, self._softirqs}
+        places = [index for index, address in enumerate(window) if address in interesting]
+        steps: list[Step] = []
+        stack: list[str] = []
+        start, last = 0, -9
+        for index in places:
+            address = window[index]
+            is_own = "interrupt" not in stack
+            if address in self._interrupts:
+                # The entry of a vector jumps to the common one.
+                if index - last > 2:
+                    stack.append("interrupt")
+                    steps.append(Step(start, index, is_own))
+                    start = index
+                last = index
+            elif address in self._exceptions:
+                stack.append("exception")
+            elif address == self._switch and is_own:
+                return None
+            elif address == self._softirqs and is_own:
+                # Softirqs of a task's own call: until the function returns, which the address after its call tells.
+                end = self._find_return(window, index)
+                steps += [Step(start, index, True), Step(index, end, False)]
+                start = end
+            elif address == self._return and stack:
+                was_interrupt = stack.pop() == "interrupt"
+                if was_interrupt and "interrupt" not in stack:
+                    steps.append(Step(start, index + 1, False))
+                    start = index + 1
+        if "interrupt" in stack:
+            return None
+        steps.append(Step(start, len(window), True))
+        return [step for step in steps if step.end > step.start]
+
+    def _find_return(self, window: Sequence[int], index: int) -> int:
+        """Return the index where a function that is called at the instruction before the index has returned."""
+        call = window[index - 1]
+        for after in range(index, len(window)):
+            if 2 <= window[after] - call <= 7 and window[after] != window[after - 1]:
+                return after
+        return len(window)
+
+
+class Instruction(NamedTuple):
+    """An instruction of the image."""
+
+    address: int
+    end: int
+    flow: int
+    target: int
+    line: tuple[str, int] | None
+    """File and line of the innermost frame."""
+
+
+class ImageInstructions:
+    """The instructions of functions of an image, with their lines by the reader of locations."""
+
+    def __init__(self, elf: ElfFile) -> None:
+        self._elf = elf
+        self._reader = DwarfReader(elf)
+        self._known: dict[int, list[Instruction]] = {}
+
+    def read(self, start: int, size: int) -> list[Instruction]:
+        """Return the instructions of a part of a function."""
+        if start not in self._known:
+            self._known[start] = self._read(start, size)
+        return self._known[start]
+
+    def _read(self, start: int, size: int) -> list[Instruction]:
+        ffi, lib = load_native()
+        code = self._elf.read(start, size)
+        offsets, lengths = ffi.new("uint32_t[]", size), ffi.new("uint8_t[]", size)
+        flows, displacements = ffi.new("uint8_t[]", size), ffi.new("int64_t[]", size)
+        count = lib.kcovdbg_x86_decode_all(code, size, offsets, lengths, flows, displacements)
+        addresses = array("Q", [start + offsets[index] for index in range(count)])
+        lines = self._locate(addresses)
+        found = []
+        for index in range(count):
+            end = addresses[index] + lengths[index]
+            found.append(Instruction(addresses[index], end, flows[index], end + displacements[index], lines[index]))
+        return found
+
+    def _locate(self, addresses: array[int]) -> list[tuple[str, int] | None]:
+        lines: list[tuple[str, int] | None] = [None] * len(addresses)
+        units = self._reader.find_units(addresses)
+        for unit in set(units) - {NO_UNIT}:
+            places = [index for index, of in enumerate(units) if of == unit]
+            chains, found = self._reader.locate([unit], [len(places)], array("Q", [addresses[index] for index in places]))
+            strings = ["", *found.strings()]
+            for place, chain in zip(places, chains, strict=True):
+                start = found.chain_ends[chain - 1] if chain else 0
+                if chain != NO_UNIT and start < found.chain_ends[chain]:
+                    frame = 4 * found.chain_frames[start]
+                    if found.frames[frame + 1] and found.frames[frame + 2]:
+                        lines[place] = (strings[found.frames[frame + 1]], found.frames[frame + 2])
+        return lines
+
+
+class Cut(NamedTuple):
+    """A call up to one of its instructions, as a dump has it."""
+
+    executed: set[int]
+    """Addresses of the task's own instructions until then."""
+    records: Sequence[int]
+    stack: Sequence[int]
+    """Return addresses."""
+    positions: Sequence[int]
+    """The next instruction, and those that exceptions interrupted."""
+
+
+class CallReplay:
+    """Follows a call instruction by instruction, as a processor does.
+
+    :param find: returns the instruction at an address, None where no function is.
+    :param points: return addresses of the callback.
+    :param contexts: of the kernel.
+    """
+
+    def __init__(self, find: Callable[[int], Instruction | None], points: AbstractSet[int], contexts: Contexts) -> None:
+        self._find = find
+        self._points = points
+        self._contexts = contexts
+
+    def cut(self, own: Sequence[int], wanted: Sequence[int]) -> Iterator[Cut]:
+        """Yield the states at some indexes, or soon after them where that is inside the callback.
+
+        :param own: what the task executed.
+        :param wanted: ascending.
+        """
+        _, lib = load_native()
+        calls = (lib.KCOVDBG_FLOW_CALL, lib.KCOVDBG_FLOW_INDIRECT_CALL)
+        straight = (lib.KCOVDBG_FLOW_NEXT, lib.KCOVDBG_FLOW_PADDING)
+        stack: list[tuple[int, bool]] = []
+        executed: set[int] = set()
+        records: list[int] = []
+        todo = list(wanted)
+        for index, address in enumerate(own):
+            previous = own[index - 1] if index else 0
+            before = self._find(previous)
+            if self._contexts.is_exception(address):
+                stack.append((previous, False))
+            elif self._contexts.is_return_from_exception(previous):
+                while stack and stack.pop()[1]:
+                    pass
+            elif before is not None and before.flow in calls and address != before.end:
+                stack.append((before.end, True))
+            elif before is not None and before.flow in straight and address not in (before.end, previous):
+                # A call that the kernel put there when it booted, in place of what the image has.
+                stack.append((previous + _CALL_SIZE, True))
+            elif before is not None and before.flow == lib.KCOVDBG_FLOW_RETURN:
+                while stack and stack.pop() != (address, True):
+                    pass
+                if address in self._points:
+                    records.append(address)
+            is_inside = stack and stack[-1][0] in self._points
+            while todo and index >= todo[0] and not is_inside:
+                todo.pop(0)
+                returns = [at for at, is_call in stack if is_call]
+                interrupted = [at for at, is_call in stack if not is_call]
+                yield Cut(set(executed), list(records), returns, [address, *interrupted])
+            executed.add(address)

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/*
+ * A plugin of QEMU that logs the address of each kernel instruction that is executed between two markers: nops of the guest's program,
+ * of 8 bytes, whose displacement is 0x4b430001 to begin and 0x4b430000 to end.
+ * The log has words of 32 bits: 0xffffffff where it begins, then the lower halves of the addresses in order.
+ *   gcc -shared -fPIC -DAPI=1 -o execution_log.so execution_log.c
+ *   qemu-system-x86_64 -plugin ./execution_log.so,out=FILE ...
+ * API is 1 for QEMU 6 to 8, 2 for 9.0, 3 since 9.1. What it uses of the interface is declared here: few distributions have the header.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+#define KERNEL 0xffffffff80000000
+#define NO_REGISTERS 0
+
+typedef uint64_t plugin_id;
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+typedef void (*translation_function)(plugin_id, struct qemu_plugin_tb *);
+typedef void (*execution_function)(unsigned int cpu, void *data);
+void qemu_plugin_register_vcpu_tb_trans_cb(plugin_id, translation_function);
+void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, execution_function, int registers, void *data);
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
+struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
+size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
+#if API < 3
+const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
+#else
+size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *, void *, size_t);
+#endif
+
+EXPORTED int qemu_plugin_version = API;
+
+static FILE *file;
+static bool is_on;
+
+static void put(uint32_t word)
+{
+	fwrite(&word, sizeof(word), 1, file);
+}
+
+static void log_execution(unsigned int cpu, void *address)
+{
+	(void)cpu;
+	if (is_on)
+		put((uintptr_t)address);
+}
+
+static void pass_marker(unsigned int cpu, void *begins)
+{
+	(void)cpu;
+	is_on = begins != NULL;
+	if (is_on)
+		put(UINT32_MAX);
+	else
+		fflush(file);
+}
+
+static void copy_bytes(const struct qemu_plugin_insn *instruction, unsigned char *bytes, size_t size)
+{
+#if API < 3
+	memcpy(bytes, qemu_plugin_insn_data(instruction), size);
+#else
+	qemu_plugin_insn_data(instruction, bytes, size);
+#endif
+}
+
+static void look_at(plugin_id id, struct qemu_plugin_tb *block)
+{
+	size_t i;
+
+	(void)id;
+	for (i = 0; i < qemu_plugin_tb_n_insns(block); i++) {
+		struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(block, i);
+		uint64_t address = qemu_plugin_insn_vaddr(instruction);
+		unsigned char bytes[8];
+
+		if (address >= KERNEL) {
+			qemu_plugin_register_vcpu_insn_exec_cb(instruction, log_execution, NO_REGISTERS,
+							       (void *)(uintptr_t)address);
+			continue;
+		}
+		if (qemu_plugin_insn_size(instruction) != sizeof(bytes))
+			continue;
+		copy_bytes(instruction, bytes, sizeof(bytes));
+		if (!memcmp(bytes, "\x0f\x1f\x84\x00", 4) && !memcmp(bytes + 5, "\x00\x43\x4b", 3))
+			qemu_plugin_register_vcpu_insn_exec_cb(instruction, pass_marker, NO_REGISTERS,
+							       (void *)(uintptr_t)bytes[4]);
+	}
+}
+
+EXPORTED int qemu_plugin_install(plugin_id id, const void *info, int argc, char **argv)
+{
+	(void)info;
+	if (argc != 1 || strncmp(argv[0], "out=", 4))
+		return 1;
+	file = fopen(argv[0] + 4, "wb");
+	if (!file)
+		return 1;
+	qemu_plugin_register_vcpu_tb_trans_cb(id, look_at);
+	return 0;
+}

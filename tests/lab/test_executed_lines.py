@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""States of lines, held against QEMU's log of every instruction that a guest executed in some hundred system calls."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.records.line_states import (
+    OPEN,
+    WHOLE,
+    BlockState,
+    LineState,
+    LineStates,
+    Place,
+    Quality,
+    StateFinder,
+    TraceRecords,
+)
+from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, read_linked, read_rows
+from kcovdbg.symbols.compiled_reader import DwarfReader
+from kcovdbg.symbols.coverage_points import PointKind, find_points
+from tests.lab.execution_truth import Call, CallReplay, Contexts, ImageInstructions, Instruction, log_calls
+from tests.lab.kernel import Kernel
+from tests.support.objdump import compare_decoders
+
+_HIGH = 0xFFFFFFFF00000000
+_PC = frozenset({PointKind.PC})
+# Instructions of a call; others wait, and what they execute meanwhile is no part of them.
+_MOST = 300_000
+# Where calls are cut, by turns.
+_CUTS = (1 / 7, 1 / 4, 1 / 2, 3 / 5, 3 / 4, 9 / 10)
+# The program resets the buffer before each call: the system call that enables KCOV has no records.
+_WHOLE = WHOLE & ~Quality.ENABLES
+_OPEN = OPEN & ~Quality.ENABLES
+
+
+class Truth:
+    """What was executed, beside what the blocks of the kernel say."""
+
+    def __init__(self, kernel: Kernel, elf: ElfFile, folder: Path) -> None:
+        image = read_linked(elf, elf.symbols)
+        base = min(section.address for section in image.sections if section.is_text)
+        self.blocks = BlockMaker(image).make(read_rows(DwarfReader(elf)), base)
+        self.points = frozenset(find_points(elf).pc)
+        offsets = array("I", sorted(point - base for point in self.points))
+        self.finder = StateFinder(self.blocks, offsets, array("Q", bytes(8 * len(offsets))))
+        self.instructions = ImageInstructions(elf)
+        self.contexts = Contexts(elf)
+        self.parts: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        columns = (self.blocks.part_start, self.blocks.part_size, self.blocks.part_function)
+        for start, size, function in zip(*columns, strict=True):
+            self.parts[function].append((base + start, size))
+        self._known: dict[int, tuple[bool, list[tuple[int, int]]]] = {}
+        self._at: dict[int, Instruction | None] = {}
+        self.calls: list[tuple[Call, list[int]]] = []
+        self.left_out = 0
+        for call in log_calls(kernel, folder):
+            steps = self.contexts.split(call.executed) if len(call.executed) <= _MOST else None
+            if steps is None:
+                self.left_out += 1
+                continue
+            own = [_HIGH | address for step in steps if step.is_own for address in call.executed[step.start : step.end]]
+            self.calls.append((call, own))
+
+    def _look_at(self, function: int) -> tuple[bool, list[tuple[int, int]]]:
+        """Return whether a function is instrumented, and the ranges of its code that the kernel replaces."""
+        if function not in self._known:
+            found = self.finder.find_blocks(TraceRecords({}, _WHOLE, _PC), function)
+            replaced = [(one.address, one.address + one.size) for one in found.blocks if one.flags & BlockFlag.NO_LINES]
+            self._known[function] = (bool(found.flags & FunctionFlag.INSTRUMENTED), replaced)
+        return self._known[function]
+
+    def functions_of(self, executed: Iterable[int]) -> list[int]:
+        """Return the instrumented functions that were executed."""
+        found = {self.finder.find_function(address) for address in executed}
+        return sorted(function for function in found if function is not None and self._look_at(function)[0])
+
+    def lines_of(self, functions: Sequence[int], executed: set[int]) -> dict[tuple[str, int], bool]:
+        """Return the lines of functions, and whether an instruction of each was executed."""
+        lines: dict[tuple[str, int], bool] = {}
+        for function in functions:
+            _, replaced = self._look_at(function)
+            for start, size in self.parts[function]:
+                for one in self.instructions.read(start, size):
+                    if one.line is not None and not any(low <= one.address < high for low, high in replaced):
+                        lines[one.line] = lines.get(one.line, False) or one.address in executed
+        return lines
+
+    def instruction_at(self, address: int) -> Instruction | None:
+        """Return the instruction at an address of a function."""
+        if address not in self._at:
+            function = self.finder.find_function(address)
+            self._at[address] = None
+            for start, size in self.parts[function] if function is not None else ():
+                self._at.update((one.address, one) for one in self.instructions.read(start, size))
+        return self._at[address]
+
+
+@pytest.fixture(scope="module")
+def truth(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Truth]:
+    if kernel.recipe.platform.name != "x86_64":
+        pytest.skip("the log of instructions is of x86-64")
+    with ElfFile(kernel.vmlinux) as elf:
+        yield Truth(kernel, elf, tmp_path_factory.mktemp("executed"))
+
+
+def compare(states: LineStates, lines: dict[tuple[str, int], bool]) -> tuple[Counter[str], list[object]]:
+    """Return how many lines have each state, and those whose state is wrong."""
+    tally: Counter[str] = Counter()
+    wrong: list[object] = []
+    found = {(file, line.line): line.state for file, rows in states.files.items() for line in rows}
+    assert found.keys() == lines.keys()
+    for line, was_executed in lines.items():
+        state = found[line]
+        tally[state.name] += 1
+        if (state.was_executed and not was_executed) or (state is LineState.NOT_EXECUTED and was_executed):
+            wrong.append((line, state.name))
+    return tally, wrong
+
+
+def share_of_unknown(tally: Counter[str]) -> float:
+    """Return the share of lines that the records don't decide, without those that the compiler moved."""
+    print(dict(tally))
+    return (tally["UNDECIDED"] + tally["EDGES"]) / tally.total()
+
+
+def test_whole_calls(truth: Truth) -> None:
+    tally: Counter[str] = Counter()
+    wrong = []
+    for call, own in truth.calls:
+        executed = set(own)
+        functions = truth.functions_of(executed)
+        trace = TraceRecords(Counter(call.records), _WHOLE, _PC)
+        states = truth.finder.find_lines(trace, functions)
+        assert states.contradictions == 0, call.text
+        more, different = compare(states, truth.lines_of(functions, executed))
+        tally += more
+        wrong += [(call.text, *map(str, different))] if different else []
+    assert len(truth.calls) >= 180
+    assert tally.total() >= 80_000
+    assert wrong == []
+    assert share_of_unknown(tally) <= 0.005
+    assert tally["MOVED"] / tally.total() <= 0.015
+
+
+def test_all_calls_as_one_trace(truth: Truth) -> None:
+    """With every function of the kernel: functions without points are executed as well."""
+    counts: Counter[int] = Counter()
+    own_executed: set[int] = set()
+    executed: set[int] = set()
+    for call, own in truth.calls:
+        counts.update(call.records)
+        own_executed.update(own)
+        executed.update(_HIGH | address for address in set(call.executed))
+    states = truth.finder.find_lines(TraceRecords(counts, _WHOLE, _PC))
+    assert states.contradictions == 0
+    ran = {function for address in executed if (function := truth.finder.find_function(address)) is not None}
+    lines = truth.lines_of(sorted(ran), executed)
+    found = {(file, line.line): line.state for file, rows in states.files.items() for line in rows}
+    executed_lines = {line for line, was_executed in lines.items() if was_executed}
+    own_lines = {line for line, was_executed in truth.lines_of(sorted(ran), own_executed).items() if was_executed}
+    # The end of an interrupt is recorded in the task that it interrupted: what is executed is so by one of the two.
+    wrong = [(line, "not executed") for line in own_lines if found[line] is LineState.NOT_EXECUTED]
+    wrong += [(line, state.name) for line, state in found.items() if state.was_executed and line not in executed_lines]
+    assert wrong == []
+    assert sum(state.is_unknown for state in found.values()) / len(found) <= 0.005
+
+
+@pytest.mark.parametrize("is_placed", [True, False], ids=["with the stack", "without the stack"])
+def test_calls_cut_anywhere(truth: Truth, is_placed: bool) -> None:
+    replay = CallReplay(truth.instruction_at, truth.points, truth.contexts)
+    tally: Counter[str] = Counter()
+    stopped = 0
+    wrong = []
+    for number, (call, own) in enumerate(truth.calls):
+        if len(own) > 30_000:
+            continue
+        cut = next(replay.cut(own, [int(len(own) * _CUTS[number % len(_CUTS)])]), None)
+        if cut is None:
+            continue
+        # What the guest recorded itself begins with what it had recorded until then.
+        assert [pc for pc in call.records if pc in truth.points][: len(cut.records)] == cut.records, call.text
+        functions = truth.functions_of(cut.executed)
+        place = Place(cut.positions, cut.stack) if is_placed else None
+        quality = _OPEN | Quality.PLACED if is_placed else _OPEN
+        trace = TraceRecords(Counter(cut.records), quality, _PC, place, cut.records[-1] if cut.records else None)
+        states = truth.finder.find_lines(trace, functions)
+        assert states.contradictions == 0, call.text
+        more, different = compare(states, truth.lines_of(functions, cut.executed))
+        tally += more
+        wrong += [(call.text, *map(str, different))] if different else []
+        # Of the block that the task is in, lines are unknown.
+        at: set[tuple[str, int]] = set()
+        for function in functions if is_placed else ():
+            for block in truth.finder.find_blocks(trace, function).blocks:
+                at.update(block.lines if block.state is BlockState.STOPPED else ())
+        stopped += len(at)
+    assert wrong == []
+    share = share_of_unknown(tally)
+    assert share <= (0.005 + stopped / tally.total() if is_placed else 0.4)
+
+
+def test_decoder(kernel: Kernel) -> None:
+    """All functions of the kernel, decoded as objdump does, but for what objdump doesn't know."""
+    total, different = compare_decoders(kernel.vmlinux)
+    assert total > 1_000_000
+    # lkgs is newer than some objdump, and fwait is a part of finit there.
+    others = [one for one in different if one.code[:3] != b"\xf2\x0f\x00" and one.code != b"\x9b"]
+    assert others == []
