@@ -226,7 +226,7 @@ V2: Final = Variant(
     "KCOV_TRACE_PC_EXT v2 (2026)",
     recognized_by="`KCOV_TRACE_PC_EXT`, or `__sanitizer_cov_trace_pc_exit()`, without `kcov_ext_format`",
     also_shown="entry, exit and normal records; call trees; records by `check` (B9)",
-    tested_on="in memory only",
+    tested_on="kernel `ext-format`",
     features=frozenset({EXT_RECORDS}),
     shown_by=_has_mode,
     flagged_modes=(("KCOV_MODE_TRACE_PC_EXT", "KCOV_MODE_TRACE_PC", _EXT_FORMAT),),

@@ -7,6 +7,8 @@ import bisect
 import functools
 import io
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -16,16 +18,26 @@ from tests.lab.comparison import lines_of
 from tests.lab.golden import DEBUG_INFO, DESTINATION, golden_target, read_truth
 from tests.lab.kcovdbg_run import Rows, ask, run_kcovdbg
 
-DIRECTORY = DESTINATION / "ext-records"
-STATE = lines_of(read_truth(DIRECTORY))["kc-ext"]
 ENTRY, EXIT, POINT = 0x0, 0x1, 0xF
 
 
+@pytest.fixture(scope="module", params=["ext-records", "ext-format"])
+def directory(request: pytest.FixtureRequest) -> Path:
+    """Return a kept kernel of each posting."""
+    return DESTINATION / str(request.param)
+
+
 @pytest.fixture(scope="module")
-def answers() -> list[Rows]:
+def state(directory: Path) -> dict[str, Any]:
+    """Return what the guest printed about the task that records types."""
+    return dict(lines_of(read_truth(directory))["kc-ext"])
+
+
+@pytest.fixture(scope="module")
+def answers(directory: Path, state: dict[str, Any]) -> list[Rows]:
     """Return kcovdbg's answers about the trace: its words, and its tree."""
-    what = STATE["tid"]
-    return ask(golden_target(DIRECTORY), f"buffer {what} --raw", f"tree {what}")
+    what = state["tid"]
+    return ask(golden_target(directory), f"buffer {what} --raw", f"tree {what}")
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +46,8 @@ def words(answers: list[Rows]) -> list[int]:
 
 
 @functools.cache
-def function_starts() -> list[tuple[int, int, str]]:
-    image = zstandard.decompress((DIRECTORY / DEBUG_INFO).read_bytes())
+def function_starts(directory: Path) -> list[tuple[int, int, str]]:
+    image = zstandard.decompress((directory / DEBUG_INFO).read_bytes())
     found: dict[int, tuple[int, int, str]] = {}
     for symbol in ELFFile(io.BytesIO(image)).get_section_by_name(".symtab").iter_symbols():
         if symbol["st_info"]["type"] == "STT_FUNC":
@@ -43,20 +55,20 @@ def function_starts() -> list[tuple[int, int, str]]:
     return sorted(found.values())
 
 
-def function_at(pc: int) -> str:
-    starts = function_starts()
+def function_at(directory: Path, pc: int) -> str:
+    starts = function_starts(directory)
     start, size, name = starts[bisect.bisect_left(starts, (pc, 0, "")) - 1]
     assert start < pc <= start + size, hex(pc)
     return name
 
 
-def read_calls(words: list[int]) -> list[tuple[str, int, int]]:
+def read_calls(directory: Path, words: list[int]) -> list[tuple[str, int, int]]:
     """Return the calls in the order of their entries: function, index of the entry, index behind the exit."""
     stack: list[tuple[str, int]] = []
     deepest = 0
     spans: list[tuple[str, int, int]] = []
     for index, word in enumerate(words):
-        function = function_at(word | 0xFF << 56)
+        function = function_at(directory, word | 0xFF << 56)
         if word >> 60 == ENTRY:
             stack.append((function, len(spans)))
             spans.append((function, index, len(words)))
@@ -70,29 +82,29 @@ def read_calls(words: list[int]) -> list[tuple[str, int, int]]:
     return spans
 
 
-def test_words_are_those_that_the_guest_saw(words: list[int]) -> None:
-    hashed = [STATE["count"], *words]
-    assert len(hashed) == STATE["hashed_words"] > 1000
+def test_words_are_those_that_the_guest_saw(state: dict[str, Any], words: list[int]) -> None:
+    hashed = [state["count"], *words]
+    assert len(hashed) == state["hashed_words"] > 1000
     value = 0xCBF29CE484222325
     for byte in b"".join(word.to_bytes(8, "little") for word in hashed):
         value = (value ^ byte) * 0x100000001B3 & (1 << 64) - 1
-    assert value == int(STATE["hash"], 16)
+    assert value == int(state["hash"], 16)
     # There are enough records of each kind for the comparison.
     kinds = Counter(word >> 60 for word in words)
     assert set(kinds) == {ENTRY, EXIT, POINT}
     assert min(kinds.values()) > 100
 
 
-def test_tree(answers: list[Rows], words: list[int]) -> None:
-    tree, calls = answers[1], read_calls(words)
+def test_tree(directory: Path, answers: list[Rows], words: list[int]) -> None:
+    tree, calls = answers[1], read_calls(directory, words)
     assert [(row["function"], row["index"], row["last"] + 1) for row in tree] == calls
     # With those of the functions that it called.
     assert [row["records"] for row in tree] == [end - start for _, start, end in calls]
 
 
 def test_without_entries_it_says_so() -> None:
-    directory = DESTINATION / "mode-remote"
-    task = lines_of(read_truth(directory))["kc-pc"]["tid"]
-    done = run_kcovdbg(*golden_target(directory), "-e", f"tree {task}", status=2)
+    kept = DESTINATION / "mode-remote"
+    task = lines_of(read_truth(kept))["kc-pc"]["tid"]
+    done = run_kcovdbg(*golden_target(kept), "-e", f"tree {task}", status=2)
     assert done.stdout == ""
     assert f"{task} has no entry and exit records" in done.stderr

@@ -49,6 +49,7 @@ MODES = {
         Mode("uniq-cmp", argument=8, record_words=4, is_unique=True),
     ],
     "ext-records": [PC, CMP, Mode("pc-ext", argument=2)],
+    "ext-format": [PC, CMP, Mode("pc-ext", argument=2)],
     "6.1-gcc-locks": [PC, CMP],
     "saved-per-cpu": [PC, CMP],
     "mode-remote": [PC, CMP],
