@@ -163,7 +163,10 @@ def _check_mappings(state: State) -> Iterator[Violation]:
     guaranteed_by="nothing: kernels that kcovdbg does not know may have flags of their own",
     consequence="What the bit changes is unknown: for instance the format of records.",
     needs=Part.OBJECTS | Part.TASKS,
-    detail="kcov_start() copies an object's mode. A bit that an object has and its session lacks may be damage.",
+    detail=(
+        "kcov_start() copies an object's mode. A bit that an object has and its session lacks may be damage. Records of a "
+        "buffer whose mode has such a bit are not checked."
+    ),
 )
 def _check_mode_bits(state: State) -> Iterator[Violation]:
     of_objects = [state.kernel.split_mode(fields.mode or 0)[1] for _, fields in state.readable]

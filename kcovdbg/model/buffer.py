@@ -79,6 +79,8 @@ class Buffer:
     live: bool = False
     private: bool = False
     """Whether user space cannot write it: the area of a section."""
+    has_doubtful_format: bool = False
+    """Whether the format is a guess, because a bit beside the mode is unknown."""
     bits_set: int | None = None
     """Number of bits set, if the buffer has or is a bitmap."""
     gaps: tuple[Gap, ...] = ()

@@ -205,6 +205,7 @@ def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
         kaslr_offset=target.kaslr_offset,
         live=target.live,
         private=facts.private,
+        has_doubtful_format=facts.doubt is not None and facts.mode is not None and is_known(facts.mode),
         bits_set=bits_set,
         gaps=gaps,
         is_incomplete=is_incomplete,

@@ -14,7 +14,7 @@ from kcovdbg.series.table import user_allocators
 from kcovdbg.target.pointer import is_kernel_pointer
 from kcovdbg.target.protocol import SlabSource, Target
 from kcovdbg.walk.files import FileWalk
-from kcovdbg.walk.objects import decode_kcov, find_fill, find_implausible, read_count
+from kcovdbg.walk.objects import BITMAP_LEFT, decode_kcov, find_fill, find_implausible, read_count
 from kcovdbg.walk.sessions import SessionWalk
 from kcovdbg.walk.structure_cache import StructureCache
 
@@ -27,7 +27,7 @@ def _find_lack(target: Target, objects: Mapping[int, Kcov]) -> Mapping[Source, L
         if kcov.fields is None:
             # A pointer that leads to no kernel address is damage, which rules report.
             unread += kcov.errors[:1] if is_kernel_pointer(target, address) else ()
-        elif kcov.fields.area and kcov.count is None:
+        elif kcov.fields.area and kcov.count is None and BITMAP_LEFT not in kcov.errors:
             uncounted.append(f"the count of the buffer of {name_kcov(address)} could not be read")
     return {Source.OBJECTS: Lack(tuple(unread), is_total=len(unread) == len(objects)), Source.COUNTS: Lack(tuple(uncounted))}
 

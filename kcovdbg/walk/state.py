@@ -440,7 +440,10 @@ class _BufferBudget:
         self._unread: list[str] = []
 
     def read(self, name: str, words: int) -> Buffer | None:
-        """Read a buffer of so many words at most; return None if nothing of it can be read, or it exceeds the limit."""
+        """Read a buffer of so many words at most.
+
+        :return: None if nothing of it can be read, it exceeds the limit, or the format of its records is a guess.
+        """
         if words > _MAX_WORDS or self._held + words > _HELD_WORDS:
             self._left.add(name)
             return None
@@ -448,6 +451,9 @@ class _BufferBudget:
             buffer = self._read(name)
         except KcovdbgError as error:
             self._unread.append(f"{name} could not be read: {error}")
+            return None
+        if buffer.has_doubtful_format:
+            # Rule X6 reports it once.
             return None
         if buffer.is_incomplete:
             self._unread.append(f"{name} could be read only in part: pages are missing")

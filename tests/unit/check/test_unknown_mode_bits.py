@@ -112,6 +112,8 @@ def test_second_use_of_a_flag_that_nothing_shows():
     rows, said = asker.rows("buffer 40")
     assert {row["kind"] for row in rows} == {"entry", "pc", "exit"}
     assert "guess" in said
+    # What is a guess is no ground for a rule.
+    assert [found[:2] for found in findings(kernel)] == [("X6", "info")]
     # It is not paused: the bit of a pause is never in an object's mode.
     codes = [row["code"] for row in asker.rows("why 40")[0]]
     assert codes == ["coverage"]

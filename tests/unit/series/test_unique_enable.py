@@ -35,6 +35,8 @@ def test_bitmap_is_no_count(row, name):
     assert any("bitmap" in error for error in kcov["errors"])
     _, said = asker.rows(f"buffer kcov:{kernel.objects['stopped']:#x}")
     assert "bitmap" in said
+    # Nothing is unread: no rule lacks the count.
+    assert [row for row in asker.rows("check B1 B2")[0] if row["severity"] == "unknown"] == []
     codes = {row["code"] for row in asker.rows(f"why kcov:{kernel.objects['stopped']:#x}")[0]}
     assert not codes & {"coverage", "count-impossible", "buffer-full", "remote-enable-failed"}
 
