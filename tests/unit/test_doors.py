@@ -52,6 +52,7 @@ OPENED = {
     "kcovdbg.console.settings.read_settings": MINE,
     "kcovdbg.console.terminal.settle_stdout": KERNEL,
     "kcovdbg.frontends.cli._replace_closed_streams": OWN,
+    "kcovdbg.frontends.mcp.calls._serve": OWN,
     "kcovdbg.frontends.mcp.server.serve_stdio.open_box": NO_FILE,
     "kcovdbg.frontends.program._run_script": MINE,
     "kcovdbg.frontends.shell.prompt.open_history": OUTPUT,
@@ -87,6 +88,7 @@ CHILDREN = {
     "gdb.kcov_show.pipeline.Pipeline.__init__": "the user's pipe, started by GDB with GDB's own environment",
     "gdb.kcov_show.watch._interrupting": "sleep and kill, started by GDB",
     "kcovdbg.collect.background_jobs.BackgroundJob.__init__": "kcovdbg, whose command gets the environment as it is",
+    "kcovdbg.frontends.mcp.calls.SpareProcess.__init__": "a fork that answers one call",
     "kcovdbg.target.qmp.Qmp.limited": "a fork that runs nothing",
 }
 SETTINGS = "a variable that is a setting and no path, or that names a program"
