@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Digests of large files: keys for what is kept about them, which nobody can choose.
 
-A digest is of all bytes of a file. That of an image of 1.6 GB takes a second, and is remembered: under the file's inode, size
+A digest is of all bytes of a file: of its size, and of its blocks that are not zeros with their places, so that a file of holes
+takes no time. That of an image of 1.6 GB takes a second, and is remembered: under the file's inode, size
 and times, if nobody but this user and root can write the file. The time of its last change (ctime) is then the kernel's alone
 to set, so that a file with other contents has another one.
 """
@@ -9,6 +10,7 @@ to set, so that a file with other contents has another one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import grp
 import hashlib
 import json
@@ -22,11 +24,11 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from kcovdbg.errors import LimitError
-from kcovdbg.input_file import open_input, parse_json, read_input
-from kcovdbg.output_file import PRIVATE, open_output
+from kcovdbg.input_file import find_extents, open_input, parse_json, read_input
 from kcovdbg.user_folder import find_user_folder, make_folder
 
 _PIECE: Final = 1 << 20
+_ZEROS: Final = bytes(_PIECE)
 _REMEMBERED: Final = 256
 """How many digests are remembered."""
 # Nanoseconds in which two changes can have the same time, on any file system.
@@ -34,7 +36,7 @@ _TICK: Final = 3 * 10**9
 
 
 def find_digest(path: str | os.PathLike[str]) -> str:
-    """Return the digest of a file, as hexadecimal SHA-256.
+    """Return the digest of a file, hexadecimal.
 
     :raises OSError: when it cannot be read, or is no regular file.
     """
@@ -55,9 +57,12 @@ def open_unchanging(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, st
             yield file, _find_digest(file)
             return
         with tempfile.TemporaryFile(prefix="kcovdbg-") as copy:
-            digest = hashlib.sha256()
-            while data := file.read(_PIECE):
-                digest.update(data)
+            size = _find_size(file)
+            copy.truncate(size)
+            digest = _start_digest(size)
+            for place, data in _read_blocks(file, size):
+                _add_block(digest, place, data)
+                copy.seek(place)
                 copy.write(data)
             copy.flush()
             yield copy, digest.hexdigest()
@@ -74,15 +79,46 @@ def _find_digest(file: BinaryIO) -> str:
     known = _read_known()
     if _is_private(status) and name in known:
         return known[name]
-    digest = hashlib.sha256()
-    file.seek(0)
-    while data := file.read(_PIECE):
-        digest.update(data)
+    size = _find_size(file)
+    digest = _start_digest(size)
+    for place, data in _read_blocks(file, size):
+        _add_block(digest, place, data)
     found = digest.hexdigest()
     is_settled = status.st_ctime_ns + _TICK < time.time_ns() and _name_state(os.fstat(file.fileno())) == name
     if is_settled and status.st_nlink and _is_private(status):
         _remember(known, name, found)
     return found
+
+
+def _find_size(file: BinaryIO) -> int:
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(file.name))
+    return status.st_size
+
+
+def _start_digest(size: int) -> hashlib._Hash:
+    return hashlib.sha256(size.to_bytes(8, "little"))
+
+
+def _add_block(digest: hashlib._Hash, place: int, data: bytes) -> None:
+    digest.update(place.to_bytes(8, "little"))
+    digest.update(data)
+
+
+def _read_blocks(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
+    """Iterate over the blocks of a file that are not zeros, each with its place; all but the last are equally large.
+
+    Others may change the file meanwhile.
+    """
+    done = 0
+    for first, length in find_extents(file, 0, size):
+        for place in range(max(done, first - first % _PIECE), first + length, _PIECE):
+            wanted = min(_PIECE, size - place)
+            data = os.pread(file.fileno(), wanted, place).ljust(wanted, b"\0")
+            if data != _ZEROS[:wanted]:
+                yield place, data
+            done = place + _PIECE
 
 
 def _name_state(status: os.stat_result) -> str:
@@ -126,6 +162,8 @@ def _remember(known: dict[str, str], name: str, digest: str) -> None:
     path = _find_list()
     if path is None:
         return
+    from kcovdbg.output_file import PRIVATE, open_output
+
     newest = dict([*known.items(), (name, digest)][-_REMEMBERED:])
     # A list that cannot be written is as good as none.
     with contextlib.suppress(OSError):

@@ -207,6 +207,8 @@ class FrameReader:
 
     # A block of a few bytes may decompress to 128 KiB: at most 32 MiB for so many bytes.
     _PIECE: Final = 1024
+    # Of a tape's block, with which some programs fill up a file.
+    _MOST_PADDING: Final = 1 << 20
 
     def __init__(self, start_frame: Callable[[], Any], file: BinaryIO, magic: bytes = b"") -> None:
         self._start_frame = start_frame
@@ -214,6 +216,7 @@ class FrameReader:
         self._file = file
         self._frame: Any = None
         self._is_begun = False
+        self._padding = 0
         self._rest = b""
         self._ready = memoryview(b"")
 
@@ -233,6 +236,9 @@ class FrameReader:
                 if len(data) < len(self._magic):
                     data += self._file.read(self._PIECE)
                 if self._is_begun and not data.strip(b"\0"):
+                    self._padding += len(data)
+                    if self._padding > self._MOST_PADDING:
+                        return b""
                     # Padding behind the last frame.
                     continue
                 if self._is_begun and not data.startswith(self._magic):

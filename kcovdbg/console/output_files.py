@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, TypeAlias, cast
 
-from kcovdbg.child_process import child_environment
 from kcovdbg.console.command_line import CommandLine
 from kcovdbg.console.terminal import Destination, Terminal
 from kcovdbg.errors import CapabilityError, KcovdbgError
@@ -165,6 +164,8 @@ def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[Destination]:
     import shutil
     import subprocess
 
+    from kcovdbg.child_process import child_environment
+
     # Not every sh has pipefail yet; without bash, the last part's status is the pipeline's.
     shell = ["bash", "--posix", "-o", "pipefail", "-c"] if shutil.which("bash") else ["sh", "-c"]
 
@@ -243,6 +244,8 @@ def run_shell(command: str, stdout: TextIO) -> int:
     :return: its exit status.
     """
     import subprocess
+
+    from kcovdbg.child_process import child_environment
 
     words = ["sh", "-c", command] if command else [os.environ.get("SHELL", "sh")]
     with _stdout_file(stdout) as file, subprocess.Popen(words, stdout=file, env=child_environment(), text=True) as process:

@@ -11,18 +11,18 @@ import contextlib
 import enum
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import shlex
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, parse_notes
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
+from kcovdbg.file_digest import open_unchanging
 from kcovdbg.input_file import MAGICS, FrameReader, find_extents, find_packing, open_input
 from kcovdbg.limits import UNPACKED_CACHE, UNPACKED_SIZE, find_limit, over_limit
 from kcovdbg.user_folder import find_user_folder, make_folder
@@ -233,57 +233,29 @@ def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
         with contextlib.suppress(EOFError), _decompressor(file, path) as stream:
             if identify_start(stream.read(_MAGIC_SIZE)) is not FileKind.ELF:
                 return None
-        file.seek(0)
-        source = _DigestedFile(file)
-        source.read_rest()
-        kept = folder / source.hexdigest()
-        copy = _use_copy(kept)
-        notes: tuple[str, ...] = ()
-        if copy is None:
-            file.seek(0)
-            try:
-                _make_copy(file, kept, path)
-            except EOFError:
-                raise _truncated(path, "its compressed data ends early") from None
-            except OSError:
-                # A temporary file remains.
-                return None
+    try:
+        with open_unchanging(path) as (unchanging, digest):
+            kept = folder / digest
             copy = _use_copy(kept)
+            notes: tuple[str, ...] = ()
             if copy is None:
-                return None
-            notes = (f"{path} was unpacked to {kept}, {kept.stat().st_size:,} bytes",)
+                unchanging.seek(0)
+                _make_copy(unchanging, kept, path)
+                copy = _use_copy(kept)
+                if copy is None:
+                    return None
+                notes = (f"{path} was unpacked to {kept}, {kept.stat().st_size:,} bytes",)
+    except EOFError:
+        raise _truncated(path, "its compressed data ends early") from None
+    except OSError:
+        # A temporary file remains.
+        return None
     _KEPT.append(copy)
     if _remove_old_copies(folder):
         return UnpackedFile(kept, notes)
     # Together with the copies that other processes use it is too large: it goes with this process.
     kept.unlink(missing_ok=True)
     return UnpackedFile(_open_path(copy), (f"{path} was decompressed to a temporary file",))
-
-
-class _DigestedFile:
-    """A file with the digest of what is read of it.
-
-    :param file: at its start.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._digest = hashlib.sha256()
-
-    def read(self, size: int) -> bytes:
-        """Return at most so many bytes."""
-        data = self._file.read(size)
-        self._digest.update(data)
-        return data
-
-    def read_rest(self) -> None:
-        """Read to the end."""
-        while self.read(_CHUNK):
-            pass
-
-    def hexdigest(self) -> str:
-        """Return the digest of what was read so far."""
-        return self._digest.hexdigest()
 
 
 def _use_copy(kept: Path) -> BinaryIO | None:
@@ -307,26 +279,17 @@ def _use_copy(kept: Path) -> BinaryIO | None:
 def _make_copy(file: BinaryIO, kept: Path, path: str | os.PathLike[str]) -> None:
     """Unpack a file into the cache.
 
-    :param file: at its start.
-    :param kept: the copy, which has the digest of the whole file as its name.
+    :param file: at its start; nobody changes it.
+    :param kept: the copy.
     :param path: of the file, for errors.
-    :raises TargetError: when other bytes are read than those that the digest is of.
     :raises EOFError: when its data ends early.
     :raises OSError: when it cannot be written.
     """
     make_folder(kept.parent)
-    source = _DigestedFile(file)
-
-    def check() -> None:
-        # Behind the last frame there may be more, which the digest is of as well.
-        source.read_rest()
-        if source.hexdigest() != kept.name:
-            raise TargetError(f"{path} was changed while it was read", hint="give it again when nothing writes it")
-
     from kcovdbg.output_file import PRIVATE, open_output
 
     # It gets its name when it is complete.
-    with open_output(kept, mode=PRIVATE, check=check) as target, _decompressor(file, path, source) as stream:
+    with open_output(kept, mode=PRIVATE) as target, _decompressor(file, path) as stream:
         _copy(stream, target, path)
 
 
@@ -577,10 +540,8 @@ def _temporary(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]
 
 
 @contextlib.contextmanager
-def _decompressor(file: BinaryIO, path: str | os.PathLike[str], source: _DigestedFile | None = None) -> Iterator[FrameReader]:
+def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[FrameReader]:
     """Yield the decompressed stream.
-
-    :param source: what reads the file in its place.
 
     :raises TargetError: when this Python has no zstd, or the data is damaged.
     :raises EOFError: when the data ends early.
@@ -590,7 +551,7 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str], source: _Digeste
     assert packing is not None
     file.seek(start)
     try:
-        yield FrameReader(packing.start, file if source is None else cast("BinaryIO", source))
+        yield FrameReader(packing.start, file)
     except (EOFError, OSError):
         raise
     except CapabilityError as error:

@@ -13,6 +13,11 @@ from kcovdbg.file_digest import find_digest, open_unchanging
 DATA = b"contents" * 1000
 
 
+def digest_of(data):
+    """Return the digest of a file that has one block."""
+    return hashlib.sha256(len(data).to_bytes(8, "little") + bytes(8) + data).hexdigest()
+
+
 @pytest.fixture
 def image(tmp_path, monkeypatch):
     """A file that was written long ago."""
@@ -29,7 +34,7 @@ def list_of(tmp_path):
 
 
 def test_a_digest_is_computed_once(image, tmp_path, monkeypatch):
-    expected = hashlib.sha256(DATA).hexdigest()
+    expected = digest_of(DATA)
     before = os.umask(0)
     try:
         assert find_digest(image) == expected
@@ -48,7 +53,7 @@ def test_other_contents_have_another_digest(image):
     image.write_bytes(DATA[::-1])
     os.utime(image, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert image.stat().st_mtime_ns == status.st_mtime_ns
-    assert find_digest(image) == hashlib.sha256(DATA[::-1]).hexdigest() != first
+    assert find_digest(image) == digest_of(DATA[::-1]) != first
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o646])
@@ -60,7 +65,7 @@ def test_what_others_can_write_is_read_each_time(image, tmp_path, mode):
         image.write_bytes(DATA[::-1])
         copy.seek(0)
         assert copy.read() == DATA
-    assert digest == hashlib.sha256(DATA).hexdigest()
+    assert digest == digest_of(DATA)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a file of another user")
@@ -91,4 +96,34 @@ def test_the_list_does_not_grow_without_end(image, tmp_path, monkeypatch):
     for number in range(6):
         (tmp_path / str(number)).write_bytes(DATA)
         find_digest(tmp_path / str(number))
-    assert list_of(tmp_path).read_text().count(hashlib.sha256(DATA).hexdigest()) == 3
+    assert list_of(tmp_path).read_text().count(digest_of(DATA)) == 3
+
+
+def test_holes_take_no_time_and_count_as_zeros(tmp_path, image):
+    block = 1 << 20
+    contents = {
+        "holes": [(0, b"a"), (5 * block + 7, b"b")],
+        "zeros": [(0, b"a" + bytes(5 * block + 6) + b"b")],
+        "moved": [(0, b"a"), (6 * block + 7, b"b"), (5 * block, b"")],
+        "swapped": [(0, b"b"), (5 * block + 7, b"a")],
+        "longer": [(0, b"a"), (5 * block + 7, b"b\0")],
+    }
+    found = {}
+    for name, parts in contents.items():
+        with (tmp_path / name).open("wb") as file:
+            for place, data in parts:
+                file.seek(place)
+                file.write(data)
+        found[name] = find_digest(tmp_path / name)
+        (tmp_path / name).chmod(0o666)
+        with open_unchanging(tmp_path / name) as (copy, digest):
+            copy.seek(0)
+            assert copy.read() == (tmp_path / name).read_bytes()
+        assert digest == found[name]
+    assert found["holes"] == found["zeros"]
+    assert len(set(found.values())) == len(found) - 1
+    # As large as a file of this kind can be.
+    os.truncate(image, 1 << 42)
+    start = time.process_time()
+    find_digest(image)
+    assert time.process_time() - start < 5
