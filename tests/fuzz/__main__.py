@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long, of however many cases")
     parser.add_argument("--native", type=int, default=0, metavar="SECONDS", help="try the C code for so long, and nothing else")
+    parser.add_argument("--libfuzzer", type=int, default=0, metavar="SECONDS", help="the same with libFuzzer, where clang is")
     parser.add_argument("--nice", type=int, default=15)
     args = parser.parse_args()
     os.nice(args.nice)
@@ -33,6 +34,10 @@ def main() -> int:
         from tests.native.driver import run_all
 
         return 0 if run_all(args.native, args.seed, args.workers, say) else 1
+    if args.libfuzzer:
+        from tests.native.driver import run_libfuzzer
+
+        return 0 if run_libfuzzer(args.libfuzzer, args.seed, say) else 1
     clean = not args.cases or run_cases(args.cases, args.seed, args.workers, args.seconds, say)
     if args.files:
         from tests.fuzz.files import run_files

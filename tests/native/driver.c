@@ -20,6 +20,7 @@
 #include "branches.h"
 #include "chains.h"
 #include "dwarf.h"
+#include "given.h"
 #include "pctext.h"
 #include "seqdiff.h"
 #include "table_rows.h"
@@ -679,6 +680,29 @@ static void try_dwarf(void)
 	LLVMFuzzerTestOneInput(data, size);
 }
 
+/* Random bytes, with many zeros and small numbers, as what is read of a process has. */
+static void try_given(void (*try)(const uint8_t *data, size_t size))
+{
+	size_t size = 1 + below(below(2) ? 80 : 2000), i;
+	uint8_t *data = malloc(size);
+
+	CHECK(data);
+	for (i = 0; i < size; i++)
+		data[i] = below(3) ? below(16) : random_word();
+	try(data, size);
+	free(data);
+}
+
+static void try_follow_input(void)
+{
+	try_given(try_follow);
+}
+
+static void try_inject_input(void)
+{
+	try_given(try_inject);
+}
+
 /* Random bytes, whose end is the end of the memory that they are in. */
 static void try_decoder(void)
 {
@@ -868,7 +892,8 @@ static const struct {
 } targets[] = {
 	{ "pctext", try_text },		{ "chains", try_chains },	{ "seqdiff", try_diff },
 	{ "locations", try_locations }, { "branches", try_branches },	{ "table_rows", try_rows },
-	{ "dwarf", try_dwarf },		{ "x86_decoder", try_decoder }, { "blocks", try_blocks },
+	{ "follow", try_follow_input }, { "inject", try_inject_input }, { "dwarf", try_dwarf },
+	{ "x86_decoder", try_decoder }, { "blocks", try_blocks },
 };
 
 int main(int argc, char **argv)

@@ -30,9 +30,65 @@ SOURCES = (
     "blocks",
     "block_states",
 )
-TARGETS = tuple(name for name in SOURCES if name != "block_states")
+# Those that include what they try, and what that needs.
+INPUTS = ("follow_input", "inject_input")
+TARGETS = (*(name for name in SOURCES if name != "block_states"), "follow", "inject")
+# Reads what takes longest to try.
+LARGEST = "dwarf"
+# Of libFuzzer: sources beside this file, and in native/.
+LIBFUZZER = {
+    "dwarf": (("driver",), SOURCES),
+    "follow": (("follow_input",), ("inject", "collector")),
+    "inject": (("inject_input",), ()),
+}
 # Memory of the process, and of one allocation: damage must not take more.
 _OPTIONS = "hard_rss_limit_mb=1500:max_allocation_size_mb=1024:detect_leaks=1:abort_on_error=0"
+
+
+_FOLDERS = (f"-I{ROOT / 'native'}", f"-I{Path(__file__).parent}")
+
+
+def _find_sources(own: Sequence[str], tried: Sequence[str]) -> list[str]:
+    folder = Path(__file__).parent
+    return [*(str(folder / f"{name}.c") for name in own), *(str(ROOT / "native" / f"{name}.c") for name in tried)]
+
+
+def compile_libfuzzer(folder: Path, target: str) -> Path | None:
+    """Compile a target for libFuzzer; return None where there is no clang with it."""
+    if shutil.which("clang") is None:
+        return None
+    path = folder / f"libfuzzer-{target}"
+    command = ["clang", "-std=gnu11", "-O1", "-g", "-DLIBFUZZER", "-fsanitize=fuzzer,address,undefined", *_FOLDERS]
+    command += ["-Wno-unused-function", "-Wno-unused-macros", "-fno-sanitize-recover=all", "-o", str(path)]
+    built = subprocess.run([*command, *_find_sources(*LIBFUZZER[target]), "-lpthread"], capture_output=True, text=True)
+    if "libclang_rt.fuzzer" in built.stderr:
+        return None
+    assert built.returncode == 0, built.stderr
+    return path
+
+
+def run_libfuzzer(seconds: int, seed: int, say: Callable[[str], None]) -> bool:
+    """Run libFuzzer on each target for an equal share of the time; return whether none found anything."""
+    folder = Path(tempfile.mkdtemp(prefix="kcovdbg-libfuzzer-"))
+    is_clean = True
+    for target in LIBFUZZER:
+        program = compile_libfuzzer(folder, target)
+        if program is None:
+            say("skipped: libFuzzer needs clang")
+            return True
+        corpus = folder / target
+        corpus.mkdir()
+        if target == "dwarf":
+            make_corpus(corpus)
+        share = max(seconds // len(LIBFUZZER), 1)
+        options = [f"-max_total_time={share}", f"-seed={seed or 1}", "-max_len=65536", "-rss_limit_mb=1500", "-timeout=30"]
+        done = subprocess.run([program, *options, "-print_final_stats=1", corpus], cwd=folder, capture_output=True, text=True)
+        counts = [line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed_units" in line]
+        say(f"{target}: {(counts or ['?'])[0]} executions, status {done.returncode}")
+        if done.returncode:
+            say(f"{target}: see {folder}: {done.stderr[-4000:]}")
+            is_clean = False
+    return is_clean
 
 
 def compile_driver(folder: Path) -> Path:
@@ -42,8 +98,8 @@ def compile_driver(folder: Path) -> Path:
     path = folder / "driver"
     warnings = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-    sources = [Path(__file__).with_suffix(".c"), *(ROOT / "native" / f"{name}.c" for name in SOURCES)]
-    command = ["gcc", "-O1", "-g", *warnings, *sanitizers, f"-I{ROOT / 'native'}", "-o", str(path), *map(str, sources)]
+    sources = _find_sources(("driver", *INPUTS), (*SOURCES, "collector"))
+    command = ["gcc", "-O1", "-g", *warnings, *sanitizers, *_FOLDERS, "-o", str(path), *sources, "-lpthread"]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if "cannot find" in built.stderr:
         pytest.skip("needs gcc's sanitizers")
@@ -103,7 +159,7 @@ def run_all(seconds: int, seed: int, workers: int, say: Callable[[str], None]) -
     program, corpus = compile_driver(folder), make_corpus(folder)
     say(f"{len(corpus)} files of debug info; work in {folder}")
     share = seconds * workers // (2 * len(TARGETS) - 2)
-    jobs = [(target, share) for target in TARGETS[:-1]] + [(TARGETS[-1], seconds // 2)] * workers
+    jobs = [(target, share) for target in TARGETS if target != LARGEST] + [(LARGEST, seconds // 2)] * workers
 
     def run_one(number: int, target: str, time: int) -> bool:
         own = folder / str(number)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The C code under AddressSanitizer and UndefinedBehaviorSanitizer: random work, and damaged debug info."""
 
+import subprocess
+
 import pytest
 
 from tests.native import driver
@@ -22,6 +24,16 @@ def corpus(tmp_path_factory):
 def test_target(program, corpus, target, tmp_path):
     done = driver.run(program, target, 1, SECONDS, corpus, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("target", driver.LIBFUZZER)
+def test_libfuzzer(target, tmp_path):
+    fuzzer = driver.compile_libfuzzer(tmp_path, target)
+    if fuzzer is None:
+        pytest.skip("needs clang")
+    done = subprocess.run([fuzzer, "-runs=2000", "-seed=1", "-max_len=4096"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Done 2000 runs" in done.stderr
 
 
 def test_the_corpus_has_both_formats(corpus):
