@@ -27,7 +27,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import name_task
 from kcovdbg.model.location import LocatedRecord
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.state import Part
+from kcovdbg.model.state import Extent, Part
 from kcovdbg.model.task import Role, Task
 from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.located_records import locate_records
@@ -294,7 +294,11 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         errors=_step_errors,
     )
     if not found:
-        said.append("no task with KCOV state" if args.all else "could not read any CPU's current task")
+        state = context.state(Part.TASKS | Part.CURRENT)
+        if state.extent(Part.TASKS) is Extent.NONE or not args.all:
+            context.status = 2
+        absent = state.say_absent("no task with KCOV state", Part.TASKS)
+        said.append(absent if args.all else "could not read any CPU's current task")
     yield Lines(_crash_lines(crashed, context.width))
     yield Lines(_lines(context, found, limit), data=data, remarks=said)
     yield Lines(end_lines(crashed.log[-_LOG_LINES:], context.width))

@@ -62,7 +62,7 @@ class _Cache(NamedTuple):
     """``struct kmem_cache``."""
 
     address: int
-    name: str
+    name: str | None
     object_size: int
     size: int
     """From one object to the next."""
@@ -129,11 +129,14 @@ class SlabWalk:
         return BlockLayout(self._target, type_name, {name: (name,) for name in ("slab_cache", "freelist", "objects")}).require()
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
+        problem: ReadError | None = None
         for address in self._for_each_object(lambda caches: _choose_general(caches, size)):
             try:
                 yield SlabObject(address, self._target.read(address, size))
-            except ReadError:
-                continue
+            except ReadError as error:
+                problem = problem or error
+        if problem is not None:
+            raise ReadError(f"objects are missing: {problem}", problem.address)
 
     def for_each_file(self) -> Iterator[int]:
         if self._files is not None:
@@ -158,6 +161,10 @@ class SlabWalk:
         except ReadError as error:
             problem = error
         chosen = {cache.address: cache for cache in choose(caches)}
+        nameless = next((cache.address for cache in caches if cache.name is None), None)
+        if nameless is not None:
+            # It may be one of those that are wanted.
+            problem = problem or ReadError(f"the name of the slab cache {nameless:#x} could not be read", nameless)
         free: set[int] = set()
         for address, cache in list(chosen.items()):
             try:
@@ -201,12 +208,13 @@ class SlabWalk:
         if problem is not None:
             raise ReadError(f"could not read the list of slab caches: {problem}", self._caches)
 
-    def _read_name(self, address: int) -> str:
+    def _read_name(self, address: int) -> str | None:
+        """Return the name of a cache; None when it cannot be read."""
         if not is_kernel_pointer(self._target, address, 1):
             return ""
         data, missing = read_partly(self._target, address, _NAME_SIZE)
-        name = data[: missing[0][0] if missing else None].partition(b"\0")[0]
-        return name.decode(errors="replace")
+        name, end, _ = data[: missing[0][0] if missing else None].partition(b"\0")
+        return None if missing and not end else name.decode(errors="replace")
 
     def _for_each_slab(self, caches: Mapping[int, _Cache]) -> Iterator[tuple[int, _Slab]]:
         """Yield the slabs of caches, each with the address of its ``struct page``.
@@ -446,9 +454,10 @@ def _choose_general(caches: Iterable[_Cache], size: int) -> list[_Cache]:
     """Return the smallest general caches with room for the size, one of each family."""
     best: dict[str, _Cache] = {}
     for cache in caches:
-        if not _GENERAL_CACHE.match(cache.name) or cache.object_size < size:
+        name = cache.name or ""
+        if not _GENERAL_CACHE.match(name) or cache.object_size < size:
             continue
-        family = cache.name.rpartition("-")[0]
+        family = name.rpartition("-")[0]
         if family not in best or cache.object_size < best[family].object_size:
             best[family] = cache
     return list(best.values())

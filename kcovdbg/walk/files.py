@@ -31,6 +31,8 @@ class FileWalk:
         self._target = target
         self._files: dict[int, int | None] = {}
         self.remarks = Remarks()
+        self.unread = Remarks()
+        """Those of the remarks that are on missing memory, not on damage."""
         self._fops: frozenset[int] = frozenset()
         self._has_tables = False
         self._bad = 0
@@ -206,6 +208,7 @@ class FileWalk:
                     problem = f"its f_op {operations:#x} is not a kernel address"
             except ReadError as error:
                 problem = str(error)
+                self.unread.note(f"{what}: {problem}")
         if problem is not None:
             if not is_current():
                 return None

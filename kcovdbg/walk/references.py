@@ -164,6 +164,8 @@ class ReferenceWalk:
                     extra.append(KcovFile(0, address, kcov))
         except ReadError as error:
             self._lacking[Source.SLAB] = Lack((f"the slab cache of files is incomplete: {error}",))
+        if walk.unread:
+            self._lacking[Source.SLAB] = Lack((*self._lacking[Source.SLAB].lines, *walk.unread))
         released = {file.file for file in extra if walk.is_released(file.file)}
         for file in sorted(extra, key=lambda file: file.file in released):
             # A file that is about to be closed still has its reference; a freed one has none, and its object may be freed as

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import zstandard
 
 from tests.integration.conftest import Demo
 from tests.lab.comparison import parse_outputs
@@ -60,3 +62,62 @@ def test_behind_text_it_answers_the_same(demo: Demo, whole: Answer, tmp_path: Pa
     assert (found.status, found.rows) == (0, whole.rows)
     assert f"tail -c +{len(WARNING) + 1} {given}" in found.said
     assert given.read_bytes() == WARNING + demo.core.read_bytes()
+
+
+LISTS = {"tasks -a": "task", "objects": "kcov", "remote": "handle", "areas": "area", "saved": "saved_area", "check": "rule"}
+_HEADER = struct.Struct("<IIQQQQQQ")
+_LOAD = 1
+_PAGE = 4096
+
+
+def list_pages(data: bytes) -> list[int]:
+    """Return the offsets of the pages of a slice of a 64-bit little-endian machine."""
+    return sorted({offset + at for _, _, offset, _, _, size, _, _ in read_headers(data) for at in range(0, size, _PAGE)})
+
+
+def read_headers(data: bytes) -> list[tuple[int, ...]]:
+    start, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
+    headers = [_HEADER.unpack_from(data, start + size * number) for number in range(count)]
+    return [header for header in headers if header[0] == _LOAD]
+
+
+def without_page(data: bytes, page: int) -> bytes:
+    """Return a slice whose segments end before a page; what follows in a segment is lost as well."""
+    found = bytearray(data)
+    start, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
+    for number in range(count):
+        place = start + size * number
+        kind, flags, offset, virtual, physical, length, _, align = _HEADER.unpack_from(data, place)
+        if kind == _LOAD and offset <= page < offset + length:
+            _HEADER.pack_into(found, place, kind, flags, offset, virtual, physical, page - offset, page - offset, align)
+    return bytes(found)
+
+
+def ask_lists(dump: Path, vmlinux: Path) -> tuple[dict[str, list[Any]], str]:
+    words = [word for line in LISTS for word in ("-e", f"{line} --json")]
+    done = run_kcovdbg("-c", dump, "-s", vmlinux, *words)
+    assert "internal error" not in done.stderr, done.stderr
+    return (parse_outputs(done.stdout, LISTS) if done.stdout else {}), done.stderr
+
+
+@pytest.mark.parametrize("name", ["6.12-gcc", "saved-per-cpu"])
+def test_a_slice_without_a_page_claims_nothing_about_it(tmp_path: Path, sample: Any, name: str) -> None:
+    """Unread is not none: what the whole slice shows is there, or something is said to be missing; no rule is broken."""
+    folder = Path(__file__).parents[1] / "golden" / "generations" / name
+    data = zstandard.ZstdDecompressor().decompressobj().decompress((folder / "slice.zst").read_bytes())
+    (tmp_path / "slice").write_bytes(data)
+    whole, _ = ask_lists(tmp_path / "slice", folder / "vmlinux.zst")
+    for page in sample(list_pages(data)[::4]):
+        (tmp_path / "slice").write_bytes(without_page(data, page))
+        rows, said = ask_lists(tmp_path / "slice", folder / "vmlinux.zst")
+        if not rows:
+            # It could not be opened.
+            assert said
+            continue
+        assert not [row for row in rows["check"] if row["severity"] in ("error", "warning")], (hex(page), rows["check"][:2])
+        for line, key in LISTS.items():
+            lost = {row[key] for row in whole[line]} - {row[key] for row in rows[line]}
+            told = any(row["errors"] for row in rows[line]) if line != "check" else True
+            # One note is that it is a slice.
+            assert not lost or told or len(said.splitlines()) > 1, (hex(page), line, said)
+            assert rows[line] or not whole[line], (hex(page), line)

@@ -10,12 +10,16 @@ import pytest
 from kcovdbg.check.runner import list_rules
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.command import Count, Topic
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.frontends.gdb.link import Link
+from kcovdbg.frontends.gdb.server import Server
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.state import Extent, Lack, Part, Source, State, sources_of
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import D2, E3, E6, E9A, E9B, J
 from tests.support.kernels.scenario import Scenario, Task, make_scenario
+from tests.support.stub import make_stub
 
 ROWS = (E3, E6, E9B, J, D2)
 # What an answer about a task, a handle or an object may say instead of the right one.
@@ -223,3 +227,15 @@ def test_extents():
         assert State(kernel, {}, {Source.REMOTE: lack}).extent(Part.REMOTE) is extent
     assert State(kernel, {}, {Source.TASKS: Lack(), Source.REMOTE: total}).extent(Part.OBJECTS) is Extent.PART
     assert Source.REMOTE in sources_of(Part.OBJECTS, kernel)
+
+
+@pytest.mark.parametrize(("name", "member"), [("kcov", "kcov"), ("kcov_area", "kcov_area"), ("kcov_mode", "kcov_mode")])
+def test_functions_of_gdb(name, member):
+    """``$kcov(41)`` is no 0 where the member could not be read."""
+    kernel = Kernel(E9A)
+    workspace = Asker(kernel.target).workspace
+    fields = kernel.reader().read(Part.TASKS).tasks_with_state[kernel.tasks[40]].fields
+    server = Server(make_stub(Link))
+    assert server._value_of(name, fields, workspace)
+    with pytest.raises(KcovdbgError, match=member):
+        server._value_of(name, fields._replace(**{member: None}), workspace)
