@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from kcovdbg.errors import LimitError
 from kcovdbg.input_file import find_extents, open_input, parse_json, read_input
@@ -44,17 +44,31 @@ def find_digest(path: str | os.PathLike[str]) -> str:
         return _find_digest(file)
 
 
-@contextlib.contextmanager
-def open_unchanging(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, str]]:
-    """Open a file for as long as a block lasts, with its digest; of a file that others can write, a copy.
+class UnchangingFile(NamedTuple):
+    """A file, or a copy of one, and the digest of what is read of it."""
 
-    What is read in the block is what the digest is of, whatever others do to the file meanwhile.
+    file: BinaryIO
+    digest: str
+    state: str
+
+    def is_unchanged(self) -> bool:
+        """Return whether nothing was written to it since its digest was taken."""
+        return _name_state(os.fstat(self.file.fileno())) == self.state
+
+
+@contextlib.contextmanager
+def open_unchanging(path: str | os.PathLike[str]) -> Iterator[UnchangingFile]:
+    """Open a file for as long as a block lasts, with its digest; a copy of one that others can write, or that has just changed.
+
+    What is read in the block is what the digest is of, whatever others do to the file meanwhile. If the user changes it, it is
+    not unchanged at the end.
 
     :raises OSError: when it cannot be read or copied, or is no regular file.
     """
     with open_input(path) as file:
-        if _is_private(os.fstat(file.fileno())):
-            yield file, _find_digest(file)
+        status = os.fstat(file.fileno())
+        if _is_private(status) and _is_settled(status):
+            yield UnchangingFile(file, _find_digest(file), _name_state(status))
             return
         with tempfile.TemporaryFile(prefix="kcovdbg-") as copy:
             size = _find_size(file)
@@ -65,7 +79,7 @@ def open_unchanging(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, st
                 copy.seek(place)
                 copy.write(data)
             copy.flush()
-            yield copy, digest.hexdigest()
+            yield UnchangingFile(cast("BinaryIO", copy), digest.hexdigest(), _name_state(os.fstat(copy.fileno())))
 
 
 def combine_digests(digests: list[str]) -> str:
@@ -84,8 +98,8 @@ def _find_digest(file: BinaryIO) -> str:
     for place, data in _read_blocks(file, size):
         _add_block(digest, place, data)
     found = digest.hexdigest()
-    is_settled = status.st_ctime_ns + _TICK < time.time_ns() and _name_state(os.fstat(file.fileno())) == name
-    if is_settled and status.st_nlink and _is_private(status):
+    is_same = _is_settled(status) and _name_state(os.fstat(file.fileno())) == name
+    if is_same and status.st_nlink and _is_private(status):
         _remember(known, name, found)
     return found
 
@@ -123,6 +137,11 @@ def _read_blocks(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
 
 def _name_state(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+
+
+def _is_settled(status: os.stat_result) -> bool:
+    """Return whether another change would give a file another time."""
+    return status.st_ctime_ns + _TICK < time.time_ns()
 
 
 def _is_private(status: os.stat_result) -> bool:

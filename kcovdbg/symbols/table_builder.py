@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
-from kcovdbg.file_digest import open_unchanging
+from kcovdbg.file_digest import UnchangingFile, open_unchanging
 from kcovdbg.limits import hold_memory, hold_work_of_process
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
@@ -376,7 +376,7 @@ def _name_file(image: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def _open(image: str | os.PathLike[str]) -> Iterator[tuple[ElfFile, str]]:
+def _open(image: str | os.PathLike[str]) -> Iterator[tuple[ElfFile, UnchangingFile]]:
     """Open an image, or a copy of one that others can write, with the digest of what is read.
 
     :raises TargetError: when it cannot be read or copied.
@@ -384,10 +384,10 @@ def _open(image: str | os.PathLike[str]) -> Iterator[tuple[ElfFile, str]]:
     name = _name_file(image)
     with ExitStack() as stack:
         try:
-            file, digest = stack.enter_context(open_unchanging(image))
+            found = stack.enter_context(open_unchanging(image))
         except OSError as error:
             raise TargetError(f"{name}: {error.strerror or error}") from None
-        yield stack.enter_context(ElfFile(f"/proc/self/fd/{file.fileno()}", name)), digest
+        yield stack.enter_context(ElfFile(f"/proc/self/fd/{found.file.fileno()}", name)), found
 
 
 def build_table_file(
@@ -405,18 +405,25 @@ def build_table_file(
     :raises OSError: when the table cannot be written.
     """
     with ExitStack() as stack:
-        elf, digest = stack.enter_context(_open(image))
-        other, other_digest = (None, None) if code is None else stack.enter_context(_open(code))
+        elf, found = stack.enter_context(_open(image))
+        files = [found]
+        other: ElfFile | None = None
+        if code is not None:
+            other, found = stack.enter_context(_open(code))
+            files.append(found)
         build_id = elf.build_id
         if build_id is None:
             raise CapabilityError(f"{elf.name} has no build ID")
-        key = make_table_key(build_id, [digest, *([] if other_digest is None else [other_digest])])
+        key = make_table_key(build_id, [found.digest for found in files])
         path = table_path(key, folder)
         lock = stack.enter_context(_only_builder(path))
         if open_table(key, folder) is not None:
             return path
         with without_collection():
-            make_table(elf, code=other, report=partial(write_progress, lock)).write(path)
+            table = make_table(elf, code=other, report=partial(write_progress, lock))
+            if not all(found.is_unchanged() for found in files):
+                raise CapabilityError(f"{elf.name} was changed while it was read", hint="try again when nothing writes it")
+            table.write(path)
     return path
 
 

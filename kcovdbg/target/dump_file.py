@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, parse_notes
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
-from kcovdbg.file_digest import open_unchanging
+from kcovdbg.file_digest import UnchangingFile, open_unchanging
 from kcovdbg.input_file import MAGICS, FrameReader, find_extents, find_packing, open_input
 from kcovdbg.limits import UNPACKED_CACHE, UNPACKED_SIZE, find_limit, over_limit
 from kcovdbg.user_folder import find_user_folder, make_folder
@@ -234,12 +234,11 @@ def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
             if identify_start(stream.read(_MAGIC_SIZE)) is not FileKind.ELF:
                 return None
     try:
-        with open_unchanging(path) as (unchanging, digest):
-            kept = folder / digest
+        with open_unchanging(path) as unchanging:
+            kept = folder / unchanging.digest
             copy = _use_copy(kept)
             notes: tuple[str, ...] = ()
             if copy is None:
-                unchanging.seek(0)
                 _make_copy(unchanging, kept, path)
                 copy = _use_copy(kept)
                 if copy is None:
@@ -276,20 +275,25 @@ def _use_copy(kept: Path) -> BinaryIO | None:
     return None
 
 
-def _make_copy(file: BinaryIO, kept: Path, path: str | os.PathLike[str]) -> None:
+def _make_copy(found: UnchangingFile, kept: Path, path: str | os.PathLike[str]) -> None:
     """Unpack a file into the cache.
 
-    :param file: at its start; nobody changes it.
     :param kept: the copy.
     :param path: of the file, for errors.
+    :raises TargetError: when the file was changed meanwhile.
     :raises EOFError: when its data ends early.
     :raises OSError: when it cannot be written.
     """
     make_folder(kept.parent)
     from kcovdbg.output_file import PRIVATE, open_output
 
+    def check() -> None:
+        if not found.is_unchanged():
+            raise TargetError(f"{path} was changed while it was read", hint="give it again when nothing writes it")
+
+    found.file.seek(0)
     # It gets its name when it is complete.
-    with open_output(kept, mode=PRIVATE) as target, _decompressor(file, path) as stream:
+    with open_output(kept, mode=PRIVATE, check=check) as target, _decompressor(found.file, path) as stream:
         _copy(stream, target, path)
 
 

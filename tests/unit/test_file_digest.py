@@ -61,11 +61,12 @@ def test_what_others_can_write_is_read_each_time(image, tmp_path, mode):
     image.chmod(mode)
     find_digest(image)
     assert not list_of(tmp_path).exists()
-    with open_unchanging(image) as (copy, digest):
+    with open_unchanging(image) as found:
         image.write_bytes(DATA[::-1])
-        copy.seek(0)
-        assert copy.read() == DATA
-    assert digest == digest_of(DATA)
+        found.file.seek(0)
+        assert found.file.read() == DATA
+        assert found.is_unchanged()
+    assert found.digest == digest_of(DATA)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a file of another user")
@@ -116,10 +117,10 @@ def test_holes_take_no_time_and_count_as_zeros(tmp_path, image):
                 file.write(data)
         found[name] = find_digest(tmp_path / name)
         (tmp_path / name).chmod(0o666)
-        with open_unchanging(tmp_path / name) as (copy, digest):
-            copy.seek(0)
-            assert copy.read() == (tmp_path / name).read_bytes()
-        assert digest == found[name]
+        with open_unchanging(tmp_path / name) as unchanging:
+            unchanging.file.seek(0)
+            assert unchanging.file.read() == (tmp_path / name).read_bytes()
+        assert unchanging.digest == found[name]
     assert found["holes"] == found["zeros"]
     assert len(set(found.values())) == len(found) - 1
     # As large as a file of this kind can be.
@@ -127,3 +128,21 @@ def test_holes_take_no_time_and_count_as_zeros(tmp_path, image):
     start = time.process_time()
     find_digest(image)
     assert time.process_time() - start < 5
+
+
+def test_what_the_user_changes_does_not_stay_unchanged(image):
+    with open_unchanging(image) as found:
+        assert found.is_unchanged()
+        with image.open("r+b") as file:
+            file.write(b"C")
+        assert not found.is_unchanged()
+
+
+def test_of_what_has_just_changed_a_copy_is_read(image, monkeypatch):
+    now = image.stat().st_ctime_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now)
+    with open_unchanging(image) as found:
+        image.write_bytes(DATA[::-1])
+        found.file.seek(0)
+        assert found.file.read() == DATA
+        assert found.is_unchanged()
