@@ -19,8 +19,10 @@ from typing import Any, Final
 from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log
+from kcovdbg.limits import hold_memory
 from kcovdbg.records.crash_report import summarize_report
 from kcovdbg.records.log_text import decode_log
+from kcovdbg.target.end_signals import reading
 
 
 def _find(name: str, named: list[str]) -> dict[str, object]:
@@ -81,7 +83,8 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., object]]] = {
 
 def _answer(name: str, arguments: list[Any]) -> dict[str, object]:
     try:
-        return {"result": _FUNCTIONS[name](*arguments)}
+        with hold_memory("the work directory"), reading("the work directory"):
+            return {"result": _FUNCTIONS[name](*arguments)}
     except KcovdbgError as error:
         return {"error": str(error), "hint": error.hint, "is_usage": isinstance(error, UsageError)}
     except OSError as error:
