@@ -11,8 +11,9 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.intersphinx"]
 intersphinx_mapping: dict[str, tuple[str, None]] = {}
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["generate", "completions", "man"]
-html_theme = "alabaster"
-html_theme_options = {"description": "The Linux kernel's KCOV state, made visible", "page_width": "1100px"}
+# For its dark mode, and for pages that fit a phone.
+html_theme = "furo"
+html_title = "kcovdbg"
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"

@@ -22,6 +22,7 @@ from kcovdbg.console.command import parse_arguments
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.frontends.options import parse_options
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+from tests.support.browser import Browser
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if path.parent.name != "generate")
@@ -153,17 +154,36 @@ def test_commands_can_be_understood(page: Path, place: Path, monkeypatch: pytest
                 parse_arguments(commands.find(words[0]), words[1:])
 
 
-def test_sphinx_builds_without_warnings(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def built_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages as Sphinx builds them, without a warning."""
+    folder = tmp_path_factory.mktemp("pages")
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", DOCS, tmp_path],
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", DOCS, folder],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_sphinx_builds_without_warnings(built_pages: Path) -> None:
     for page in PAGES:
-        assert (tmp_path / page.relative_to(DOCS)).with_suffix(".html").is_file()
+        assert (built_pages / page.relative_to(DOCS)).with_suffix(".html").is_file()
+
+
+def test_pages_fit_a_phone_and_have_a_dark_mode(built_pages: Path, browser: Browser) -> None:
+    grounds = set()
+    for dark in (False, True):
+        browser.look(width=390, height=844, dark=dark, touch=True)
+        for page in PAGES:
+            browser.open((built_pages / page.relative_to(DOCS)).with_suffix(".html"))
+            # A page with something wider than the phone is shown smaller.
+            assert browser.run("window.innerWidth") == 390, page
+        grounds.add(browser.run("getComputedStyle(document.body).backgroundColor"))
+    assert len(grounds) == 2
 
 
 def test_every_page_is_in_the_contents() -> None:

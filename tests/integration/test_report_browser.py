@@ -254,3 +254,20 @@ def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch, ha
     browser.press("/", "f", "n", "_", "6", "Enter")
     browser.wait(f"{POSITION}.startsWith('row')")
     assert browser.run(CURRENT) == [20]
+
+
+def test_links_of_a_phone_lead_to_their_sections(page, reports, tmp_path):
+    """Also behind hundreds of files, whose paths need more than one line there."""
+    text = (reports / "one.html").read_text()
+    start = text.index('<details class="file"')
+    end = text.index("</details>", start) + len("</details>")
+    summary = "<details class='file'><summary><span class='path'>" + "a/very/long/path" * 8 + ".c</span></summary></details>"
+    path = tmp_path / "many.html"
+    path.write_text(text[:end] + summary * 300 + text[end:])
+    browser = page(path, width=390, height=844, touch=True)
+    browser.run("document.documentElement.style.scrollBehavior = 'auto'")
+    for section in ("state", "source"):
+        browser.run(f"document.querySelector('nav a[href=\"#{section}\"]').click()")
+        browser.settle()
+        top = browser.run(f"document.getElementById('{section}').getBoundingClientRect().top")
+        assert -2 <= top < 844 / 2, section
