@@ -371,11 +371,19 @@ static size_t index_of(const struct builder *builder, uint64_t address)
 	return i < builder->instruction_count && builder->instructions[i].address == address ? i : NONE;
 }
 
+/* A function has one or two parts. */
 static bool is_inside(const struct builder *builder, uint64_t address)
 {
-	const struct kcovdbg_part *part = part_at(builder->code, address);
+	const struct kcovdbg_code *code = builder->code;
+	uint32_t i = builder->function ? code->part_ends[builder->function - 1] : 0;
 
-	return part && part->function == builder->function;
+	for (; i < code->part_ends[builder->function]; i++) {
+		const struct kcovdbg_part *part = &code->image->parts[code->function_parts[i]];
+
+		if (address >= part->start && address < part->end)
+			return true;
+	}
+	return false;
 }
 
 /* Return the instruction that an address is in. */
@@ -859,7 +867,7 @@ static int compare_sequences(const void *left, const void *right)
 	return (a->start > b->start) - (a->start < b->start);
 }
 
-size_t kcovdbg_rows_order(const struct kcovdbg_rows *rows, uint64_t *addresses, uint32_t *files, uint32_t *lines)
+size_t kcovdbg_rows_order(const struct kcovdbg_rows *rows, uint64_t *addresses, uint32_t *files, uint32_t *lines, size_t limit)
 {
 	struct sequence *sequences = NULL;
 	size_t i, k, first = 0, count = 0, room = 0, total = 0;
@@ -879,7 +887,8 @@ size_t kcovdbg_rows_order(const struct kcovdbg_rows *rows, uint64_t *addresses, 
 	if (count)
 		qsort(sequences, count, sizeof(*sequences), compare_sequences);
 	for (i = 0; i < count; i++) {
-		if (total && sequences[i].start < addresses[total - 1])
+		if ((total && sequences[i].start < addresses[total - 1]) ||
+		    sequences[i].end - sequences[i].first + 1 > limit - total)
 			continue;
 		for (k = sequences[i].first; k < sequences[i].end; k++) {
 			addresses[total] = rows->addresses[k];

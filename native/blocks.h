@@ -53,7 +53,7 @@ struct kcovdbg_called {
 /* A part of a function: each has one, and a second one if the compiler put its cold code elsewhere. */
 struct kcovdbg_part {
 	uint64_t start, end;
-	uint32_t function;
+	uint64_t function;
 };
 
 /* All arrays are ascending by address; parts do not overlap. They must outlive what uses them. */
@@ -112,10 +112,10 @@ struct kcovdbg_rows {
 #define KCOVDBG_ROW_CODE 0x40000000
 #define KCOVDBG_MAX_LINE 0xfffff
 
-/* Put the sequences of rows, which end with rows without a file, in the order of their addresses, into arrays with room for twice as
-   many; those at the address 0, of code that was not linked, and those that overlap others are left out. Return the number of rows;
-   SIZE_MAX when out of memory. */
-size_t kcovdbg_rows_order(const struct kcovdbg_rows *rows, uint64_t *addresses, uint32_t *files, uint32_t *lines);
+/* Put the sequences of rows, which end with rows without a file, in the order of their addresses, into arrays with room for so many;
+   those at the address 0, of code that was not linked, and those that overlap others are left out, and sequences that the room does not
+   suffice for. Return the number of rows; SIZE_MAX when out of memory. */
+size_t kcovdbg_rows_order(const struct kcovdbg_rows *rows, uint64_t *addresses, uint32_t *files, uint32_t *lines, size_t room);
 
 struct kcovdbg_bytes_out {
 	uint8_t *data;

@@ -112,7 +112,13 @@ int kcovdbg_check_table(const struct kcovdbg_table *table)
 	    !is_ascending(table->function_start, table->function_count) ||
 	    !is_below(table->function_name, table->function_count, strings) ||
 	    !is_below(table->function_alias, table->function_count, strings) ||
-	    !is_below(table->function_unit, table->function_count, strings))
+	    !is_below(table->function_unit, table->function_count, strings) ||
+	    !is_ascending(table->part_start, table->part_count) ||
+	    !is_below(table->part_function, table->part_count, table->block_function_count) ||
+	    !is_below(table->block_file, table->block_file_count, strings))
 		return -1;
+	for (i = 0; i < table->part_count; i++)
+		if ((uint64_t)table->part_start[i] + table->part_size[i] > room)
+			return -1;
 	return 0;
 }

@@ -46,6 +46,14 @@ struct kcovdbg_table {
 	size_t range_size;
 	const uint32_t *function_start, *function_size, *function_name, *function_alias, *function_unit;
 	size_t function_count;
+	const uint32_t *part_start, *part_size, *part_function;
+	size_t part_count;
+	const uint64_t *block_end;
+	size_t block_function_count;
+	const uint8_t *block;
+	size_t block_size;
+	const uint32_t *block_file;
+	size_t block_file_count;
 };
 
 /* Check every number that leads to an item of a column, or that is added to the base. -1 when one is out of range. */

@@ -275,7 +275,7 @@ void kcovdbg_x86_decode(const uint8_t *bytes, size_t size, struct kcovdbg_instru
 		follows = read_opcode(&d);
 	if (follows == 'x')
 		return;
-	if (strchr("mBZTU", follows))
+	if (follows == 'm' || follows == 'B' || follows == 'Z' || follows == 'T' || follows == 'U')
 		read_modrm(&d, instruction);
 	constant = constant_size(&d, follows);
 	if (d.at + constant > MAX_LENGTH || d.at + constant > size) {

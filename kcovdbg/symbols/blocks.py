@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 import struct
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum, IntFlag
+from itertools import chain
+from operator import attrgetter, sub
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
@@ -28,8 +30,13 @@ from kcovdbg.symbols.compiled_reader import DwarfReader, core_count, describe_ar
 from kcovdbg.symbols.coverage_points import find_callbacks
 from kcovdbg.symbols.table_rows import gather
 
+NO_FILE: Final = 0xFFFFFFFF
+"""The file of a row at the end of a sequence."""
+
 _SHT_RELA: Final = 4
 _SHF_ALLOC: Final = 2
+# Of line tables whose rows do not ascend.
+_CUT_SEQUENCES: Final = 1 << 12
 # Static branches of CPU features jump there and back before the kernel replaces them.
 _STUBS: Final = ".altinstr_aux"
 
@@ -83,17 +90,9 @@ _ENABLING: Final = re.compile(
     r"(\w*_)?(do_|compat_)?sys_ioctl|(do_)?vfs_ioctl|ksys_ioctl|x64_sys_call|do_syscall_64|do_int80_\w+|invoke_syscall"
     r"|do_el0_svc\w*|el0_svc\w*|do_trap_ecall_u|__do_syscall|do_debugfs_ioctl|full_proxy_unlocked_ioctl"
 )
+_ENABLING_PARTS: Final = ("ioctl", "syscall", "el0_svc", "x64_sys_call", "do_int80", "do_trap_ecall")
 # A task that ends there does not return to what called it.
 _ENDING: Final = frozenset(("do_exit",))
-
-
-class CodePart(NamedTuple):
-    """A part of a function's code: each has one, and a second one if the compiler put its cold code elsewhere."""
-
-    start: int
-    end: int
-    function: int
-    """Number of the function."""
 
 
 class BlockColumns(NamedTuple):
@@ -101,83 +100,98 @@ class BlockColumns(NamedTuple):
 
     base: int
     """Address that starts count from."""
-    part_start: array[int]
-    """Of each part, ascending."""
-    part_size: array[int]
-    part_function: array[int]
-    code_end: array[int]
-    """Where the bytes of each function's blocks end."""
-    code: bytes
-    files: tuple[str, ...]
+    part_start: Sequence[int]
+    """Of each part, ascending; 32-bit numbers."""
+    part_size: Sequence[int]
+    """32-bit numbers."""
+    part_function: Sequence[int]
+    """Numbers of functions; 32-bit numbers."""
+    code_end: Sequence[int]
+    """Where the bytes of each function's blocks end; 64-bit numbers."""
+    code: bytes | memoryview
+    files: Sequence[str]
     """The source files, by number."""
 
 
-class _Functions(NamedTuple):
-    parts: list[CodePart]
-    names: list[list[bytes]]
-    """Of the symbols of each function."""
+class _CodeParts(NamedTuple):
+    """The parts of all functions, ascending, as columns."""
+
     starts: array[int]
-    """Of all symbols."""
+    ends: array[int]
+    functions: array[int]
+    """The function of each, by number."""
+    symbols: array[int]
+    """Addresses of all symbols of functions, ascending."""
+
+    @property
+    def function_count(self) -> int:
+        """Number of functions."""
+        return max(self.functions, default=-1) + 1
+
+    def function_at(self, address: int) -> int | None:
+        """Return the number of the function that an address is in, None where it is in none."""
+        index = bisect_right(self.starts, address) - 1
+        return self.functions[index] if index >= 0 and address < self.ends[index] else None
 
 
-def _list_functions(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> _Functions:
-    """Return the functions of an image: code with symbols that overlap is one, and so is a function with its cold part."""
+def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> _CodeParts:
+    """Return the parts of all functions: code whose symbols overlap is of one, and so is a function with its cold part."""
     names, addresses, sizes = symbols.function_columns()
-    areas = sorted((text.address, text.address + len(text.data)) for text in texts)
-    area_starts = [start for start, _ in areas]
-    spans = []
-    for index, (start, size) in enumerate(zip(addresses, sizes, strict=True)):
-        area = bisect_right(area_starts, start) - 1
-        if area >= 0 and start < areas[area][1]:
-            spans.append((start, min(start + size, areas[area][1]), index))
-    spans.sort()
-    joined: list[tuple[int, int, list[int]]] = []
-    for start, end, index in spans:
-        if joined and start < joined[-1][1]:
-            first, before, members = joined[-1]
-            members.append(index)
-            joined[-1] = (first, max(before, end), members)
-        else:
-            joined.append((start, end, [index]))
-    part_of = {index: number for number, (_, _, members) in enumerate(joined) for index in members}
+    # Sorting by each column in turn compares numbers, which takes a fraction of comparing rows.
+    order = sorted(range(len(names)), key=addresses.__getitem__)
+    starts, ends, known = array("Q"), array("Q"), array("Q")
+    for text in sorted(texts, key=attrgetter("address")):
+        limit = text.address + len(text.data)
+        first = bisect_left(order, text.address, key=addresses.__getitem__)
+        last = bisect_left(order, limit, key=addresses.__getitem__)
+        reached = text.address
+        for index in order[first:last]:
+            start = addresses[index]
+            known.append(start)
+            if start < reached:
+                reached = ends[-1] = max(reached, min(start + sizes[index], limit))
+            else:
+                reached = min(start + sizes[index], limit)
+                starts.append(start)
+                ends.append(reached)
+    whole = _find_owners(names, addresses, starts)
+    numbers: dict[int, int] = {}
+    owners = (whole.get(part, part) for part in range(len(starts)))
+    functions = array("I", [numbers.setdefault(owner, len(numbers)) for owner in owners])
+    return _CodeParts(starts, ends, functions, array("Q", sorted(set(known))))
+
+
+def _find_owners(names: Sequence[bytes], addresses: Sequence[int], starts: Sequence[int]) -> dict[int, int]:
+    """Return the part that each cold part belongs to."""
+    cold = [index for index, name in enumerate(names) if b".cold" in name]
+    wanted = {names[index].partition(b".cold")[0] for index in cold}
     by_name: defaultdict[bytes, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
-        if index in part_of:
+        if name in wanted:
             by_name[name].append(index)
-    # Functions of several files share names: their symbols are near that of the cold part.
-    whole = list(range(len(joined)))
-    for number, (_, _, members) in enumerate(joined):
-        for index in members:
-            name, cold, _ = names[index].partition(b".cold")
-            owners = by_name.get(name) if cold else None
-            if owners:
-                owner = part_of[min(owners, key=lambda other: abs(other - index))]
-                if owner != number:
-                    whole[number] = owner
-    numbers: dict[int, int] = {}
-    parts = []
-    names_of: list[list[bytes]] = []
-    for number, (start, end, members) in enumerate(joined):
-        owner = whole[number]
-        while whole[owner] != owner and owner != number:
-            owner = whole[owner]
-        function = numbers.setdefault(owner, len(numbers))
-        if function == len(names_of):
-            names_of.append([])
-        names_of[function] += [names[index] for index in members]
-        parts.append(CodePart(start, end, function))
-    return _Functions(parts, names_of, array("Q", sorted({start for start, _, _ in spans})))
+    found = {}
+    for index in cold:
+        part = bisect_right(starts, addresses[index]) - 1
+        owners = by_name.get(names[index].partition(b".cold")[0])
+        if owners and part >= 0:
+            # Functions of several files share names: the symbols of one are near each other.
+            owner = min(owners, key=lambda other: abs(other - index))
+            found[part] = bisect_right(starts, addresses[owner]) - 1
+    # Cold parts have none themselves.
+    return {part: owner for part, owner in found.items() if owner >= 0 and owner not in found}
 
 
-def _flags_of(names: Iterable[bytes]) -> int:
-    flags = 0
-    for name in names:
-        plain = name.decode("utf-8", "replace").partition(".")[0]
-        if _ENABLING.fullmatch(plain):
-            flags |= FunctionFlag.ENABLES
-        if plain in _ENDING:
-            flags |= FunctionFlag.ENDS_TASK
-    return flags
+def _find_flags(symbols: SymbolTable, parts: _CodeParts) -> bytes:
+    """Return what is known of each function by its name."""
+    flags = bytearray(parts.function_count)
+    for symbol in symbols.find_containing(*_ENABLING_PARTS, *_ENDING):
+        number = parts.function_at(symbol.address) if symbol.is_function else None
+        plain = symbol.name.partition(".")[0]
+        if number is not None and _ENABLING.fullmatch(plain):
+            flags[number] |= FunctionFlag.ENABLES
+        if number is not None and plain in _ENDING:
+            flags[number] |= FunctionFlag.ENDS_TASK
+    return bytes(flags)
 
 
 class CodeImage(NamedTuple):
@@ -281,22 +295,27 @@ def read_rows(reader: DwarfReader) -> SourceRows:
         # C code runs in parallel.
         for found in pool.map(reader.read_rows, parts):
             strings = found.strings
-            own = array("I", [0xFFFFFFFF])
+            own = array("I", [NO_FILE])
             own.extend(numbers.setdefault(text, len(numbers)) for text in strings)
             addresses += found.addresses
-            files += gather(found.files, own, 0xFFFFFFFF)
+            files += gather(found.files, own, NO_FILE)
             lines += found.lines
+    names = tuple(numbers)
+    # A file has one name: what is include/a.h by way of a unit's "../include" is ./include/a.h for most.
+    dotted = array("I", [numbers.get(f"./{name}", number) for number, name in enumerate(names)])
+    files = gather(files, dotted, NO_FILE)
     count = len(addresses)
     given = ffi.new("struct kcovdbg_rows *")
     kept = [column("Q", addresses, count), column("I", files, count), column("I", lines, count)]
     given.addresses, given.files, given.lines, given.count = *kept, count
-    ordered = zeros("Q", 2 * count), zeros("I", 2 * count), zeros("I", 2 * count)
-    total = lib.kcovdbg_rows_order(given, *(column(of.typecode, of, 2 * count) for of in ordered))  # type: ignore[arg-type]
-    if total > 2 * count:
+    room = count + _CUT_SEQUENCES
+    ordered = zeros("Q", room), zeros("I", room), zeros("I", room)
+    pointers = column("Q", ordered[0], room), column("I", ordered[1], room), column("I", ordered[2], room)
+    total = lib.kcovdbg_rows_order(given, *pointers, room)
+    if total > room:
         raise MemoryError
-    for values in ordered:
-        del values[total:]
-    return SourceRows(*ordered, tuple(numbers))
+    # Arrays that C has pointers to cannot be shortened.
+    return SourceRows(ordered[0][:total], ordered[1][:total], ordered[2][:total], names)
 
 
 class BlockMaker:
@@ -321,7 +340,7 @@ class BlockMaker:
         texts = [section for section in image.sections if section.is_text and section.name != _STUBS]
         stubs = [section for section in image.sections if section.name == _STUBS]
         data = [section for section in image.sections if not section.is_text]
-        self.functions = _list_functions(image.symbols, texts)
+        self._parts = _list_parts(image.symbols, texts)
         facts = FactReader(image.sections, image.order, decode).read(image.tables)
         # The pointers that C has must remain valid.
         self._kept: list[Any] = [architecture]
@@ -336,11 +355,14 @@ class BlockMaker:
             setattr(given, f"{name}_count", len(rows))
         given.pointers = self._keep("uint64_t[]", image.pointers)
         given.pointer_count = len(image.pointers)
-        given.starts = self._keep("uint64_t[]", self.functions.starts)
-        given.start_count = len(self.functions.starts)
-        given.parts = self._keep("struct kcovdbg_part[]", self.functions.parts)
-        given.part_count, given.function_count = len(self.functions.parts), len(self.functions.names)
-        given.function_flags = self._keep("uint8_t[]", bytes(map(_flags_of, self.functions.names)))
+        parts = self._parts
+        given.starts = self._keep_array("uint64_t[]", parts.symbols)
+        given.start_count = len(parts.symbols)
+        # As an array of three words each.
+        words = array("Q", chain.from_iterable(zip(parts.starts, parts.ends, parts.functions, strict=True)))
+        given.parts = self._keep_array("struct kcovdbg_part[]", words)
+        given.part_count, given.function_count = len(parts.starts), parts.function_count
+        given.function_flags = self._keep("uint8_t[]", _find_flags(image.symbols, parts))
         given.facts = self._keep("struct kcovdbg_fact[]", facts)
         given.fact_count = len(facts)
         given.called = self._keep("struct kcovdbg_called[]", sorted(image.roles.items()))
@@ -350,6 +372,12 @@ class BlockMaker:
         if code == ffi.NULL:
             raise MemoryError
         self._code = ffi.gc(code, lib.kcovdbg_code_free)
+
+    def _keep_array(self, kind: str, values: array[int]) -> Any:
+        ffi, _ = load_native()
+        pointer = ffi.from_buffer(kind, values)
+        self._kept += [values, pointer]
+        return pointer
 
     def _keep(self, kind: str, values: Any) -> Any:
         ffi, _ = load_native()
@@ -378,8 +406,8 @@ class BlockMaker:
 
         :param base: address that starts of parts count from.
         """
-        parts = [part for part in self.functions.parts if 0 <= part.start - base < 1 << 32]
-        total = len(self.functions.names)
+        parts = self._parts
+        total = parts.function_count
         step = total // (4 * core_count()) + 1
         code, code_end = bytearray(), array("Q")
         with ThreadPoolExecutor(core_count()) as pool:
@@ -389,9 +417,9 @@ class BlockMaker:
                 code += data
         return BlockColumns(
             base,
-            array("I", [part.start - base for part in parts]),
-            array("I", [part.end - part.start for part in parts]),
-            array("I", [part.function for part in parts]),
+            array("I", [start - base for start in parts.starts]),
+            array("I", map(sub, parts.ends, parts.starts)),
+            parts.functions,
             code_end,
             bytes(code),
             rows.names,

@@ -30,11 +30,12 @@ from kcovdbg.input_file import open_input
 from kcovdbg.limits import need_memory
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame, FrameColumns
 from kcovdbg.output_file import PRIVATE, open_output
+from kcovdbg.symbols.blocks import BlockColumns
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.table_rows import ARRAYS, BUCKET_SHIFT, LocationArrays, check_table, combine_flags, make_columns
 from kcovdbg.target.end_signals import reading
 
-FORMAT: Final = 7
+FORMAT: Final = 8
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 _MAGIC: Final = b"KCOVSYM\0"
@@ -138,7 +139,7 @@ class LocationTable:
         if not check_table(base, self._parts, len(PointKind)):
             raise TableError(f"{self.path} is damaged: numbers out of range")
         # Each is a part of a frame or a function, or the name of a range.
-        columns = ("frame_function", "frame_file", "function_name", "function_alias", "function_unit", "range")
+        columns = ("frame_function", "frame_file", "function_name", "function_alias", "function_unit", "range", "block_file")
         if self._parts["string"].tobytes().count(0) > sum(len(self._parts[name]) for name in columns):
             raise TableError(f"{self.path} is damaged: more strings than names")
         self._offset = self._parts["offset"]
@@ -201,6 +202,16 @@ class LocationTable:
         function, file, line, column = (self._parts[f"frame_{name}"] for name in ("function", "file", "line", "column"))
         frames = FrameColumns(self._chain_frame, function, file, line, column, self._strings)
         return TableColumns(self._base, self._offset, self._chain, frames)
+
+    @cached_property
+    def blocks(self) -> BlockColumns | None:
+        """The blocks of all functions; None where the image's code was not understood."""
+        parts = self._parts
+        if not parts["block_end"]:
+            return None
+        files = [self._strings[number] or "" for number in parts["block_file"]]
+        starts, sizes, functions = (parts[f"part_{name}"] for name in ("start", "size", "function"))
+        return BlockColumns(self._base, starts, sizes, functions, parts["block_end"], parts["block"], files)
 
     @cached_property
     def _strings(self) -> list[str | None]:
@@ -351,6 +362,8 @@ class NewTable(NamedTuple):
     locations: LocationArrays
     functions: Iterable[FunctionSymbol]
     """One at an address."""
+    blocks: BlockColumns | None = None
+    """None where the image's code was not understood."""
 
     @property
     def _base(self) -> int:
@@ -386,8 +399,24 @@ class NewTable(NamedTuple):
             "function_name": array("I", map(string, names)),
             "function_alias": array("I", map(string, aliases)),
             "function_unit": array("I", map(string, units)),
+            **self._block_arrays(string),
             # Last, when all are known.
             "string": array("B", "\0".join(strings).encode("utf-8", "replace")),
+        }
+
+    def _block_arrays(self, string: Callable[[str | None], int]) -> Mapping[str, array[int]]:
+        """Return the arrays of blocks.
+
+        :param string: returns the number of a string.
+        """
+        blocks = self.blocks or BlockColumns(self._base, (), (), (), (), b"", ())
+        return {
+            "part_start": array("I", blocks.part_start),
+            "part_size": array("I", blocks.part_size),
+            "part_function": array("I", blocks.part_function),
+            "block_end": array("Q", blocks.code_end),
+            "block": array("B", blocks.code),
+            "block_file": array("I", map(string, blocks.files)),
         }
 
     def _parts(self) -> Iterator[bytes]:

@@ -29,6 +29,7 @@ from kcovdbg.file_digest import UnchangingFile, open_unchanging
 from kcovdbg.limits import hold_memory, hold_work_of_process
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
+from kcovdbg.symbols.blocks import BlockColumns, BlockMaker, read_linked, read_rows
 from kcovdbg.symbols.compiled_reader import NO_UNIT, CompileUnit, DwarfReader, core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, TextRange
@@ -331,6 +332,7 @@ def make_table(
     locator = _Locator(reader, symbols, addresses.pcs, report)
     # Meanwhile.
     functions = list(_list_functions(symbols, reader, ranges))
+    blocks = _make_blocks(code, symbols, reader, min(text.start for text in ranges))
     chains = _locate_rows(rows, points.jumps, addresses, locator)
     # An image with debug info of a known form has lines for nearly all; 0 is the location without frames.
     known = len(chains) - chains.count(0)
@@ -339,7 +341,20 @@ def make_table(
             f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",
             hint="it is damaged or in the 64-bit format, which is not read",
         )
-    return NewTable(build_id, ranges, rows.pcs, rows.kinds, chains, _join_spellings(locator.locations.arrays()), functions)
+    locations = _join_spellings(locator.locations.arrays())
+    return NewTable(build_id, ranges, rows.pcs, rows.kinds, chains, locations, functions, blocks)
+
+
+def _make_blocks(code: ElfFile, symbols: SymbolTable, reader: DwarfReader, base: int) -> BlockColumns | None:
+    """Return the blocks of an image's functions; None where its code is not understood.
+
+    :param base: address that they count from.
+    """
+    try:
+        maker = BlockMaker(read_linked(code, symbols))
+    except CapabilityError:
+        return None
+    return maker.make(read_rows(reader), base)
 
 
 @contextmanager

@@ -165,6 +165,15 @@ ARRAYS: Final[dict[str, tuple[Literal["B", "I", "Q"], str]]] = {
     "function_name": ("I", "function_count"),
     "function_alias": ("I", "function_count"),
     "function_unit": ("I", "function_count"),
+    # Parts of the functions that blocks are of, ascending: their starts as offsets. None where the image has no blocks.
+    "part_start": ("I", "part_count"),
+    "part_size": ("I", "part_count"),
+    "part_function": ("I", "part_count"),
+    # Where the bytes of each function's blocks end, which are checked when they are read.
+    "block_end": ("Q", "block_function_count"),
+    "block": ("B", "block_size"),
+    # Strings.
+    "block_file": ("I", "block_file_count"),
 }
 """The arrays of a table, in the order of its directory: the type of the items, and the member of struct kcovdbg_table that has
 their number."""

@@ -860,7 +860,7 @@ static void try_blocks(void)
 		row_files[i] = below(6) ? below(3) : UINT32_MAX;
 		row_lines[i] = below(50) | (below(2) ? KCOVDBG_ROW_STATEMENT : 0);
 	}
-	ordered.count = kcovdbg_rows_order(&rows, ordered_addresses, ordered_files, ordered_lines);
+	ordered.count = kcovdbg_rows_order(&rows, ordered_addresses, ordered_files, ordered_lines, below(2) ? 80 : below(81));
 	CHECK(ordered.count <= 80);
 	for (i = 1; i < ordered.count; i++)
 		CHECK(ordered_addresses[i - 1] <= ordered_addresses[i]);

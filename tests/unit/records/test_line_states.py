@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.records.line_states import (
     INCOMPLETE,
     OPEN,
@@ -24,6 +25,10 @@ from kcovdbg.records.line_states import (
 )
 from kcovdbg.symbols.blocks import BlockColumns, BlockFlag, FunctionFlag
 from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable, TextRange
+from kcovdbg.symbols.table_builder import make_table
+from tests.support.compiled_image import compile_image
+from tests.support.table_writer import TableWriter
 
 BASE = 0xFFFFFFFF81000000
 SIZE = 16
@@ -318,3 +323,29 @@ def test_damaged_blocks_are_left_out():
         lines = finder.find_lines(trace)
         assert all(0 <= line.line <= 0xFFFFF for rows in lines.files.values() for line in rows)
         finder.find_blocks(trace, 0)
+
+
+def test_blocks_of_a_table(tmp_path):
+    """Of a compiled image: what a run of its functions records decides all their lines."""
+    image = compile_image(tmp_path)
+    with ElfFile(image) as elf:
+        make_table(elf).write(tmp_path / "table")
+    table = LocationTable(tmp_path / "table")
+    assert table.blocks is not None
+    finder = StateFinder(table.blocks, table.columns.offset, table.columns.chain)
+    kinds = frozenset({PointKind.PC})
+    everything = dict.fromkeys(table.pcs(PointKind.PC), 1)
+    states = finder.find_lines(TraceRecords(everything, SET, kinds))
+    (first,) = (name for name in states.files if name.endswith("src/first.c"))
+    found = {line.line: line.state for line in states.files[first]}
+    # Lines of first() and of rare(), and of the callback, which has no points.
+    assert {found[5], found[8], found[9]} <= {LineState.EXECUTED, LineState.PARTLY}
+    assert found[3] is LineState.NOT_INSTRUMENTED
+    nothing = finder.find_lines(TraceRecords({}, SET, kinds))
+    assert {line.state for line in nothing.files[first]} == {LineState.NOT_EXECUTED, LineState.NOT_INSTRUMENTED}
+
+
+def test_table_without_blocks(tmp_path):
+    writer = TableWriter("ab" * 20, [TextRange(BASE, BASE + 100, ".text")])
+    writer.write(tmp_path / "table")
+    assert LocationTable(tmp_path / "table").blocks is None
