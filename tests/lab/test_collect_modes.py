@@ -95,7 +95,7 @@ def test_every_mode(packed: tuple[str, Lab]) -> None:
     ]
     lines += [f"collect --remote usb:{bus},common:auto --buffer-size 256K -o {SHARED}/usb.kcov -- sleep 3"]
     lines += ["collect --mode cmp --remote common:0x33 -- true >/dev/null", "tasks --json", "remote --json", "check --json"]
-    script = f"cd {SHARED}\n{lab.kcovdbg('-q')} <<EOF >answers 2>said || exit 1\n" + "\n".join(lines) + "\nEOF\n"
+    script = f"cd {SHARED}\n{lab.kcovdbg('-q --script -')} <<EOF >answers 2>said || exit 1\n" + "\n".join(lines) + "\nEOF\n"
     for mode in modes:
         script += f"./modes {mode.request} {mode.argument} {SIZE} {mode.bitmap} {int(mode.second)} {mode.name}.hand {WORK}\n"
         script += "test $? = 0 || exit 2\n"

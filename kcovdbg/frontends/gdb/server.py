@@ -337,7 +337,12 @@ class Server:
         value = request["value"]
         if request["kind"] == "handle":
             return {"name": str(decode_handle(value))}
-        name = mode_name(value & ~IN_CTXSW, request["known"])
+        known = request["known"]
+        if self._workspace is not None:
+            # A posted series may have modes that are no enumerators; a kernel that was not read yet is not read for that.
+            with contextlib.suppress(KcovdbgError):
+                known = {**known, **self._workspace.kernel.layout.modes}
+        name = mode_name(value & ~IN_CTXSW, known)
         return {"name": f"{name} | IN_CTXSW" if value & IN_CTXSW else name}
 
     def _rows(self, request: Fields) -> Fields:
