@@ -286,7 +286,7 @@ def test_sym(ask, workspace):
     assert ask(f"sym --address {shifted:x} --json")[0]["pc"] == hex(pc(1, 2))
     assert "inlined into fn_1" in "\n".join(ask(f"sym {pc(1, 2):x}"))
     # The table knows an address that nm prints.
-    workspace.kernel.symbolizer = make_stub(Symbolizer, function_starting_at=lambda _pc: "fn_1")
+    workspace.kernel.symbolizer = make_stub(Symbolizer, function_starting_at=lambda _pc: "fn_1", table=None)
     (row,) = ask(f"sym {BASE + 0x1000000:#x} --json")
     assert row["errors"] == ["start of fn_1(), which is not a return address"]
 
