@@ -556,7 +556,14 @@ def _find_source_folders() -> List[str]:
 def _find_substitutions() -> List[Tuple[str, str]]:
     """Return the rules of ``set substitute-path``, which GDB has no other call for."""
     text = gdb.execute("show substitute-path", to_string=True)
-    return re.findall(r"^  [`'](.*)' -> [`'](.*)'\.$", text, re.MULTILINE)
+    pairs = (line.partition("' -> ") for line in text.splitlines())
+    quotes = ("`", "'")
+    # "  `FROM' -> `TO'."
+    return [
+        (before[3:], after[1:-2])
+        for before, _, after in pairs
+        if before.startswith("  ") and before[2:3] in quotes and after[:1] in quotes and after.endswith("'.")
+    ]
 
 
 def _refuse(state: Fields, problem: str, hint: str) -> Fields:

@@ -136,11 +136,14 @@ class LocationTable:
             if start < 0 or start + size > len(payload) or at % 8 or size % array(code).itemsize:
                 raise TableError(f"{self.path} is damaged: {name} is incomplete")
             self._parts[name] = memoryview(payload)[start : start + size].cast(code)
+            if name == "string":
+                # Zeros separate them.
+                self._string_count = payload.count(0, start, start + size)
         if not check_table(base, self._parts, len(PointKind)):
             raise TableError(f"{self.path} is damaged: numbers out of range")
         # Each is a part of a frame or a function, or the name of a range.
         columns = ("frame_function", "frame_file", "function_name", "function_alias", "function_unit", "range", "block_file")
-        if self._parts["string"].tobytes().count(0) > sum(len(self._parts[name]) for name in columns):
+        if self._string_count > sum(len(self._parts[name]) for name in columns):
             raise TableError(f"{self.path} is damaged: more strings than names")
         self._offset = self._parts["offset"]
         self._chain = self._parts["chain"]
@@ -216,8 +219,7 @@ class LocationTable:
     @cached_property
     def _strings(self) -> list[str | None]:
         # Decoding all of them costs less than finding those wanted. The first stands for None.
-        count = self._parts["string"].tobytes().count(0)
-        need_memory(_STRING_SIZE * count, f"{self.path}: its {count:,} strings")
+        need_memory(_STRING_SIZE * self._string_count, f"{self.path}: its {self._string_count:,} strings")
         return [None, *bytes(self._parts["string"]).decode("utf-8", "replace").split("\0")]
 
     def pcs(self, *kinds: PointKind) -> array[int]:

@@ -28,6 +28,7 @@ _OWN_JSON: Final = frozenset(
         "farm/workdir_reader.py",
         "farm/workdir_worker.py",
         "frontends/gdb/link.py",
+        "frontends/mcp/calls.py",
     )
 )
 # The user's own words, the kernel that this runs on, and numbers with so many digits as their patterns allow.
