@@ -59,8 +59,10 @@ struct kcovdbg_states {
 	struct file *files;
 	size_t file_room;
 	struct kcovdbg_state_totals totals;
-	bool has_ended; /* The task ended: functions are not returned to. */
-	bool is_full;	/* Out of memory. */
+	uint8_t *is_wanted; /* Functions whose lines are, if not all are. */
+	bool is_other;	    /* The function is none of these. */
+	bool has_ended;	    /* The task ended: functions are not returned to. */
+	bool is_full;	    /* Out of memory. */
 };
 
 static size_t lower_bound(const uint32_t *items, size_t count, uint64_t wanted)
@@ -709,6 +711,15 @@ static void find_states(struct kcovdbg_states *states)
 		leave_open(states);
 }
 
+/* The line if a wanted function has code of it, NULL if none has. */
+static struct line *find_line(struct kcovdbg_states *states, uint32_t file, uint32_t line)
+{
+	if (file >= states->file_room || line >= states->files[file].room ||
+	    !(states->files[file].lines[line].seen & SEEN_CODE))
+		return NULL;
+	return &states->files[file].lines[line];
+}
+
 static struct line *line_at(struct kcovdbg_states *states, uint32_t file, uint32_t line)
 {
 	struct file *of;
@@ -758,8 +769,11 @@ static void add_lines(struct kcovdbg_states *states)
 			begins = 0;
 		}
 		for (i = block ? f->line_ends[block - 1] : 0; i < f->line_ends[block]; i++) {
-			struct line *line = line_at(states, f->line_files[i], f->lines[i] & KCOVDBG_MAX_LINE);
+			uint32_t file = f->line_files[i], number = f->lines[i] & KCOVDBG_MAX_LINE;
+			struct line *line = states->is_other ? find_line(states, file, number) : line_at(states, file, number);
 
+			if (!line && states->is_other)
+				continue;
 			if (!line) {
 				states->is_full = true;
 				return;
@@ -854,8 +868,27 @@ static void count_unmatched(struct kcovdbg_states *states)
 	}
 }
 
+/* Find the states of a function's blocks, and add those of its lines. */
+static void judge(struct kcovdbg_states *states, uint32_t function)
+{
+	struct function *f = &states->function;
+
+	if (function >= states->encoded->function_count || !read_function(states, function)) {
+		states->totals.damaged++;
+		f->block_count = f->edge_count = f->line_count = 0;
+		return;
+	}
+	if (f->flags & KCOVDBG_FUNCTION_INSTRUMENTED)
+		find_states(states);
+	else
+		memset(f->states, 0, f->block_count);
+	states->totals.contradictions += f->is_contradicted;
+	states->totals.unknown_edges += f->flags & KCOVDBG_FUNCTION_VOID && has_record(states, function);
+	add_lines(states);
+}
+
 struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded, const struct kcovdbg_trace *trace,
-					  const uint32_t *functions, size_t function_count)
+					  const uint32_t *functions, size_t function_count, int with_others)
 {
 	struct kcovdbg_states *states = calloc(1, sizeof(*states));
 	size_t i, count = functions ? function_count : encoded->function_count;
@@ -868,21 +901,18 @@ struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded,
 	for (i = 0; !states->is_full && !states->has_ended && i < encoded->function_count; i++)
 		states->has_ended = ends_task(encoded, i) && has_record(states, i);
 	count_unmatched(states);
-	for (i = 0; !states->is_full && i < count; i++) {
-		uint32_t function = functions ? functions[i] : i;
-
-		if (function >= encoded->function_count || !read_function(states, function)) {
-			states->totals.damaged++;
-			states->function.block_count = states->function.edge_count = states->function.line_count = 0;
-			continue;
-		}
-		if (states->function.flags & KCOVDBG_FUNCTION_INSTRUMENTED)
-			find_states(states);
-		else
-			memset(states->function.states, 0, states->function.block_count);
-		states->totals.contradictions += states->function.is_contradicted;
-		states->totals.unknown_edges += states->function.flags & KCOVDBG_FUNCTION_VOID && has_record(states, function);
-		add_lines(states);
+	for (i = 0; !states->is_full && i < count; i++)
+		judge(states, functions ? functions[i] : i);
+	if (functions && with_others && !states->is_full) {
+		states->is_wanted = calloc(encoded->function_count + 1, 1);
+		states->is_full = !states->is_wanted;
+		states->is_other = true;
+		for (i = 0; !states->is_full && i < count; i++)
+			if (functions[i] < encoded->function_count)
+				states->is_wanted[functions[i]] = 1;
+		for (i = 0; !states->is_full && i < encoded->function_count; i++)
+			if (!states->is_wanted[i])
+				judge(states, i);
 	}
 	if (states->is_full) {
 		kcovdbg_states_free(states);
@@ -902,6 +932,7 @@ void kcovdbg_states_free(struct kcovdbg_states *states)
 	for (i = 0; i < states->file_room; i++)
 		free(states->files[i].lines);
 	free(states->files);
+	free(states->is_wanted);
 	free(states->part_ends);
 	free(states->parts);
 	free(f->starts);

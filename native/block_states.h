@@ -69,10 +69,10 @@ enum kcovdbg_line_state {
 
 struct kcovdbg_states;
 
-/* Find the states of the blocks of all functions, or of some, and of their lines. NULL when out of memory. What is given must outlive
-   the states. */
+/* Find the states of the blocks of all functions, or of some, and of their lines; with_others: other functions may have code of these
+   lines as well. NULL when out of memory. What is given must outlive the states. */
 struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded, const struct kcovdbg_trace *trace,
-					  const uint32_t *functions, size_t function_count);
+					  const uint32_t *functions, size_t function_count, int with_others);
 void kcovdbg_states_free(struct kcovdbg_states *states);
 
 struct kcovdbg_state_totals {

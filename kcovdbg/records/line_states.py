@@ -13,14 +13,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Final, NamedTuple
 
+from kcovdbg.abi import record
 from kcovdbg.compiled_module import column, load_native, zeros
+from kcovdbg.errors import CapabilityError
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.pc_counts import count_pcs
 from kcovdbg.symbols.blocks import BlockColumns, BlockFlag, FunctionFlag
-from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
+from kcovdbg.symbols.location_table import LocationTable
 
 _NOWHERE: Final = (1 << 64) - 1
 # KCOVDBG_MAX_LINE and KCOVDBG_ROW_CODE.
 _LINE: Final = 0xFFFFF
 _HAS_CODE: Final = 0x40000000
+# The mode whose buffers have a record of each execution.
+_PLAIN_MODE: Final = "TRACE_PC"
 
 
 class Quality(IntFlag):
@@ -196,7 +203,7 @@ class StateFinder:
         base = self._blocks.base
         return sorted({address - base for address in addresses if 0 <= address - base < 1 << 32})
 
-    def _run(self, trace: TraceRecords, functions: Sequence[int] | None) -> Any:
+    def _run(self, trace: TraceRecords, functions: Sequence[int] | None, *, with_others: bool = False) -> Any:
         ffi, lib = load_native()
         base = self._blocks.base
         counts = trace.counts
@@ -220,21 +227,23 @@ class StateFinder:
             given.stack, given.stack_count = stack, len(stack)
             given.positions, given.position_count = positions, len(positions)
         wanted = ffi.NULL if functions is None else ffi.new("uint32_t[]", functions)
-        states = lib.kcovdbg_states_new(self._encoded, given, wanted, 0 if functions is None else len(functions))
+        count = 0 if functions is None else len(functions)
+        states = lib.kcovdbg_states_new(self._encoded, given, wanted, count, with_others)
         if states == ffi.NULL:
             raise MemoryError
         # The destructor keeps what the states refer to.
         return ffi.gc(states, lambda pointer, _kept=(kept, given, wanted): lib.kcovdbg_states_free(pointer))
 
-    def find_lines(self, trace: TraceRecords, functions: Sequence[int] | None = None) -> LineStates:
+    def find_lines(
+        self, trace: TraceRecords, functions: Sequence[int] | None = None, *, with_others: bool = True
+    ) -> LineStates:
         """Return the lines of some functions, of all by default.
 
-        A line of a function that is inlined elsewhere has code in other functions as well.
-
         :param functions: numbers of functions.
+        :param with_others: whether code counts that other functions have of these lines, as of functions inlined in both.
         """
         ffi, lib = load_native()
-        states = self._run(trace, functions)
+        states = self._run(trace, functions, with_others=with_others)
         totals = ffi.new("struct kcovdbg_state_totals *")
         lib.kcovdbg_states_totals(states, totals)
         count = totals.lines
@@ -256,6 +265,11 @@ class StateFinder:
 
     def _file(self, number: int) -> str | None:
         return self._blocks.files[number] if number < len(self._blocks.files) else None
+
+    def find_executed(self, pcs: Iterable[int]) -> list[int]:
+        """Return the numbers of the functions that have a point among PCs, ascending."""
+        found = {self.find_function(pc - 1) for pc in pcs}
+        return sorted(number for number in found if number is not None)
 
     def find_function(self, address: int) -> int | None:
         """Return the number of the function that an address is in, None where it is in none."""
@@ -295,3 +309,57 @@ class StateFinder:
             )
             edge, line = edge_end, line_end
         return FunctionBlocks(FunctionFlag(found.flags), blocks, bool(found.is_contradicted))
+
+
+def quality_of(buffer: Buffer) -> Quality:
+    """Return what is known about a buffer, of which the place of its task is not.
+
+    A buffer in the memory of a kernel may be of a task that is in the kernel; what is in a file ended in user space. Other
+    modes may not record each execution of each point: they are taken for incomplete.
+    """
+    is_plain = buffer.mode in (None, _PLAIN_MODE) and not buffer.encoding.codec.has_operands and buffer.bits_set is None
+    if not is_plain or buffer.full or buffer.is_incomplete or buffer.gaps:
+        return INCOMPLETE if buffer.address is None else INCOMPLETE & ~Quality.ENDED
+    if buffer.address is not None:
+        return OPEN
+    # A list without an order has each PC once.
+    return WHOLE if buffer.order.is_known else SET
+
+
+def read_records(buffer: Buffer, place: Place | None = None) -> TraceRecords:
+    """Return a buffer as a trace.
+
+    :param place: of its task, from its stack; None where the task is in user space or the stack is unknown.
+    """
+    quality = quality_of(buffer)
+    last = None
+    if quality & Quality.COMPLETE and not quality & Quality.ENDED:
+        if place is not None:
+            quality |= Quality.PLACED
+        elif buffer.count:
+            last = record.pc_words(buffer.words, buffer.encoding)[-1]
+    return TraceRecords(count_pcs(buffer), quality, recorded_kinds(buffer.encoding.codec), place, last)
+
+
+def make_finder(table: LocationTable) -> StateFinder:
+    """Return a finder of states for the image that a table is of.
+
+    :raises CapabilityError: when the table has no blocks.
+    """
+    if table.blocks is None:
+        raise CapabilityError("executed lines are unknown: the branches in this kernel's code were not understood")
+    columns = table.columns
+    return StateFinder(table.blocks, columns.offset, columns.chain)
+
+
+def find_line_states(table: LocationTable, trace: TraceRecords, *, has_unexecuted: bool = False) -> LineStates:
+    """Return the lines of functions that a trace executed: what all commands say about lines.
+
+    :param table: of the kernel that was executed.
+    :param has_unexecuted: whether lines of all other functions are wanted as well.
+    :raises CapabilityError: when the table has no blocks.
+    """
+    finder = make_finder(table)
+    if has_unexecuted:
+        return finder.find_lines(trace)
+    return finder.find_lines(trace, finder.find_executed(trace.counts))

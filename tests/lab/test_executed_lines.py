@@ -137,7 +137,7 @@ def test_whole_calls(truth: Truth) -> None:
         executed = set(own)
         functions = truth.functions_of(executed)
         trace = TraceRecords(Counter(call.records), _WHOLE, _PC)
-        states = truth.finder.find_lines(trace, functions)
+        states = truth.finder.find_lines(trace, functions, with_others=False)
         assert states.contradictions == 0, call.text
         more, different = compare(states, truth.lines_of(functions, executed))
         tally += more
@@ -190,7 +190,7 @@ def test_calls_cut_anywhere(truth: Truth, is_placed: bool) -> None:
         place = Place(cut.positions, cut.stack) if is_placed else None
         quality = _OPEN | Quality.PLACED if is_placed else _OPEN
         trace = TraceRecords(Counter(cut.records), quality, _PC, place, cut.records[-1] if cut.records else None)
-        states = truth.finder.find_lines(trace, functions)
+        states = truth.finder.find_lines(trace, functions, with_others=False)
         assert states.contradictions == 0, call.text
         more, different = compare(states, truth.lines_of(functions, cut.executed))
         tally += more

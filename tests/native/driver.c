@@ -779,8 +779,8 @@ static void read_states(const struct kcovdbg_encoded *encoded, uint32_t end)
 	}
 	qsort(stack, 4, sizeof(*stack), compare_halves);
 	qsort(positions, 4, sizeof(*positions), compare_halves);
-	states = below(2) ? kcovdbg_states_new(encoded, &trace, NULL, 0)
-			  : kcovdbg_states_new(encoded, &trace, functions, 1 + below(4));
+	states = below(2) ? kcovdbg_states_new(encoded, &trace, NULL, 0, 0)
+			  : kcovdbg_states_new(encoded, &trace, functions, 1 + below(4), below(2));
 	CHECK(states);
 	kcovdbg_states_totals(states, &totals);
 	files = malloc(totals.lines * sizeof(*files) + 1);

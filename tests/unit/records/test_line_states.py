@@ -6,11 +6,15 @@ from __future__ import annotations
 import random
 from array import array
 from collections import Counter
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
+from kcovdbg.abi.record import CMP, PC, Encoding
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import CapabilityError
+from kcovdbg.model.buffer import Buffer, Gap, Order
 from kcovdbg.records.line_states import (
     INCOMPLETE,
     OPEN,
@@ -22,6 +26,9 @@ from kcovdbg.records.line_states import (
     Quality,
     StateFinder,
     TraceRecords,
+    find_line_states,
+    quality_of,
+    read_records,
 )
 from kcovdbg.symbols.blocks import BlockColumns, BlockFlag, FunctionFlag
 from kcovdbg.symbols.coverage_points import PointKind
@@ -349,3 +356,56 @@ def test_table_without_blocks(tmp_path):
     writer = TableWriter("ab" * 20, [TextRange(BASE, BASE + 100, ".text")])
     writer.write(tmp_path / "table")
     assert LocationTable(tmp_path / "table").blocks is None
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({}, WHOLE),
+        ({"mode": "TRACE_PC", "capacity": 5}, WHOLE),
+        ({"capacity": 3}, INCOMPLETE),
+        ({"mode": "OTHER"}, INCOMPLETE),
+        ({"is_incomplete": True}, INCOMPLETE),
+        ({"gaps": (Gap(0, 1),)}, INCOMPLETE),
+        ({"bits_set": 3}, INCOMPLETE),
+        ({"encoding": Encoding(CMP, 8)}, INCOMPLETE),
+        ({"order": Order(False, "a set")}, SET),
+        ({"address": BASE}, OPEN),
+        ({"address": BASE, "capacity": 3}, INCOMPLETE & ~Quality.ENDED),
+    ],
+)
+def test_quality_of_buffers(change, wanted):
+    buffer = Buffer("41", Encoding(PC, 8), array("Q", [5, 6, 7]), 3)
+    assert quality_of(replace(buffer, **change)) == wanted
+
+
+def test_place_of_a_task():
+    buffer = Buffer("41", Encoding(PC, 8), array("Q", [5, 6, 5]), 3, address=BASE)
+    unplaced = read_records(buffer)
+    assert (unplaced.last, unplaced.place, dict(unplaced.counts)) == (5, None, {5: 2, 6: 1})
+    placed = read_records(buffer, Place([1], [2]))
+    assert (placed.last, placed.quality) == (None, OPEN | Quality.PLACED)
+
+
+def test_lines_of_executed_functions_count_other_code(tmp_path):
+    """A line of an inlined function is not executed only if it is so in every function that it is inlined in."""
+    image = compile_image(tmp_path)
+    with ElfFile(image) as elf:
+        make_table(elf).write(tmp_path / "table")
+    table = LocationTable(tmp_path / "table")
+    (second,) = table.functions_named("second")
+    inside = [pc for pc in table.pcs(PointKind.PC) if second.address < pc <= second.address + second.size]
+    trace = TraceRecords(dict.fromkeys(inside, 1), SET, frozenset({PointKind.PC}))
+    found = find_line_states(table, trace)
+    everything = find_line_states(table, trace, has_unexecuted=True)
+    assert not any(name.endswith("src/first.c") for name in found.files)
+    assert any(name.endswith("src/first.c") for name in everything.files)
+    for name, lines in found.files.items():
+        states = {line.line: line for line in everything.files[name]}
+        assert [states[line.line] for line in lines] == list(lines)
+
+
+def test_table_without_blocks_has_no_states(tmp_path):
+    TableWriter("ab" * 20, [TextRange(BASE, BASE + 100, ".text")]).write(tmp_path / "table")
+    with pytest.raises(CapabilityError):
+        find_line_states(LocationTable(tmp_path / "table"), TraceRecords({}, SET, KINDS))
