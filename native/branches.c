@@ -167,7 +167,7 @@ size_t kcovdbg_branches(const struct kcovdbg_architecture *architecture, const u
 }
 
 /* Bits of a form's kind, as in symbols/arch.py. */
-enum { CALL = 1, JUMP = 2, INDIRECT_CALL = 8, INDIRECT_JUMP = 16, CONDITIONAL = 64, RETURN = 128, TRAP = 256 };
+enum { CALL = 1, JUMP = 2, INDIRECT_CALL = 8, INDIRECT_JUMP = 16, CONDITIONAL = 64, RETURN = 128, TRAP = 256, NEAR_JUMP = 512 };
 
 static uint8_t flow_of(const struct kcovdbg_form *form)
 {
@@ -177,6 +177,7 @@ static uint8_t flow_of(const struct kcovdbg_form *form)
 	case CALL:
 		return KCOVDBG_FLOW_CALL;
 	case JUMP:
+	case NEAR_JUMP:
 		return KCOVDBG_FLOW_JUMP;
 	case INDIRECT_CALL:
 		return KCOVDBG_FLOW_INDIRECT_CALL;

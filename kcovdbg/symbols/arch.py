@@ -28,6 +28,13 @@ class BranchKind(IntFlag):
     INDIRECT_JUMP = 16
     SWITCH_JUMP = 32
     """Through a table at a fixed address, which stays in its function."""
+    CONDITIONAL = 64
+    """With a displacement, a branch; without one, a return or a jump on a condition."""
+    RETURN = 128
+    TRAP = 256
+    """An exception, always."""
+    NEAR_JUMP = 512
+    """Of s390, within 64 KiB: compilers have it inside functions."""
 
 
 class DisplacementPart(NamedTuple):
@@ -100,6 +107,16 @@ def _arm64() -> Iterator[Form]:
     displacement = (DisplacementPart(0, 26, 2, True),)
     yield Form(BranchKind.CALL, 4, 0xFC000000, 0x94000000, displacement)
     yield Form(BranchKind.JUMP, 4, 0xFC000000, 0x14000000, displacement)
+    # b.cond, cbz and cbnz, tbz and tbnz.
+    far, near = (DisplacementPart(5, 19, 2, True),), (DisplacementPart(5, 14, 2, True),)
+    yield Form(BranchKind.CONDITIONAL, 4, 0xFF000000, 0x54000000, far)
+    yield Form(BranchKind.CONDITIONAL, 4, 0x7E000000, 0x34000000, far)
+    yield Form(BranchKind.CONDITIONAL, 4, 0x7E000000, 0x36000000, near)
+    # ret and eret, also with authentication; brk, udf.
+    for opcode in (0xD65F0000, 0xD69F0000):
+        yield Form(BranchKind.RETURN, 4, 0xFFFFF000, opcode)
+    yield Form(BranchKind.TRAP, 4, 0xFFE0001F, 0xD4200000)
+    yield Form(BranchKind.TRAP, 4, 0xFFFF0000, 0)
     for kind, opcode in ((BranchKind.INDIRECT_CALL, 0xD63F0000), (BranchKind.INDIRECT_JUMP, 0xD61F0000)):
         yield Form(kind, 4, 0xFFFFFC1F, opcode)
         # With authentication of the pointer.
@@ -108,16 +125,36 @@ def _arm64() -> Iterator[Form]:
 
 def _s390() -> Iterator[Form]:
     far, near = (DisplacementPart(0, 32, 1, True),), (DisplacementPart(0, 16, 1, True),)
-    # brasl and bras with %r14; jg and its conditions, of which 0 is none.
+    # brasl and bras with %r14; jg and its conditions, of which 0 is none and 15 all.
     yield Form(BranchKind.CALL, 6, 0xFFFF << 32, 0xC0E5 << 32, far)
     yield Form(BranchKind.CALL, 4, 0xFFFF << 16, 0xA7E5 << 16, near)
     yield Form(_NONE, 6, 0xFFFF << 32, 0xC004 << 32)
-    yield Form(BranchKind.JUMP, 6, 0xFF0F << 32, 0xC004 << 32, far)
-    # basr with %r14, and br; the register 0 is none, and a jump through %r14 is a return.
-    for kind, opcode, other in ((BranchKind.INDIRECT_CALL, 0x0DE0, 0x0DE0), (BranchKind.INDIRECT_JUMP, 0x07F0, 0x07FE)):
+    yield Form(BranchKind.JUMP, 6, 0xFFFF << 32, 0xC0F4 << 32, far)
+    yield Form(BranchKind.JUMP | BranchKind.CONDITIONAL, 6, 0xFF0F << 32, 0xC004 << 32, far)
+    # j and its conditions; brct and brctg, brcth; brxh and brxle; compare and branch.
+    yield Form(_NONE, 4, 0xFFFF << 16, 0xA704 << 16)
+    yield Form(BranchKind.NEAR_JUMP, 4, 0xFFFF << 16, 0xA7F4 << 16, near)
+    for opcode in (0xA704, 0xA706, 0xA707):
+        yield Form(BranchKind.CONDITIONAL, 4, 0xFF0F << 16, opcode << 16, near)
+    yield Form(BranchKind.CONDITIONAL, 4, 0xFE << 24, 0x84 << 24, near)
+    yield Form(BranchKind.CONDITIONAL, 6, 0xFF0F << 32, 0xCC06 << 32, far)
+    for opcode in (0x44, 0x45, 0x64, 0x65, 0x76, 0x77, 0x7C, 0x7D, 0x7E, 0x7F):
+        yield Form(BranchKind.CONDITIONAL, 6, 0xFF << 40 | 0xFF, 0xEC << 40 | opcode, (DisplacementPart(16, 16, 1, True),))
+    # A jump through %r14 is a return; lpswe; a monitor call, which warnings are.
+    yield Form(BranchKind.RETURN, 2, 0xFFFF, 0x07FE)
+    yield Form(BranchKind.RETURN, 4, 0xFFFF << 16, 0xB2B2 << 16)
+    yield Form(BranchKind.TRAP, 4, 0xFF << 24, 0xAF << 24)
+    yield Form(BranchKind.TRAP, 2, 0xFFFF, 0x0001)
+    # basr with %r14, and br; the register 0 is none.
+    for kind, opcode in ((BranchKind.INDIRECT_CALL, 0x0DE0), (BranchKind.INDIRECT_JUMP, 0x07F0)):
         yield Form(_NONE, 2, 0xFFFF, opcode)
-        yield Form(_NONE, 2, 0xFFFF, other)
         yield Form(kind, 2, 0xFFF0, opcode)
+    # bcr with other conditions, of which 0 is none, and bc.
+    yield Form(_NONE, 2, 0xFFF0, 0x0700)
+    yield Form(_NONE, 2, 0xFF0F, 0x0700)
+    yield Form(BranchKind.CONDITIONAL, 2, 0xFF00, 0x0700)
+    yield Form(_NONE, 4, 0xFFF0 << 16, 0x4700 << 16)
+    yield Form(BranchKind.CONDITIONAL, 4, 0xFF << 24, 0x47 << 24)
 
 
 # The registers that assemblers and linkers take for far calls and jumps.
@@ -144,14 +181,28 @@ def _riscv() -> Iterator[Form]:
         for through in _RISCV_FAR:
             yield Form(direct, 8, 0xFFFFF << 32 | 0xFFF, (through << 15 | 0x67 | register) << 32 | through << 7 | 0x17, far, 4)
         yield Form(direct, 4, 0xFFF, 0x6F | register, near)
-        # jalr, c.jr and c.jalr. A jump through ra is a return, and without a register they are other instructions.
+        # jalr, c.jr and c.jalr. A jump through ra is a return.
         long, compressed = 0x67 | register, 0x9002 if register else 0x8002
-        for none in (0,) if register else (0, 1):
-            yield Form(_NONE, 4, 0xFFFFF, none << 15 | long)
-            yield Form(_NONE, 2, 0xFFFF, none << 7 | compressed)
+        yield Form(_NONE, 4, 0xFFFFF, long)
+        # Without a register c.jalr is c.ebreak.
+        yield Form(BranchKind.TRAP if register else _NONE, 2, 0xFFFF, compressed)
+        if not register:
+            yield Form(BranchKind.RETURN, 4, 0xFFFFF, 1 << 15 | long)
+            yield Form(BranchKind.RETURN, 2, 0xFFFF, 1 << 7 | compressed)
         yield Form(indirect, 4, 0x7FFF, long)
         yield Form(indirect, 2, 0xF07F, compressed)
     yield Form(BranchKind.JUMP, 2, 0xE003, 0xA001, (*short, DisplacementPart(12, 1, 11, True)))
+    # beq and others; c.beqz and c.bnez; sret, mret and ebreak; unimp.
+    long_parts = ((31, 1, 12, True), (25, 6, 5), (8, 4, 1), (7, 1, 11))
+    yield Form(BranchKind.CONDITIONAL, 4, 0x7F, 0x63, tuple(DisplacementPart(*part) for part in long_parts))
+    short_parts = ((12, 1, 8, True), (10, 2, 3), (5, 2, 6), (3, 2, 1), (2, 1, 5))
+    for opcode in (0xC001, 0xE001):
+        yield Form(BranchKind.CONDITIONAL, 2, 0xE003, opcode, tuple(DisplacementPart(*part) for part in short_parts))
+    for word in (0x10200073, 0x30200073):
+        yield Form(BranchKind.RETURN, 4, 0xFFFFFFFF, word)
+    for word in (0x00100073, 0xC0001073):
+        yield Form(BranchKind.TRAP, 4, 0xFFFFFFFF, word)
+    yield Form(BranchKind.TRAP, 2, 0xFFFF, 0)
 
 
 # R_X86_64_PC32 and R_X86_64_PLT32, which jumps have as well.
