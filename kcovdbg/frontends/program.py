@@ -21,7 +21,7 @@ from kcovdbg.console.settings import Settings
 from kcovdbg.console.terminal import Color, find_terminal, settle_stdout, write_remarks
 from kcovdbg.errors import CapabilityError, KcovdbgError, NoDebugInfoError, TargetError, UsageError
 from kcovdbg.frontends.options import OPTIONS, Options
-from kcovdbg.target.opener import TargetOptions, find_demo_source, find_gdb_arguments
+from kcovdbg.target.opener import TargetOptions, find_demo_source, find_gdb_arguments, sort_files
 from kcovdbg.target.protocol import Target
 
 if TYPE_CHECKING:
@@ -112,8 +112,10 @@ def _open_or_name(target: TargetOptions, open_target: Callable[[TargetOptions], 
     try:
         return open_target(target)
     except NoDebugInfoError as error:
-        has_memory = target.core or target.qemu or target.gdb_remote or target.kernel or target.demo
-        if has_memory:
+        # A dump may be among the files without an option.
+        sorted_target = sort_files(target)
+        has_memory = target.qemu or target.gdb_remote or target.kernel or target.demo
+        if has_memory or sorted_target.core is not None:
             raise
         from kcovdbg.symbols.name_table import open_name_target
 

@@ -96,6 +96,13 @@ def test_names_of_link_time_optimization(images: Images, tmp_path: Path) -> None
         assert len(images.ask(renamed, "sym", f"{name}+0x9")) == 1
 
 
+@pytest.mark.parametrize("named", [(), ("-c",)])
+def test_a_dump_needs_debug_info(images: Images, demo: Demo, named: tuple[str, ...]) -> None:
+    done = run_kcovdbg(images.plain, *named, demo.core, "-e", "tasks", status=2)
+    assert NOTE in done.stderr
+    assert done.stdout == ""
+
+
 def test_no_symbols_either(images: Images, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     subprocess.run(["objcopy", "--strip-all", images.whole, stripped], check=True)
