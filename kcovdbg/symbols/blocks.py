@@ -213,7 +213,8 @@ def _roles_of(symbols: SymbolTable) -> dict[int, int]:
     roles: dict[int, int] = {}
     for symbol in symbols.find_containing("return_thunk", "_indirect_", "__SCT__", "kcov_"):
         for role, pattern in ((_Role.RETURN, _RETURN_THUNK), (_Role.INDIRECT, _INDIRECT_THUNK), (_Role.BOUNDARY, _BOUNDARY)):
-            if symbol.section and symbol.is_function and pattern.match(symbol.name):
+            # Thunks are no functions by their types.
+            if symbol.section and pattern.match(symbol.name):
                 roles[symbol.address] = role
                 break
     roles.update(dict.fromkeys(find_callbacks(symbols), _Role.CALLBACK))

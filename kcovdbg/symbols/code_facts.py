@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -73,9 +74,11 @@ _BUGS: Final = (
     EntryLayout("iH", ("at", "flags"), 6),
 )
 _BUG_FLAG_WARNING: Final = 1
-# The flags that there are: BUGFLAG_*, and a taint in the high byte.
-_BUG_FLAGS: Final = 0xFF0F
-_KEYS: Final = (EntryLayout("iiq", ("at", "to", "key"), 16),)
+_KEYS: Final = (
+    EntryLayout("iiq", ("at", "to", "key"), 16),
+    # Addresses.
+    EntryLayout("QQQ", ("at", "to", "key"), 24),
+)
 _ALTERNATIVES: Final = (
     # A feature and flags of 2 bytes each.
     EntryLayout("iiIBB", ("at", "by", "flags", "length", "new"), 14),
@@ -168,7 +171,11 @@ class FactReader:
             yield self._one.flow, (address + at + self._one.displacement) % (1 << 64)
 
     def _is_bug(self, entry: dict[str, int]) -> bool:
-        return self._is_code(entry["at"]) and not entry["flags"] & ~_BUG_FLAGS
+        if not self._is_code(entry["at"]):
+            return False
+        file = entry.get("file")
+        is_string = file is None or any(section.has(file) and not section.is_text for section in self._sections)
+        return is_string and entry.get("line", 1) > 0
 
     def _is_alternative(self, entry: dict[str, int]) -> bool:
         known = any(section.has(entry["by"]) for section in self._sections)
@@ -190,9 +197,11 @@ class FactReader:
         facts += [Fact(entry["at"], entry["to"], FactKind.EXCEPTION) for entry in exceptions]
         keys = _find_entries("__jump_table", tables.keys, _KEYS, self._order, leads_to_code)
         facts += [Fact(entry["at"], entry["to"], FactKind.EDGE) for entry in keys]
-        for entry in _find_entries("__bug_table", tables.bugs, _BUGS, self._order, self._is_bug):
-            kind = FactKind.WARNING if entry["flags"] & _BUG_FLAG_WARNING else FactKind.BUG
-            facts.append(Fact(entry["at"], 0, kind))
+        # Of traps about which nothing is known, blocks are exits that the next instruction may follow.
+        with suppress(CapabilityError):
+            for entry in _find_entries("__bug_table", tables.bugs, _BUGS, self._order, self._is_bug):
+                kind = FactKind.WARNING if entry["flags"] & _BUG_FLAG_WARNING else FactKind.BUG
+                facts.append(Fact(entry["at"], 0, kind))
         alternatives = _find_entries(".altinstructions", tables.alternatives, _ALTERNATIVES, self._order, self._is_alternative)
         facts += self._read_alternatives(alternatives)
         return sorted(facts)

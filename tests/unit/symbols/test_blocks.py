@@ -8,6 +8,7 @@ from array import array
 import pytest
 
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import CapabilityError
 from kcovdbg.records.line_states import WHOLE, StateFinder, TraceRecords
 from kcovdbg.symbols.blocks import BlockFlag, BlockMaker, FunctionFlag, SourceRows, read_linked
 from kcovdbg.symbols.coverage_points import PointKind
@@ -192,10 +193,14 @@ end f
 """
 
 
-@pytest.mark.parametrize("middle", [".long 0\n.word 5", ".long 0, 0\n.word 5"], ids=["12 bytes", "16 bytes"])
+FILE = ".long name - .\n.word 5"
+
+
+@pytest.mark.parametrize("middle", [FILE, f".long 0\n{FILE}"], ids=["12 bytes", "16 bytes"])
 def test_traps(make, middle):
-    entries = f".long w - .\n{middle}, 1\n.long x - .\n{middle}, 0\n"
-    image = make(TRAPS + entries)
+    # With a flag that is newer than the format.
+    entries = f".long w - .\n{middle}, 0x911\n.long x - .\n{middle}, 0x10\n"
+    image = make(TRAPS + entries + '.section .rodata\nname: .asciz "file.c"\n')
     assert (image.successors("w"), image.flags("w")) == ({"y"}, 0)
     assert (image.successors("x"), image.flags("x")) == (set(), BlockFlag.EXIT)
     # One that no table has, as that of a check of control flow, may be one or the other.
@@ -203,6 +208,29 @@ def test_traps(make, middle):
     (unlisted,) = (block for block in blocks if block.address + 2 == image.labels["v"])
     assert BlockFlag.EXIT in unlisted.flags
     assert [blocks[index].address for index in unlisted.successors] == [image.labels["v"]]
+
+
+def test_traps_of_an_unknown_table(make):
+    image = make(TRAPS + ".byte 1, 2, 3, 4, 5, 6, 7\n")
+    assert (image.successors("w"), image.flags("w")) == ({"y"}, BlockFlag.EXIT)
+    assert (image.successors("x"), image.flags("x")) == ({"z"}, BlockFlag.EXIT)
+
+
+@pytest.mark.parametrize("table", ["__ex_table", ".altinstructions", "__jump_table"])
+def test_other_unknown_tables(make, table):
+    with pytest.raises(CapabilityError):
+        make(f'ret\nend f\n.section {table}, "a"\n.byte 1, 2, 3, 4, 5, 6, 7\n')
+
+
+def test_static_key_by_addresses(make):
+    image = make("""s: xchg %ax, %ax
+n: nop
+t: ret
+end f
+.section __jump_table, "a"
+.quad s, t, 0
+""")
+    assert image.successors("s") == {"n", "t"}
 
 
 def test_cold_part(make):
@@ -302,12 +330,11 @@ jmp __x86_return_thunk
 b: call __x86_indirect_thunk_rax
 c: jmp __x86_indirect_thunk_rax
 end f
-function __x86_return_thunk
+.globl __x86_return_thunk, __x86_indirect_thunk_rax
+__x86_return_thunk:
 ret
-end __x86_return_thunk
-function __x86_indirect_thunk_rax
+__x86_indirect_thunk_rax:
 jmp *%rax
-end __x86_indirect_thunk_rax
 """)
     assert image.flags("b") == BlockFlag.CALL
     assert image.successors("b") == {"c"}
