@@ -254,13 +254,17 @@ def require_named_names(context: Context, names: LocationCache, pcs: Iterable[in
     :param what: the answer and the buffer, for the error.
     :raises CapabilityError: when the kernel has no name for any of them.
     """
-    if _has_named_kernel(context):
+    if _is_named_for_names(context):
         require_names(context, names, filter(None, pcs), what)
 
 
-def _has_named_kernel(context: Context) -> bool:
+def _is_named_for_names(context: Context) -> bool:
+    """Return whether the user named a kernel that can give names alone; one with memory has its own buffers to show."""
     kernel = context.workspace.kernel
-    return kernel.is_named and kernel.open_target is not None
+    if not kernel.is_named or kernel.open_target is None:
+        return False
+    target = kernel.optional_target
+    return target is None or target.memory_problem is not None
 
 
 def is_address(text: str) -> bool:
@@ -341,7 +345,7 @@ def _read_traces(context: Context, path: str, kernel: TraceKernel | None, readin
     named, folder = confine(path, confinement)
     paths = find_traces(named)
     if kernel is None:
-        if _has_named_kernel(context):
+        if _is_named_for_names(context):
             # What the user named for the names must be readable.
             _ = context.workspace.kernel.target
         kernel = context.kernel.trace_kernel

@@ -199,7 +199,6 @@ def test_every_source_is_swept():
     # Those of a kernel in memory are not in its memory.
     assert {*Source} - lost == {
         Source.VMALLOC,
-        Source.SLAB,
         Source.PROOF,
         Source.STACKS,
         Source.CARRIERS,
