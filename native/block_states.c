@@ -764,6 +764,12 @@ static void add_lines(struct kcovdbg_states *states)
 			seen = is_void ? SEEN_VOID : SEEN_UNKNOWN;
 			begins = SEEN_OTHER_BEGINNING;
 		}
+		/* What the kernel put in the place of these instructions may be others, or none. */
+		if (f->block_flags[block] & KCOVDBG_BLOCK_NO_LINES && seen == SEEN_EXECUTED) {
+			seen = SEEN_UNKNOWN;
+			begins = 0;
+			hits = 0;
+		}
 		if (!(f->flags & KCOVDBG_FUNCTION_INSTRUMENTED)) {
 			seen = SEEN_OUTSIDE;
 			begins = 0;

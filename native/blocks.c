@@ -1019,7 +1019,8 @@ static bool put_block(struct builder *builder, size_t index)
 		    !put_number(builder->out, zigzag((int64_t)builder->edges[k] - (int64_t)index)))
 			return false;
 	builder->pair_count = 0;
-	if (!(block->flags & KCOVDBG_BLOCK_NO_LINES) && !find_lines(builder, start, last->address + last->length))
+	if ((!(block->flags & KCOVDBG_BLOCK_NO_LINES) || last->marks & MARK_PATCHED) &&
+	    !find_lines(builder, start, last->address + last->length))
 		return false;
 	return put_lines(builder);
 }

@@ -87,10 +87,11 @@ enum kcovdbg_function_flag {
 };
 
 enum kcovdbg_block_flag {
-	KCOVDBG_BLOCK_ENTRY = 1,     /* Control may come from outside of the function, or from an unknown place. */
-	KCOVDBG_BLOCK_EXIT = 2,	     /* It may leave the function for good. */
-	KCOVDBG_BLOCK_FALLS = 4,     /* There is an edge to the next block. */
-	KCOVDBG_BLOCK_NO_LINES = 8,  /* Its instructions are replaced when the kernel runs, or are never reached. */
+	KCOVDBG_BLOCK_ENTRY = 1, /* Control may come from outside of the function, or from an unknown place. */
+	KCOVDBG_BLOCK_EXIT = 2,	 /* It may leave the function for good. */
+	KCOVDBG_BLOCK_FALLS = 4, /* There is an edge to the next block. */
+	KCOVDBG_BLOCK_NO_LINES =
+		8, /* Its instructions are never reached, or replaced when the kernel runs: which are executed is unknown. */
 	KCOVDBG_BLOCK_CALL = 16,     /* It ends in a call. */
 	KCOVDBG_BLOCK_INDIRECT = 32, /* It ends in a jump that may lead anywhere. */
 };

@@ -62,7 +62,7 @@ class BlockFlag(IntFlag):
     """It may leave the function for good."""
     FALLS = 4
     NO_LINES = 8
-    """Its instructions are replaced when the kernel runs, or are never reached."""
+    """Its instructions are never reached, or replaced when the kernel runs: which are executed is unknown."""
     CALL = 16
     """It ends in a call."""
     INDIRECT = 32

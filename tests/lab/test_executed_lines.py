@@ -69,12 +69,16 @@ class Truth:
             self.calls.append((call, own))
 
     def _look_at(self, function: int) -> tuple[bool, list[tuple[int, int]]]:
-        """Return whether a function is instrumented, and the ranges of its code that the kernel replaces."""
+        """Return whether a function is instrumented, and the ranges of it that are padding."""
         if function not in self._known:
             found = self.finder.find_blocks(TraceRecords({}, _WHOLE, _PC), function)
-            replaced = [(one.address, one.address + one.size) for one in found.blocks if one.flags & BlockFlag.NO_LINES]
-            self._known[function] = (bool(found.flags & FunctionFlag.INSTRUMENTED), replaced)
+            unreached = [one for one in found.blocks if one.flags & BlockFlag.NO_LINES and not one.successors and not one.lines]
+            padding = [(one.address, one.address + one.size) for one in unreached]
+            self._known[function] = (bool(found.flags & FunctionFlag.INSTRUMENTED), padding)
         return self._known[function]
+
+    def _is_padding(self, function: int, address: int) -> bool:
+        return any(low <= address < high for low, high in self._look_at(function)[1])
 
     def functions_of(self, executed: Iterable[int]) -> list[int]:
         """Return the instrumented functions that were executed."""
@@ -85,10 +89,10 @@ class Truth:
         """Return the lines of functions, and whether an instruction of each was executed."""
         lines: dict[tuple[str, int], bool] = {}
         for function in functions:
-            _, replaced = self._look_at(function)
             for start, size in self.parts[function]:
                 for one in self.instructions.read(start, size):
-                    if one.line is not None and not any(low <= one.address < high for low, high in replaced):
+                    # What is never reached fills gaps.
+                    if one.line is not None and not self._is_padding(function, one.address):
                         lines[one.line] = lines.get(one.line, False) or one.address in executed
         return lines
 
