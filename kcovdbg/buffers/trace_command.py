@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kcovdbg.abi import record
+from kcovdbg.buffers.call_listing import CALL_COLUMNS, CALL_ROWS, indent_name
 from kcovdbg.compare.build_match import BuildComparison
 from kcovdbg.compare.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.console.argument import Argument, Value, WordError
@@ -36,6 +37,7 @@ from kcovdbg.console.writer import Format
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.alignment import align_records, number_values
+from kcovdbg.records.call_tree import LocatedCall, build_calls, find_events, has_calls, locate_calls
 from kcovdbg.records.function_trace import (
     CLASSES,
     OUTERMOST,
@@ -60,9 +62,6 @@ _MOST_STEPS: Final = 1 << 18
 _MOST_STRANGERS: Final = 1 << 12
 """Limit for distinct PCs in the image that are no coverage points: a look-up takes a millisecond, and real traces have none."""
 _ALL: Final = "all"
-_INDENTED: Final = 24
-"""Levels that are indented in text."""
-
 
 _BOTH: Final = "both"
 _WHAT: Final = "what"
@@ -94,10 +93,8 @@ class _Row(NamedTuple):
 
 
 def _function_text(row: _Row) -> str:
-    depth = row.step.depth
-    indent = "  " * depth if depth <= _INDENTED else "  " * _INDENTED + f"+{depth - _INDENTED} "
-    name = row.frame.function or f"{row.location.address:#x}"
-    return f"{indent}{name} {APPROXIMATE}" if row.location.approximate else indent + name
+    name = indent_name(row.step.depth, row.frame.function or f"{row.location.address:#x}")
+    return f"{name} {APPROXIMATE}" if row.location.approximate else name
 
 
 _COLUMNS: Final = (
@@ -153,7 +150,11 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         return
     (build,) = find_builds(context, [[args.what]])
     (wanted,) = make_filters(args, build.names)
-    story = _read(context, args, args.what, build, wanted)
+    buffer = find_buffer(context, args.what, build.kernel)
+    if not args.unique and has_calls(buffer):
+        yield from _show_calls(context, args, buffer, build, wanted)
+        return
+    story = _read(context, args, buffer, build, wanted)
     shown, more = _choose(context, args, story.steps)
     yield Lines(((("header", buffer_title(story.buffer)),),))
     yield Table(
@@ -165,20 +166,44 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     )
 
 
-def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wanted: PcFilter) -> _Story:
-    buffer = find_buffer(context, what, build.kernel)
+def _show_calls(context: Context, args: Namespace, buffer: Buffer, build: TraceBuild, wanted: PcFilter) -> Iterator[Renderable]:
+    """Yield the calls of a buffer with entry and exit records."""
+    pcs, remarks = _read_pcs(context, buffer, build)
+    calls = build_calls(find_events(buffer, len(pcs)))
+    if args.depth is not None:
+        calls = [call for call in calls if call.depth < args.depth]
+    build.names.prefetch(call.pc for call in calls)
+    located = [row for row in locate_calls(calls, build.names) if wanted(row.call.pc)]
+    shown, more = _choose(context, args, located)
+    yield Lines(((("header", buffer_title(buffer)),),))
+    yield Table(
+        CALL_COLUMNS,
+        shown,
+        remarks=(*remarks, *build_remarks([build]), *more),
+        empty="no calls",
+        errors=lambda row: approximate_errors(row.location),
+    )
+
+
+def _read_pcs(context: Context, buffer: Buffer, build: TraceBuild) -> tuple[array[int], list[str]]:
+    """Return the PCs of a buffer's records, without those behind too many strange ones, and remarks on them."""
     require_order(buffer, "trace")
-    names = build.names
     remarks = [*syscall_remarks(context, buffer), *buffer.remarks]
     remarks += order_remarks(buffer)
     pcs = pc_sequence(buffer)
-    end = _find_end(pcs, names)
+    end = _find_end(pcs, build.names)
     if end < len(pcs):
         strangers = f"more than {_MOST_STRANGERS} distinct PCs that are no coverage points"
         remarks.append(f"the first {end} of {len(pcs)} records: with the others there are {strangers}")
         pcs = pcs[:end]
-    remarks += recorded_syscall_remarks(names, buffer.name, pcs)
-    require_named_names(context, names, pcs, f"trace {what}")
+    remarks += recorded_syscall_remarks(build.names, buffer.name, pcs)
+    require_named_names(context, build.names, pcs, f"trace {buffer.name}")
+    return pcs, remarks
+
+
+def _read(context: Context, args: Namespace, buffer: Buffer, build: TraceBuild, wanted: PcFilter) -> _Story:
+    names = build.names
+    pcs, remarks = _read_pcs(context, buffer, build)
     names.prefetch(pcs)
     numbers: Sequence[int] = range(len(pcs))
     if not wanted.passes_all:
@@ -194,6 +219,8 @@ def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wante
     steps, end_of_steps = _find_steps(kept, names, in_chain=not args.unique)
     if end_of_steps is not None:
         remarks.append(f"the first {end_of_steps} of {len(kept)} records: further ones have more than {_MOST_STEPS} lines")
+    if args.depth is not None:
+        steps = [step for step in steps if step.depth < args.depth]
     return _Story(buffer, names, kept, numbers, steps, remarks)
 
 
@@ -221,7 +248,8 @@ def _compare(context: Context, args: Namespace) -> Iterator[Renderable]:
     whats = (args.against, args.what)
     builds = find_builds(context, [[what] for what in whats])
     filters = make_filters(args, *(build.names for build in builds))
-    stories = [_read(context, args, *side) for side in zip(whats, builds, filters, strict=True)]
+    buffers = [find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)]
+    stories = [_read(context, args, *side) for side in zip(buffers, builds, filters, strict=True)]
     require_comparable("trace", [story.buffer for story in stories])
     remarks = [f"{story.buffer.name}: {remark}" for story in stories for remark in story.remarks]
     comparison = compare_builds(builds, [set(story.pcs) for story in stories])
@@ -310,8 +338,11 @@ def _find_steps(pcs: Sequence[int], names: LocationCache, *, in_chain: bool) -> 
     return chain_functions(runs, lambda at: entries[groups[pcs[at]]] == pcs[at], is_outermost, _MOST_STEPS)
 
 
-def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[list[TraceStep], tuple[str, ...]]:
-    """Return the steps to show, and a remark where there are more."""
+_Line = TypeVar("_Line", TraceStep, LocatedCall)
+
+
+def _choose(context: Context, args: Namespace, steps: list[_Line]) -> tuple[list[_Line], tuple[str, ...]]:
+    """Return the lines to show, and a remark where there are more."""
     first = args.offset or 0
     if args.n is None and not first:
         if context.format is not Format.TEXT or len(steps) <= _LINES:
@@ -358,6 +389,7 @@ COMMAND: Final = Command(
             errors=True,
             when="without `--classes`",
         ),
+        CALL_ROWS,
         RowType(
             _COMPARED_COLUMNS,
             {
@@ -374,8 +406,11 @@ COMMAND: Final = Command(
         RowType(_CLASS_COLUMNS, when="with `--classes`"),
     ),
     description=(
-        "Functions are indented below the one that was executed before them, until that one continues. A PC trace does not "
-        "record calls, so the depth is inferred; tree has the calls of traces with entry and exit records. A function that is "
+        "Where a buffer has records of functions' entries and exits, each call is a line, indented below its caller: RECORDS "
+        "includes those of nested calls. Calls that were running when the trace began or ended are shown as well: one that "
+        "began earlier encloses everything up to its exit. No call is left out or folded.\n\n"
+        "Other traces do not record calls, so the depth is inferred, as it is with --against. Functions are indented below the "
+        "one that was executed before them, until that one continues. A function that is "
         "entered again from the same place is not repeated: ROUNDS says how often it was entered. With --unique each function "
         "is listed once, in order of first appearance. Inlined functions are part of the function that they are in.\n\n"
         "Functions of the kernel's infrastructure are left out by class; --classes lists the classes, and --include shows "
@@ -399,6 +434,7 @@ COMMAND: Final = Command(
             choices=(*(one.name for one in CLASSES), _ALL),
         ),
         Argument("--classes", Value.FLAG, "list the classes"),
+        Argument("--depth N", Value.NUMBER, "show the outermost N levels"),
         Argument("-n N", Value.NUMBER, "show at most N lines"),
         Argument("--offset N", Value.NUMBER, "leave out the first N lines"),
         *FILTERS,
@@ -410,6 +446,7 @@ COMMAND: Final = Command(
         Example("trace 41 --offset 100 -n 100", "the second hundred of all lines"),
         Example("trace file:new.kcov --against file:old.kcov", "functions that only one of two traces has, in order"),
         Example("trace 41 --include locking", "with the locks that it took"),
+        Example("trace 41 --depth 3", "the outermost three levels"),
     ),
     needs=frozenset(),
 )

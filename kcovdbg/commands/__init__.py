@@ -44,7 +44,6 @@ MODULES: Final = {
     "tasks": "kcovdbg.commands.tasks",
     "top": "kcovdbg.buffers.top_command",
     "trace": "kcovdbg.buffers.trace_command",
-    "tree": "kcovdbg.buffers.tree_command",
     "view": "kcovdbg.buffers.view_command",
     "why": "kcovdbg.why.command",
 }

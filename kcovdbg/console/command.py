@@ -132,6 +132,7 @@ HELP_OPTION = Argument("-h, --help", Value.FLAG, "show help for this command", d
 FOREIGN_WORDS: Final[Mapping[str, str]] = {
     # Former commands of kcovdbg.
     "gdb-path": "gdb --path prints the path",
+    "tree": "trace shows the calls of a buffer with entry and exit records",
     "watch": "monitor --print prints what changes; monitor watches on a screen",
     "bt": "last shows stacks: last TID",
     "backtrace": "last shows stacks: last TID",

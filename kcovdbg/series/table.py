@@ -100,12 +100,6 @@ def mode_of_codec(codec: Codec) -> str | None:
     return next((known.name for known in modes() if known.codec == codec and known.request is not None), None)
 
 
-def call_mode_hint() -> str:
-    """Return what to do for records of function entries and exits."""
-    names = [f"--mode {mode.user_name}" for mode in modes() if mode.codec.has_calls and mode.request is not None]
-    return f"collect with {' or '.join(names)}" if names else "no known kernel records them"
-
-
 def guessable_codecs(features: Collection[str] | None = None) -> tuple[Codec, ...]:
     """Return the formats that a buffer whose mode is not known may have, the likeliest first.
 

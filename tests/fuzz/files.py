@@ -191,7 +191,7 @@ class Files:
                 ["buffer", f"file:{one}", "-n", "20"],
                 ["buffer", f"file:{one}", "--raw", "--json"],
                 ["top", f"file:{one}", "--by", "pc", "--json"],
-                ["tree", f"file:{one}"],
+                ["trace", f"file:{one}"],
                 ["diff", f"file:{one}", f"file:{other}", "--json"],
                 ["diff", f"file:{one}", f"file:{other}", "--ordered"],
                 ["view", "--text", f"file:{one}", f"file:{other}"],

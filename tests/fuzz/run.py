@@ -190,7 +190,7 @@ class Case:
             f"buffer area:{random.choice(places.areas):#x} --json -n 20",
             f"buffer saved:t{tid} -n 5",
             f"top kcov:{kcov} --json",
-            f"tree kcov:{kcov} --json",
+            f"trace kcov:{kcov} --json",
             f"objects {kcov}",
             f"diff {tid} kcov:{kcov} --json",
         ]

@@ -16,7 +16,7 @@ from elftools.elf.elffile import ELFFile
 
 from tests.lab.comparison import lines_of
 from tests.lab.golden import DEBUG_INFO, DESTINATION, golden_target, read_truth
-from tests.lab.kcovdbg_run import Rows, ask, run_kcovdbg
+from tests.lab.kcovdbg_run import Rows, ask
 
 ENTRY, EXIT, POINT = 0x0, 0x1, 0xF
 
@@ -37,7 +37,7 @@ def state(directory: Path) -> dict[str, Any]:
 def answers(directory: Path, state: dict[str, Any]) -> list[Rows]:
     """Return kcovdbg's answers about the trace: its words, and its tree."""
     what = state["tid"]
-    return ask(golden_target(directory), f"buffer {what} --raw", f"tree {what}")
+    return ask(golden_target(directory), f"buffer {what} --raw", f"trace {what}")
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +95,8 @@ def test_words_are_those_that_the_guest_saw(state: dict[str, Any], words: list[i
     assert min(kinds.values()) > 100
 
 
-def test_tree(directory: Path, answers: list[Rows], words: list[int]) -> None:
+def test_calls(directory: Path, answers: list[Rows], words: list[int]) -> None:
     tree, calls = answers[1], read_calls(directory, words)
     assert [(row["function"], row["index"], row["last"] + 1) for row in tree] == calls
     # With those of the functions that it called.
     assert [row["records"] for row in tree] == [end - start for _, start, end in calls]
-
-
-def test_without_entries_it_says_so() -> None:
-    kept = DESTINATION / "mode-remote"
-    task = lines_of(read_truth(kept))["kc-pc"]["tid"]
-    done = run_kcovdbg(*golden_target(kept), "-e", f"tree {task}", status=2)
-    assert done.stdout == ""
-    assert f"{task} has no entry and exit records" in done.stderr

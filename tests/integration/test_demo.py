@@ -114,8 +114,8 @@ def test_source_is_shown() -> None:
     assert {row["text"].strip(): row["hits"] for row in covered}["switch (n) {"] == 4
 
 
-def test_calls_are_for_tree(unpacked: Path) -> None:
-    (rows,) = ask([unpacked / "calls/vmlinux", unpacked / "calls/vmcore"], "tree kc-ext")
+def test_demo_of_calls(unpacked: Path) -> None:
+    (rows,) = ask([unpacked / "calls/vmlinux", unpacked / "calls/vmcore"], "trace kc-ext")
     assert "do_readlinkat" in {row["function"] for row in rows}
     assert max(row["depth"] for row in rows) > 5
 

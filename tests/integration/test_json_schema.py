@@ -64,7 +64,6 @@ def buffer_lines(answers: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     kinds = {(row["mode"], row["remote"], row["full"], row["pid"] is None): row["kcov"] for row in answers["objects"]}
     for kcov in kinds.values():
         yield from (f"buffer kcov:{kcov} -n 50", f"why {kcov}")
-    yield from (f"tree kcov:{kcov}" for kcov in islice(kinds.values(), 2))
     yield from (f"why {row['handle']}" for row in answers["remote"][:2])
 
 

@@ -41,7 +41,7 @@ LINES = {
     "why": "why 41",
 }
 # They act on a machine or on files, or need a buffer that the demo's kernel does not have; tests of their own run them.
-ELSEWHERE = frozenset("batch catch collect demo export jobs keep log monitor report resume slice syzkaller tree".split())
+ELSEWHERE = frozenset("batch catch collect demo export jobs keep log monitor report resume slice syzkaller".split())
 
 
 def listed(name: str) -> frozenset[str]:

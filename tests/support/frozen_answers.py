@@ -23,7 +23,7 @@ from tests.lab.kcovdbg_run import run_lines
 ROOT: Final = Path(__file__).parents[1] / "golden"
 ANSWERS: Final = ROOT / "answers"
 _OF_THE_STATE: Final = ("info", "tasks -a", "objects", "remote", "areas", "saved", "check", "last", "sites")
-_OF_A_BUFFER: Final = ("buffer {0}", "top {0}", "top {0} --by file", "trace {0}", "source {0}", "tree {0}")
+_OF_A_BUFFER: Final = ("buffer {0}", "top {0}", "top {0} --by file", "trace {0}", "source {0}")
 _OF_TWO: Final = ("diff {0} {1}", "diff {0} {1} --ordered")
 # Buffers are shown of this many tasks: those with the fewest records, of each mode.
 _TASKS_OF_A_MODE: Final = 2

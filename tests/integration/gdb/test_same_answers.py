@@ -87,7 +87,7 @@ def lines_about(tasks: Rows, buffers: dict[int, Rows], directory: Path) -> list[
         f"source {second} --all",
         f"diff {first} {second}",
         f"diff --ordered {first} {second}",
-        f"tree {trace}",
+        f"trace {trace}",
         f"buffer {trace}",
         f"points {function} {first}",
         f"sym {' '.join(hex(pc) for pc in dict.fromkeys(pcs))}",

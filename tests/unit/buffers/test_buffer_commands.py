@@ -206,33 +206,60 @@ def test_keep(trace, ask, workspace):
         run_line(workspace, "buffer @a")
 
 
-def test_tree(trace, ask, workspace):
+def test_trace_of_calls(trace, ask, workspace):
     low = (1 << 56) - 1
     words = [pc(1) & low, pc(1, 1), pc(2) & low, pc(2, 1), pc(2, 2) & low | 1 << 60, pc(3) & low]
     name = trace("t", words, "TRACE_PC_EXT")
-    rows = ask(f"tree {name} --json")
+    rows = ask(f"trace {name} --json")
     assert [(row["depth"], row["kind"], row["function"], row["index"], row["last"]) for row in rows] == [
         (0, "unfinished", "fn_1", 0, 5),
         (1, "call", "fn_2", 2, 4),
         (1, "unfinished", "fn_3", 5, 5),
     ]
-    assert len(ask(f"tree {name} --depth 1 --json")) == 1
+    assert [(row["records"], row["points"], row["rounds"]) for row in rows] == [(6, 1, 1), (3, 1, 1), (1, 0, 1)]
+    assert next((row["file"], row["line"], row["class"]) for row in rows) == ("dir/file_0.c", 100, None)
+    assert [row["function"] for row in ask(f"trace {name} --depth 1 --json")] == ["fn_1"]
+    assert [row["function"] for row in ask(f"trace {name} --function fn_2 --json")] == ["fn_2"]
+    assert [row["function"] for row in ask(f"trace {name} --offset 1 -n 1 --json")] == ["fn_2"]
     assert [row["kind"] for row in ask(f"buffer {name} --raw --json")] == ["entry", "pc", "entry", "pc", "exit", "entry"]
-    with pytest.raises(KcovdbgError, match="entry and exit"):
-        run_line(workspace, f"tree {trace('p', WORDS)}")
+    with pytest.raises(UsageError, match="tree") as caught:
+        run_line(workspace, f"tree {name}")
+    assert "trace" in caught.value.hint
 
 
-def test_tree_tells_inlined_functions_from_recursion(trace, ask):
+def test_trace_without_entries_in_a_format_that_may_have_them(trace, ask):
+    points = [pc(1, 1), pc(2, 1), pc(2, 2)]
+    name = trace("t", points, "TRACE_PC_EXT")
+    assert ask(f"trace {name} --json") == ask(f"trace {trace('p', points)} --json") != []
+
+
+def test_long_traces_of_calls_are_cut_in_text(trace, ask):
+    low, end = (1 << 56) - 1, 1 << 60
+    words = [word for number in range(120) for word in (pc(number % 20) & low, pc(number % 20) & low | end)]
+    name = trace("t", [pc(1) & low, *words, pc(1) & low | end], "TRACE_PC_EXT")
+    assert len(ask(f"trace {name} --json")) == 121
+    text = ask(f"trace {name}")
+    assert len([line for line in text if "fn_" in line]) == 100
+    assert len([line for line in ask(f"trace {name} -n 121") if "fn_" in line]) == 121
+
+
+def test_depth_of_an_inferred_trace(trace, ask):
+    name = trace("t", [pc(1, 0), pc(2, 0), pc(3, 0)])
+    assert [row["depth"] for row in ask(f"trace {name} --json")] == [0, 1, 2]
+    assert [row["function"] for row in ask(f"trace {name} --depth 2 --json")] == ["fn_1", "fn_2"]
+
+
+def test_calls_tell_inlined_functions_from_recursion(trace, ask):
     low, end = (1 << 56) - 1, 1 << 60
     # fn_4 calls an inlined function without a name, one that debug info names, and itself.
     inner = (pc(4, 1), pc(4, 2), pc(4))
     words = [pc(4) & low, *(word for point in inner for word in (point & low, point & low | end)), pc(4) & low | end]
     name = trace("t", words, "TRACE_PC_EXT")
-    *_, outer, unnamed, named, itself = ask(f"tree {name}")
+    *_, outer, unnamed, named, itself = ask(f"trace {name}")
     assert [line.split()[2] for line in (outer, unnamed, named, itself)] == ["fn_4", "fn_4", "helper_4", "fn_4"]
     assert [len(line.split()) for line in (outer, named, itself)] == [len(outer.split())] * 3
     assert len(unnamed.split()) > len(outer.split())
-    assert {row["function"] for row in ask(f"tree {name} --json")} == {"fn_4"}
+    assert {row["function"] for row in ask(f"trace {name} --json")} == {"fn_4"}
 
 
 def test_view_as_text(trace, ask, workspace, streams, monkeypatch):
