@@ -305,7 +305,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using points' -l vertical -d 'show a line
 complete -c kcovdbg -n '_shtab_kcovdbg_using points' -l sort -x -d 'sort the rows by a column, named by heading or key; --sort=-COLUMN inverts'
 complete -c kcovdbg -n '_shtab_kcovdbg_using points' -s n -x -d 'show at most N rows'
 complete -c kcovdbg -n '_shtab_kcovdbg_using points' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a source -d 'show source text with covered lines marked'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a source -d 'show source text with executed lines marked'
 complete -c kcovdbg -n '_shtab_kcovdbg_using source' -l all -d 'show whole files instead of lines around points'
 complete -c kcovdbg -n '_shtab_kcovdbg_using source' -l format -xka "auto binary words sancov hex decimal text csv json modoff drcov edges functions" -d 'what a trace file without a side file is; default is to find out'
 complete -c kcovdbg -n '_shtab_kcovdbg_using source' -l pc -xka "auto raw call minus1 twice" -d 'what PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller'"'"'s rawcover), minus1 (return address - 1) or twice (the call subtracted twice); default is to find out'

@@ -25,8 +25,8 @@ from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role, TaskFields
 from kcovdbg.records.input_kind import InputKind, find_path_kind
+from kcovdbg.records.line_states import TraceRecords, read_records
 from kcovdbg.records.located_records import find_recorded_syscalls
-from kcovdbg.records.pc_counts import count_pcs
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.records.pc_names import LocationCache, is_pattern
@@ -425,6 +425,8 @@ class BufferCounts(NamedTuple):
     """What the buffer has records of: ``PCs (TRACE_PC)``."""
     is_incomplete: bool = False
     """Whether some records could not be read: a PC that is not among them may have been recorded."""
+    trace: TraceRecords | None = None
+    """What states of lines are found from."""
 
 
 def find_counts(
@@ -440,7 +442,8 @@ def find_counts(
     require_points(buffer, context.command.name)
     remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
     kinds = recorded_kinds(buffer.encoding.codec)
-    return BufferCounts(count_pcs(buffer), remarks, kinds, _name_records(buffer), buffer.is_incomplete)
+    trace = read_records(buffer)
+    return BufferCounts(trace.counts, remarks, kinds, _name_records(buffer), buffer.is_incomplete, trace)
 
 
 def _name_records(buffer: Buffer) -> str:

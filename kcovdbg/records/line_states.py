@@ -118,7 +118,7 @@ class TraceRecords(NamedTuple):
     """The last PC of an open trace without a place; None where the order is unknown."""
 
 
-class Line(NamedTuple):
+class CodeLine(NamedTuple):
     """A line that has code."""
 
     line: int
@@ -130,7 +130,7 @@ class Line(NamedTuple):
 class LineStates(NamedTuple):
     """The lines of functions that have code, and how sure that is."""
 
-    files: Mapping[str, Sequence[Line]]
+    files: Mapping[str, Sequence[CodeLine]]
     """By file, as in debug info; lines ascend."""
     contradictions: int
     """Functions whose records contradict their edges: of their lines, only those with recorded points are known."""
@@ -251,7 +251,7 @@ class StateFinder:
         lib.kcovdbg_states_lines(
             states, column("I", files, count), column("I", lines, count), column("B", found, count), column("Q", hits, count)
         )
-        by_file: dict[str, Sequence[Line]] = {}
+        by_file: dict[str, Sequence[CodeLine]] = {}
         start = 0
         kinds = tuple(LineState)
         while start < count:
@@ -259,7 +259,7 @@ class StateFinder:
             rows = zip(lines[start:end], found[start:end], hits[start:end], strict=True)
             name = self._file(files[start])
             if name is not None:
-                by_file[name] = [Line(line, kinds[state], hit) for line, state, hit in rows]
+                by_file[name] = [CodeLine(line, kinds[state], hit) for line, state, hit in rows]
             start = end
         return LineStates(by_file, totals.contradictions, totals.unknown_edges, totals.unmatched)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Exports of the demo, read by the programs that they are for; and the page that shows each format."""
 
+import collections
 import json
 import re
 from bisect import bisect_right
@@ -20,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def tree(opened_demo, tmp_path):
     """Make a source tree whose files have enough lines."""
-    rows = opened_demo.ask("source kc-usb")
+    # Exports have lines with points.
+    rows = [row for row in opened_demo.ask("source kc-usb") if row["points"]]
     for file, last in {row["file"]: row["line"] for row in rows}.items():
         # Names that lead out of the tree are left out.
         path = (tmp_path / "tree" / file).resolve()
@@ -33,6 +35,16 @@ def tree(opened_demo, tmp_path):
     yield rows
     kernel.source_folders = ()
     kernel.__dict__.pop("source", None)
+
+
+def test_states_agree_with_points(opened_demo):
+    """Lines whose points have records were executed, and most lines without points are decided."""
+    rows = opened_demo.ask("source kc-usb")
+    states = collections.Counter((row["state"], bool(row["points"])) for row in rows)
+    assert all(row["covered"] == 0 for row in rows if row["state"] == "not-executed")
+    assert all((row["reason"] is not None) == (row["state"] == "unknown") for row in rows)
+    assert states["executed", False] + states["not-executed", False] > states["unknown", False]
+    assert states["executed", True] + states["partly", True] > 1000
 
 
 def test_genhtml_agrees_with_source(tree, opened_demo, tmp_path):

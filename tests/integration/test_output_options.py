@@ -90,7 +90,7 @@ def test_every_output_option(name: str, answers: dict[tuple[str, str], str]) -> 
 DRAWN = {
     "check": r"(error|warning|transient|racing): \w+ .+: ",
     "diff 41 34": r" +\d+ +\d+  \S",
-    "source 41": r" +\d* [+~!] +\d+",
+    "source 41": r" +\d* [+~!?] +\d+",
     "view 41 --text": r" *\d+ [0-9a-f]{16} ",
     "why kc-usb": r"- ",
 }

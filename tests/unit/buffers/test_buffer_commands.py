@@ -330,6 +330,8 @@ def test_source_without_points(trace, ask, tmp_path, workspace):
         ("dir/file_2.c", 100, 1, None),
         ("include/helper.h", 3, 1, None),
     ]
+    # Without a table nothing follows from records.
+    assert {(row["state"], row["reason"]) for row in rows} == {("executed", None)}
     text = "\n".join(ask(f"source {name} fn_1"))
     assert "2 + 100  line_100;" in text
     assert "       97  line_97;" in text
