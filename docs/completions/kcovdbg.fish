@@ -51,7 +51,7 @@ function _shtab_kcovdbg_using
   test "$_shtab_kcovdbg_cmdpath" = "$argv"
 end
 
-set -g _shtab_kcovdbg_commands areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last points source sym top trace view collect doctor batch demo export report slice syzkaller help config gdb jobs mcp resume symbols
+set -g _shtab_kcovdbg_commands areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last patch points source sym top trace view collect doctor batch demo export report slice syzkaller help config gdb jobs mcp resume symbols
 set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --level --limit --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --script --seconds --since --sort --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
@@ -64,7 +64,7 @@ complete -c kcovdbg -n _shtab_kcovdbg_using -l gdb-remote -x -d 'a GDB stub: hos
 complete -c kcovdbg -n _shtab_kcovdbg_using -l demo -d 'the bundled demo dump'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s s -l symbols -xka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, a module or a folder of them; by itself a target'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l image -d 'the vmlinux alone, even if it is the running kernel'"'"'s'
-complete -c kcovdbg -n _shtab_kcovdbg_using -s e -l execute -xka "areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last points source sym top trace view collect doctor batch demo export report slice syzkaller help config gdb jobs mcp resume symbols" -d 'run a command and exit'
+complete -c kcovdbg -n _shtab_kcovdbg_using -s e -l execute -xka "areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last patch points source sym top trace view collect doctor batch demo export report slice syzkaller help config gdb jobs mcp resume symbols" -d 'run a command and exit'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l script -xka "(__fish_complete_path (commandline -ct))" -d 'run the commands in FILE; - for standard input, with all that they do'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l symbol-table -xka "(__fish_complete_path (commandline -ct))" -d 'the kernel'"'"'s location table, as written by: symbols build -o FILE'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l source-dir -xka "(__fish_complete_path (commandline -ct))" -d 'the kernel'"'"'s source tree'
@@ -290,6 +290,22 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using last' -l wide -d 'show all columns,
 complete -c kcovdbg -n '_shtab_kcovdbg_using last' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using last' -l sort -x -d 'sort the rows by a column, named by heading or key; --sort=-COLUMN inverts'
 complete -c kcovdbg -n '_shtab_kcovdbg_using last' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a patch -d 'show which lines of a change were executed'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -s m -l missed -d 'only lines that were not executed, partly executed or unknown'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l format -xka "auto binary words sancov hex decimal text csv json modoff drcov edges functions" -d 'what a trace file without a side file is; default is to find out'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l pc -xka "auto raw call minus1 twice" -d 'what PCs of a list are: raw (as recorded, kcovtrace), call (syzkaller'"'"'s rawcover), minus1 (return address - 1) or twice (the call subtracted twice); default is to find out'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l kaslr-offset -x -d 'the KASLR offset that its PCs include; 0 for none; default is to find out'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l fields -x -d 'write only these keys, in this order, with --json, --jsonl and --csv'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l columns -x -d 'show these columns, named by heading or key, in this order'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l wide -d 'show all columns, and all text in them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l vertical -d 'show a line for each value'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -l sort -x -d 'sort the rows by a column, named by heading or key; --sort=-COLUMN inverts'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -s n -x -d 'show at most N rows'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using patch; and test $_shtab_kcovdbg_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the change: a range of commits, a diff, or - for standard input'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a points -d 'list the coverage points of a function, file or directory'
 complete -c kcovdbg -n '_shtab_kcovdbg_using points' -l uncovered -d 'only the points that the buffers could have and lack'
 complete -c kcovdbg -n '_shtab_kcovdbg_using points' -l format -xka "auto binary words sancov hex decimal text csv json modoff drcov edges functions" -d 'what a trace file without a side file is; default is to find out'
@@ -421,7 +437,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l wide -d 'show all colum
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l sort -x -d 'sort the rows by a column, named by heading or key; --sort=-COLUMN inverts'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last points source sym top trace view collect doctor batch demo export report slice syzkaller help config gdb jobs mcp resume symbols" -d 'the command to run'
+complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last patch points source sym top trace view collect doctor batch demo export report slice syzkaller help config gdb jobs mcp resume symbols" -d 'the command to run'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a doctor -d 'check whether kcovdbg can work on this machine'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
@@ -544,7 +560,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l vertical -d 'show a line f
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l sort -x -d 'sort the rows by a column, named by heading or key; --sort=-COLUMN inverts'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s n -x -d 'show at most N rows'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last points source sym top trace view collect doctor batch demo export report slice syzkaller help config gdb jobs mcp resume symbols" -d 'a command, or buffers or output: what many commands take'
+complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas catch check info log monitor objects remote saved sites tasks why buffer diff keep last patch points source sym top trace view collect doctor batch demo export report slice syzkaller help config gdb jobs mcp resume symbols" -d 'a command, or buffers or output: what many commands take'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a config -d 'show the settings in force, and where they come from'
 complete -c kcovdbg -n '_shtab_kcovdbg_using config' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using config' -l jsonl -d 'write one JSON object per line, each as soon as it is known'

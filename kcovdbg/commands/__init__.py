@@ -30,6 +30,7 @@ MODULES: Final = {
     "mcp": "kcovdbg.commands.mcp",
     "monitor": "kcovdbg.monitor.command",
     "objects": "kcovdbg.commands.objects",
+    "patch": "kcovdbg.patch.command",
     "points": "kcovdbg.buffers.points_command",
     "remote": "kcovdbg.commands.remote",
     "report": "kcovdbg.report.command",

@@ -174,7 +174,7 @@ def _find_text_kind(text: bytes, data: bytes) -> FoundKind:
             return known
     # A commit's message often quotes an oops.
     if _PATCH.search(text):
-        return _found(InputKind.PATCH, hint="points FILE shows the coverage points of a source file that it changes")
+        return _found(InputKind.PATCH, hint="patch FILE WHAT shows which lines that it adds were executed")
     trace, error = _read_start(data)
     looks_like_log = is_log(data)
     if trace is not None and not (looks_like_log and _is_sparse(trace)):

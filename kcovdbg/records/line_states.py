@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Final, NamedTuple
 
@@ -235,30 +235,36 @@ class StateFinder:
         return ffi.gc(states, lambda pointer, _kept=(kept, given, wanted): lib.kcovdbg_states_free(pointer))
 
     def find_lines(
-        self, trace: TraceRecords, functions: Sequence[int] | None = None, *, with_others: bool = True
+        self,
+        trace: TraceRecords,
+        functions: Sequence[int] | None = None,
+        *,
+        with_others: bool = True,
+        files: Collection[str] | None = None,
     ) -> LineStates:
         """Return the lines of some functions, of all by default.
 
         :param functions: numbers of functions.
         :param with_others: whether code counts that other functions have of these lines, as of functions inlined in both.
+        :param files: names as in debug info: only lines of these files; None for lines of all.
         """
         ffi, lib = load_native()
         states = self._run(trace, functions, with_others=with_others)
         totals = ffi.new("struct kcovdbg_state_totals *")
         lib.kcovdbg_states_totals(states, totals)
         count = totals.lines
-        files, lines, hits, found = zeros("I", count), zeros("I", count), zeros("Q", count), bytearray(count)
+        of_file, lines, hits, found = zeros("I", count), zeros("I", count), zeros("Q", count), bytearray(count)
         lib.kcovdbg_states_lines(
-            states, column("I", files, count), column("I", lines, count), column("B", found, count), column("Q", hits, count)
+            states, column("I", of_file, count), column("I", lines, count), column("B", found, count), column("Q", hits, count)
         )
         by_file: dict[str, Sequence[CodeLine]] = {}
         start = 0
         kinds = tuple(LineState)
         while start < count:
-            end = bisect_left(files, files[start] + 1, start)
-            rows = zip(lines[start:end], found[start:end], hits[start:end], strict=True)
-            name = self._file(files[start])
-            if name is not None:
+            end = bisect_left(of_file, of_file[start] + 1, start)
+            name = self._file(of_file[start])
+            if name is not None and (files is None or name in files):
+                rows = zip(lines[start:end], found[start:end], hits[start:end], strict=True)
                 by_file[name] = [CodeLine(line, kinds[state], hit) for line, state, hit in rows]
             start = end
         return LineStates(by_file, totals.contradictions, totals.unknown_edges, totals.unmatched)

@@ -114,6 +114,7 @@ ENVIRONMENT = {
     "kcovdbg.limits._read_environment": SETTINGS,
     "kcovdbg.limits.set_limits": SETTINGS,
     "kcovdbg.monitor.screen.show_monitor": SETTINGS,
+    "kcovdbg.patch.git_diff._find_environment": "passed to child_environment()",
 }
 FINDERS = ("kcovdbg.child_process", "kcovdbg.user_folder")
 

@@ -20,7 +20,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.commands import MODULES as COMMAND_MODULES
 
 ROOT = Path(kcovdbg.__file__).parent
-TOOLS = tuple(f"kcovdbg.{name}" for name in ("catch", "collect", "export", "farm", "monitor", "report"))
+TOOLS = tuple(f"kcovdbg.{name}" for name in ("catch", "collect", "export", "farm", "monitor", "patch", "report"))
 LAYERS = (
     ("kcovdbg", "kcovdbg.errors"),
     ("kcovdbg.limits", "kcovdbg.user_folder"),

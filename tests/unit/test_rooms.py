@@ -15,7 +15,7 @@ import pytest
 import kcovdbg
 
 ROOT = Path(kcovdbg.__file__).parent
-TOOLS = ("catch", "collect", "export", "farm", "monitor", "report")
+TOOLS = ("catch", "collect", "export", "farm", "monitor", "patch", "report")
 # Imports all that is left, but for what needs GDB or another package; completes, and shows the help of each command.
 PROGRAM = """
 import importlib, pkgutil, sys

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A change of source files, as a unified diff says it; the text is untrusted."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from unidiff.errors import UnidiffParseError
+from unidiff.patch import Hunk, PatchSet
+
+from kcovdbg.errors import KcovdbgError
+
+_GIT_HEADER: Final = "diff --git "
+# Git's own headers, which no line of a hunk begins with: the lines with --- and +++ say all about files that have hunks, even
+# where names have blanks.
+_GIT_LINES: Final = (
+    *("new file mode ", "deleted file mode ", "old mode ", "new mode ", "index ", "Binary files ", "GIT binary patch"),
+    *("rename ", "copy ", "similarity index ", "dissimilarity index "),
+)
+# The start of each patch in a mailbox, as git format-patch writes it.
+_MAIL: Final = re.compile(r"From [0-9a-f]{40} ")
+# A merge compared with all of its parents.
+_COMBINED: Final = re.compile(r"diff --(cc|combined) |@@@+ ")
+_PREFIXES: Final = re.compile(r"[abciow12]/")
+_ESCAPES: Final = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
+_ESCAPE: Final = re.compile(rb"\\([0-7]{3}|[abtnvfr\"\\])")
+_NO_FILE: Final = "/dev/null"
+
+
+class TargetLine(NamedTuple):
+    """A line of a hunk that is in the file after the change."""
+
+    number: int
+    text: str
+    is_added: bool
+
+
+class FileChange(NamedTuple):
+    """What is added to a file."""
+
+    file: str
+    """The path after the change, relative to the root of the tree."""
+    hunks: Sequence[Sequence[TargetLine]]
+    """Those that add lines."""
+    is_inside: bool
+    """Whether the path is one in a tree."""
+
+    @property
+    def added(self) -> int:
+        """Number of lines that are added."""
+        return sum(line.is_added for hunk in self.hunks for line in hunk)
+
+
+def read_diff(text: str, name: str) -> list[FileChange]:
+    """Return the files that a diff adds lines to, in its order.
+
+    :param name: of the diff, for errors.
+    :raises KcovdbgError: when it is malformed, or no unified diff.
+    """
+    lines = _trim_mail(_strip_returns(text.split("\n")))
+    if any(_COMBINED.match(line) for line in lines if line.startswith(("diff --c", "@@@"))):
+        raise KcovdbgError(f"{name}: a combined diff of a merge", hint="compare with one parent: git diff MERGE^1 MERGE")
+    try:
+        files = PatchSet(line + "\n" for line in lines if not line.startswith(_GIT_LINES))
+    except (UnidiffParseError, ValueError) as error:
+        detail = str(error).strip().partition("\n")[0]
+        raise KcovdbgError(f"{name}: not a valid diff: {detail}", hint="git diff and diff -u write one") from None
+    if not files and not any(line.startswith(_GIT_HEADER) for line in lines) and any(line.strip() for line in lines):
+        raise KcovdbgError(f"{name}: no unified diff", hint="git diff and diff -u write one")
+    first = next((index for index, line in enumerate(lines) if line.startswith("--- ")), len(lines))
+    if sum(line.startswith("+") for line in lines[first:]) != len(files) + sum(file.added for file in files):
+        raise KcovdbgError(f"{name}: not a valid diff: a hunk is longer than its header says", hint="git diff writes one")
+    return list(_find_changes(files))
+
+
+def _find_changes(files: PatchSet) -> Iterator[FileChange]:
+    for file in files:
+        if file.target_file in (None, _NO_FILE):
+            continue
+        hunks = [_target_lines(hunk) for hunk in file]
+        hunks = [hunk for hunk in hunks if any(line.is_added for line in hunk)]
+        if hunks:
+            path = _clean_path(file.source_file or "", file.target_file)
+            yield FileChange(path, hunks, is_inside=_is_inside(path))
+
+
+def _target_lines(hunk: Hunk) -> list[TargetLine]:
+    return [
+        TargetLine(line.target_line_no, line.value.rstrip("\r\n"), line.is_added)
+        for line in hunk
+        if line.target_line_no is not None and (line.is_added or line.is_context)
+    ]
+
+
+def _strip_returns(lines: Sequence[str]) -> Sequence[str]:
+    """Return lines without the carriage returns that mail programs add to each line, headers included."""
+    headers = [line for line in lines if line.startswith(("+++ ", _GIT_HEADER))]
+    if headers and all(line.endswith("\r") for line in headers):
+        return [line.removesuffix("\r") for line in lines]
+    return lines
+
+
+def _trim_mail(lines: Sequence[str]) -> list[str]:
+    """Return lines without what is written before the first file of each patch: a message may have any text."""
+    if not any(line.startswith(_GIT_HEADER) for line in lines):
+        return list(lines)
+    kept: list[str] = []
+    is_message = True
+    for line in lines:
+        if _MAIL.match(line):
+            is_message = True
+        elif line.startswith(_GIT_HEADER):
+            is_message = False
+            # Without the names: where they have blanks, it is unknown where one ends.
+            line = _GIT_HEADER
+        if not is_message:
+            kept.append(line)
+    return kept
+
+
+def _clean_path(source: str, target: str) -> str:
+    source, target = _unquote(source), _unquote(target)
+    has_prefixes = bool(_PREFIXES.match(target)) and (source == _NO_FILE or bool(_PREFIXES.match(source)))
+    return target[2:] if has_prefixes else target
+
+
+def _unquote(path: str) -> str:
+    """Return a path that git has quoted as in C."""
+    if len(path) < 2 or not (path.startswith('"') and path.endswith('"')):
+        return path
+    data = path[1:-1].encode("utf-8", "surrogateescape")
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        escape = match[1].decode()
+        return bytes([_ESCAPES[escape] if escape in _ESCAPES else int(escape, 8) & 0xFF])
+
+    return _ESCAPE.sub(replace, data).decode("utf-8", "replace")
+
+
+def _is_inside(path: str) -> bool:
+    normal = posixpath.normpath(path)
+    is_strange = "\0" in path or "\n" in path
+    return not (is_strange or path.startswith("/") or normal in (".", "..") or normal.startswith("../"))

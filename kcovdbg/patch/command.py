@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``patch``: the state of each line that a change adds."""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Final
+
+from kcovdbg.console.argument import Argument, Value, WordError
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, find_reading
+from kcovdbg.console.buffer_sources import ALL, find_buffer, require_points
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
+from kcovdbg.console.command import Command, Example, Topic
+from kcovdbg.console.context import Context
+from kcovdbg.console.coverage_points import find_point_table
+from kcovdbg.console.renderable import Drawing, Line, Lines, Table
+from kcovdbg.console.trace_paths import FILE, confine
+from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.input_file import decode_utf16, read_input
+from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.patch.build_option import BuildOptions
+from kcovdbg.patch.change import read_diff
+from kcovdbg.patch.changed_lines import REASONS, BuiltFiles, ChangeState, PatchFile, PatchLine, judge_file
+from kcovdbg.patch.git_diff import git_diff
+from kcovdbg.records.joined_states import join_states, name_trace
+from kcovdbg.records.pc_file import NotATraceError
+from kcovdbg.records.trace_file import find_common_reading, find_traces
+from kcovdbg.symbols.source_tree import SourceText
+
+_STDIN: Final = "-"
+_UNCOMMITTED: Final = "HEAD"
+# What begins the name of a buffer; a task may be named by any word.
+_BUFFER: Final = re.compile(r"(file|kcov|area|fd|saved|user):|@|\d+$")
+_NAMED: Final = 3
+
+_COLUMNS: Final = (
+    Column("file", PATH),
+    Column("line", NUMBER),
+    Column("state", value=lambda row: row.state.value),
+    Column("hits", NUMBER),
+    Column("text", TEXT),
+    Column("reason", TEXT),
+    Column("option", TEXT),
+    Column("built_line", NUMBER),
+    Column(
+        "traces",
+        items=(
+            Column("trace", TEXT, meaning="name of the trace"),
+            Column("hits", NUMBER, meaning="its records", unit="records"),
+        ),
+        json_only=True,
+    ),
+)
+_MEANINGS: Final = {
+    "file": Meaning("source file, as in the change"),
+    "line": Meaning("line in the file after the change"),
+    "state": Meaning(
+        "`executed`, `partly` (not all of its code), `not-executed`, `unknown`, `no-code`, `not-instrumented` or `not-built`"
+    ),
+    "hits": Meaning("largest number of records of its code, summed over the traces; 1 where it is inferred", unit="records"),
+    "text": Meaning("the line's text in the change"),
+    "reason": Meaning(
+        "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; `text` or `file`: the kernel was "
+        "built from another text; `module`: the code is in a module; `path`: not in the tree",
+        "it is known",
+    ),
+    "option": Meaning(
+        "option of the kernel's configuration that builds the file", "the file is built, or the Makefiles do not say"
+    ),
+    "built_line": Meaning(
+        "the line's number in the source that the kernel was built from", "it could not be placed, or has no code"
+    ),
+    "traces": Meaning("the traces that executed the line"),
+}
+_MARKS: Final = {
+    ChangeState.EXECUTED: ("covered", "+"),
+    ChangeState.PARTLY: ("covered", "~"),
+    ChangeState.NOT_EXECUTED: ("uncovered", "!"),
+    ChangeState.UNKNOWN: ("remark", "?"),
+    ChangeState.NOT_INSTRUMENTED: ("remark", "x"),
+    ChangeState.NOT_BUILT: ("remark", "x"),
+    ChangeState.NO_CODE: ("gutter", " "),
+}
+_MISSED: Final = (ChangeState.NOT_EXECUTED, ChangeState.PARTLY, ChangeState.UNKNOWN)
+
+
+def _run(context: Context, args: Namespace) -> Lines:
+    word, names = _split_words(args)
+    table = find_point_table(context)
+    changes = read_diff(*_read_change(context, word))
+    remarks = [*context.kernel.name_remarks]
+    buffers = list(_find_buffers(context, names, remarks))
+    built = BuiltFiles((*table.files(), *(table.blocks.files if table.blocks is not None else ())))
+    found = {change.file: built.find(change.file) if change.is_inside else () for change in changes}
+    traces = [name_trace(buffer) for buffer in buffers]
+    states = join_states(table, traces, {name for names in found.values() for name in names})
+    modules = _find_module_files(context)
+    source = context.kernel.source
+    options = _find_options(context, found)
+    files: list[PatchFile] = []
+    for change in changes:
+        own = found[change.file]
+        text = source.read(own[0]) if own else SourceText(None, ())
+        is_in_module = not own and change.is_inside and modules.find(change.file) != ()
+        rule = None
+        if options is not None and change.is_inside and not own:
+            rule = options.find(change.file)
+        files.append(judge_file(change, own, states, text, is_in_module=is_in_module, rule=rule))
+    rows = [row for file in files for row in file.rows]
+    remarks += [f"{trace.name}: {trace.quality}" for trace in traces[:_NAMED]]
+    remarks += [f"{len(traces) - _NAMED} more traces"] if len(traces) > _NAMED else []
+    remarks += dict.fromkeys(f"{buffer.name}: {remark}" for buffer in buffers[:_NAMED] for remark in buffer.remarks)
+    remarks += _compare_remarks(files)
+    remarks.append(_summary(rows, len(files)) if rows else "the change adds no lines")
+    states_found = {row.state for row in rows}
+    if ChangeState.NOT_EXECUTED in states_found:
+        context.status = 1
+    elif states_found == {ChangeState.UNKNOWN}:
+        # Nothing of what it was asked for is known.
+        context.status = KcovdbgError.status
+    shown = [row for row in rows if row.state in _MISSED] if args.missed else rows
+    drawing = Drawing(len(shown), lambda most: _lines(files, shown, most))
+    return Lines(drawing, data=Table(_COLUMNS, shown), remarks=remarks)
+
+
+def _split_words(args: Namespace) -> tuple[str, list[str]]:
+    """Return the word of the change, by default what is not committed, and the names of buffers."""
+    if args.change is None:
+        (only,) = args.what
+        if not _BUFFER.match(only) and only != ALL:
+            raise WordError("patch: no trace is named", None, hint=f"patch {only} file:TRACE; help buffers lists the names")
+        return _UNCOMMITTED, [only]
+    if _BUFFER.match(args.change):
+        return _UNCOMMITTED, [args.change, *args.what]
+    return args.change, args.what
+
+
+def _read_change(context: Context, word: str) -> tuple[str, str]:
+    """Return the text of a diff and its name."""
+    confinement = context.workspace.confinement
+    folders = context.kernel.source_folders
+    if word == _STDIN:
+        if confinement is not None:
+            raise CapabilityError("patch: standard input belongs to another program", hint="name a file or a range of commits")
+        data = sys.stdin.buffer.read(find_limit(TEXT_SIZE) + 1)
+        if len(data) > find_limit(TEXT_SIZE):
+            raise over_limit(TEXT_SIZE, "standard input")
+        return decode_utf16(data).decode("utf-8", "replace"), "standard input"
+    if confinement is not None and "\n" in word:
+        return word, "the change"
+    near = Path(word) if confinement is None or confinement.folder is None else confinement.folder / word
+    is_file = word.endswith((".diff", ".patch")) or ("\0" not in word and near.is_file())
+    if confinement is not None or is_file:
+        # Another program's words start no program.
+        path, folder = confine(word, confinement)
+        return decode_utf16(read_input(path, folder=folder)).decode("utf-8", "replace"), path
+    return git_diff(Path(folders[0]) if folders else Path(), word), f"git diff {word}"
+
+
+def _find_buffers(context: Context, names: Sequence[str], remarks: list[str]) -> Iterator[Buffer]:
+    """Yield the buffers that names stand for; each file of a directory or pattern is one of its own."""
+    for name in names:
+        if not name.startswith(FILE):
+            yield _find_points(context, name)
+            continue
+        named, folder = confine(name.removeprefix(FILE), context.workspace.confinement)
+        paths = find_traces(named)
+        if len(paths) == 1 and not Path(named).is_dir():
+            yield _find_points(context, name)
+            continue
+        kernel, reading = context.kernel.trace_kernel, find_reading(context.args)
+        if kernel is not None:
+            reading = find_common_reading(paths, kernel, reading, folder)
+        skipped: list[NotATraceError] = []
+        for path in paths:
+            try:
+                buffer = find_buffer(context, f"{FILE}{path}", None, reading)
+            except NotATraceError as error:
+                skipped.append(error)
+                continue
+            require_points(buffer, context.command.name)
+            yield buffer
+        if len(skipped) == len(paths):
+            raise skipped[0]
+        if skipped:
+            remarks.append(f"{name}: {len(skipped)} of {len(paths)} files are no traces: {skipped[0]}")
+
+
+def _find_points(context: Context, name: str) -> Buffer:
+    buffer = find_buffer(context, name)
+    require_points(buffer, context.command.name)
+    return buffer
+
+
+def _find_module_files(context: Context) -> BuiltFiles:
+    lines = context.kernel.lines
+    return BuiltFiles(() if lines is None else lines.module_files())
+
+
+def _find_options(context: Context, found: dict[str, Sequence[str]]) -> BuildOptions | None:
+    """Return what finds options in the Makefiles of the source tree, None where the tree is unknown."""
+    folders = context.kernel.source_folders
+    if folders:
+        return BuildOptions(Path(folders[0]).resolve())
+    for file, names in found.items():
+        path = context.kernel.source.find(names[0]) if names else None
+        if path is not None and str(path).endswith(f"/{file}"):
+            return BuildOptions(Path(str(path).removesuffix(f"/{file}") or "/").resolve())
+    return None
+
+
+def _compare_remarks(files: Sequence[PatchFile]) -> Iterator[str]:
+    """Yield what is wrong with the source beside the change."""
+    unplaced = [file.file for file in files if any(row.reason and row.built_line is None for row in file.rows)]
+    if unplaced:
+        yield f"lines without a place in the source that the kernel was built from: in {_name_files(unplaced)}"
+    moved = [file.file for file in files if any(row.built_line not in (None, row.line) for row in file.rows)]
+    if moved:
+        yield f"lines have other numbers in the source that the kernel was built from: in {_name_files(moved)}"
+    unread = [file.file for file in files if not file.is_compared]
+    if unread:
+        yield f"lines were not compared with the source, which is not at hand: in {_name_files(unread)}; --source-dir names it"
+
+
+def _name_files(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more files" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
+def _count_text(counts: Counter[ChangeState]) -> str:
+    """Return in words how many lines have each state."""
+    executed = counts[ChangeState.EXECUTED] + counts[ChangeState.PARTLY]
+    decided = executed + counts[ChangeState.NOT_EXECUTED]
+    rest = ", ".join(
+        f"{counts[state]} {noun}"
+        for state, noun in (
+            (ChangeState.UNKNOWN, "unknown"),
+            (ChangeState.NO_CODE, "without code"),
+            (ChangeState.NOT_INSTRUMENTED, "not instrumented"),
+            (ChangeState.NOT_BUILT, "not built"),
+        )
+        if counts[state]
+    )
+    return f"{executed} of {decided} lines with code were executed" + (f"; {rest}" if rest else "")
+
+
+def _summary(rows: Sequence[PatchLine], files: int) -> str:
+    where = "1 file" if files == 1 else f"{files} files"
+    return f"{_count_text(Counter(row.state for row in rows))}; in {where}"
+
+
+def _lines(files: Sequence[PatchFile], rows: Sequence[PatchLine], most: int) -> Iterator[Line]:
+    if not rows:
+        yield (("remark", "no line to show"),)
+    by_file = {file.file: file for file in files}
+    for number, (name, group) in enumerate(groupby(islice(rows, most), key=lambda row: row.file)):
+        members = list(group)
+        if number:
+            yield ()
+        yield (("path", name), ("remark", f"  {_count_text(by_file[name].counts)}"))
+        option = members[0].option
+        if option is not None:
+            yield (("remark", f"  {option} builds it"),)
+        digits = len(str(max(row.line for row in members)))
+        previous = None
+        for row in members:
+            if previous is not None and row.line != previous + 1:
+                yield (("gutter", "     ⋮"),)
+            previous = row.line
+            style, mark = _MARKS[row.state]
+            hits = str(row.hits) if row.hits else ""
+            yield ((style, f"{hits:>8} {mark} {row.line:>{digits}}  "), ("", row.text.expandtabs(8)))
+    reasons = Counter(row.reason for row in rows if row.reason is not None)
+    for reason, count in reasons.most_common():
+        yield (("remark", f"{count} unknown: {REASONS[reason]}"),)
+
+
+COMMAND: Final = Command(
+    name="patch",
+    summary="show which lines of a change were executed",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(RowType(_COLUMNS, _MEANINGS),),
+    description=(
+        "Each line that the change adds has a mark: + executed, ~ executed but not all of its code, ! not executed, ? unknown, "
+        "x not instrumented or not built; none where the kernel has no code of it. The exit status is 1 if a line was not "
+        "executed.\n\n"
+        "A range is one of git's, in --source-dir or the current directory; by default, what is not committed. Lines are found "
+        "in the source that the kernel was built from by their text and that around them, and are unknown where they are not "
+        "there. Several traces count together; --json has those that executed each line."
+    ),
+    arguments=(
+        Argument("change [RANGE|FILE.diff|-]", Value.FILE, "the change: a range of commits, a diff, or - for standard input"),
+        Argument("what WHAT…", Value.BUFFER, "the traces, each file of a directory or pattern by itself"),
+        Argument("-m, --missed", Value.FLAG, "only lines that were not executed, partly executed or unknown"),
+        *TRACE_OPTIONS,
+    ),
+    examples=(
+        Example("patch HEAD~3.. file:test.kcov", "did the test run what these commits add?"),
+        Example("patch --missed fix.patch 'file:cov/*'", "what did none of these traces run?"),
+    ),
+    needs=frozenset(),
+)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""States of the lines of some files by several traces together, and which of the traces executed each line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import and_
+from typing import Final, NamedTuple
+
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.line_states import INCOMPLETE, LineState, Quality, StateFinder, TraceRecords, make_finder, read_records
+from kcovdbg.symbols.location_table import LocationTable
+
+_UNIQUE: Final = "UNIQUE"
+
+
+class NamedTrace(NamedTuple):
+    """A trace, with the name that answers show."""
+
+    name: str
+    records: TraceRecords
+    quality: str
+    """What is known about it, in words."""
+
+
+class TraceHits(NamedTuple):
+    """A trace that executed a line."""
+
+    trace: str
+    hits: int
+
+
+class JoinedLine(NamedTuple):
+    """A line that has code, and what all traces together say about it."""
+
+    state: LineState
+    hits: int
+    """The sum over the traces."""
+    traces: Sequence[TraceHits]
+    """Those that executed it."""
+
+
+def name_trace(buffer: Buffer) -> NamedTrace:
+    """Return a buffer as a trace with a name."""
+    records = read_records(buffer)
+    return NamedTrace(buffer.name, records, quality_text(buffer, records.quality))
+
+
+def quality_text(buffer: Buffer, quality: Quality) -> str:
+    """Return in words what is known about a trace."""
+    if quality & Quality.COMPLETE:
+        if not quality & Quality.ENDED:
+            return "open: its task may be inside the kernel"
+        return "whole" if quality & Quality.COUNTED else "a set of PCs"
+    if buffer.full:
+        reason = "overflowed"
+    elif buffer.is_incomplete or buffer.gaps:
+        reason = "not all of it could be read"
+    elif buffer.bits_set is not None or _UNIQUE in (buffer.mode or ""):
+        reason = "unique PCs"
+    else:
+        reason = "its mode does not record each execution of each block"
+    return f"incomplete ({reason}): what has no record is unknown"
+
+
+def join_states(
+    table: LocationTable, traces: Sequence[NamedTrace], files: Collection[str]
+) -> Mapping[str, Mapping[int, JoinedLine]]:
+    """Return the lines of some files that have code, by file and number.
+
+    :param table: of the kernel that was executed.
+    :param files: names as in debug info.
+    :raises CapabilityError: when the table has no blocks.
+    """
+    finder = make_finder(table)
+    wanted = frozenset(files)
+    groups = [finder.find_lines(records, files=wanted).files for records in _merge_records(traces)]
+    executed_by = _find_executing(finder, traces, wanted)
+    joined: dict[str, dict[int, JoinedLine]] = {}
+    for file in wanted.intersection(*[group.keys() for group in groups]):
+        lines: dict[int, JoinedLine] = {}
+        for states in zip(*[group[file] for group in groups], strict=True):
+            number = states[0].line
+            state = _join([one.state for one in states])
+            hits = executed_by.get((file, number), ()) if state.was_executed else ()
+            lines[number] = JoinedLine(state, sum(one.hits for one in hits), hits)
+        joined[file] = lines
+    return joined
+
+
+def _merge_records(traces: Sequence[NamedTrace]) -> Iterator[TraceRecords]:
+    """Yield traces that say what all of them together do.
+
+    What enters a block leaves it in the sum of whole traces as in each of them. Where a task was in the kernel says something
+    of its own trace alone.
+    """
+    groups: dict[tuple[object, object], list[TraceRecords]] = {}
+    for _, records, _ in traces:
+        if not records.quality & Quality.ENDED:
+            yield records
+            continue
+        is_complete = bool(records.quality & Quality.COMPLETE)
+        groups.setdefault((is_complete, records.kinds), []).append(records)
+    for members in groups.values():
+        counts: Counter[int] = Counter()
+        for records in members:
+            counts.update(records.counts)
+        quality = reduce(and_, (records.quality for records in members))
+        if any(records.quality & Quality.ENABLES for records in members):
+            quality |= Quality.ENABLES
+        yield TraceRecords(counts, quality, members[0].kinds)
+    if not traces:
+        # Without a trace, it is still known which lines have code.
+        yield TraceRecords({}, INCOMPLETE, frozenset())
+
+
+def _join(states: Sequence[LineState]) -> LineState:
+    """Return what several traces say of a line: it was executed if one executed it, and was not if none did."""
+    for state in (LineState.EXECUTED, LineState.PARTLY):
+        if state in states:
+            return state
+    return next((state for state in states if state.is_unknown), states[0])
+
+
+def _find_executing(
+    finder: StateFinder, traces: Sequence[NamedTrace], files: frozenset[str]
+) -> dict[tuple[str, int], list[TraceHits]]:
+    """Return which traces executed a line, by file and number, of lines that all together executed.
+
+    Other functions than those that some trace executed cannot change that.
+    """
+    executed = finder.find_executed({pc for trace in traces for pc in trace.records.counts})
+    found: dict[tuple[str, int], list[TraceHits]] = {}
+    for name, records, _ in traces:
+        for file, lines in finder.find_lines(records, executed, with_others=False, files=files).files.items():
+            for line in lines:
+                if line.state.was_executed:
+                    found.setdefault((file, line.line), []).append(TraceHits(name, line.hits))
+    return found

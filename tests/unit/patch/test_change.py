@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Diffs of every shape, beside what git and diff are known to write; and hostile ones."""
+
+import subprocess
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.patch.change import read_diff
+
+MAIL = """From 0123456789abcdef0123456789abcdef01234567 Mon Sep 17 00:00:00 2001
+From: A <a@example.org>
+Subject: [PATCH 1/2] fs: do less
+
+A message may quote a diff:
+--- a/quoted.c
++++ b/other.c
+@@ -1,9 +1,9 @@
+diff of nothing
+---
+ fs/open.c | 2 +-
+ 1 file changed, 1 insertion(+), 1 deletion(-)
+
+diff --git a/fs/open.c b/fs/open.c
+index 1111111..2222222 100644
+--- a/fs/open.c
++++ b/fs/open.c
+@@ -10,3 +10,3 @@ int f(void)
+ before
+-old
++new
+ after
+--\x20
+2.39.5
+
+"""
+
+
+def added(text):
+    """Return (file, number, text) of each added line."""
+    changes = read_diff(text, "a diff")
+    return [(one.file, line.number, line.text) for one in changes for hunk in one.hunks for line in hunk if line.is_added]
+
+
+def test_mails():
+    second = MAIL.replace("fs/open.c", "fs/read.c").replace("+new", "+newer")
+    assert added(MAIL) == [("fs/open.c", 11, "new")]
+    assert added(MAIL + second) == [("fs/open.c", 11, "new"), ("fs/read.c", 11, "newer")]
+    assert added((MAIL + second).replace("\n", "\r\n")) == added(MAIL + second)
+
+
+def test_of_a_tree_in_git(tmp_path):
+    """What git itself writes: names with blanks, renames, modes, binary files, ends without a newline."""
+
+    def git(*words):
+        command = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    body = "".join(f"line {number}\n" for number in range(30))
+    names = ("plain.c", "with blank.c", 'ünder "quote".c', "tab\there.c", "old name.c", "gone.c", "mode.c", "crlf.c", "end.c")
+    git("init", "-q")
+    for name in names:
+        (tmp_path / name).write_text(body)
+    (tmp_path / "binary.bin").write_bytes(bytes(range(256)))
+    git("add", ".")
+    git("commit", "-qm", "1")
+    wanted = []
+    for name in ("plain.c", "with blank.c", 'ünder "quote".c', "tab\there.c"):
+        (tmp_path / name).write_text(body.replace("line 7\n", "line seven\nand more\n"))
+        wanted += [(name, 8, "line seven"), (name, 9, "and more")]
+    git("mv", "old name.c", "new name.c")
+    (tmp_path / "new name.c").write_text(body.replace("line 20\n", "line twenty\n"))
+    wanted.append(("new name.c", 21, "line twenty"))
+    (tmp_path / "gone.c").unlink()
+    (tmp_path / "mode.c").chmod(0o755)
+    (tmp_path / "crlf.c").write_bytes(body.replace("line 3\n", "line three\r\n").encode())
+    wanted.append(("crlf.c", 4, "line three"))
+    (tmp_path / "end.c").write_text(body + "last")
+    wanted.append(("end.c", 31, "last"))
+    (tmp_path / "fresh.c").write_text("one\n\f two\n")
+    wanted += [("fresh.c", 1, "one"), ("fresh.c", 2, "\f two")]
+    (tmp_path / "binary.bin").write_bytes(bytes(reversed(range(256))))
+    (tmp_path / "empty.c").write_text("")
+    git("add", ".")
+    for options in ((), ("--binary",), ("-U0",), ("-U10",), ("--src-prefix=i/", "--dst-prefix=w/")):
+        assert sorted(added(git("diff", "--cached", *options))) == sorted(wanted)
+    git("commit", "-qm", "--- a/x\n+++ b/y\n@@ -1 +1 @@")
+    for text in (git("format-patch", "-1", "--stdout"), git("show"), git("log", "-p", "-1")):
+        assert sorted(added(text)) == sorted(wanted)
+
+
+def test_of_diff(tmp_path):
+    """What diff itself writes, without git's headers."""
+    for name, text in (("a", "1\n2\n3\n"), ("b", "1\n2\nthree\n")):
+        (tmp_path / name / "fs").mkdir(parents=True)
+        (tmp_path / name / "fs" / "open.c").write_text(text)
+    done = subprocess.run(["diff", "-ru", "a", "b"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert added(done.stdout) == [("fs/open.c", 3, "three")]
+    single = subprocess.run(
+        ["diff", "-u", "a/fs/open.c", "b/fs/open.c"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert added(single.stdout) == [("fs/open.c", 3, "three")]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", MAIL.partition("@@ -10")[0], "diff --git a/x b/y\nrename from x\nrename to y\n"])
+def test_nothing_is_added(text):
+    assert added(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no diff\n",
+        "1c1\n< a\n---\n> b\n",
+        "*** a\n--- b\n***************\n*** 1 ****\n! a\n--- 1 ----\n! b\n",
+        MAIL.replace("-10,3 +10,3", "-10,9 +10,9"),
+        MAIL.replace("-10,3 +10,3", "-10,1 +10,1"),
+        MAIL.replace("-10,3 +10,3", f"-10,3 +{'9' * 5000},3"),
+        "+++ b/x\n@@ -1 +1 @@\n+a\n",
+        "diff --cc fs/open.c\nindex 1,2..3\n--- a/fs/open.c\n+++ b/fs/open.c\n@@@ -1,1 -1,1 +1,2 @@@\n  a\n++b\n",
+    ],
+)
+def test_what_is_no_diff_is_refused(text):
+    with pytest.raises(KcovdbgError):
+        added(text)
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd", "a/../../x.c", "..", '"b/x\\ny.c"', '"b/x\\000y.c"'])
+def test_paths_out_of_the_tree(path):
+    target = path if path.startswith('"') else f"b/{path}"
+    text = f"--- /dev/null\n+++ {target}\n@@ -0,0 +1 @@\n+a\n"
+    (change,) = read_diff(text, "a diff")
+    assert not change.is_inside
+
+
+def test_large_diffs_take_time_by_their_size():
+    files = "".join(f"--- a/f{n}.c\n+++ b/f{n}.c\n@@ -0,0 +1,2 @@\n+a\n+b\n" for n in range(5000))
+    hunk = "--- a/x.c\n+++ b/x.c\n@@ -0,0 +1,100000 @@\n" + "+a\n" * 100000
+    start = time.process_time()
+    assert len(added(files)) == 10_000
+    assert len(added(hunk)) == 100_000
+    assert time.process_time() - start < 20
+
+
+@given(st.text(alphabet='+-@ \\ab/01,\n\r"', max_size=200), st.integers(0, 700))
+def test_damage_is_an_answer_or_an_error(noise, at):
+    text = MAIL[:at] + noise + MAIL[at:]
+    try:
+        for one in read_diff(text, "a diff"):
+            assert one.added
+    except KcovdbgError:
+        pass
