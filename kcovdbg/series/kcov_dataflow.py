@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """kcov_dataflow: a second device that records data flow, by Yunseong Kim, 2026 (kcov-abi.md 8.5).
 
-The first posting is in kcov.c, later ones in a file of their own. Remote sections, comparisons and the number of values in a
-record's header come with the posting whose tasks point to their object.
+From the second posting on it has a file of its own; the first one, in kcov.c, is not supported. Remote sections, comparisons
+and the whole number of values in a record's header come with the posting whose tasks point to their object.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ DATAFLOW: Final = "dataflow"
 OBJECTS: Final = "dataflow-objects"
 """Objects that tasks point to, and remote handles."""
 EARLY: Final = "dataflow-early"
-"""The device of the first two postings."""
+"""The device of the second posting."""
 MODE: Final = "DATAFLOW"
 """Not one of ``enum kcov_mode``: the device has one only."""
 EARLY_MODE: Final = "DATAFLOW_EARLY"
-"""The same, in the first two postings."""
+"""The same, in the second posting."""
 
 # Members of a task, by the posting that has them first.
 _OF_OBJECTS: Final = ("kcov_df", "kcov_df_remote_depth")
 _OF_FILE: Final = ("kcov_df_seq",)
-_OF_ALL: Final = ("kcov_dataflow_seq", "kcov_df_area", "kcov_df_size", "kcov_df_enabled")
+_OF_ALL: Final = ("kcov_df_area", "kcov_df_size", "kcov_df_enabled")
 
 # A record: header, PC, pointer or type of the comparison, values.
 _HEAD_WORDS: Final = 3
@@ -89,13 +89,15 @@ CODEC: Final[Codec] = _Codec(
 
 _EARLY_KINDS: Final = {kind: _KINDS[kind] for kind in (0xE, 0xF)}
 _POINTER_BITS: Final = 48
-# How far the sequence of the next record may be from that of the one before. The first posting records interrupts as well, and
-# one may come after a record's words were reserved and before it got its number.
+# How far the sequence of the next record may be from that of the one before.
 _NEAR: Final = 16
 
 
 class _EarlyCodec(Codec):
-    """The first posting's records do not say how many values follow: the next record is found by its sequence and its PC."""
+    """The second posting's records say how many values follow where these are fewer than 16.
+
+    Of others, the next record is found by its sequence and its PC.
+    """
 
     __slots__ = ()
 
@@ -113,7 +115,6 @@ class _EarlyCodec(Codec):
     def _find_next(self, words: Sequence[int], at: int) -> int:
         """Return where the record after this one begins, or the end."""
         end = len(words)
-        # The second posting has the number of values, where it fits.
         stored = at + _HEAD_WORDS + (words[at] >> 24 & 0xF)
         if stored > at + _HEAD_WORDS and (stored == end or self._follows(words, at, stored)):
             return stored
@@ -169,14 +170,14 @@ _OBJECT_MEMBERS: Final = {
 _TASK_MEMBERS: Final = {
     "area": ("kcov_df_area",),
     "size": ("kcov_df_size",),
-    "sequence": ("kcov_df_seq", "kcov_dataflow_seq"),
+    "sequence": ("kcov_df_seq",),
     "enabled": ("kcov_df_enabled",),
 }
 EARLY_DEVICE: Final = Device(
     name=DATAFLOW,
     feature=EARLY,
     mode=EARLY_MODE,
-    init_request="KCOV_DF_INIT_TRACE, later KCOV_DF_INIT_TRACK",
+    init_request="KCOV_DF_INIT_TRACK",
     operations="kcov_df_fops",
     object_type="struct kcov_dataflow",
     object_members=_OBJECT_MEMBERS,
@@ -189,9 +190,8 @@ DEVICE: Final = replace(
     EARLY_DEVICE,
     feature=OBJECTS,
     mode=MODE,
-    init_request="KCOV_DF_INIT_TRACK",
     object_members=_OBJECT_MEMBERS | {"handle": ("remote_handle",)},
-    task_members=_TASK_MEMBERS | {"kcov": ("kcov_df",), "sequence": ("kcov_df_seq",), "depth": ("kcov_df_remote_depth",)},
+    task_members=_TASK_MEMBERS | {"kcov": ("kcov_df",), "depth": ("kcov_df_remote_depth",)},
     tasks_count=True,
     remote=_SECTIONS,
 )
@@ -449,7 +449,7 @@ def _check_free_memory(state: State) -> Iterator[Violation]:
 
 
 def _encode(target: Target, facts: BufferFacts, encoding: Encoding) -> tuple[Encoding, Sequence[str]]:
-    """Note that early postings do not subtract the KASLR offset."""
+    """Note that the second posting does not subtract the KASLR offset."""
     del facts
     return (replace(encoding, base=-target.kaslr_offset) if encoding.codec == EARLY_CODEC else encoding), ()
 
@@ -466,23 +466,15 @@ WITHOUT_HANDLES: Final = Variant(
     "kcov_dataflow in its own file, without remote handles (2026)",
     recognized_by="`kcov_df_seq`, but no `kcov_df` in `task_struct`",
     also_shown="the device's objects, sessions and records",
-    tested_on="buffers made by hand",
+    tested_on="a kernel made in memory",
     features=frozenset({DATAFLOW, EARLY}),
     marks=tuple((TASK, name) for name in _OF_FILE),
-)
-IN_KCOV: Final = Variant(
-    "kcov_dataflow in kcov.c (2026)",
-    recognized_by="`kcov_dataflow_seq` in `task_struct`",
-    also_shown="the device's objects, sessions and records",
-    tested_on="kernel `dataflow-v1`, imitation `d1`",
-    features=frozenset({DATAFLOW, EARLY}),
-    marks=tuple((TASK, name) for name in _OF_ALL),
 )
 
 SERIES: Final = Series(
     name="kcov_dataflow",
     feature=DATAFLOW,
-    variants=(OWN_FILE, WITHOUT_HANDLES, IN_KCOV),
+    variants=(OWN_FILE, WITHOUT_HANDLES),
     members=tuple(SeriesMember(TASK, (name,), expected=False) for name in (*_OF_OBJECTS, *_OF_FILE, *_OF_ALL)),
     modes=(Mode(MODE, CODEC, REQUEST), Mode(EARLY_MODE, EARLY_CODEC)),
     encode=_encode,

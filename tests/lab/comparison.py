@@ -22,9 +22,6 @@ Rows = Sequence[Mapping[str, Any]]
 # flight holds a reference more.
 MOVED_BY_TRAFFIC = frozenset({"kc-usb", "kc-remote", "kc-remote2"})
 
-# What a guest is told whose device is that of the first posting of kcov_dataflow.
-EARLY_DEVICE = "dataflow-v1"
-
 
 def parse_rows(text: str) -> list[Any]:
     """Split the output of several commands with ``--json``."""
@@ -88,7 +85,6 @@ def _compare_devices(states: Mapping[str, Mapping[str, Any]], answers: Mapping[s
     """Hold the objects, handles and sessions of kcov_dataflow against what the guest set up."""
     rows = [row for row in answers["objects"] if row.get("device")]
     lines = [line for line in states.values() if "dataflow" in line]
-    is_early = told_of(states) == EARLY_DEVICE
     if len(rows) != len(lines):
         yield f"{len(rows)} objects of a device, the guest made {len(lines)}"
     by_descriptor = {(ref["pid"], ref["fd"]): row for row in rows for ref in row["references"] if ref["kind"] == "fd"}
@@ -104,13 +100,11 @@ def _compare_devices(states: Mapping[str, Mapping[str, Any]], answers: Mapping[s
         facts = {
             "size": its["size"],
             "pid": line["tid"] if its["enabled"] else None,
-            # The first posting has no handles.
-            "remote": None if is_early else is_remote,
-            "mode": ("DATAFLOW_EARLY" if is_early else "DATAFLOW") if its["enabled"] or is_remote else None,
+            "remote": is_remote,
+            "mode": "DATAFLOW" if its["enabled"] or is_remote else None,
         }
         if exact or not is_remote:
-            # In the first posting, its task has no reference.
-            facts |= {"refcount": 1 if is_early else 1 + its["enabled"], "full": False}
+            facts |= {"refcount": 1 + its["enabled"], "full": False}
         if not is_remote:
             # Sections go on while the guest speaks.
             facts["count"] = its["count"]

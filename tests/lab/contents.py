@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.lab.comparison import EARLY_DEVICE, MOVED_BY_TRAFFIC, areas_of, find_disagreements, lines_of, match_objects, told_of
+from tests.lab.comparison import MOVED_BY_TRAFFIC, areas_of, find_disagreements, lines_of, match_objects
 from tests.lab.kcovdbg_run import ask
 
 # The uppermost four bits of a record of KCOV_TRACE_PC_EXT.
@@ -64,22 +64,6 @@ def decode_dataflow(words: Sequence[int]) -> list[dict[str, Any]]:
     return found
 
 
-def decode_early_dataflow(words: Sequence[int], lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """Decode records of kcov_dataflow's first posting, which do not say how many values they have.
-
-    :param lengths: how many values each record has.
-    """
-    found, at = [], 0
-    for length in lengths:
-        head, pc, packed, *values = words[at : at + 3 + length]
-        pointer = packed & (1 << 48) - 1
-        # Its upper bits are those of bit 47.
-        found.append(_record(head >> 28, pc, packed >> 56, pointer | (0xFFFF << 48 if pointer >> 47 else 0), values))
-        at += 3 + length
-    assert at == len(words)
-    return found
-
-
 def _record(kind: int, pc: int, argument: int, pointer: int, values: Sequence[int]) -> dict[str, Any]:
     name = _DATAFLOW_KINDS[kind]
     return {
@@ -107,16 +91,14 @@ def calls_said(log: str) -> list[tuple[int, list[Any]]]:
     return found
 
 
-def account_of(
-    passed: Sequence[Sequence[Any]], *, has_comparisons: bool = True
-) -> list[tuple[str, str, int | None, list[str | None]]]:
+def account_of(passed: Sequence[Sequence[Any]]) -> list[tuple[str, str, int | None, list[str | None]]]:
     """Return function, kind, argument and values of each record that calls must leave."""
     found: list[tuple[str, str, int | None, list[str | None]]] = []
     for function, arguments, result in passed:
         for number, value in zip(_ARGUMENTS[function], arguments, strict=True):
             values = value if isinstance(value, list) else [value]
             found.append((function, "argument", number, [None if one is None else hex(one) for one in values]))
-        if function == "getpriority" and has_comparisons:
+        if function == "getpriority":
             found.append((function, "cmp", None, ["0x2", hex(arguments[0])]))
         if result is not None:
             found.append((function, "return", None, [hex(result)]))
@@ -141,14 +123,9 @@ def _wrong_device_contents(
             continue
         name = f"dataflow:{by_descriptor[line['tgid'], line['dataflow']['fd']]}"
         (rows,) = ask(target, f"buffer {name}")
-        is_early = told_of(states) == EARLY_DEVICE
-        account = account_of(line["passed"], has_comparisons=not is_early) if "passed" in line else None
+        account = account_of(line["passed"]) if "passed" in line else None
         words = [int(word, 16) for word in line["dataflow"]["words"]]
-        if is_early:
-            assert account is not None
-            expected = decode_early_dataflow(words, [len(values) for *_, values in account])
-        else:
-            expected = decode_dataflow(words)
+        expected = decode_dataflow(words)
         shown = [{key: row[key] for key in ("pc", "kind", "argument", "pointer", "values")} for row in rows]
         if line["dataflow"]["handle"] != "0x0":
             # Sections go on while the guest speaks.

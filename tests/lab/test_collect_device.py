@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Collecting with the device of kcov_dataflow in its guest, compared with what functions and their caller say of each call.
 
-The kernels are built by hand: python -m tests.lab build --recipe dataflow, and dataflow-v1, with the first posting's device.
+The kernel is built by hand: python -m tests.lab build --recipe dataflow.
 """
 
 from __future__ import annotations
@@ -36,12 +36,6 @@ TERMINATED = 128 + signal.SIGTERM
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with boot("dataflow", tmp_path_factory.mktemp("exchange")) as lab:
-        yield lab
-
-
-@pytest.fixture(scope="module")
-def early_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with boot("dataflow-v1", tmp_path_factory.mktemp("exchange")) as lab:
         yield lab
 
 
@@ -180,16 +174,3 @@ def test_doctor(lab: Lab) -> None:
 def test_one_handle_only(lab: Lab) -> None:
     lab.collect("--mode dataflow --remote usb:200,usb:201 -- true", 900, status=125)
     lab.assert_nothing_is_left()
-
-
-def test_first_posting(early_lab: Lab) -> None:
-    """Its file is there, but it is neither enabled by doctor nor by collect, whose requests are those of the later form."""
-    told = len(early_lab.guest.console())
-    done = early_lab.guest.run(early_lab.kcovdbg("doctor --json"), 600)
-    opened, enabled = (row for row in json.loads(done.stdout) if "kcov_dataflow" in row["question"])
-    assert (opened["ok"], opened["fix"], enabled["ok"]) == (True, None, None)
-    assert early_lab.collect(f"--mode dataflow -- {SHARED}/values {SHARED}/account", 900, 125).stdout == ""
-    # The command was not run, and functions that record say so.
-    early_lab.run(f"[ ! -e {SHARED}/account ]", 60)
-    assert not calls_said(early_lab.guest.console()[told:])
-    early_lab.assert_nothing_is_left()

@@ -30,7 +30,6 @@ RECOGNISED = {
         _PER_CPU | {"mode-remote", "kcov-state", "unique-bitmap", "unique-enable-v1"},
     ),
     "k": ("E9b", (), _IN_TASK),
-    "d1": ("E8", ("kcov_dataflow in kcov.c",), _PER_CPU | {"kcov-remote-member", "dataflow", "dataflow-early"}),
     "d2": ("E9b", ("kcov_dataflow in its own file (",), _IN_TASK | {"dataflow", "dataflow-objects"}),
 }
 HOST = MACHINES["x86_64"]

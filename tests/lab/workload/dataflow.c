@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * The device of the posted kcov_dataflow, told dataflow, or dataflow-v1 for the first posting's, which has no handles. Nothing but
- * the calls made here is recorded.
+ * The device of the posted kcov_dataflow, told dataflow. Nothing but the calls made here is recorded.
  */
 #include "lab.h"
 
@@ -114,7 +113,7 @@ void dataflow_usb(void)
 
 void states_dataflow(void)
 {
-	if (!kc_has("dataflow") && !kc_has("dataflow-v1"))
+	if (!kc_has("dataflow"))
 		return;
 	spawn_state("df-local", st_local);
 	spawn_state("df-off", st_off);

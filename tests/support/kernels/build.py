@@ -219,7 +219,7 @@ class Kernel:
             self._build_remote()
         if row.percpu:
             self._build_percpu()
-        self.device = Device(self) if row.has_device else EarlyDevice(self) if row.name == "D1" else None
+        self.device = Device(self) if row.has_device else EarlyDevice(self) if row.name == "D_EARLY" else None
         self.show_areas()
         target.slab = MemorySlab({}, tuple(self.files.values()))
         schedule = StackFrame(self.text, "schedule", None, None, None, False)

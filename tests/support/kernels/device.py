@@ -40,17 +40,20 @@ def records_of(kernel):
 
 
 def early(kind, sequence, pc, pointer, values, size=0, argument=0, count=0):
-    """Return a record of the first two postings; only the second one counts the values."""
+    """Return a record of the second posting.
+
+    :param count: how many values its header says that there are.
+    """
     packed = pointer & (1 << 48) - 1 | size << 48 | argument << 56
     return [kind << 28 | count << 24 | sequence, pc, packed, *values]
 
 
 def early_records(pc):
-    """What the first posting leaves: nothing but sequences and PCs says where a record ends."""
+    """What the second posting leaves."""
     return [
-        early(0xE, 1, pc, 0xFFFFC90000ABC000, (5,), 4),
-        early(0xE, 2, pc, 0xFFFF888003005000, (0x10, UNREADABLE, 0xE0000003, 0x10), 32, 1),
-        early(0xF, 3, pc + 8, 0xFFFFC90000ABC008, (2**64 - 1,), 8),
+        early(0xE, 1, pc, 0xFFFFC90000ABC000, (5,), 4, count=1),
+        early(0xE, 2, pc, 0xFFFF888003005000, (0x10, UNREADABLE, 0xE0000003, 0x10), 32, 1, 4),
+        early(0xF, 3, pc + 8, 0xFFFFC90000ABC008, (2**64 - 1,), 8, count=1),
     ]
 
 
@@ -89,15 +92,13 @@ class _Files:
 
 
 class EarlyDevice(_Files):
-    """The device of the first posting: ``local``, enabled for a task, and ``idle``."""
+    """The device of the second posting: ``local``, enabled for a task, and ``idle``."""
 
     def __init__(self, kernel):
         records = [word for record in early_records(kernel.text + 0x40 + kernel.target.kaslr_offset) for word in record]
         super().__init__(kernel, {"local": records, "idle": ()})
         task = kernel.tasks[LOCAL]
-        # The second posting has another name for it.
-        sequence = next(name for name in ("kcov_dataflow_seq", "kcov_df_seq") if f" {name};" in kernel.row.task)
-        values = {"kcov_df_area": self.areas["local"], "kcov_df_size": WORDS, sequence: 3, "kcov_df_enabled": 1}
+        values = {"kcov_df_area": self.areas["local"], "kcov_df_size": WORDS, "kcov_df_seq": 3, "kcov_df_enabled": 1}
         kernel.put(task, "struct task_struct", **values)
         kernel.put(self.objects["local"], "struct kcov_dataflow", t=task)
 

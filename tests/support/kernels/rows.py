@@ -94,4 +94,4 @@ class Row:
 
 
 ROWS = tuple(read_table(Row, Path(__file__).with_name("generations.ini")).values())
-E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, P_STATE, X1, X2, D1, D2, K = ROWS
+E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, P_STATE, X1, X2, D_EARLY, D2, K = ROWS

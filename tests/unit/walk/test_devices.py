@@ -16,7 +16,7 @@ from kcovdbg.series.kcov_dataflow import CODEC, EARLY_CODEC, WITHOUT_HANDLES
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.device import HANDLE, LOCAL, REMOTE_WORDS, WORDS, WORKER, argument, early, records_of
-from tests.support.kernels.rows import D1, D2
+from tests.support.kernels.rows import D2, D_EARLY, E8
 
 
 @pytest.fixture
@@ -205,13 +205,13 @@ def test_areas(kernel, ask):
 
 
 @pytest.fixture
-def first_posting():
-    return Kernel(D1)
+def second_posting():
+    return Kernel(D_EARLY)
 
 
-def test_the_first_posting(first_posting):
-    asker = Asker(first_posting.target)
-    device = first_posting.device
+def test_the_second_posting(second_posting):
+    asker = Asker(second_posting.target)
+    device = second_posting.device
     found = {row["kcov"]: row for row in of_device(asker.rows("objects")[0])}
     keys = ("refcount", "counted", "size", "pid", "remote", "count", "full")
     assert [[found[hex(device.objects[name])][key] for key in keys] for name in ("local", "idle")] == [
@@ -222,7 +222,7 @@ def test_the_first_posting(first_posting):
     assert (session["kcov"], session["role"], session["sequence"]) == (hex(device.objects["local"]), "local", 3)
     rows, said = asker.rows(f"buffer {LOCAL}")
     assert said == ""
-    pc = first_posting.text + 0x40 + first_posting.target.kaslr_offset
+    pc = second_posting.text + 0x40 + second_posting.target.kaslr_offset
     assert [(row["kind"], row["argument"], row["size"], row["values"], int(row["address"], 16)) for row in rows] == [
         ("argument", 0, 4, ["0x5"], pc),
         ("argument", 1, 32, ["0x10", None, "0xe0000003", "0x10"], pc),
@@ -232,20 +232,20 @@ def test_the_first_posting(first_posting):
     assert [row["code"] for row in asker.rows(f"why {LOCAL}")[0] if row["code"].startswith("device")] == ["device-records"]
 
 
-def test_pcs_of_the_first_posting_have_the_kaslr_offset(first_posting):
-    target = first_posting.target
+def test_pcs_of_the_second_posting_have_the_kaslr_offset(second_posting):
+    target = second_posting.target
     before = Asker(target).rows(f"buffer {LOCAL}")[0]
     target.kaslr_offset += 0x1000000
     after = Asker(target).rows(f"buffer {LOCAL}")[0]
     assert [(row["pc"], row["address"]) for row in after] == [(row["pc"], row["address"]) for row in before]
 
 
-def test_a_part_of_the_records_of_the_first_posting(first_posting):
+def test_a_part_of_the_records_of_the_second_posting(second_posting):
     """Where a record ends is known by the next one, which a filter may leave out."""
-    device, pc = first_posting.device, first_posting.text + 0x40 + first_posting.target.kaslr_offset
+    device, pc = second_posting.device, second_posting.text + 0x40 + second_posting.target.kaslr_offset
     records = [early(0xE, number, pc + (0x1000 if 1 < number < 90 else 0), 0, (number,)) for number in range(1, 95)]
     device.fill(device.areas["local"], [word for one in records for word in one])
-    part = select_records(first_posting.read_buffer(str(LOCAL)), [0, 89, 90])
+    part = select_records(second_posting.read_buffer(str(LOCAL)), [0, 89, 90])
     found = [record.decode_record(part.words, index, part.encoding) for index in range(part.count)]
     assert [one.values.values for one in found] == [(1,), (90,), (91,)]
 
@@ -262,7 +262,7 @@ def find_early(*records):
 
 @pytest.mark.parametrize("counts", [False, True])
 def test_records_end_where_the_next_one_begins(counts):
-    """The second posting counts values in the header, in bits of which the first posting has none."""
+    """By the number of values in the header, and where it has none by what the next record looks like."""
     pointer = 0xFFFF888003005000
     given = [(0xE, 0, (1,)), (0xE, 1, (2, 3, 4)), (0xF, 0, (5,)), (0xE, 0, (PC, 0xE0000009, PC))]
     records = [
@@ -301,10 +301,20 @@ def test_early_words_that_are_no_record(rest):
     assert find_early(rest) == []
 
 
-def test_the_second_posting_is_told_from_the_first():
-    task = D1.task.replace("kcov_dataflow_seq", "kcov_df_seq")
-    kernel = Kernel(dataclasses.replace(D1, task=task))
+def test_the_second_posting_is_recognized():
+    kernel = Kernel(D_EARLY)
     (info,) = Asker(kernel.target).rows("info")[0]
     assert "dataflow-early" in info["features"]
     assert info["variants"] == [WITHOUT_HANDLES.text]
     assert len(Asker(kernel.target).rows(f"buffer {LOCAL}")[0]) == 3
+
+
+def test_the_first_posting_is_not_taken_for_a_later_one():
+    """Its records are of another form."""
+    task = D_EARLY.task.replace("kcov_df_seq", "kcov_dataflow_seq")
+    kernel = Kernel(dataclasses.replace(E8, task=task, more=D_EARLY.more))
+    asker = Asker(kernel.target)
+    (info,) = asker.rows("info")[0]
+    assert (info["generation"], info["variants"]) == ("E8", [])
+    assert not [feature for feature in info["features"] if feature.startswith("dataflow")]
+    assert of_device(asker.rows("objects")[0]) == []
