@@ -33,10 +33,25 @@ struct file {
 	size_t room;
 };
 
+/* Of the function that a part is of. */
+struct entry {
+	uint64_t hits;
+	uint32_t file, line;
+	uint8_t state;
+};
+
+/* A block with two edges. */
+struct branch {
+	uint64_t hits[2];
+	uint32_t function, file, line;
+	uint8_t state;
+};
+
 /* Columns of blocks, which grow together. */
 struct function {
 	uint32_t flags;
 	bool is_contradicted;
+	bool has_flows, leaves; /* Whether rule 5 was applied, and whether each block that was executed was left. */
 	size_t block_count, block_room;
 	uint32_t *starts, *sizes, *edge_ends, *line_ends, *from_ends;
 	uint8_t *block_flags, *states, *is_queued, *reached;
@@ -58,6 +73,9 @@ struct kcovdbg_states {
 	struct function function;
 	struct file *files;
 	size_t file_room;
+	struct entry *entries; /* Of each part. */
+	struct branch *branches;
+	size_t branch_room;
 	struct kcovdbg_state_totals totals;
 	uint8_t *is_wanted; /* Functions whose lines are, if not all are. */
 	bool is_other;	    /* The function is none of these. */
@@ -214,7 +232,7 @@ static bool read_function(struct kcovdbg_states *states, uint32_t number)
 	size_t i;
 
 	f->block_count = f->edge_count = f->line_count = 0;
-	f->is_contradicted = false;
+	f->is_contradicted = f->has_flows = f->leaves = false;
 	if (start > end || end > encoded->code_size)
 		return false;
 	cursor = (struct cursor){ encoded->code + start, encoded->code + end, false };
@@ -702,9 +720,11 @@ static void find_states(struct kcovdbg_states *states)
 	infer(f, is_placed);
 	if (returns && !f->is_contradicted && (quality & KCOVDBG_TRACE_COUNTED) && (quality & KCOVDBG_TRACE_COMPLETE)) {
 		find_flows(f);
+		f->has_flows = true;
 		if (!f->is_contradicted)
 			infer(f, is_placed);
 	}
+	f->leaves = is_placed;
 	if (f->is_contradicted)
 		use_points(states);
 	else if (!is_placed)
@@ -740,10 +760,14 @@ static struct line *line_at(struct kcovdbg_states *states, uint32_t file, uint32
 	return &of->lines[line];
 }
 
+static bool is_void(const struct function *f)
+{
+	return f->flags & KCOVDBG_FUNCTION_VOID || f->is_contradicted;
+}
+
 static void add_lines(struct kcovdbg_states *states)
 {
 	struct function *f = &states->function;
-	bool is_void = f->flags & KCOVDBG_FUNCTION_VOID || f->is_contradicted;
 	size_t block, i;
 
 	for (block = 0; block < f->block_count; block++) {
@@ -761,7 +785,7 @@ static void add_lines(struct kcovdbg_states *states)
 			begins = SEEN_OTHER_BEGINNING;
 			break;
 		default:
-			seen = is_void ? SEEN_VOID : SEEN_UNKNOWN;
+			seen = is_void(f) ? SEEN_VOID : SEEN_UNKNOWN;
 			begins = SEEN_OTHER_BEGINNING;
 		}
 		/* What the kernel put in the place of these instructions may be others, or none. */
@@ -791,6 +815,128 @@ static void add_lines(struct kcovdbg_states *states)
 			line->seen |= seen;
 			line->hits = hits > line->hits ? hits : line->hits;
 		}
+	}
+}
+
+/* Put the last line of a block with code, or the first one of a block and those behind it; UINT32_MAX and 0 where there is none. */
+static void find_code_line(const struct function *f, size_t block, bool is_last, uint32_t *file, uint32_t *line)
+{
+	size_t first = block ? f->line_ends[block - 1] : 0, end = is_last ? f->line_ends[block] : f->line_count, i;
+
+	*file = UINT32_MAX;
+	*line = 0;
+	for (i = first; i < end && (is_last || *file == UINT32_MAX); i++)
+		if (f->lines[i] & KCOVDBG_ROW_CODE) {
+			*file = f->line_files[i];
+			*line = f->lines[i] & KCOVDBG_MAX_LINE;
+		}
+}
+
+static void note_entries(struct kcovdbg_states *states, uint32_t function)
+{
+	const struct kcovdbg_encoded *encoded = states->encoded;
+	struct function *f = &states->function;
+	uint32_t quality = states->trace->quality, i;
+	bool was_executed = false, is_excluded = true;
+	size_t block;
+
+	for (block = 0; block < f->block_count; block++) {
+		was_executed |= f->states[block] == KCOVDBG_STATE_EXECUTED || f->states[block] == KCOVDBG_STATE_STOPPED;
+		is_excluded = is_excluded && (f->states[block] == KCOVDBG_STATE_NOT_EXECUTED || !is_entry(f, block));
+	}
+	for (i = function ? states->part_ends[function - 1] : 0; i < states->part_ends[function]; i++) {
+		struct entry *entry = &states->entries[states->parts[i]];
+		bool is_missed;
+
+		for (block = 0; block < f->block_count && f->starts[block] != encoded->part_start[states->parts[i]]; block++)
+			;
+		if (block == f->block_count)
+			continue;
+		find_code_line(f, block, false, &entry->file, &entry->line);
+		if (!(f->flags & KCOVDBG_FUNCTION_INSTRUMENTED)) {
+			entry->state = KCOVDBG_FUNCTION_OUTSIDE;
+			continue;
+		}
+		/* Without edges: a point at its start without a record. */
+		is_missed = f->flags & KCOVDBG_FUNCTION_VOID && !f->records[block] && quality & KCOVDBG_TRACE_COMPLETE &&
+			    quality & (KCOVDBG_TRACE_ENDED | KCOVDBG_TRACE_PLACED);
+		if (was_executed) {
+			bool is_counted = f->states[block] == KCOVDBG_STATE_EXECUTED && f->records[block] != NO_RECORDS;
+
+			entry->state = KCOVDBG_FUNCTION_EXECUTED;
+			entry->hits = is_counted && f->records[block] ? f->records[block] : 1;
+		} else if (is_excluded || is_missed) {
+			entry->state = KCOVDBG_FUNCTION_NOT_EXECUTED;
+		}
+	}
+}
+
+/* Put how often a block was left by an edge; false where it is unknown whether it was. */
+static bool find_side(const struct function *f, size_t block, size_t edge, size_t other, uint64_t *hits)
+{
+	size_t to = f->edges[edge], i;
+	uint64_t records;
+
+	if (f->has_flows && f->flows[edge] != NO_RECORDS) {
+		*hits = f->flows[edge];
+		return true;
+	}
+	*hits = 0;
+	if (f->states[to] == KCOVDBG_STATE_NOT_EXECUTED)
+		return true;
+	records = f->records[block];
+	if (!f->leaves || is_exit(f, block) || f->states[f->edges[other]] != KCOVDBG_STATE_NOT_EXECUTED) {
+		if (f->states[to] != KCOVDBG_STATE_EXECUTED || is_entry(f, to) || to == block)
+			return false;
+		for (i = first_from(f, to); i < f->from_ends[to]; i++)
+			if (f->from[i] != block && f->states[f->from[i]] != KCOVDBG_STATE_NOT_EXECUTED)
+				return false;
+		records = f->records[to];
+	}
+	*hits = records && records != NO_RECORDS ? records : 1;
+	return true;
+}
+
+/* Return the state of a branch, with how often it was left by each edge. */
+static uint8_t judge_branch(const struct function *f, size_t block, uint64_t hits[2])
+{
+	size_t first = first_edge(f, block);
+
+	if (is_void(f))
+		return KCOVDBG_BRANCH_UNKNOWN;
+	if (f->states[block] == KCOVDBG_STATE_NOT_EXECUTED)
+		return KCOVDBG_BRANCH_NOT_EXECUTED;
+	if (f->states[block] == KCOVDBG_STATE_EXECUTED && find_side(f, block, first, first + 1, &hits[0]) &&
+	    find_side(f, block, first + 1, first, &hits[1]))
+		return KCOVDBG_BRANCH_EXECUTED;
+	hits[0] = hits[1] = 0;
+	return KCOVDBG_BRANCH_UNKNOWN;
+}
+
+static void add_branches(struct kcovdbg_states *states, uint32_t function)
+{
+	struct function *f = &states->function;
+	const uint32_t other_flags = KCOVDBG_BLOCK_NO_LINES | KCOVDBG_BLOCK_CALL | KCOVDBG_BLOCK_INDIRECT;
+	size_t block;
+
+	if (!(f->flags & KCOVDBG_FUNCTION_INSTRUMENTED))
+		return;
+	for (block = 0; block < f->block_count; block++) {
+		size_t first = first_edge(f, block);
+		struct branch branch = { .function = function };
+
+		if (!(f->block_flags[block] & KCOVDBG_BLOCK_FALLS) || f->block_flags[block] & other_flags ||
+		    f->edge_ends[block] - first != 2 || f->edges[first] == f->edges[first + 1])
+			continue;
+		find_code_line(f, block, true, &branch.file, &branch.line);
+		if (branch.file == UINT32_MAX)
+			continue;
+		branch.state = judge_branch(f, block, branch.hits);
+		if (!grow(&states->branches, &states->branch_room, states->totals.branches + 1, sizeof(branch))) {
+			states->is_full = true;
+			return;
+		}
+		states->branches[states->totals.branches++] = branch;
 	}
 }
 
@@ -891,6 +1037,10 @@ static void judge(struct kcovdbg_states *states, uint32_t function)
 	states->totals.contradictions += f->is_contradicted;
 	states->totals.unknown_edges += f->flags & KCOVDBG_FUNCTION_VOID && has_record(states, function);
 	add_lines(states);
+	if (states->is_other)
+		return;
+	note_entries(states, function);
+	add_branches(states, function);
 }
 
 struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded, const struct kcovdbg_trace *trace,
@@ -903,7 +1053,10 @@ struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded,
 		return NULL;
 	states->encoded = encoded;
 	states->trace = trace;
-	states->is_full = !group_parts(states);
+	states->entries = calloc(encoded->part_count + 1, sizeof(*states->entries));
+	states->is_full = !states->entries || !group_parts(states);
+	for (i = 0; !states->is_full && i < encoded->part_count; i++)
+		states->entries[i].file = UINT32_MAX;
 	for (i = 0; !states->is_full && !states->has_ended && i < encoded->function_count; i++)
 		states->has_ended = ends_task(encoded, i) && has_record(states, i);
 	count_unmatched(states);
@@ -939,6 +1092,8 @@ void kcovdbg_states_free(struct kcovdbg_states *states)
 		free(states->files[i].lines);
 	free(states->files);
 	free(states->is_wanted);
+	free(states->entries);
+	free(states->branches);
 	free(states->part_ends);
 	free(states->parts);
 	free(f->starts);
@@ -984,6 +1139,34 @@ void kcovdbg_states_lines(const struct kcovdbg_states *states, uint32_t *files, 
 			line_states[at] = state_of(found->seen);
 			hits[at++] = found->hits;
 		}
+}
+
+void kcovdbg_states_functions(const struct kcovdbg_states *states, uint8_t *function_states, uint64_t *hits, uint32_t *files,
+			      uint32_t *lines)
+{
+	size_t i;
+
+	for (i = 0; i < states->encoded->part_count; i++) {
+		function_states[i] = states->entries[i].state;
+		hits[i] = states->entries[i].hits;
+		files[i] = states->entries[i].file;
+		lines[i] = states->entries[i].line;
+	}
+}
+
+void kcovdbg_states_branches(const struct kcovdbg_states *states, uint32_t *functions, uint32_t *files, uint32_t *lines,
+			     uint8_t *branch_states, uint64_t *hits)
+{
+	size_t i;
+
+	for (i = 0; i < states->totals.branches; i++) {
+		functions[i] = states->branches[i].function;
+		files[i] = states->branches[i].file;
+		lines[i] = states->branches[i].line;
+		branch_states[i] = states->branches[i].state;
+		hits[2 * i] = states->branches[i].hits[0];
+		hits[2 * i + 1] = states->branches[i].hits[1];
+	}
 }
 
 void kcovdbg_states_last(const struct kcovdbg_states *states, struct kcovdbg_function_blocks *blocks)

@@ -75,8 +75,22 @@ struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded,
 					  const uint32_t *functions, size_t function_count, int with_others);
 void kcovdbg_states_free(struct kcovdbg_states *states);
 
+enum kcovdbg_function_state {
+	KCOVDBG_FUNCTION_UNKNOWN,
+	KCOVDBG_FUNCTION_NOT_EXECUTED,
+	KCOVDBG_FUNCTION_EXECUTED,
+	KCOVDBG_FUNCTION_OUTSIDE, /* It has no points. */
+};
+
+enum kcovdbg_branch_state {
+	KCOVDBG_BRANCH_UNKNOWN, /* Which of its two sides were taken is unknown. */
+	KCOVDBG_BRANCH_NOT_EXECUTED,
+	KCOVDBG_BRANCH_EXECUTED,
+};
+
 struct kcovdbg_state_totals {
 	size_t lines;	       /* That have code. */
+	size_t branches;       /* Blocks that are left in one of two ways. */
 	size_t contradictions; /* Functions whose records contradict their edges. */
 	size_t unknown_edges;  /* Functions with records, some of whose edges are unknown. */
 	size_t damaged;	       /* Functions that cannot be read. */
@@ -86,6 +100,15 @@ void kcovdbg_states_totals(const struct kcovdbg_states *states, struct kcovdbg_s
 /* Put the lines, by file and number; hits is the largest number of records of a block of the line, 1 where that is inferred. */
 void kcovdbg_states_lines(const struct kcovdbg_states *states, uint32_t *files, uint32_t *lines, uint8_t *line_states,
 			  uint64_t *hits);
+
+/* Put, for each part of the code, the state of its function, how often it was entered at the part's first address (1 where that is inferred,
+   or it was entered elsewhere), and the file and line of that address; UINT32_MAX where it has none, and 0. */
+void kcovdbg_states_functions(const struct kcovdbg_states *states, uint8_t *function_states, uint64_t *hits, uint32_t *files,
+			      uint32_t *lines);
+/* Put the branches: the function of each, its file and line, its state, and how often it was left by each of two sides: the next block,
+   then the other one; 1 where that is inferred. */
+void kcovdbg_states_branches(const struct kcovdbg_states *states, uint32_t *functions, uint32_t *files, uint32_t *lines,
+			     uint8_t *branch_states, uint64_t *hits);
 
 /* The blocks of the function that was looked at last. */
 struct kcovdbg_function_blocks {

@@ -977,6 +977,26 @@ static bool find_lines(struct builder *builder, uint64_t start, uint64_t end)
 	return true;
 }
 
+/* Put the line of a branch at the end of a block's lines, once more where it is not the last one. */
+static bool add_branch_line(struct builder *builder, uint64_t address)
+{
+	const struct kcovdbg_rows *rows = builder->rows;
+	size_t row = lower_bound(rows->addresses, rows->count, sizeof(*rows->addresses), address + 1);
+	uint32_t line;
+	uint64_t pair;
+
+	if (!row || rows->files[row - 1] == UINT32_MAX)
+		return true;
+	line = rows->lines[row - 1] & KCOVDBG_MAX_LINE;
+	pair = (uint64_t)rows->files[row - 1] << 32 | line << PAIR_SHIFT;
+	if (!line || (builder->pair_count && builder->pairs[builder->pair_count - 1] >> PAIR_SHIFT == pair >> PAIR_SHIFT))
+		return true;
+	if (!grow(&builder->pairs, &builder->pair_room, builder->pair_count + 1, sizeof(*builder->pairs)))
+		return false;
+	builder->pairs[builder->pair_count++] = pair | PAIR_CODE;
+	return true;
+}
+
 static bool put_lines(struct builder *builder)
 {
 	size_t i;
@@ -1019,9 +1039,12 @@ static bool put_block(struct builder *builder, size_t index)
 		    !put_number(builder->out, zigzag((int64_t)builder->edges[k] - (int64_t)index)))
 			return false;
 	builder->pair_count = 0;
-	if ((!(block->flags & KCOVDBG_BLOCK_NO_LINES) || last->marks & MARK_PATCHED) &&
-	    !find_lines(builder, start, last->address + last->length))
-		return false;
+	if (!(block->flags & KCOVDBG_BLOCK_NO_LINES) || last->marks & MARK_PATCHED) {
+		if (!find_lines(builder, start, last->address + last->length))
+			return false;
+		if (block->flags & KCOVDBG_BLOCK_FALLS && others == 1 && !add_branch_line(builder, last->address))
+			return false;
+	}
 	return put_lines(builder);
 }
 

@@ -9,13 +9,13 @@ from argparse import Namespace
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import compress, count, islice
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
 from kcovdbg.abi.record import CALL_LENGTHS, RecordKind
-from kcovdbg.buffers.trace_coverage import find_line_coverage
+from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, FORCE, TRACE_OPTIONS, make_filters
 from kcovdbg.console.buffer_sources import find_buffer, require_fit, require_names, require_points
@@ -29,22 +29,23 @@ from kcovdbg.console.terminal import write_remarks
 from kcovdbg.console.writer import Format
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.export.line_formats import cobertura_lines, lcov_lines
 from kcovdbg.export.point_formats import (
     ModulePoint,
     PointColumns,
-    cobertura_lines,
     drcov_lines,
     funccover_lines,
     jsonl_lines,
-    lcov_lines,
     modoff_lines,
     rawcoverfiles_lines,
 )
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FileCoverage, FunctionPoints, PointRows, count_functions, find_touched
+from kcovdbg.records.coverage import FunctionPoints, PointRows, count_functions, find_touched
+from kcovdbg.records.line_states import read_records
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
+from kcovdbg.records.source_coverage import SourceCoverage
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.location_table import LocationTable
 
@@ -286,16 +287,13 @@ def _drcov(source: ExportSource) -> _Export:
     return drcov_lines(points, source.call_length, find_code_ends(source.context).get), remarks
 
 
-def _find_lines(source: ExportSource) -> tuple[list[FileCoverage], tuple[str, ...]]:
-    """Return the lines with points by file, and what is missing of them."""
+def _find_coverage(source: ExportSource) -> tuple[Sequence[SourceCoverage], tuple[str, ...]]:
+    """Return the coverage of all files, or of those that the filter wants, and what is missing of it."""
     tree = source.context.kernel.source
     wanted = None if source.filter.passes_all else source.filter.wants_frame
-    found = find_line_coverage(source.names, partial(find_point_table, source.context), source.all_counts, source.kinds, wanted)
-    remarks = (
-        *found.remarks,
-        f"{found.covered} of {found.total} lines with points are covered, in {len(found.files)} files",
-    )
-    absent = sum(not tree.has_text(file.file) for file in found.files)
+    found = find_image_coverage(source.context, read_records(source.buffer), wanted)
+    absent = sum(not tree.has_text(file.path) for file in found.files)
+    remarks = found.remarks
     if absent:
         hint = "name a source tree with --source-dir"
         if source.format == "lcov":
@@ -309,9 +307,9 @@ def _lcov(source: ExportSource) -> _Export:
 
     def path_of(file: str) -> str:
         path = tree.find(file)
-        return file.removeprefix("./") if path is None else str(path)
+        return file if path is None else str(path)
 
-    files, remarks = _find_lines(source)
+    files, remarks = _find_coverage(source)
     return lcov_lines(source.what, files, path_of), remarks
 
 
@@ -319,14 +317,13 @@ def _cobertura(source: ExportSource) -> _Export:
     tree = source.context.kernel.source
 
     def path_of(file: str) -> tuple[str | None, str]:
-        name = file.removeprefix("./")
         path = tree.find(file)
         if path is None:
-            return None, name
-        root = str(path).removesuffix(f"/{name}")
-        return (None, str(path)) if root == str(path) else (root, name)
+            return None, file
+        root = str(path).removesuffix(f"/{file}")
+        return (None, str(path)) if root == str(path) else (root, file)
 
-    files, remarks = _find_lines(source)
+    files, remarks = _find_coverage(source)
     return cobertura_lines(files, path_of), remarks
 
 

@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 import csv
-import html
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from io import StringIO
-from itertools import accumulate, chain, compress, count, groupby, islice, repeat
+from itertools import accumulate, chain, compress, count, islice, repeat
 from operator import itemgetter, ne
-from posixpath import dirname, normpath
-from typing import Final, NamedTuple
+from posixpath import normpath
+from typing import NamedTuple
 
 from kcovdbg.console.text import escape
 from kcovdbg.model.location import FrameColumns
-from kcovdbg.records.coverage import FileCoverage
 from kcovdbg.records.native_loops import flatten_chains
 from kcovdbg.symbols.table_rows import gather
 
@@ -36,27 +34,6 @@ class ModulePoint(NamedTuple):
 def module_file(module: str | None) -> str:
     """Return the file name of a module; of the kernel's image for None."""
     return "vmlinux" if module is None else f"{escape(module)}.ko"
-
-
-_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
-
-
-def lcov_lines(name: str, coverage: Iterable[FileCoverage], path_of: Callable[[str], str]) -> Iterator[str]:
-    """Iterate over the tracefile's lines.
-
-    :param name: of the test; genhtml takes letters, digits and underscores, anything else becomes an underscore.
-    :param coverage: ordered by file and line.
-    :param path_of: from a file's name in debug info to where its text is.
-    """
-    test = "".join(character if character in _NAME else "_" for character in name)
-    for file in coverage:
-        yield f"TN:{test}"
-        yield f"SF:{escape(path_of(file.file))}"
-        for line, hits in zip(file.lines, file.hits, strict=True):
-            yield f"DA:{line},{hits}"
-        yield f"LF:{len(file.lines)}"
-        yield f"LH:{file.covered_lines}"
-        yield "end_of_record"
 
 
 class PointColumns(NamedTuple):
@@ -97,72 +74,6 @@ def _frame_rows(points: PointColumns) -> Iterator[tuple[int, bool, str, str, int
 def _syzkaller_path(file: str) -> str:
     """Return a path without ``./``."""
     return escape(normpath(file).lstrip("/"))
-
-
-_NO_BRANCHES = 'branch-rate="0" complexity="0"'
-
-
-def cobertura_lines(coverage: Iterable[FileCoverage], path_of: Callable[[str], tuple[str | None, str]]) -> Iterator[str]:
-    """Iterate over the lines of the document.
-
-    :param coverage: ordered by line within a file.
-    :param path_of: from a file's name in debug info to the directory that its text is found in, and its name there; None and
-        an absolute name, or where the text is not found.
-    """
-    located = [(*path_of(file.file), file) for file in coverage]
-    files = sorted(((name, file) for _, name, file in located), key=lambda item: (dirname(item[0]), item[0]))
-    valid, covered = _sums(file for _, file in files)
-    yield '<?xml version="1.0" encoding="UTF-8"?>'
-    yield '<!DOCTYPE coverage SYSTEM "http://cobertura.sourceforge.net/xml/coverage-04.dtd">'
-    # KCOV records no time: the same trace gives the same file.
-    yield (
-        f'<coverage line-rate="{_rate(covered, valid)}" branch-rate="0" lines-covered="{covered}" lines-valid="{valid}" '
-        'branches-covered="0" branches-valid="0" complexity="0" version="0" timestamp="0">'
-    )
-    yield " <sources>"
-    for root in dict.fromkeys(root for root, _, _ in located):
-        if root is not None:
-            yield f"  <source>{html.escape(escape(root))}</source>"
-    yield " </sources>"
-    yield " <packages>"
-    for directory, members in groupby(files, key=lambda item: dirname(item[0])):
-        yield from _package(directory, list(members))
-    yield " </packages>"
-    yield "</coverage>"
-
-
-def _package(directory: str, files: Sequence[tuple[str, FileCoverage]]) -> Iterator[str]:
-    rate = _rate(*reversed(_sums(file for _, file in files)))
-    yield f'  <package name={_quote(directory)} line-rate="{rate}" {_NO_BRANCHES}>'
-    yield "   <classes>"
-    for name, file in files:
-        rate = _rate(file.covered_lines, len(file.lines))
-        yield f'    <class name={_quote(name)} filename={_quote(name)} line-rate="{rate}" {_NO_BRANCHES}>'
-        yield "     <methods/>"
-        yield "     <lines>"
-        for line, hits in zip(file.lines, file.hits, strict=True):
-            yield f'      <line number="{line}" hits="{hits}"/>'
-        yield "     </lines>"
-        yield "    </class>"
-    yield "   </classes>"
-    yield "  </package>"
-
-
-def _quote(text: str) -> str:
-    return f'"{html.escape(escape(text))}"'
-
-
-def _sums(files: Iterable[FileCoverage]) -> tuple[int, int]:
-    """Return the number of lines with points, and of those covered."""
-    valid = covered = 0
-    for file in files:
-        valid += len(file.lines)
-        covered += file.covered_lines
-    return valid, covered
-
-
-def _rate(covered: int, valid: int) -> str:
-    return f"{covered / valid:.4g}" if valid else "0"
 
 
 def modoff_lines(points: Iterable[ModulePoint]) -> Iterator[str]:

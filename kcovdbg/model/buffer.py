@@ -85,6 +85,10 @@ class Buffer:
     """Number of bits set, if the buffer has or is a bitmap."""
     gaps: tuple[Gap, ...] = ()
     """Ascending, with whole records between them."""
+    is_open: bool = False
+    """Whether it was read from the memory of a kernel: its task may be inside a system call that records go on for."""
+    was_full: bool = False
+    """Whether one of the buffers that it was made of was full: then some records of that one may have been dropped."""
     is_incomplete: bool = False
     """Whether records are missing that could not be read, or may be, because the count could not be."""
     remarks: tuple[str, ...] = ()

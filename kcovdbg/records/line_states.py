@@ -80,6 +80,11 @@ class LineState(IntEnum):
         return self >= LineState.UNDECIDED
 
     @property
+    def is_decided(self) -> bool:
+        """Whether it is known whether the line was executed."""
+        return self in (LineState.EXECUTED, LineState.PARTLY, LineState.NOT_EXECUTED)
+
+    @property
     def was_executed(self) -> bool:
         """Whether it was executed, wholly or partly."""
         return self in (LineState.EXECUTED, LineState.PARTLY)
@@ -125,6 +130,57 @@ class CodeLine(NamedTuple):
     state: LineState
     hits: int
     """The largest number of records of its code; 1 where it follows from others that it was executed."""
+
+
+class FunctionState(IntEnum):
+    """Whether a function was executed; as in native/block_states.h."""
+
+    UNKNOWN = 0
+    NOT_EXECUTED = 1
+    EXECUTED = 2
+    NOT_INSTRUMENTED = 3
+
+
+class BranchState(IntEnum):
+    """Whether a branch was executed; as in native/block_states.h."""
+
+    UNKNOWN = 0
+    """Which of its two sides were taken is unknown."""
+    NOT_EXECUTED = 1
+    EXECUTED = 2
+
+
+class StateColumns(NamedTuple):
+    """Lines, functions and branches with their states, in columns: a kernel has a million of them."""
+
+    names: Sequence[str]
+    """Of the files."""
+    line_file: array[int]
+    """The file of each line that has code, ascending, by number; lines of a file ascend."""
+    line: array[int]
+    line_state: bytearray
+    """Of :class:`LineState`."""
+    line_hits: array[int]
+    """As :attr:`Line.hits`."""
+    entry_state: bytearray
+    """Of :class:`FunctionState`, for each part of the blocks: of the function that it is a part of."""
+    entry_hits: array[int]
+    """How often the function was entered at the start of the part; 1 where it follows from others that it was executed."""
+    entry_file: array[int]
+    """The file of the start of each part; a number beyond :attr:`names` where it has none."""
+    entry_line: array[int]
+    branch_function: array[int]
+    """The function of each block that is left in one of two ways, by number, ascending; blocks of one by address."""
+    branch_file: array[int]
+    branch_line: array[int]
+    branch_state: bytearray
+    """Of :class:`BranchState`."""
+    branch_hits: array[int]
+    """Two for each: how often it was left to the next block, and to the other one; 1 where that follows from others."""
+    contradictions: int
+    """As :attr:`LineStates.contradictions`."""
+    unknown_edges: int
+    unmatched: int
 
 
 class LineStates(NamedTuple):
@@ -248,26 +304,63 @@ class StateFinder:
         :param with_others: whether code counts that other functions have of these lines, as of functions inlined in both.
         :param files: names as in debug info: only lines of these files; None for lines of all.
         """
+        states = self.find_columns(trace, functions, with_others=with_others)
+        numbers = states.line_file
+        by_file: dict[str, Sequence[CodeLine]] = {}
+        start = 0
+        kinds = tuple(LineState)
+        while start < len(numbers):
+            end = bisect_left(numbers, numbers[start] + 1, start)
+            name = self._file(numbers[start])
+            if name is not None and (files is None or name in files):
+                columns = states.line, states.line_state, states.line_hits
+                rows = zip(*(column[start:end] for column in columns), strict=True)
+                by_file[name] = [CodeLine(line, kinds[state], hit) for line, state, hit in rows]
+            start = end
+        return LineStates(by_file, states.contradictions, states.unknown_edges, states.unmatched)
+
+    def find_columns(
+        self, trace: TraceRecords, functions: Sequence[int] | None = None, *, with_others: bool = True
+    ) -> StateColumns:
+        """Return the lines of some functions, of all by default, and these functions and their branches.
+
+        :param functions: as for :meth:`find_lines`.
+        :param with_others: as for :meth:`find_lines`.
+        """
         ffi, lib = load_native()
         states = self._run(trace, functions, with_others=with_others)
         totals = ffi.new("struct kcovdbg_state_totals *")
         lib.kcovdbg_states_totals(states, totals)
-        count = totals.lines
-        of_file, lines, hits, found = zeros("I", count), zeros("I", count), zeros("Q", count), bytearray(count)
+        count, parts, branches = totals.lines, len(self._blocks.part_start), totals.branches
+        files, lines, found, hits = zeros("I", count), zeros("I", count), bytearray(count), zeros("Q", count)
         lib.kcovdbg_states_lines(
-            states, column("I", of_file, count), column("I", lines, count), column("B", found, count), column("Q", hits, count)
+            states, column("I", files, count), column("I", lines, count), column("B", found, count), column("Q", hits, count)
         )
-        by_file: dict[str, Sequence[CodeLine]] = {}
-        start = 0
-        kinds = tuple(LineState)
-        while start < count:
-            end = bisect_left(of_file, of_file[start] + 1, start)
-            name = self._file(of_file[start])
-            if name is not None and (files is None or name in files):
-                rows = zip(lines[start:end], found[start:end], hits[start:end], strict=True)
-                by_file[name] = [CodeLine(line, kinds[state], hit) for line, state, hit in rows]
-            start = end
-        return LineStates(by_file, totals.contradictions, totals.unknown_edges, totals.unmatched)
+        entries = bytearray(parts), zeros("Q", parts), zeros("I", parts), zeros("I", parts)
+        entered, entry_hits, entry_files, entry_lines = entries
+        lib.kcovdbg_states_functions(
+            states, column("B", entered), column("Q", entry_hits), column("I", entry_files), column("I", entry_lines)
+        )
+        owners, branch_files, branch_lines = zeros("I", branches), zeros("I", branches), zeros("I", branches)
+        branch_states, side_hits = bytearray(branches), zeros("Q", 2 * branches)
+        lib.kcovdbg_states_branches(
+            states,
+            column("I", owners),
+            column("I", branch_files),
+            column("I", branch_lines),
+            column("B", branch_states),
+            column("Q", side_hits),
+        )
+        return StateColumns(
+            self._blocks.files,
+            *(files, lines, found, hits),
+            *entries,
+            *(owners, branch_files, branch_lines),
+            *(branch_states, side_hits),
+            totals.contradictions,
+            totals.unknown_edges,
+            totals.unmatched,
+        )
 
     def _file(self, number: int) -> str | None:
         return self._blocks.files[number] if number < len(self._blocks.files) else None
@@ -310,7 +403,8 @@ class StateFinder:
                     BlockState(found.states[index]),
                     None if records == _NOWHERE else records,
                     tuple(found.edges[at] for at in range(edge, edge_end)),
-                    tuple((name, number) for name, number in names if name is not None),
+                    # That of a branch is there twice.
+                    tuple(dict.fromkeys((name, number) for name, number in names if name is not None)),
                 )
             )
             edge, line = edge_end, line_end
@@ -324,9 +418,9 @@ def quality_of(buffer: Buffer) -> Quality:
     modes may not record each execution of each point: they are taken for incomplete.
     """
     is_plain = buffer.mode in (None, _PLAIN_MODE) and not buffer.encoding.codec.has_operands and buffer.bits_set is None
-    if not is_plain or buffer.full or buffer.is_incomplete or buffer.gaps:
-        return INCOMPLETE if buffer.address is None else INCOMPLETE & ~Quality.ENDED
-    if buffer.address is not None:
+    if not is_plain or buffer.full or buffer.was_full or buffer.is_incomplete or buffer.gaps:
+        return INCOMPLETE & ~Quality.ENDED if buffer.is_open else INCOMPLETE
+    if buffer.is_open:
         return OPEN
     # A list without an order has each PC once.
     return WHOLE if buffer.order.is_known else SET

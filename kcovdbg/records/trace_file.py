@@ -125,6 +125,8 @@ def concatenate(buffers: Sequence[Buffer], remarks: Sequence[str]) -> Buffer:
         capacity=None,
         size=None,
         gaps=tuple(gaps),
+        is_open=any(buffer.is_open for buffer in buffers),
+        was_full=any(buffer.full or buffer.was_full for buffer in buffers),
         is_incomplete=any(buffer.is_incomplete for buffer in buffers),
         remarks=tuple(remarks),
     )

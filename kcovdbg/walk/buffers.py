@@ -208,6 +208,7 @@ def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
         has_doubtful_format=facts.doubt is not None and facts.mode is not None and is_known(facts.mode),
         bits_set=bits_set,
         gaps=gaps,
+        is_open=True,
         is_incomplete=is_incomplete,
     )
     if facts.size is None:

@@ -737,6 +737,23 @@ static int compare_halves(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
+static void read_branches(const struct kcovdbg_states *states, size_t count)
+{
+	uint32_t *columns = malloc(3 * count * sizeof(*columns) + 1);
+	uint8_t *found = malloc(count + 1);
+	uint64_t *hits = malloc(2 * count * sizeof(*hits) + 1);
+	size_t i;
+
+	CHECK(columns && found && hits);
+	kcovdbg_states_branches(states, columns, columns + count, columns + 2 * count, found, hits);
+	for (i = 0; i < count; i++)
+		CHECK(found[i] == KCOVDBG_BRANCH_EXECUTED ||
+		      (found[i] <= KCOVDBG_BRANCH_EXECUTED && !hits[2 * i] && !hits[2 * i + 1]));
+	free(columns);
+	free(found);
+	free(hits);
+}
+
 static void read_states(const struct kcovdbg_encoded *encoded, uint32_t end)
 {
 	uint32_t points[64], records[64], stack[4], positions[4], functions[4];
@@ -757,9 +774,9 @@ static void read_states(const struct kcovdbg_encoded *encoded, uint32_t end)
 	struct kcovdbg_state_totals totals;
 	struct kcovdbg_function_blocks blocks;
 	struct kcovdbg_states *states;
-	uint32_t *files, *lines;
-	uint8_t *found;
-	uint64_t *hits;
+	uint32_t *files, *lines, entry_files[PARTS], entry_lines[PARTS];
+	uint8_t *found, entry_states[PARTS];
+	uint64_t *hits, entry_hits[PARTS];
 	size_t i;
 
 	for (i = 0; i < 64; i++) {
@@ -791,6 +808,10 @@ static void read_states(const struct kcovdbg_encoded *encoded, uint32_t end)
 	kcovdbg_states_lines(states, files, lines, found, hits);
 	for (i = 0; i < totals.lines; i++)
 		CHECK(found[i] > KCOVDBG_LINE_NO_CODE && found[i] <= KCOVDBG_LINE_OUTSIDE && lines[i] <= KCOVDBG_MAX_LINE);
+	kcovdbg_states_functions(states, entry_states, entry_hits, entry_files, entry_lines);
+	for (i = 0; i < encoded->part_count; i++)
+		CHECK(entry_states[i] <= KCOVDBG_FUNCTION_OUTSIDE && entry_lines[i] <= KCOVDBG_MAX_LINE);
+	read_branches(states, totals.branches);
 	kcovdbg_states_last(states, &blocks);
 	for (i = 0; i < blocks.edge_count; i++)
 		CHECK(blocks.edges[i] < blocks.block_count);

@@ -24,7 +24,7 @@ from tests.support.state import make_target
 from tests.support.stub import make_stub
 from tests.support.table_writer import TableWriter
 from tests.support.traces import BASE, locate, pc
-from tests.unit.export.test_export_formats import read_cobertura, read_drcov, read_lcov
+from tests.unit.export.test_export_formats import read_drcov
 
 
 def find_symbol(name):
@@ -168,31 +168,6 @@ def test_code_ends_where_that_of_the_traces_build_does(workspace):
     assert find_code_ends(context) == {None: BASE + 0x1000}
 
 
-def test_lcov_agrees_with_source(trace, ask):
-    name = trace("a.kcov", WORDS)
-    read = read_lcov(ask(f"export lcov {name}")[0])
-    rows = json.loads("\n".join(ask(f"source {name} --json")[0]))
-    assert {(row["file"], row["line"]): row["hits"] for row in rows} == {
-        (file, line): hits for file, lines in read.items() for line, hits in lines.items()
-    }
-    assert read["dir/file_0.c"] == {100: 7, 101: 1, 102: 1}
-
-
-def test_cobertura_has_the_lines_of_lcov(trace, ask, workspace, tmp_path):
-    (tmp_path / "dir").mkdir()
-    (tmp_path / "dir/file_0.c").write_text("x\n" * 200)
-    workspace.kernel.source_folders = (str(tmp_path),)
-    name = trace("a.kcov", WORDS)
-    sources, files = read_cobertura(ask(f"export cobertura {name}")[0])
-    assert sources == [str(tmp_path)]
-    lines, said = ask(f"export lcov {name}")
-    assert f"SF:{tmp_path}/dir/file_0.c" in lines
-    assert "--source-dir" in said
-    expected = read_lcov(lines)
-    assert files == {file.removeprefix(f"{tmp_path}/"): lines for file, lines in expected.items()}
-    assert "dir/file_0.c" in files
-
-
 def test_funccover(trace, ask, points):
     lines, _ = ask(f"export funccover {trace('a.kcov', WORDS)}")
     assert lines == [
@@ -209,7 +184,6 @@ def test_only_some(trace, ask):
     name = trace("a.kcov", WORDS)
     assert [int(line, 16) for line in ask(f"export hex {name} --function fn_3")[0]] == [pc(3)] * 3
     assert [int(line, 16) for line in ask(f"export rawcover {name} --function 'fn_[23]'")[0]] == [pc(2) - 5, pc(3) - 5]
-    assert list(read_lcov(ask(f"export lcov {name} --file include")[0])) == ["include/helper.h"]
 
 
 def test_where_it_was_written(trace, ask, tmp_path):

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.console.text import escape
-from kcovdbg.export import point_formats
+from kcovdbg.export import line_formats, point_formats
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.coverage import FileCoverage
 from kcovdbg.records.pc_names import LocationCache
+from kcovdbg.records.source_coverage import BranchCoverage, FunctionCoverage, SourceCoverage
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
     ["a;b", "a b", "a\nb", "evil\x1b[2J", "</script>", '"quoted"', "a,b", "7", "x 7", "\udcff", "\u202e", "üñ", "\\x3b", "+"]
@@ -116,12 +116,24 @@ def test_modoff(points):
         assert name == "vmlinux" if point.module is None else name.endswith(".ko")
 
 
+class LcovFile(NamedTuple):
+    lines: dict[int, int]
+    functions: dict[str, tuple[int, int]]
+    """By name: line and hits."""
+    branches: dict[tuple[int, int], list[int | None]]
+    """By line and number: hits of each side, None where it was not executed."""
+
+
 def read_lcov(lines):
     """Read a tracefile as geninfo(1) describes it; its own sums are checked."""
-    files, file, found = {}, None, {}
+    files, file, found, starts, entered, branches = {}, None, {}, {}, {}, {}
     for line in lines:
         if line == "end_of_record":
-            files[file], file, found = found, None, {}
+            assert starts.keys() == entered.keys()
+            functions = {name: (start, entered[name]) for name, start in starts.items()}
+            assert file not in files
+            files[file] = LcovFile(found, functions, branches)
+            file, found, starts, entered, branches = None, {}, {}, {}, {}
             continue
         kind, _, rest = line.partition(":")
         if kind == "TN":
@@ -129,15 +141,30 @@ def read_lcov(lines):
         elif kind == "SF":
             assert file is None
             file = rest
+        elif kind in ("FN", "FNDA"):
+            # lcov 1 takes a name up to the next comma.
+            number, name = rest.split(",")
+            assert name not in (starts if kind == "FN" else entered)
+            (starts if kind == "FN" else entered)[name] = int(number)
+        elif kind == "BRDA":
+            number, block, side, taken = rest.split(",")
+            sides = branches.setdefault((int(number), int(block)), [])
+            assert len(sides) == int(side)
+            sides.append(None if taken == "-" else int(taken))
         elif kind == "DA":
             number, hits = rest.split(",")
             found[int(number)] = int(hits)
-        elif kind == "LF":
-            assert int(rest) == len(found)
-        elif kind == "LH":
-            assert int(rest) == sum(hits > 0 for hits in found.values())
         else:
-            pytest.fail(line)
+            taken = [side for sides in branches.values() for side in sides]
+            expected = {
+                "LF": len(found),
+                "LH": sum(hits > 0 for hits in found.values()),
+                "FNF": len(starts),
+                "FNH": sum(hits > 0 for hits in entered.values()),
+                "BRF": len(taken),
+                "BRH": sum(bool(hits) for hits in taken),
+            }
+            assert int(rest) == expected[kind]
     assert file is None
     return files
 
@@ -148,19 +175,28 @@ LINES = st.dictionaries(
 
 
 def make_coverage(lines):
+    """Make files with a function at each odd line and a branch at each line that 3 divides."""
     coverage = []
     for file, members in groupby(sorted(lines.items()), key=lambda item: item[0][0]):
         numbers, hits = zip(*((number, count) for (_, number), count in members), strict=True)
-        coverage.append(FileCoverage(file, numbers, hits, [1] * len(hits), [int(count > 0) for count in hits]))
+        rows = list(zip(numbers, hits, strict=True))
+        functions = [FunctionCoverage(f"f<{number}, T>", number, count) for number, count in rows if number % 2]
+        branches = [BranchCoverage(number, 1, count > 0, (count, 0)) for number, count in rows if number % 3 == 0]
+        coverage.append(SourceCoverage(file, array("I", numbers), array("Q", hits), functions, branches, 0))
     return coverage
 
 
 @given(NAMES, LINES)
 def test_lcov(name, lines):
-    read = read_lcov(one_line_each(point_formats.lcov_lines(name, make_coverage(lines), lambda file: f"/src/{file}")))
-    assert {(file, line): hits for file, found in read.items() for line, hits in found.items()} == {
-        ("/src/" + file.replace("\n", "\\x0a"), line): hits for (file, line), hits in lines.items()
-    }
+    read = read_lcov(one_line_each(line_formats.lcov_lines(name, make_coverage(lines), lambda file: f"/src/{file}")))
+    found = {}
+    for file, records in read.items():
+        found.update({(file, line): hits for line, hits in records.lines.items()})
+        for line, hits in records.lines.items():
+            assert records.functions.get(f"f<{line}\\x2c T>") == ((line, hits) if line % 2 else None)
+            sides = [hits, 0] if hits else [None, None]
+            assert records.branches.get((line, 1)) == (sides if line % 3 == 0 else None)
+    assert found == {("/src/" + file.replace("\n", "\\x0a"), line): hits for (file, line), hits in lines.items()}
 
 
 RATES = {"line-rate", "branch-rate", "complexity"}
@@ -175,6 +211,7 @@ COBERTURA = {
     "classes": (set(), "class"),
     "class": ({"name", "filename", *RATES}, ["methods", "lines"]),
     "methods": (set(), "method"),
+    "method": ({"name", "signature", *RATES}, ["lines"]),
     "lines": (set(), "line"),
     "line": ({"number", "hits"}, []),
 }
@@ -185,17 +222,23 @@ def read_cobertura(lines):
     root = ET.fromstring("\n".join(lines).encode())
     for element in root.iter():
         attributes, children = COBERTURA[element.tag]
-        assert set(element.attrib) == attributes
+        assert set(element.attrib) - {"branch", "condition-coverage"} == attributes
         found = [child.tag for child in element]
         assert found == children if isinstance(children, list) else set(found) <= {children}
     files = {}
     for found in root.iter("class"):
-        lines = {int(line.get("number")): int(line.get("hits")) for line in found.iter("line")}
+        lines = {int(line.get("number")): int(line.get("hits")) for line in found.find("lines")}
         assert found.get("filename") not in files
         files[found.get("filename")] = lines
         assert float(found.get("line-rate")) == pytest.approx(sum(map(bool, lines.values())) / len(lines), abs=1e-3)
     every = [hits for found in files.values() for hits in found.values()]
     assert (int(root.get("lines-covered")), int(root.get("lines-valid"))) == (sum(map(bool, every)), len(every))
+    conditions = [line.get("condition-coverage") for line in root.iter("line") if line.get("branch") == "true"]
+    taken, sides = 0, 0
+    for condition in conditions:
+        match = re.fullmatch(r"\d+% \((\d+)/(\d+)\)", condition)
+        taken, sides = taken + int(match[1]), sides + int(match[2])
+    assert (int(root.get("branches-covered")), int(root.get("branches-valid"))) == (taken, sides)
     return [source.text for source in root.iter("source")], files
 
 
@@ -204,7 +247,7 @@ def test_cobertura(lines):
     def path_of(file):
         return (None if file[0] == "a" else "/src<&>"), file
 
-    written = one_line_each(point_formats.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), path_of))
+    written = one_line_each(line_formats.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), path_of))
     sources, read = read_cobertura(written)
     assert sources == ["/src<&>"]
     assert read.pop("x/<\"&'>.h") == {7: 1}

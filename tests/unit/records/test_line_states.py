@@ -7,6 +7,7 @@ import random
 from array import array
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -21,6 +22,8 @@ from kcovdbg.records.line_states import (
     SET,
     WHOLE,
     BlockState,
+    BranchState,
+    FunctionState,
     LineState,
     Place,
     Quality,
@@ -273,9 +276,11 @@ def walk(generator, blocks, real):
 @pytest.mark.parametrize("seed", range(8))
 def test_random_walks(seed):
     generator = random.Random(seed)
-    decided = Counter()
+    decided, branches = Counter(), Counter()
     for _ in range(250):
         blocks, real = random_function(generator)
+        # Each has a line of its own.
+        blocks = [block._replace(lines=((index + 1, 1),)) for index, block in enumerate(blocks)]
         paths = [path for _ in range(generator.randrange(5)) if (path := walk(generator, blocks, real)) is not None]
         finder = make_finder(blocks)
         is_open = bool(paths) and generator.random() < 0.4
@@ -313,7 +318,25 @@ def test_random_walks(seed):
             if block.state is BlockState.NOT_EXECUTED:
                 assert index not in executed, (blocks, paths, quality, place, index)
                 assert index != stopped or (place is not None and not place.positions), (blocks, paths, place, index)
+        walks = [*paths[:-1], path] if is_open else paths
+        edges = {pair for walked in walks for pair in pairwise(walked)}
+        columns = finder.find_columns(TraceRecords(counts, quality, KINDS, place, last))
+        sides = zip(columns.branch_hits[::2], columns.branch_hits[1::2], strict=True)
+        for line, state, hits in zip(columns.branch_line, columns.branch_state, sides, strict=True):
+            branches[state] += 1
+            index = line - 1
+            (other,) = (to for to in blocks[index].successors if to != line)
+            taken = tuple((index, to) in edges for to in (line, other))
+            if state != BranchState.UNKNOWN:
+                assert tuple(map(bool, hits)) == taken, (blocks, paths, quality, place, index)
+            if state == BranchState.NOT_EXECUTED:
+                assert index not in executed
+        (entry,) = columns.entry_state
+        if entry != FunctionState.UNKNOWN:
+            assert (entry == FunctionState.EXECUTED) == bool(paths and (executed or stopped is not None))
+        assert entry == FunctionState.EXECUTED or not records
     assert decided[BlockState.EXECUTED] + decided[BlockState.NOT_EXECUTED] > decided[BlockState.UNKNOWN]
+    assert branches[BranchState.EXECUTED] + branches[BranchState.NOT_EXECUTED] > branches[BranchState.UNKNOWN]
 
 
 def test_damaged_blocks_are_left_out():
@@ -370,8 +393,9 @@ def test_table_without_blocks(tmp_path):
         ({"bits_set": 3}, INCOMPLETE),
         ({"encoding": Encoding(CMP, 8)}, INCOMPLETE),
         ({"order": Order(False, "a set")}, SET),
-        ({"address": BASE}, OPEN),
-        ({"address": BASE, "capacity": 3}, INCOMPLETE & ~Quality.ENDED),
+        ({"was_full": True}, INCOMPLETE),
+        ({"is_open": True}, OPEN),
+        ({"is_open": True, "capacity": 3}, INCOMPLETE & ~Quality.ENDED),
     ],
 )
 def test_quality_of_buffers(change, wanted):
@@ -380,7 +404,7 @@ def test_quality_of_buffers(change, wanted):
 
 
 def test_place_of_a_task():
-    buffer = Buffer("41", Encoding(PC, 8), array("Q", [5, 6, 5]), 3, address=BASE)
+    buffer = Buffer("41", Encoding(PC, 8), array("Q", [5, 6, 5]), 3, is_open=True)
     unplaced = read_records(buffer)
     assert (unplaced.last, unplaced.place, dict(unplaced.counts)) == (5, None, {5: 2, 6: 1})
     placed = read_records(buffer, Place([1], [2]))

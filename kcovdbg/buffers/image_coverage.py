@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Coverage of a kernel's source files by a trace, those of modules as far as they were executed."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from kcovdbg.console.context import Context
+from kcovdbg.console.coverage_points import find_point_table
+from kcovdbg.model.location import Frame
+from kcovdbg.records.line_states import Quality, TraceRecords
+from kcovdbg.records.pc_counts import as_counts
+from kcovdbg.records.source_coverage import CoverageTotals, SourceCoverage, add_executed, find_source_coverage, sum_up
+from kcovdbg.symbols.location_table import LocationTable
+
+
+class ImageCoverage(NamedTuple):
+    """The coverage of a kernel's source files."""
+
+    files: Sequence[SourceCoverage]
+    """By path."""
+    totals: CoverageTotals
+    remarks: tuple[str, ...]
+    """Sums, and what is missing."""
+
+
+def find_image_coverage(context: Context, trace: TraceRecords, wanted: Callable[[Frame], bool] | None = None) -> ImageCoverage:
+    """Return the coverage of all files of a kernel.
+
+    :param wanted: returns whether a function of a file is of interest; None if all are.
+    :raises CapabilityError: when the blocks of the kernel's code are unknown.
+    """
+    table = find_point_table(context)
+    found = find_source_coverage(table, trace, wanted)
+    in_modules, module_pcs = _find_module_lines(context, table, trace.counts, wanted)
+    files = add_executed(found.files, in_modules)
+    totals = sum_up(files)
+    remarks = [
+        f"{totals.executed_lines} of {totals.lines} lines and {totals.executed_functions} of {totals.functions} functions "
+        f"were executed, in {len(files)} files"
+    ]
+    if totals.unknown_lines:
+        remarks.append(f"{totals.unknown_lines} lines are left out: unknown whether they were executed")
+    if not trace.quality & Quality.COMPLETE:
+        remarks.append("records are missing or may be: what was not executed is unknown, and left out")
+    if found.contradictions:
+        remarks.append(f"the records contradict the code of {found.contradictions} functions: only recorded points count there")
+    if module_pcs:
+        remarks.append(f"{module_pcs} PCs are in modules, of which there are executed lines alone")
+    others = found.unmatched - module_pcs
+    if others > 0:
+        remarks.append(f"{others} of {len(trace.counts)} PCs are no coverage points, as after tail calls")
+    return ImageCoverage(files, totals, tuple(remarks))
+
+
+def _find_module_lines(
+    context: Context, table: LocationTable, counts: Mapping[int, int], wanted: Callable[[Frame], bool] | None
+) -> tuple[Mapping[str, Mapping[int, int]], int]:
+    """Return the executed lines of modules with the most records of a point of each, by file, and the number of their PCs."""
+    pcs = as_counts(counts).pcs
+    outside: list[int] = []
+    start = 0
+    # A PC is the address after its call.
+    for text in sorted(table.text_ranges()):
+        outside += pcs[start : bisect_right(pcs, text.start)]
+        start = bisect_right(pcs, text.end)
+    outside += pcs[start:]
+    names = context.kernel.names
+    names.prefetch(outside)
+    found: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    located = 0
+    for pc in outside:
+        frames = names[pc].frames
+        if not frames or frames[0].file is None or frames[0].line is None:
+            continue
+        located += 1
+        if wanted is None or wanted(frames[0]):
+            lines = found[frames[0].file]
+            lines[frames[0].line] = max(counts[pc], lines.get(frames[0].line, 0))
+    return found, located

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Formats of executed lines for other tools."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from posixpath import dirname
+from typing import Final, NamedTuple
+
+from kcovdbg.console.text import escape
+from kcovdbg.records.source_coverage import BranchCoverage, SourceCoverage, sum_up
+
+_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+
+
+def lcov_lines(name: str, coverage: Iterable[SourceCoverage], path_of: Callable[[str], str]) -> Iterator[str]:
+    """Iterate over the tracefile's lines.
+
+    :param name: of the test; genhtml takes letters, digits and underscores, anything else becomes an underscore.
+    :param coverage: by path.
+    :param path_of: from the path of a file to where its text is.
+    """
+    test = "".join(character if character in _NAME else "_" for character in name)
+    for file in coverage:
+        yield f"TN:{test}"
+        yield f"SF:{escape(path_of(file.path))}"
+        # Readers split at commas, which names of generic functions have.
+        names = [escape(function.name).replace(",", "\\x2c") for function in file.functions]
+        for function, text in zip(file.functions, names, strict=True):
+            yield f"FN:{function.line},{text}"
+        for function, text in zip(file.functions, names, strict=True):
+            yield f"FNDA:{function.hits},{text}"
+        yield f"FNF:{len(file.functions)}"
+        yield f"FNH:{file.executed_functions}"
+        yield from _lcov_branches(file)
+        for line, hits in zip(file.lines, file.hits, strict=True):
+            yield f"DA:{line},{hits}"
+        yield f"LF:{len(file.lines)}"
+        yield f"LH:{file.executed_lines}"
+        yield "end_of_record"
+
+
+def _lcov_branches(file: SourceCoverage) -> Iterator[str]:
+    for branch in file.branches:
+        for side, hits in enumerate(branch.hits):
+            yield f"BRDA:{branch.line},{branch.number},{side},{hits if branch.was_executed else '-'}"
+    if file.branches:
+        yield f"BRF:{2 * len(file.branches)}"
+        yield f"BRH:{file.taken_sides}"
+
+
+class _Class(NamedTuple):
+    """A file, which is a class of the document."""
+
+    name: str
+    """As the document names it."""
+    coverage: SourceCoverage
+
+
+def cobertura_lines(coverage: Iterable[SourceCoverage], path_of: Callable[[str], tuple[str | None, str]]) -> Iterator[str]:
+    """Iterate over the lines of the document.
+
+    :param path_of: from the path of a file to the directory that its text is found in, and its name there; None and
+        an absolute name, or where the text is not found.
+    """
+    located = [(*path_of(file.path), file) for file in coverage]
+    classes = sorted((_Class(name, file) for _, name, file in located), key=lambda item: (dirname(item.name), item.name))
+    totals = sum_up(item.coverage for item in classes)
+    yield '<?xml version="1.0" encoding="UTF-8"?>'
+    yield '<!DOCTYPE coverage SYSTEM "http://cobertura.sourceforge.net/xml/coverage-04.dtd">'
+    # KCOV records no time: the same trace gives the same file.
+    yield (
+        f'<coverage {_rates(classes)} lines-covered="{totals.executed_lines}" lines-valid="{totals.lines}" '
+        f'branches-covered="{totals.taken_sides}" branches-valid="{totals.sides}" version="0" timestamp="0">'
+    )
+    yield " <sources>"
+    for root in dict.fromkeys(root for root, _, _ in located):
+        if root is not None:
+            yield f"  <source>{html.escape(escape(root))}</source>"
+    yield " </sources>"
+    yield " <packages>"
+    for directory, members in groupby(classes, key=lambda item: dirname(item.name)):
+        yield from _package(directory, list(members))
+    yield " </packages>"
+    yield "</coverage>"
+
+
+def _package(directory: str, classes: Sequence[_Class]) -> Iterator[str]:
+    yield f"  <package name={_quote(directory)} {_rates(classes)}>"
+    yield "   <classes>"
+    for item in classes:
+        yield f"    <class name={_quote(item.name)} filename={_quote(item.name)} {_rates([item])}>"
+        yield "     <methods>"
+        for function in item.coverage.functions:
+            rate = int(function.hits > 0)
+            yield (
+                f'      <method name={_quote(function.name)} signature="" line-rate="{rate}" branch-rate="0" complexity="0">'
+                f'<lines><line number="{function.line}" hits="{function.hits}"/></lines></method>'
+            )
+        yield "     </methods>"
+        yield "     <lines>"
+        branches = {line: list(members) for line, members in groupby(item.coverage.branches, key=attrgetter("line"))}
+        for line, hits in zip(item.coverage.lines, item.coverage.hits, strict=True):
+            yield f'      <line number="{line}" hits="{hits}"{_conditions(branches.get(line, ()))}/>'
+        yield "     </lines>"
+        yield "    </class>"
+    yield "   </classes>"
+    yield "  </package>"
+
+
+def _conditions(branches: Sequence[BranchCoverage]) -> str:
+    """Return the attributes of a line's branches."""
+    if not branches:
+        return ""
+    sides = 2 * len(branches)
+    taken = sum(bool(hits) for branch in branches for hits in branch.hits)
+    return f' branch="true" condition-coverage="{100 * taken // sides}% ({taken}/{sides})"'
+
+
+def _quote(text: str) -> str:
+    return f'"{html.escape(escape(text))}"'
+
+
+def _rates(classes: Iterable[_Class]) -> str:
+    totals = sum_up(item.coverage for item in classes)
+    lines, branches = _rate(totals.executed_lines, totals.lines), _rate(totals.taken_sides, totals.sides)
+    return f'line-rate="{lines}" branch-rate="{branches}" complexity="0"'
+
+
+def _rate(covered: int, valid: int) -> str:
+    return f"{covered / valid:.4g}" if valid else "0"

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Exports of lines, functions and branches: a program's own run, which gcov counts as well, in the programs that read them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.support.compiled_image import run
+from tests.support.programs import output_of
+from tests.unit.export.test_export_formats import read_cobertura, read_lcov
+
+HEADER = """\
+static inline __attribute__((always_inline)) int clamp_to(int number, int most)
+{
+	extern int mark(int);
+	if (number > most)
+		return mark(most);
+	return number;
+}
+static inline __attribute__((always_inline)) int unused_clamp(int number)
+{
+	extern int mark(int);
+	return mark(number) + 7;
+}
+"""
+SOURCE = """\
+#include "sub/clamp.h"
+int __attribute__((noinline)) mark(int number)
+{
+	return number ^ 3;
+}
+static int __attribute__((noinline)) sum(int count)
+{
+	int i, total = 0;
+
+	for (i = 0; i < count; i++) {
+		if (i == 1000)
+			total -= mark(7);
+		total += clamp_to(i, 3);
+	}
+	return total;
+}
+int __attribute__((noinline)) never(int number)
+{
+	if (number > 3)
+		return unused_clamp(1);
+	return sum(number);
+}
+int __attribute__((noinline)) work(int number)
+{
+	if (number == 77)
+		return never(number);
+	return sum(number);
+}
+"""
+OTHER = """\
+int __attribute__((noinline)) idle(int number)
+{
+	return number * 3;
+}
+"""
+MAIN = """\
+#include <stdio.h>
+int work(int number), idle(int number);
+static unsigned long records[4096];
+static int count;
+__attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void)
+{
+	if (count < 4096)
+		records[count++] = (unsigned long)__builtin_return_address(0);
+}
+int main(int argc, char **argv)
+{
+	int i;
+
+	(void)argv;
+	work(9);
+	if (argc > 5)
+		idle(argc);
+	for (i = 0; i < count; i++)
+		printf("%#lx\\n", records[i]);
+	return 0;
+}
+"""
+
+
+class Program(NamedTuple):
+    """A program that was run, and its trace."""
+
+    folder: Path
+    """With its sources, which debug info names relative to it."""
+    image: Path
+    trace: Path
+
+    def export(self, *words: str | Path, format_name: str = "lcov") -> list[str]:
+        """Return the lines of an export."""
+        out = self.folder / "export.out"
+        arguments = ("-s", self.image, "--source-dir", self.folder, "export", format_name, f"file:{self.trace}")
+        run_kcovdbg(*arguments, "--pc", "raw", *words, "-o", out, status=0)
+        return out.read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    folder = tmp_path_factory.mktemp("program")
+    texts = {"sub/clamp.h": HEADER, "src/work.c": SOURCE, "src/idle.c": OTHER, "main.c": MAIN}
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    flags = ["gcc", "-g", "-O2", "-fno-pie", "-I.", "-c"]
+    for name in ("work", "idle"):
+        run([*flags, "-fsanitize-coverage=trace-pc", f"src/{name}.c", "-o", f"{name}.o"], folder)
+    run([*flags, "main.c"], folder)
+    run(["gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", "image", "work.o", "idle.o", "main.o"], folder)
+    trace = folder / "trace"
+    trace.write_text(output_of(folder / "image"))
+    return Program(folder, folder / "image", trace)
+
+
+@pytest.fixture(scope="module")
+def truth(program: Program) -> dict[str, tuple[dict[int, int], dict[str, int]]]:
+    """Return what gcov counts of the same run: of each file the lines, and the functions."""
+    folder = program.folder / "gcov"
+    folder.mkdir()
+    flags = ["gcc", "-g", "-O0", "--coverage", "-I..", "-c"]
+    for name in ("work", "idle"):
+        run([*flags, f"../src/{name}.c", "-o", f"{name}.o"], folder)
+    run(["gcc", "-c", "../main.c"], folder)
+    run(["gcc", "--coverage", "-o", "image", "work.o", "idle.o", "main.o"], folder)
+    run(["./image"], folder)
+    found: dict[str, tuple[dict[int, int], dict[str, int]]] = {}
+    for name in ("work", "idle"):
+        report = subprocess.run(["gcov", "--json-format", "--stdout", f"{name}.o"], cwd=folder, capture_output=True, check=True)
+        for file in json.loads(report.stdout)["files"]:
+            lines = {row["line_number"]: row["count"] for row in file["lines"]}
+            functions = {row["name"]: row["execution_count"] for row in file["functions"]}
+            found[str((folder / file["file"]).resolve())] = lines, functions
+    return found
+
+
+def test_lines_and_functions_are_those_of_gcov(program, truth):
+    read = read_lcov(program.export())
+    compared = total = 0
+    for path in ("src/work.c", "src/idle.c", "sub/clamp.h"):
+        lines, functions = truth[str(program.folder / path)]
+        found = read[str(program.folder / path)]
+        both = lines.keys() & found.lines.keys()
+        assert {line: found.lines[line] > 0 for line in both} == {line: lines[line] > 0 for line in both}
+        executed = {name: hits > 0 for name, (_, hits) in found.functions.items()}
+        # gcov does not list functions that are always inlined.
+        expected = functions or {"clamp_to": 1, "unused_clamp": 0}
+        assert executed == {name: count > 0 for name, count in expected.items()}
+        compared += len(both)
+        total += len(lines)
+    # A function begins at its name for gcov, and at its brace for the compiler that optimizes.
+    assert compared >= total * 0.6
+    work = read[str(program.folder / "src/work.c")]
+    text = SOURCE.splitlines()
+    assert work.functions.keys() == {"mark", "sum", "never", "work"}
+    for name, (line, _) in work.functions.items():
+        # The line of the name or of the brace behind it.
+        assert f"{name}(int" in "".join(text[line - 2 : line])
+    # How often each was called, of which gcov has the number.
+    _, functions = truth[str(program.folder / "src/work.c")]
+    assert {name: hits for name, (_, hits) in work.functions.items()} == functions
+
+
+def test_branches(program):
+    work = read_lcov(program.export())[str(program.folder / "src/work.c")]
+    text = SOURCE.splitlines()
+    sides = {text[line - 1].strip(): sorted(hits or 0 for hits in taken) for (line, _), taken in work.branches.items()}
+    assert sides["if (number == 77)"] == [0, 1]
+    assert sides["if (i == 1000)"] == [0, 9]
+    assert sides["if (number > 3)"] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        (("--file", "src"), {"src/work.c", "src/idle.c"}),
+        (("--file", "src/idle.c"), {"src/idle.c"}),
+        (("--file", "sub"), {"sub/clamp.h"}),
+        (("--function", "idle"), {"src/idle.c"}),
+        (("--function", "never"), {"src/work.c"}),
+    ],
+)
+def test_selected_files(program, words, files):
+    everything, read = read_lcov(program.export()), read_lcov(program.export(*words))
+    assert {str(Path(path).relative_to(program.folder)) for path in read} == files
+    for path, found in read.items():
+        assert found.lines
+        assert found.functions
+        if words[0] == "--file":
+            assert found == everything[path]
+    if words == ("--function", "never"):
+        (found,) = read.values()
+        assert found.functions.keys() == {"never"}
+        start = SOURCE.splitlines().index("int __attribute__((noinline)) never(int number)") + 1
+        assert all(start <= line <= start + 5 for line in found.lines)
+        assert set(found.lines.values()) == {0}
+
+
+def test_file_in_which_nothing_ran(program):
+    (found,) = read_lcov(program.export("--file", "src/idle.c")).values()
+    assert set(found.lines.values()) == {0}
+    assert [hits for _, hits in found.functions.values()] == [0]
+
+
+def test_cobertura_has_what_lcov_has(program):
+    lines = program.export(format_name="cobertura")
+    sources, files = read_cobertura(lines)
+    assert sources == [str(program.folder)]
+    expected = read_lcov(program.export())
+    assert files == {str(Path(path).relative_to(program.folder)): found.lines for path, found in expected.items()}
+
+
+def test_incomplete_trace_has_executed_lines_alone(program, tmp_path):
+    """A buffer that was full: what is not in it may have been dropped."""
+    pcs = [int(word, 16) for word in program.trace.read_text().split()]
+    trace = tmp_path / "full.kcov"
+    trace.write_bytes(b"".join(word.to_bytes(8, "little") for word in (len(pcs), *pcs)))
+    side = {"format": 1, "mode": "TRACE_PC", "word_size": 8, "byteorder": "little", "size": len(pcs) + 1, "kaslr_offset": "0x0"}
+    Path(f"{trace}.json").write_text(json.dumps(side))
+    whole = read_lcov(program.export())
+    for name in (trace, tmp_path):
+        read = read_lcov(program._replace(trace=name).export()) if name.is_file() else None
+        if read is None:
+            shutil.copy(trace, tmp_path / "again.kcov")
+            shutil.copy(f"{trace}.json", tmp_path / "again.kcov.json")
+            # Of several traces, one was full.
+            read = read_lcov(program._replace(trace=name).export())
+        hits = [count for found in read.values() for count in found.lines.values()]
+        assert hits
+        assert 0 not in hits
+        executed = {(path, line) for path, found in whole.items() for line, count in found.lines.items() if count}
+        assert {(path, line) for path, found in read.items() for line in found.lines} <= executed
+        assert all(count for found in read.values() for _, count in found.functions.values())
+
+
+def find_sums(printed: str) -> dict[str, tuple[int, int]]:
+    """Return what lcov and genhtml say of lines, functions and branches."""
+    found = re.findall(r"(lines|functions|branches)\.+ *: *[\d.]+% \((\d+) of (\d+)", printed)
+    return {kind: (int(hit), int(total)) for kind, hit, total in found}
+
+
+def test_lcov_and_genhtml(program):
+    read = read_lcov(program.export())
+    out = program.folder / "export.out"
+    expected = {
+        "lines": [hits for found in read.values() for hits in found.lines.values()],
+        "functions": [hits for found in read.values() for _, hits in found.functions.values()],
+        "branches": [side or 0 for found in read.values() for sides in found.branches.values() for side in sides],
+    }
+    sums = {kind: (sum(map(bool, hits)), len(hits)) for kind, hits in expected.items()}
+    assert all(0 < hit < total for hit, total in sums.values())
+    options = ("--rc", "lcov_branch_coverage=1")
+    assert find_sums(output_of("lcov", "--summary", out, *options)) == sums
+    html = ("genhtml", out, "--branch-coverage", "-o", program.folder / "html", *options)
+    assert find_sums(output_of(*html)) == sums
+
+
+def test_pycobertura(program):
+    pycobertura = pytest.importorskip("pycobertura")
+    filesystem = pytest.importorskip("pycobertura.filesystem")
+    program.export(format_name="cobertura")
+    out = program.folder / "export.out"
+    report = pycobertura.Cobertura(str(out), filesystem.DirectoryFileSystem(str(program.folder)))
+    read = read_lcov(program.export())
+    assert set(report.files()) == {str(Path(path).relative_to(program.folder)) for path in read}
+    for path, found in read.items():
+        name = str(Path(path).relative_to(program.folder))
+        missed = {line for line, hits in found.lines.items() if not hits}
+        # What has a branch that only went one way is missed as well.
+        missed |= {line for (line, _), sides in found.branches.items() if 0 in sides}
+        assert set(report.missed_statements(name)) == missed
+        assert set(report.hit_statements(name)) == found.lines.keys() - missed
+    everything = [hits for found in read.values() for hits in found.lines.values()]
+    assert report.line_rate() == pytest.approx(sum(map(bool, everything)) / len(everything), abs=1e-3)
+
+
+def test_gcovr(program, tmp_path):
+    pytest.importorskip("gcovr")
+    program.export(format_name="cobertura")
+    document = program.folder / "export.xml"
+    shutil.copy(program.folder / "export.out", document)
+    options = ("--root", program.folder, "--cobertura-add-tracefile", document, "--json-pretty", "--json", tmp_path / "out")
+    output_of(sys.executable, "-m", "gcovr", *options)
+    files = json.loads((tmp_path / "out").read_text())["files"]
+    found = {file["file"]: {row["line_number"]: row["count"] for row in file["lines"]} for file in files}
+    read = read_lcov(program.export())
+    assert found == {str(Path(path).relative_to(program.folder)): records.lines for path, records in read.items()}
+
+
+@pytest.mark.parametrize("format_name", ["lcov", "cobertura"])
+def test_diff_cover(program, truth, tmp_path, format_name):
+    """Of a patch that adds one file: lines that gcov says ran, of those that are known."""
+    pytest.importorskip("diff_cover")
+    tree = tmp_path / "tree"
+    shutil.copytree(program.folder / "src", tree / "src")
+    shutil.copytree(program.folder / "sub", tree / "sub")
+    git = ("git", "-C", tree, "-c", "user.name=a", "-c", "user.email=a@b")
+    output_of(*git, "init", "-q", "-b", "main")
+    output_of(*git, "commit", "-q", "--allow-empty", "-m", "empty")
+    output_of(*git, "checkout", "-q", "-b", "work")
+    output_of(*git, "add", ".")
+    output_of(*git, "commit", "-q", "-m", "work")
+    out = tmp_path / f"out.{'info' if format_name == 'lcov' else 'xml'}"
+    arguments = ("-s", program.image, "--source-dir", tree, "export", format_name, f"file:{program.trace}", "--pc", "raw")
+    run_kcovdbg(*arguments, "-o", out, status=0)
+    report = tmp_path / "report.json"
+    command = (
+        sys.executable,
+        "-m",
+        "diff_cover.diff_cover_tool",
+        out,
+        "--compare-branch",
+        "main",
+        "--format",
+        f"json:{report}",
+    )
+    subprocess.run(command, cwd=tree, check=True, capture_output=True)
+    stats = json.loads(report.read_text())["src_stats"]
+    read = read_lcov(program.export())
+    for name in ("src/work.c", "src/idle.c", "sub/clamp.h"):
+        found = read[str(program.folder / name)].lines
+        assert set(stats[name]["violation_lines"]) == {line for line, hits in found.items() if not hits}
+        counts, _ = truth[str(program.folder / name)]
+        assert {line: counts[line] for line in stats[name]["violation_lines"] if counts.get(line)} == {}
