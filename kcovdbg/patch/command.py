@@ -155,6 +155,8 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
         return decode_utf16(data).decode("utf-8", "replace"), "standard input"
     if confinement is not None and "\n" in word:
         return word, "the change"
+    if confinement is not None and context.args.change is None:
+        raise CapabilityError("patch: no change is given", hint="give the text of the diff, or the name of its file")
     near = Path(word) if confinement is None or confinement.folder is None else confinement.folder / word
     is_file = word.endswith((".diff", ".patch")) or ("\0" not in word and near.is_file())
     if confinement is not None or is_file:

@@ -58,6 +58,7 @@ def test_a_guest_from_its_life_to_its_end(boot: Booter, tmp_path: Path) -> None:
             **{name: {"what": 1} for name in ("buffer", "trace", "top", "source")},
             "diff": {"what": [1, 2]},
             "points": {"place": "vfs_read"},
+            "patch": {"change": "--- a\n+++ a\n@@ -0,0 +1 @@\n+a\n", "what": [1]},
             "sym": {"pcs": ["ffffffff81000000"]},
             "why": {"subject": 1},
         }

@@ -141,6 +141,8 @@ _MAX_LENGTH: Final = 4096
 
 _TEXT: Final = {"type": "string", "minLength": 1, "maxLength": _MAX_LENGTH}
 _TYPES: Final[Mapping[Value, Mapping[str, object]]] = {
+    # The text of a diff stands for its file.
+    Value.FILE: {**_TEXT, "maxLength": 1 << 16},
     Value.FLAG: {"type": "boolean"},
     Value.NUMBER: {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
     Value.SECONDS: {"type": "number", "minimum": 0},
@@ -165,6 +167,8 @@ def _argument_schema(command: Command, argument: Argument) -> dict[str, object]:
     text = argument.help
     if argument.value in EXPLANATIONS:
         text += f". {EXPLANATIONS[argument.value]}"
+    if argument.value is Value.FILE and not argument.is_output:
+        text += ". Here only a file in the directory for trace files, or the text of one itself"
     if command.keeps_separator and argument.count in _REPEATED and not argument.is_option:
         text += f'. The item "{SEPARATOR}" separates two lists'
     return {**schema, "description": text}
@@ -195,7 +199,7 @@ def convert_arguments(command: Command, given: Mapping[str, Any]) -> Namespace:
 
 TOOLS: Final = (
     *("info", "tasks", "objects", "remote", "areas", "saved"),
-    *("buffer", "trace", "top", "diff", "source", "points", "sym", "last", "log", "why", "check"),
+    *("buffer", "trace", "top", "diff", "source", "points", "patch", "sym", "last", "log", "why", "check"),
 )
 """The commands that read; a command that is added later is no tool until it is added here."""
 WRITERS: Final = ("slice",)
@@ -208,6 +212,10 @@ DEFAULT_ROWS: Final = 100
 MAX_ROWS: Final = 1000
 MAX_BYTES: Final = 48 << 10
 """Limit for the rows of an answer, as JSON."""
+_BRIEF: Final = ("patch",)
+"""Tools whose answers are brief unless the call says how many rows it wants: a row of each line of a change is too much."""
+_BRIEF_BYTES: Final = 1200
+_BRIEF_REMARKS: Final = 6
 _MAX_REMARKS: Final = 50
 
 _PAGING: Final = {
@@ -269,8 +277,9 @@ def output_schema(command: Command) -> dict[str, Any]:
         "status": {
             "type": "integer",
             "description": (
-                "0; 1 if check found a violation, diff a difference, or points no point; 2 for failure, and where nothing of "
-                "what was asked for could be read; 3 if check found no violation but could not judge every rule"
+                "0; 1 if check found a violation, diff a difference, patch a line that was not executed, or points no point; 2 "
+                "for failure, and where nothing of what was asked for could be read; 3 if check found no violation but could "
+                "not judge every rule"
             ),
         },
     }
@@ -286,7 +295,7 @@ class ToolBox:
 
     def __init__(self, workspace: Workspace, confinement: FileConfinement) -> None:
         names = (*TOOLS, *(WRITERS if confinement.folder is not None else ()))
-        self.tools: Final = {name: workspace.commands.find(name) for name in names}
+        self.tools: Final = {name: workspace.commands.find(name) for name in names if name in workspace.commands}
         self._confinement = confinement
         self._base = replace(
             workspace,
@@ -350,13 +359,16 @@ class ToolBox:
         context = make_context(workspace, command, args, workspace.terminal(), Format.JSON)
         with guarded(context, args):
             limit = given.get("limit", DEFAULT_ROWS)
-            page = read_page(answer(context, args), first=first, limit=limit, max_bytes=max_bytes)
+            is_brief = command.name in _BRIEF and "limit" not in given
+            most = min(max_bytes, _BRIEF_BYTES) if is_brief else max_bytes
+            page = read_page(answer(context, args), first=first, limit=limit, max_bytes=most)
         remarks = [*self._written_remarks(workspace), *page.remarks]
         if first and context.uses_target and context.kernel.target.live:
             remarks.insert(0, _READ_AGAIN)
         remarks = list(dict.fromkeys(remarks))
-        if len(remarks) > _MAX_REMARKS:
-            remarks[_MAX_REMARKS:] = [f"{len(remarks) - _MAX_REMARKS} more remarks"]
+        most_remarks = _BRIEF_REMARKS if is_brief else _MAX_REMARKS
+        if len(remarks) > most_remarks:
+            remarks[most_remarks:] = [f"{len(remarks) - most_remarks} more remarks"]
         content = {"notice": NOTICE, **page._asdict(), "remarks": remarks, "status": context.status}
         return ToolAnswer(json.dumps(content), content, is_error=context.status == KcovdbgError.status)
 

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The tool ``patch`` of ``mcp``: which diffs a client may name, and how much it gets."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from kcovdbg.console.kernel import Kernel
+from kcovdbg.console.trace_paths import FileConfinement
+from kcovdbg.frontends.mcp.tools import ToolBox
+from kcovdbg.patch import command
+from kcovdbg.target.opener import TargetOptions, open_target
+from tests.support.compiled_image import FIRST, SECOND
+from tests.support.state import Streams, make_workspace
+from tests.unit.patch.test_patch_command import Built, diff_of
+
+
+@pytest.fixture
+def box(tmp_path, capsys, monkeypatch):
+    """The tools on the image; traces and diffs are in ``box.folder``."""
+    built = Built(tmp_path, capsys)
+    folder = (tmp_path / "exchange").resolve()
+    folder.mkdir()
+    built.trace("exchange/t.txt", "second")
+    workspace = make_workspace(Streams(), monkeypatch)
+    options = TargetOptions(symbols=(str(built.image),), image=True)
+    kernel = Kernel(lambda: open_target(options), source_folders=[str(tmp_path)])
+    kernel.wait = workspace.kernel.wait
+    box = ToolBox(replace(workspace, kernel=kernel), FileConfinement(folder))
+    box.folder = folder
+    return box
+
+
+DIFF = diff_of("src/first.c", FIRST) + diff_of("src/second.c", SECOND)
+
+
+def test_the_text_of_a_diff(box):
+    """A brief answer says how many rows there are, and where to continue."""
+    answer = box.call("patch", {"change": DIFF, "what": ["file:t.txt"], "pc": "raw"})
+    assert not answer.is_error, answer.text
+    assert len(answer.text) <= 2048
+    content = json.loads(answer.text)
+    assert content["status"] == 1
+    assert content["total"] == len(FIRST.splitlines()) + len(SECOND.splitlines())
+    assert content["next"] == len(content["rows"]) > 0
+    following = box.call("patch", {"change": DIFF, "what": ["file:t.txt"], "pc": "raw", "next": content["next"], "limit": 1000})
+    rows = content["rows"] + following.content["rows"]
+    assert len(rows) == content["total"]
+
+
+def test_only_missed_lines_with_few_keys(box):
+    given = {"change": DIFF, "what": ["file:t.txt"], "pc": "raw", "missed": True, "fields": ["file", "line", "state"]}
+    answer = box.call("patch", given)
+    assert {row["state"] for row in answer.content["rows"]} <= {"not-executed", "partly", "unknown"}
+    assert answer.content["rows"][0].keys() == {"file", "line", "state"}
+
+
+def test_a_diff_in_the_folder(box):
+    (box.folder / "a.diff").write_text(DIFF)
+    assert box.call("patch", {"change": "a.diff", "what": ["file:t.txt"], "pc": "raw"}).content["status"] == 1
+
+
+@pytest.mark.parametrize("change", ["HEAD", "HEAD~1..", "../outside.diff", "{folder}/../outside.diff", "link.diff", "-", None])
+def test_what_a_client_may_not_name(box, change, monkeypatch):
+    (box.folder.parent / "outside.diff").write_text(DIFF)
+    (box.folder / "link.diff").symlink_to(box.folder.parent / "outside.diff")
+    monkeypatch.setattr(command, "git_diff", lambda *_: "")
+    given = {} if change is None else {"change": change.format(folder=box.folder)}
+    assert box.call("patch", {**given, "what": ["file:t.txt"], "pc": "raw"}).is_error
