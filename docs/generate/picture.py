@@ -20,8 +20,8 @@ SIDES = ("41", "34")
 VIEW_SIZE = (118, 28)
 RECORDING = DOCS.parent / "examples/fuzz.jsonl"
 MONITOR_SIZE = (100, 24)
-# At this look, a buffer is full and a section runs.
-LOOK = 30
+# At the last of so many looks, a buffer is full and a section runs.
+LOOKS = 31
 SHELL_SIZE = (106, 36)
 # What one types first, and for how many seconds one looks at the answer.
 LINES = (
@@ -56,13 +56,13 @@ def draw_view() -> str:
 
 
 def draw_monitor() -> str:
-    """Return the monitor, which plays a recording, as SVG."""
+    """Return the monitor, which looks at what a recording has, as SVG."""
     columns, rows = MONITOR_SIZE
-    with run_terminal(["--color", "always", "monitor", str(RECORDING)], columns, rows) as terminal:
+    # There is no other look while the picture is taken.
+    words = [str(RECORDING), str(LOOKS), "--interval", "3600"]
+    with run_terminal(words, columns, rows, "tests.support.monitor_process") as terminal:
         display = terminal.screen
         terminal.wait(lambda: "Quit" in display.display[-1])
-        terminal.type(" 0" + "]" * LOOK)
-        terminal.wait(lambda: f"look {LOOK + 1}/" in display.display[-2])
         body = (part for row in range(rows) for part in draw_row(cells_of(display, row), MARGIN + row * LINE))
         return "\n".join(draw_frame(columns, rows, "The monitor in a terminal", body)) + "\n"
 

@@ -42,9 +42,9 @@ _COLORS = {
 
 
 class Terminal:
-    """kcovdbg in a terminal of this many columns and rows."""
+    """A module, by default kcovdbg, in a terminal of this many columns and rows."""
 
-    def __init__(self, arguments: Sequence[str], columns: int, rows: int) -> None:
+    def __init__(self, arguments: Sequence[str], columns: int, rows: int, module: str = "kcovdbg") -> None:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         environment = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PROMPT_TOOLKIT_NO_CPR": "1"}
@@ -54,7 +54,7 @@ class Terminal:
         self._home = tempfile.TemporaryDirectory(prefix="kcovdbg-picture-")
         environment |= dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"), self._home.name)
         environment.setdefault("XDG_CACHE_HOME", str(Path("~/.cache").expanduser()))
-        command = ["-m", "kcovdbg", *arguments]
+        command = ["-m", module, *arguments]
         self._process = pexpect.spawn(sys.executable, command, dimensions=(rows, columns), env=environment)
 
     def type(self, text: str) -> None:
@@ -80,9 +80,9 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def run_terminal(arguments: Sequence[str], columns: int, rows: int) -> Iterator[Terminal]:
-    """Yield kcovdbg in a terminal, and end it."""
-    terminal = Terminal(arguments, columns, rows)
+def run_terminal(arguments: Sequence[str], columns: int, rows: int, module: str = "kcovdbg") -> Iterator[Terminal]:
+    """Yield a module, by default kcovdbg, in a terminal, and end it."""
+    terminal = Terminal(arguments, columns, rows, module)
     try:
         yield terminal
     finally:

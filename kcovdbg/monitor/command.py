@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``monitor``: activity of a running kernel, shown full-screen, recorded, and played back."""
+"""``monitor``: activity of a running kernel, shown full-screen, recorded, and summarized."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kcovdbg.console.output_files import STDOUT, open_text
 from kcovdbg.console.renderable import Fields, Flush, Lines, Renderable, Table, Text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import INTERRUPTED, CapabilityError, GoneError, KcovdbgError, UsageError
-from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, MonitorSource, PlaybackSource, follow
+from kcovdbg.monitor.monitor_source import LEAST_INTERVAL, SHARE, LiveSource, follow
 from kcovdbg.monitor.page import recording_page
 from kcovdbg.monitor.printed_looks import print_looks
 from kcovdbg.monitor.samples import SAMPLE_COLUMNS, open_recording, read_samples
@@ -38,27 +38,23 @@ _BUFFERS_SHOWN: Final = 20
 
 
 def _run(context: Context, args: Namespace) -> CommandResult:
-    summarizes = args.summary or args.output is not None
     if args.file is None:
-        if summarizes:
+        if args.summary or args.output is not None:
             raise WordError("monitor: --summary needs a recording", None, hint="monitor FILE --summary")
         return _watch(context, args)
     if args.record is not None:
         raise UsageError("monitor: a recording cannot be recorded", hint="leave out --record")
-    if summarizes:
-        return _summarize(context, args)
-    _need_screen(context, f"monitor {args.file} --summary")
-    _show(context, PlaybackSource(tuple(read_samples(args.file))))
-    return None
+    return _summarize(context, args)
 
 
 def _has_screen(context: Context) -> bool:
     return context.workspace.has_screen and context.terminal.is_terminal and context.format is Format.TEXT
 
 
-def _need_screen(context: Context, hint: str) -> None:
+def _need_screen(context: Context) -> None:
     if not _has_screen(context):
         problem = "standard output is not a terminal" if context.workspace.has_screen else "no full-screen view here"
+        hint = "monitor --print prints each look as text, --jsonl as data; --record FILE records them"
         raise CapabilityError(f"monitor: {problem}", hint=hint)
 
 
@@ -68,7 +64,7 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
         raise WordError(f"monitor: --cpu {args.cpu} is impossible, 1 to {_MOST_PERCENT} are possible", str(args.cpu))
     is_text = context.format is Format.TEXT
     if is_text and args.record is None and not args.print:
-        _need_screen(context, "monitor --print prints each look as text, --jsonl as data; --record FILE records them")
+        _need_screen(context)
     target = context.target
     if not target.live and (target.state() is None or target.watchpoints is None):
         raise CapabilityError(
@@ -105,7 +101,7 @@ def _watch(context: Context, args: Namespace) -> Iterator[Renderable]:
         yield Lines(((("", text),),), remarks=filter(None, (source.problem,)))
 
 
-def _show(context: Context, source: MonitorSource) -> None:
+def _show(context: Context, source: LiveSource) -> None:
     # Imported here: prompt_toolkit takes a tenth of a second.
     from kcovdbg.buffers.view_screen import show_view
     from kcovdbg.monitor.screen import show_monitor
@@ -167,16 +163,16 @@ COMMAND: Final = Command(
         "its system call; remote sections in flight and a second by handle; objects that come and go. F1 shows the keys. "
         "Looking takes no more than --cpu percent of a core: looks come less often when they take longer. All counts are lower "
         "bounds: a buffer that is emptied and filled again between two looks counts once.\n\n"
-        "--record writes every look to a file, as JSON Lines. monitor FILE plays it back, and --summary says which buffers "
+        "--record writes every look to a file, as JSON Lines. monitor FILE says which buffers "
         "overflowed, what was lost, which size would have held 99 % of the rounds, and where records went; -o writes that as "
         "a page with plots. Without a screen, --print writes what has changed in each look, --jsonl a row per look, and "
         "--record records until C-c or for --seconds."
     ),
     arguments=(
-        Argument("file [FILE]", Value.FILE, "a recording to play back"),
+        Argument("file [FILE]", Value.FILE, "a recording to summarize"),
         Argument("--record FILE", Value.FILE, "record every look in a file", is_output=True),
         Argument("--print", Value.FLAG, "print what has changed in each look, without a screen"),
-        Argument("--summary", Value.FLAG, "summarize a recording"),
+        Argument("--summary", Value.FLAG, "summarize a recording, as without this option"),
         Argument(
             "-o, --output FILE",
             Value.FILE,
@@ -202,7 +198,7 @@ COMMAND: Final = Command(
         Example("monitor", "who collects coverage, and whose buffer overflows?"),
         Example("monitor --record fuzz.jsonl", "watch, and keep what is seen"),
         Example("monitor --print --interval 2", "the same in a log or a pipe"),
-        Example("monitor fuzz.jsonl --summary", "which buffers overflowed, and which size would do?"),
+        Example("monitor fuzz.jsonl", "which buffers overflowed, and which size would do?"),
         Example("monitor fuzz.jsonl -o fuzz.html", "the same as a page with plots"),
     ),
     needs=frozenset(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Sources of the samples that ``monitor`` shows: a running kernel, looked at within a budget of processor time, or a recording.
+"""The samples that ``monitor`` shows: a running kernel is looked at within a budget of processor time.
 
 A near look reads the tasks; where there are many, only those that had KCOV state before, and the CPUs' current ones. A
 whole look walks all tasks and finds the objects; it comes as often as the budget allows.
@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from kcovdbg.abi.mode import DISABLED
 from kcovdbg.console.wording import syscall_text
@@ -110,9 +110,6 @@ def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
     return tuple(found)
 
 
-# Every n-th activity of a recording is kept, for going back.
-_KEPT: Final = 64
-_SPEEDS: Final = (0.125, 64.0)
 # Seconds until a kernel that could not be read is read again.
 _RETRY: Final = 1.0
 
@@ -338,73 +335,7 @@ class LiveSource:
         return tuple(RecordShare(function, file, round(float(records), 3)) for (function, file), records in found.most_common())
 
 
-class PlaybackSource:
-    """The samples of a recording, at the speed at which they were taken or another one.
-
-    :param samples: at least one.
-    """
-
-    problem: str | None = None
-    share: float | None = None
-    is_recording = is_stepped = False
-
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self.samples = samples
-        self.index = -1
-        self.speed = 1.0
-        self._kept: dict[int, Activity] = {}
-        self.go_to(0)
-
-    @property
-    def pause(self) -> float | None:
-        """Seconds to the next sample; None at the end."""
-        if self.index + 1 >= len(self.samples):
-            return None
-        gap = max(self.samples[self.index + 1].time - self.samples[self.index].time, 0.0) / self.speed
-        return max(self._since + gap - time.monotonic(), 0.0)
-
-    def wait(self, seconds: float) -> None:
-        """Wait for some seconds."""
-        time.sleep(seconds)
-
-    def advance(self) -> None:
-        """Go to the next sample, if there is one."""
-        self.go_to(self.index + 1)
-
-    def go_to(self, index: int) -> None:
-        """Go to a sample; an index out of range stands for the first or the last one."""
-        index = min(max(index, 0), len(self.samples) - 1)
-        if index <= self.index or self.index < 0:
-            # From the nearest earlier one that is kept.
-            self.index = max((kept for kept in self._kept if kept <= index), default=-1)
-            self.activity = self._kept.get(self.index, Activity())
-        while self.index < index:
-            self.index += 1
-            self.activity = self.activity.after(self.samples[self.index])
-            if self.index % _KEPT == 0:
-                self._kept[self.index] = self.activity
-        self._since = time.monotonic()
-
-    def change_speed(self, factor: float) -> None:
-        """Play faster or slower."""
-        least, most = _SPEEDS
-        self.speed = min(max(self.speed * factor, least), most)
-
-    def seek(self, seconds: float) -> None:
-        """Go forward or back by some seconds, by at least one sample."""
-        wanted = self.samples[self.index].time + seconds
-        step = 1 if seconds > 0 else -1
-        index = self.index + step
-        while 0 < index < len(self.samples) and (wanted - self.samples[index].time) * step > 0:
-            index += step
-        self.go_to(index)
-
-
-MonitorSource: TypeAlias = LiveSource | PlaybackSource
-"""A source of a monitor's looks."""
-
-
-def follow(source: MonitorSource, seconds: float | None = None) -> Iterator[Activity]:
+def follow(source: LiveSource, seconds: float | None = None) -> Iterator[Activity]:
     """Yield the activity after each look, from the latest one on, until the source ends or the time is over."""
     end = None if seconds is None else time.monotonic() + seconds
     while True:

@@ -9,14 +9,14 @@ import time
 from typing import Final
 
 from kcovdbg.console.terminal import Terminal
-from kcovdbg.monitor.monitor_source import MonitorSource, follow
+from kcovdbg.monitor.monitor_source import LiveSource, follow
 from kcovdbg.monitor.screen_state import MonitorState
 
 # Columns and lines where nobody looks at a screen: all rows are written.
 _UNLIMITED: Final = (120, 100_000)
 
 
-def print_looks(source: MonitorSource, terminal: Terminal, seconds: float | None, pause: float) -> None:
+def print_looks(source: LiveSource, terminal: Terminal, seconds: float | None, pause: float) -> None:
     """Print each look, without the lines that the look before had, until C-c or the end of the source.
 
     :param seconds: until the end; None for no end.

@@ -16,11 +16,10 @@ from prompt_toolkit.output import Output
 
 from kcovdbg.console.screen_application import ScreenApplication, ScreenKey, style_line
 from kcovdbg.console.terminal import find_terminal, is_dumb
-from kcovdbg.monitor.monitor_source import MonitorSource, PlaybackSource
+from kcovdbg.monitor.monitor_source import LiveSource
 from kcovdbg.monitor.printed_looks import print_looks
 from kcovdbg.monitor.screen_state import MonitorState
 
-_SEEK: Final = 5.0
 # Seconds between two looks at whether there is something to do again.
 _IDLE: Final = 0.2
 # Of a machine that is stopped for each look: seconds that it runs before keys are answered, and seconds for keys.
@@ -42,9 +41,8 @@ class MonitorScreen(ScreenApplication):
         self, state: MonitorState, *, terminal_input: Input | None = None, terminal_output: Output | None = None
     ) -> None:
         self.state: MonitorState = state
-        keys = (*KEYS[:-1], *(PLAYBACK_KEYS if state.playback is not None else ()), KEYS[-1])
         body = Window(FormattedTextControl(self._body, focusable=True, show_cursor=False))
-        super().__init__(keys, "F1", [body], self._footer, terminal_input, terminal_output)
+        super().__init__(KEYS, "F1", [body], self._footer, terminal_input, terminal_output)
 
     async def _work(self) -> None:
         state = self.state
@@ -95,9 +93,8 @@ class MonitorScreen(ScreenApplication):
 
     def view(self) -> None:
         """Leave the screen for the buffer of the row with the cursor."""
-        if self.state.playback is not None:
-            self.state.message = "a recording has no buffers to view"
-        elif (buffer := self.state.selected) is None:
+        buffer = self.state.selected
+        if buffer is None:
             self.state.message = "no buffer to view in this row"
         else:
             self.application.exit(result=buffer)
@@ -124,7 +121,7 @@ KEYS: Final[tuple[ScreenKey, ...]] = (
     ScreenKey(
         "space z Z",
         "Space z",
-        "freeze the screen, or pause the playback; go on",
+        "freeze the screen, or go on",
         lambda screen: screen.state.toggle_freeze(),
         "Freeze",
     ),
@@ -142,25 +139,7 @@ KEYS: Final[tuple[ScreenKey, ...]] = (
 )
 
 
-def _play_key(
-    key: str, label: str, text: str, change: Callable[[PlaybackSource], object], footer: str = "", *, pauses: bool = False
-) -> ScreenKey:
-    return ScreenKey(key, label, f"playback: {text}", lambda screen: screen.state.play(change, pauses=pauses), footer)
-
-
-PLAYBACK_KEYS: Final[tuple[ScreenKey, ...]] = (
-    _play_key("left", "←", "5 s back", lambda source: source.seek(-_SEEK), "Back"),
-    _play_key("right", "→", "5 s on", lambda source: source.seek(_SEEK), "On"),
-    _play_key("[", "[", "one look back", lambda source: source.go_to(source.index - 1), pauses=True),
-    _play_key("]", "]", "one look on", lambda source: source.go_to(source.index + 1), pauses=True),
-    _play_key("0", "0", "the start", lambda source: source.go_to(0)),
-    _play_key("$", "$", "the end", lambda source: source.go_to(len(source.samples) - 1)),
-    _play_key("+", "+", "twice as fast", lambda source: source.change_speed(2.0)),
-    _play_key("-", "-", "half as fast", lambda source: source.change_speed(0.5)),
-)
-
-
-def show_monitor(source: MonitorSource, view: Callable[[str], str | None]) -> None:
+def show_monitor(source: LiveSource, view: Callable[[str], str | None]) -> None:
     """Show a monitor on the process's terminal until the user leaves it.
 
     :param source: of what it shows.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The state of a monitor's screen, independent of a terminal: its lists, order, filter, cursor, freeze and playback."""
+"""The state of a monitor's screen, independent of a terminal: its lists, order, filter, cursor and freeze."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kcovdbg.console.grid import table_lines
 from kcovdbg.console.renderable import Fragment, Line, Table
 from kcovdbg.console.text import elide_start, pad, text_width
 from kcovdbg.monitor.activity import Activity, Rate, TaskActivity
-from kcovdbg.monitor.monitor_source import MonitorSource, PlaybackSource
+from kcovdbg.monitor.monitor_source import LiveSource
 from kcovdbg.monitor.samples import ObjectSample, Sample
 from kcovdbg.monitor.summary import handle_text, handles_text, seconds_text, short_number
 
@@ -281,7 +281,7 @@ class MonitorState(RowCursor):
     :param source: of what it shows.
     """
 
-    def __init__(self, source: MonitorSource) -> None:
+    def __init__(self, source: LiveSource) -> None:
         self.source = source
         self.filter = ""
         self.is_frozen = False
@@ -290,11 +290,6 @@ class MonitorState(RowCursor):
         self._number = 0
         self._sorts = [sort_by(column) for shown in LISTS for column in shown.columns if column.key == shown.sort]
         self.refresh()
-
-    @property
-    def playback(self) -> PlaybackSource | None:
-        """The recording that is played back, None for a kernel."""
-        return self.source if isinstance(self.source, PlaybackSource) else None
 
     @property
     def shown(self) -> MonitorList:
@@ -380,21 +375,9 @@ class MonitorState(RowCursor):
     # Time.
 
     def toggle_freeze(self) -> None:
-        """Freeze the screen or pause the playback, or go on."""
+        """Freeze the screen, or go on."""
         self.is_frozen = not self.is_frozen
-        if not self.is_frozen and self.playback is not None and self.source.pause is None:
-            self.playback.go_to(0)
         self.refresh()
-
-    def play(self, change: Callable[[PlaybackSource], object], *, pauses: bool = False) -> None:
-        """Go elsewhere in a recording, or play it at another speed.
-
-        :param pauses: whether to pause there.
-        """
-        if self.playback is not None:
-            self.is_frozen = self.is_frozen or pauses
-            change(self.playback)
-            self.refresh()
 
     # Drawing.
 
@@ -415,8 +398,8 @@ class MonitorState(RowCursor):
 
     def _title(self, width: int) -> Line:
         sample = self._sample
-        signs = " RECORDING " if self.playback is not None else " REC " if self.source.is_recording else ""
-        signs += " FROZEN" if self.is_frozen and self.playback is None else ""
+        signs = " REC " if self.source.is_recording else ""
+        signs += " FROZEN" if self.is_frozen else ""
         right = f"{signs} {(sample.state or '').upper()}  {clock_text(sample.time)}  {seconds_text(self.activity.seconds)} "
         left = " kcovdbg monitor  "
         name = elide_start(sample.target or "unknown target", max(width - text_width(left) - text_width(right) - 1, 8))
@@ -469,10 +452,4 @@ class MonitorState(RowCursor):
         if errors and not line:
             more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
             line.append(("remark", f"{errors[0]}{more}"))
-        return line if self.playback is None else [("key", self._position(self.playback)), *line]
-
-    def _position(self, source: PlaybackSource) -> str:
-        at, end = (source.samples[index].time - source.samples[0].time for index in (source.index, -1))
-        sign = "paused" if self.is_frozen else "end" if source.pause is None else "playing"
-        look = f"look {source.index + 1}/{len(source.samples)}"
-        return f"{sign} {seconds_text(at)} of {seconds_text(end)}, {look}, speed {source.speed:g}  "
+        return line

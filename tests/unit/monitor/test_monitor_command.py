@@ -66,8 +66,6 @@ def test_without_a_terminal_it_names_what_works(kernel):
     error = refuse(kernel(*looks()))
     assert "--record" in error.hint
     assert "--jsonl" in error.hint
-    error = refuse(kernel(*looks()), EXAMPLE)
-    assert error.hint == f"monitor {EXAMPLE} --summary"
 
 
 @pytest.mark.usefixtures("clock")
@@ -191,8 +189,6 @@ def test_the_screen_gets_the_source_and_what_views_a_buffer(kernel, tmp_path, mo
     assert shown == [(1, 0.05)]
     assert viewed == ["41", ""]
     assert "1 looks in" in printed
-    run(made, EXAMPLE)
-    assert shown[1] == (1, None)
 
 
 def test_errors_of_the_first_look_need_no_screen(kernel, monkeypatch):
@@ -207,12 +203,20 @@ def test_summary_of_the_example(kernel):
     assert status == 0
     rows = json.loads(printed)
     jsonschema.validate(rows, strict_schema("monitor"))
+    assert run(kernel(), EXAMPLE, "--json") == (status, printed)
     (row,) = rows
     # The programs that ran in the guest: tests/lab/programs/rounds.c, called with 5 and 4.
     (filled,) = [buffer for buffer in row["buffers"] if "rounds-fill" in buffer["tasks"][0]]
     assert (filled["size"], filled["overflows"], filled["rounds"], filled["needed_size"]) == (512, 5, 5, 2048)
     assert [(section["handle"], section["begun"]) for section in row["sections"]] == [("0x5ec7", 4)]
     assert sum(place["share"] for place in row["functions"]) == pytest.approx(1)
+
+
+def test_a_recording_has_no_screen(kernel, monkeypatch):
+    made = kernel(is_terminal=True)
+    made[0].has_screen = True
+    monkeypatch.setattr("kcovdbg.monitor.screen.show_monitor", lambda *_: pytest.fail("shown"))
+    assert "KCOV_INIT_TRACE, 2048" in run(made, EXAMPLE)[1]
 
 
 def test_summary_as_text_names_the_size_for_both(kernel):

@@ -11,10 +11,9 @@ from kcovdbg.errors import GoneError, KcovdbgError, TargetError
 from kcovdbg.model.state import State
 from kcovdbg.model.task import Role
 from kcovdbg.monitor import monitor_source
-from kcovdbg.monitor.activity import Activity
-from kcovdbg.monitor.monitor_source import PlaybackSource, make_task_samples
+from kcovdbg.monitor.monitor_source import make_task_samples
 from kcovdbg.monitor.samples import RecordShare, open_recording, read_samples
-from kcovdbg.monitor.screen import KEYS, PLAYBACK_KEYS, MonitorScreen
+from kcovdbg.monitor.screen import KEYS, MonitorScreen
 from kcovdbg.monitor.screen_state import EVENTS, MonitorState, bar_text
 from kcovdbg.monitor.summary import handles_text, short_number, syzkaller_size
 from kcovdbg.target.watchpoints import RunEnd
@@ -53,11 +52,11 @@ def show(state, *size):
 
 
 def paused(count=40, at=0):
-    state = MonitorState(PlaybackSource(tuple(sequence(count))))
-    state.is_frozen = True
-    state.playback.go_to(at)
-    state.refresh()
-    return state
+    """The state after a number of looks, with no other look for an hour."""
+    source = FakeSource(*sequence(count), interval=3600)
+    for _ in range(at + 1):
+        source.advance()
+    return MonitorState(source)
 
 
 def text(frame):
@@ -130,15 +129,14 @@ def test_lists():
 def test_the_cursor_stays_with_its_row():
     state = paused(at=1)
     state.go_to(next(number for number, row in enumerate(state.rows) if row.task.comm == "idle"))
-    for index in range(2, 30):
-        state.playback.go_to(index)
-        state.refresh()
+    for _ in range(28):
+        state.advance()
         assert state.rows[state.row].task.comm == "idle"
 
 
 def test_moving():
     tasks = [task(pid, pid=pid) for pid in range(1, 101)]
-    state = MonitorState(PlaybackSource((sample(0, *tasks),)))
+    state = MonitorState(live(sample(0, *tasks), interval=3600))
     terminal = show(state)
     for keys, cursor in (("G", 99), ("g", 0), ("jjk", 1), ("\x1b[6~", None), ("\x1b[F", 99), ("\x1b[H", 0)):
         (frame,) = terminal.run(keys)
@@ -151,7 +149,7 @@ def test_help_names_every_key_and_any_key_closes_it():
     terminal = show(paused())
     frames = terminal.run("?", ">", "\x1bOP", ">", "x")
     assert "F1 lists the keys" in text(frames[4])
-    for key in (*KEYS, *PLAYBACK_KEYS):
+    for key in KEYS:
         if key.help:
             assert key.help in text(frames[0])
     assert "show this help" not in text(frames[1])
@@ -159,48 +157,6 @@ def test_help_names_every_key_and_any_key_closes_it():
     assert "show this help" not in text(frames[3])
     # The key that closed help did nothing else.
     assert terminal.shown.state.sort.column.key == "rate"
-
-
-def test_playback_seeks_and_stops_at_its_ends():
-    terminal = show(paused(at=4))
-    (frame,) = terminal.run("]")
-    source = terminal.shown.state.playback
-    assert source.index == 5
-    assert "look 6/40" in text(frame)
-    for keys, index in (("[[", 3), ("$", 39), ("]", 39), ("0", 0), ("[", 0), ("\x1b[C", 10), ("\x1b[D", 0)):
-        terminal.run(keys)
-        assert source.index == index, keys
-    terminal.run("+++")
-    assert source.speed == 8
-    terminal.run("-" * 20)
-    assert source.speed == 0.125
-
-
-def test_playback_goes_on_by_itself_and_pauses():
-    state = MonitorState(PlaybackSource(tuple(sequence(40))))
-    state.playback.speed = 64
-    terminal = show(state)
-    terminal.run("N", "N", "N")
-    played = state.playback.index
-    assert played > 0
-    state.is_frozen = False
-    terminal.run(" ", "N", "N")
-    assert state.is_frozen
-    index = state.playback.index
-    terminal.run("N", "N")
-    assert state.playback.index == index
-
-
-def test_seeking_shows_what_playing_shows():
-    samples = tuple(sequence(200))
-    source = PlaybackSource(samples)
-    activity = Activity()
-    played = [activity := activity.after(one) for one in samples]
-    for index in (150, 3, 199, 64, 63, 65, 0, 128):
-        source.go_to(index)
-        assert list(source.activity.tasks) == list(played[index].tasks)
-        assert source.activity.events == played[index].events
-        assert source.activity.sections == played[index].sections
 
 
 # A running kernel.
@@ -281,10 +237,10 @@ def test_enter_names_the_buffer_to_view():
     terminal = show(state)
     terminal.run("g\r")
     assert terminal.result == "41"
-    # A recording has none.
-    terminal = show(paused())
-    frames = terminal.run("\r")
-    assert "no buffers to view" in text(frames[0])
+    # An idle task has none.
+    state = MonitorState(live(sample(0), interval=60))
+    frames = show(state).run("\r")
+    assert "no buffer to view" in text(frames[0])
 
 
 def test_names_from_the_kernel_are_escaped():
