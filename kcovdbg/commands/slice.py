@@ -22,8 +22,10 @@ from kcovdbg.crash.crash_summary import find_crashed_task
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part, PointProof, State
+from kcovdbg.records.crash_report import LOG_RECORDS
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.buffers import read_buffer
+from kcovdbg.walk.crash_evidence import read_crash_evidence
 from kcovdbg.walk.layout import Layout, detect_layout
 from kcovdbg.walk.printk_log import read_kernel_log
 from kcovdbg.walk.state import StateReader
@@ -106,7 +108,7 @@ def read_everything(
             wanted.setdefault(address, state.task_by_address[address])
     # info, last and log read these.
     read_kernel_log(target)
-    crashed = find_crashed_task(target, reader)
+    crashed = find_crashed_task(read_crash_evidence(target, reader, LOG_RECORDS))
     for task in (crashed.task, crashed.reporter):
         if task is not None:
             wanted.setdefault(task.fields.address, task.fields)

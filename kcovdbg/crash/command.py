@@ -29,10 +29,12 @@ from kcovdbg.model.location import LocatedRecord
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Extent, Part
 from kcovdbg.model.task import Role, Task
+from kcovdbg.records.crash_report import LOG_RECORDS
 from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.located_records import locate_records
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.walk.buffers import read_buffer
+from kcovdbg.walk.crash_evidence import read_crash_evidence, read_stack
 
 _LINES: Final = 30
 _LOG_LINES: Final = 10
@@ -128,14 +130,9 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
     is_crashed = crashed.task is not None and task.fields.address == crashed.task.fields.address
     is_stuck = is_crashed and crashed.reporter is not None
     remarks = [("remark", line) for line in syscall_lines(context, (task.fields,))]
-    stack: Sequence[StackFrame] = ()
-    if context.target.stacks is None:
-        remarks.append(("remark", f"{label}: stacks are unavailable from this target"))
-    else:
-        try:
-            stack = context.target.stacks.stack_trace(task.fields.address)
-        except KcovdbgError as error:
-            remarks.append(("remark", f"{label}: {error}"))
+    stack = read_stack(context.target, task.fields.address)
+    if stack.error is not None:
+        remarks.append(("remark", f"{label}: {stack.error}"))
     buffer_names = _buffer_names(task)
     parts: list[_BufferPart] = []
     for name in buffer_names:
@@ -149,13 +146,13 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
         pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
         names = context.kernel.names
         names.prefetch(distinct.values())
-        ending = find_crash_point(pcs, names.symbol, stack, is_crashed=is_crashed, is_stuck=is_stuck)
+        ending = find_crash_point(pcs, names.symbol, stack.frames, is_crashed=is_crashed, is_stuck=is_stuck)
         part = _BufferPart(buffer, pcs, ending)
         parts.append(part)
         remarks += _part_remarks(part, label)
     if not buffer_names:
         remarks.append(("warning", f"{label} had no coverage: {_explain_nothing(task)}"))
-    return _LastSteps(task, is_stuck, stack, parts, remarks)
+    return _LastSteps(task, is_stuck, stack.frames, parts, remarks)
 
 
 def _explain_nothing(task: Task) -> str:
@@ -282,7 +279,7 @@ def _step_errors(step: _Step) -> tuple[str, ...]:
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    crashed = find_crashed_task(context.target, context.reader)
+    crashed = find_crashed_task(read_crash_evidence(context.target, context.reader, LOG_RECORDS))
     tasks, remarks = _choose(context, args, crashed)
     found = [_find_steps(context, task, crashed) for task in tasks]
     limit = args.n if args.n is not None else _LINES

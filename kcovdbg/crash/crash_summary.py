@@ -3,23 +3,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kcovdbg.console.context import Context
 from kcovdbg.console.wording import syscall_text
 from kcovdbg.crash.crash_point import find_fault
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.crash_evidence import CrashEvidence, TaskStack
 from kcovdbg.model.log_record import LogRecord
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.state import Part
-from kcovdbg.model.task import Role, Task
-from kcovdbg.records.crash_report import LOG_RECORDS, CrashReport, find_report
-from kcovdbg.target.protocol import Target
-from kcovdbg.walk.printk_log import read_kernel_log
-from kcovdbg.walk.state import StateReader
+from kcovdbg.model.task import Role, Task, TaskSyscall
+from kcovdbg.records.crash_report import CrashReport, find_report
 
 
 class CrashedTask(NamedTuple):
@@ -57,31 +51,21 @@ class CrashSummary:
     """Missing parts, each a sentence."""
 
 
-def find_crashed_task(target: Target, reader: StateReader) -> CrashedTask:
+def find_crashed_task(evidence: CrashEvidence) -> CrashedTask:
     """Return the task that crashed, or the one that hangs or stalls where another one reported that and crashed."""
-    stacks = target.stacks
-    if stacks is None:
-        return CrashedTask(None, "stacks are unavailable from this target")
-    try:
-        address = stacks.crashed_task()
-    except KcovdbgError as error:
-        return CrashedTask(None, str(error))
-    if address is None:
-        return CrashedTask(None)
-    state = reader.read(Part.ALL_TASKS | Part.CURRENT)
+    state, address = evidence.state, evidence.task
+    if state is None or address is None:
+        return CrashedTask(None, evidence.error)
     by_address = {task.fields.address: task for task in state.all_tasks}
-    log = read_kernel_log(target, LOG_RECORDS).records
-    report = find_report(log)
-    stack: Sequence[StackFrame] = ()
-    with contextlib.suppress(KcovdbgError):
-        stack = stacks.stack_trace(address)
-    if find_fault(stack) is None:
+    crashed = by_address.get(address)
+    report = find_report(evidence.log)
+    if find_fault(evidence.stack.frames) is None:
         stuck = next((task for task in state.all_tasks if task.fields.pid == report.pid), None)
         if report.cpu is not None:
             stuck = by_address.get(state.current.get(report.cpu, 0))
         if stuck is not None and stuck.fields.address != address:
-            return CrashedTask(stuck, report=report, log=log, reporter=by_address.get(address))
-    return CrashedTask(by_address.get(address), report=report, log=log)
+            return CrashedTask(stuck, report=report, log=evidence.log, reporter=crashed)
+    return CrashedTask(crashed, report=report, log=evidence.log)
 
 
 def has_buffer(task: Task) -> bool:
@@ -89,28 +73,29 @@ def has_buffer(task: Task) -> bool:
     return task.role is not Role.NONE and bool(task.fields.kcov_area)
 
 
-def summarize_crash(context: Context, crashed: CrashedTask) -> CrashSummary:
-    """Return where the kernel crashed; what is missing is among the errors."""
+def summarize_crash(crashed: CrashedTask, stack: TaskStack, syscall: TaskSyscall | None) -> CrashSummary:
+    """Return where the kernel crashed; what is missing is among the errors.
+
+    :param stack: of the task that crashed.
+    :param syscall: that it was in; None where no task crashed.
+    """
     task, error = crashed.task, crashed.error
-    if task is None:
+    if task is None or syscall is None:
         return CrashSummary(errors=(f"crashed task unknown: {error}" if error else "no task crashed",))
     errors: list[str] = []
     fields = task.fields
     function = file = line = None
-    try:
-        assert context.target.stacks is not None
-        # The stack of an oops that kdump saved begins where it happened; so does that of a task that hangs or stalls.
-        is_clean = crashed.reporter is not None or crashed.report.title is not None
-        found = _find_origin(context.target.stacks.stack_trace(fields.address), is_clean=is_clean)
-        if found is None:
-            errors.append("the stack shows no crash")
-        else:
-            function, file, line = found
-            if function is None:
-                errors.append("no debug info for the code in which the crash began")
-    except KcovdbgError as problem:
-        errors.append(str(problem))
-    syscall = context.reader.read(Part.NOTHING, syscalls=(fields,)).syscalls[fields.address]
+    # The stack of an oops that kdump saved begins where it happened; so does that of a task that hangs or stalls.
+    is_clean = crashed.reporter is not None or crashed.report.title is not None
+    found = _find_origin(stack.frames, is_clean=is_clean)
+    if stack.error is not None:
+        errors.append(stack.error)
+    elif found is None:
+        errors.append("the stack shows no crash")
+    else:
+        function, file, line = found
+        if function is None:
+            errors.append("no debug info for the code in which the crash began")
     if syscall.error is not None:
         errors.append(syscall.error)
     call = syscall.call

@@ -22,23 +22,27 @@ from typing import Any, Final
 from kcovdbg.child_process import find_install_command
 from kcovdbg.console.column import Column
 from kcovdbg.console.command_line import parse_line, quote
-from kcovdbg.console.context import Workspace
+from kcovdbg.console.context import Context, Workspace
 from kcovdbg.console.kernel import Kernel
 from kcovdbg.console.output_files import open_text
 from kcovdbg.console.renderable import Fields, Table, find_data
 from kcovdbg.console.runner import answer, explain, find_command, make_context, run_line
 from kcovdbg.console.text import escape
 from kcovdbg.console.writer import Format, encode_rows
-from kcovdbg.crash.crash_summary import CrashedTask, find_crashed_task, has_buffer, summarize_crash
+from kcovdbg.crash.crash_summary import CrashedTask, CrashSummary, find_crashed_task, has_buffer, summarize_crash
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.farm.batch_run import COVERED, CRASHED, SHOW_REPORT, BatchJob, LineOutcome, Outcome
 from kcovdbg.limits import hold_memory
+from kcovdbg.model.crash_evidence import TaskStack
 from kcovdbg.model.kcov import name_task
+from kcovdbg.model.state import Part
 from kcovdbg.output_file import open_output
+from kcovdbg.records.crash_report import LOG_RECORDS
 from kcovdbg.records.trace_file import read_header, read_trace
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.protocol import Target
+from kcovdbg.walk.crash_evidence import read_crash_evidence, read_stack
 
 _COMMANDS: Final = "kcovdbg.commands"
 _LARGEST: Final = (1 << 63) - 1
@@ -172,8 +176,8 @@ def _run_commands(job: BatchJob) -> Iterator[Outcome]:
     crashed = CrashedTask(None)
     if job.files and job.lines[0] != SHOW_REPORT:
         context = make_context(workspace, *find_command(workspace, ["last"]), workspace.terminal(), Format.TEXT)
-        crashed = find_crashed_task(context.target, context.reader)
-        outcome = replace(outcome, crash=summarize_crash(context, crashed))
+        crashed = find_crashed_task(read_crash_evidence(context.target, context.reader, LOG_RECORDS))
+        outcome = replace(outcome, crash=_summarize(context, crashed))
     for index, line in enumerate(job.lines):
         try:
             if job.files:
@@ -185,6 +189,15 @@ def _run_commands(job: BatchJob) -> Iterator[Outcome]:
             done = LineOutcome(line, problem.status, 0, str(problem))
         outcome = replace(outcome, lines=(*outcome.lines, done))
         yield outcome
+
+
+def _summarize(context: Context, crashed: CrashedTask) -> CrashSummary:
+    if crashed.task is None:
+        return summarize_crash(crashed, TaskStack(), None)
+    fields = crashed.task.fields
+    stack = read_stack(context.target, fields.address)
+    syscall = context.reader.read(Part.NOTHING, syscalls=(fields,)).syscalls[fields.address]
+    return summarize_crash(crashed, stack, syscall)
 
 
 def _write_rows(workspace: Workspace, opened: Outcome, line: str, output: Path, name: str) -> tuple[int, int]:

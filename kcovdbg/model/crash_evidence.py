@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a kernel shows of a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kcovdbg.model.log_record import LogRecord
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.state import State
+
+
+class TaskStack(NamedTuple):
+    """A task's stack."""
+
+    frames: Sequence[StackFrame] = ()
+    """Innermost first; none where it could not be read."""
+    error: str | None = None
+    """Why it could not be read."""
+
+
+class CrashEvidence(NamedTuple):
+    """The task that the kernel names as the one that crashed it, and what else shows where a crash began."""
+
+    task: int | None = None
+    """``struct task_struct *``; None where no task crashed, or that is unknown."""
+    error: str | None = None
+    """Why it is unknown."""
+    stack: TaskStack = TaskStack()
+    """Of that task."""
+    log: tuple[LogRecord, ...] = ()
+    """The newest records of the kernel's log, oldest first; none where no task crashed."""
+    state: State | None = None
+    """All tasks, and each CPU's current one; None where no task crashed."""

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Read what a kernel shows of a crash."""
+
+from __future__ import annotations
+
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.crash_evidence import CrashEvidence, TaskStack
+from kcovdbg.model.state import Part
+from kcovdbg.target.protocol import Target
+from kcovdbg.walk.printk_log import read_kernel_log
+from kcovdbg.walk.state import StateReader
+
+_NO_STACKS = "stacks are unavailable from this target"
+
+
+def read_stack(target: Target, task: int) -> TaskStack:
+    """Return the stack of a task.
+
+    :param task: ``struct task_struct *``.
+    """
+    if target.stacks is None:
+        return TaskStack(error=_NO_STACKS)
+    try:
+        return TaskStack(target.stacks.stack_trace(task))
+    except KcovdbgError as error:
+        return TaskStack(error=str(error))
+
+
+def read_crash_evidence(target: Target, reader: StateReader, log_records: int) -> CrashEvidence:
+    """Return what shows which task crashed the kernel, and where.
+
+    :param log_records: how many of the newest records of the log to read, where records can be read by number.
+    """
+    if target.stacks is None:
+        return CrashEvidence(error=_NO_STACKS)
+    try:
+        task = target.stacks.crashed_task()
+    except KcovdbgError as error:
+        return CrashEvidence(error=str(error))
+    if task is None:
+        return CrashEvidence()
+    state = reader.read(Part.ALL_TASKS | Part.CURRENT)
+    log = read_kernel_log(target, log_records).records
+    return CrashEvidence(task, stack=read_stack(target, task), log=log, state=state)
