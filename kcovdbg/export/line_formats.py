@@ -36,8 +36,7 @@ def lcov_lines(name: str, coverage: Iterable[SourceCoverage], path_of: Callable[
         yield f"FNF:{len(file.functions)}"
         yield f"FNH:{file.executed_functions}"
         yield from _lcov_branches(file)
-        for line, hits in zip(file.lines, file.hits, strict=True):
-            yield f"DA:{line},{hits}"
+        yield from map("DA:{},{}".format, file.lines, file.hits)
         yield f"LF:{len(file.lines)}"
         yield f"LH:{file.executed_lines}"
         yield "end_of_record"

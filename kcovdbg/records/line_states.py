@@ -17,7 +17,7 @@ from kcovdbg.abi import record
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.pc_counts import count_pcs
+from kcovdbg.records.pc_counts import as_counts, count_pcs
 from kcovdbg.symbols.blocks import BlockColumns, BlockFlag, FunctionFlag
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.location_table import LocationTable
@@ -262,9 +262,10 @@ class StateFinder:
     def _run(self, trace: TraceRecords, functions: Sequence[int] | None, *, with_others: bool = False) -> Any:
         ffi, lib = load_native()
         base = self._blocks.base
-        counts = trace.counts
-        recorded = array("I", self._offsets(pc for pc, count in counts.items() if count > 0))
-        hits = array("Q", [counts[base + offset] for offset in recorded])
+        counts = as_counts(trace.counts)
+        pairs = zip(counts.pcs, counts.records, strict=True)
+        rows = [(pc - base, count) for pc, count in pairs if count > 0 and 0 <= pc - base < 1 << 32]
+        recorded, hits = array("I", [offset for offset, _ in rows]), array("Q", [count for _, count in rows])
         given = ffi.new("struct kcovdbg_trace *")
         kept = [column("I", recorded, len(recorded)), column("Q", hits, len(recorded))]
         given.points, given.chains, given.point_count = self._points, self._chains, self._point_count

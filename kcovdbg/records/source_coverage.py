@@ -18,9 +18,11 @@ from typing import Final, NamedTuple, TypeAlias
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame
 from kcovdbg.records.line_states import BranchState, FunctionState, LineState, StateColumns, TraceRecords, make_finder
-from kcovdbg.records.native_loops import find_chains, find_outermost, flatten_chains
+from kcovdbg.records.native_loops import NO_ID, find_chains, find_outermost, flatten_chains
 from kcovdbg.records.pc_counts import as_counts
+from kcovdbg.records.pc_names import pair_words
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
+from kcovdbg.symbols.symbolizer import without_collection
 
 _DECIDED: Final = bytes(LineState(state).is_decided if state in set(LineState) else 0 for state in range(256))
 _UNKNOWN: Final = bytes(LineState(state).is_unknown if state in set(LineState) else 0 for state in range(256))
@@ -140,6 +142,11 @@ def find_source_coverage(table: LocationTable, trace: TraceRecords, wanted: _Wan
     :param wanted: returns whether a function of a file is of interest, given as a frame; None if all are.
     :raises CapabilityError: when the table has no blocks.
     """
+    with without_collection():
+        return _find_coverage(table, trace, wanted)
+
+
+def _find_coverage(table: LocationTable, trace: TraceRecords, wanted: _Wanted | None) -> CodeCoverage:
     columns = make_finder(table).find_columns(trace)
     paths = [normpath(name) if name else "" for name in columns.names]
     functions = _find_functions(table, trace, columns, paths)
@@ -251,33 +258,39 @@ def _select_lines(lines: _Lines, path: str, starts: Sequence[tuple[int, str]], w
     )
 
 
-class _Branch(NamedTuple):
-    function: int
-    state: int
-    hits: tuple[int, int]
+_Branch: TypeAlias = "tuple[int, int, int, int]"
+"""The number of the function, the state, and how often it was left by each side."""
 
 
 def _group_branches(columns: StateColumns, paths: Sequence[str]) -> Mapping[str, Mapping[int, Sequence[_Branch]]]:
     """Return the branches of each file and line, in the order of their code."""
-    found: defaultdict[str, defaultdict[int, list[_Branch]]] = defaultdict(lambda: defaultdict(list))
-    sides = zip(columns.branch_hits[::2], columns.branch_hits[1::2], strict=True)
-    rows = map(_Branch, columns.branch_function, columns.branch_state, sides)
+    lines: defaultdict[tuple[int, int], list[_Branch]] = defaultdict(list)
+    hits = columns.branch_hits
+    rows = zip(columns.branch_function, columns.branch_state, hits[::2], hits[1::2], strict=True)
     for file, line, branch in zip(columns.branch_file, columns.branch_line, rows, strict=True):
+        lines[file, line].append(branch)
+    found: defaultdict[str, dict[int, list[_Branch]]] = defaultdict(dict)
+    for (file, line), branches in lines.items():
         if file < len(paths) and paths[file]:
-            found[paths[file]][line].append(branch)
+            found[paths[file]].setdefault(line, []).extend(branches)
     return found
 
 
 def _choose_branches(branches: Mapping[int, Sequence[_Branch]], lines: _Lines) -> list[BranchCoverage]:
     """Return the decided branches of lines. Inlined code has them in each copy, of which an execution takes one."""
     found = []
-    for line, hits in zip(lines.numbers, lines.hits, strict=True):
-        for number, branch in enumerate(branches.get(line, ())):
-            was_executed = branch.state == BranchState.EXECUTED
-            is_first = branch.function == branches[line][0].function and branch.state == BranchState.NOT_EXECUTED
-            if was_executed if hits else is_first:
-                found.append(BranchCoverage(line, number, was_executed, branch.hits))
+    executed = dict(zip(lines.numbers, lines.hits, strict=True))
+    for line in sorted(executed.keys() & branches.keys()):
+        first, *_ = branches[line][0]
+        for number, (function, state, *sides) in enumerate(branches[line]):
+            is_first = function == first and state == BranchState.NOT_EXECUTED
+            if state == BranchState.EXECUTED if executed[line] else is_first:
+                found.append(BranchCoverage(line, number, state == BranchState.EXECUTED, (sides[0], sides[1])))
     return found
+
+
+_Word: TypeAlias = int
+"""The function and the file of a frame: the numbers of their strings."""
 
 
 class _Points:
@@ -288,38 +301,35 @@ class _Points:
 
     def __init__(self, columns: TableColumns) -> None:
         self._frames = columns.frames
-        self._known: dict[int, _Place] = {}
+        frames = columns.frames
+        # The frames that chains refer to are there: the table was checked.
+        self._words = pair_words(frames.function, frames.file)
 
-    def place_of(self, frame: int) -> _Place | None:
-        """Return the path and the name of a frame's function; None where one is unknown."""
-        frames = self._frames
-        # A damaged table has numbers beyond its frames.
-        if frame >= len(frames.function):
-            return None
-        function, file = frames.function[frame], frames.file[frame]
-        word = function << 32 | file
-        place = self._known.get(word)
-        if place is None:
-            name, path = frames.strings[function], frames.strings[file]
-            place = self._known[word] = (normpath(path) if path else "", strip_clone_suffix(name or ""))
-        return place if all(place) else None
+    def _words_of(self, numbers: Iterable[int]) -> Iterator[_Word]:
+        """Iterate over the functions of frames."""
+        return map(self._words.__getitem__, numbers)
 
-    def compiled_into(self, chains: Sequence[int]) -> Iterator[_Place | None]:
-        """Iterate over the functions that points were compiled into."""
-        return map(self.place_of, find_outermost(self._frames, array("Q", chains)))
+    def compiled_into(self, chains: Sequence[int]) -> list[_Word]:
+        """Return the functions that points were compiled into."""
+        outermost = find_outermost(self._frames, array("Q", chains))
+        # Points without a location have no frame.
+        return [0 if number == NO_ID else self._words[number] for number in outermost]
 
-    def find_lines(self, chains: Iterable[int]) -> dict[_Place, int]:
-        """Return the functions of all frames of chains, and the first line of each there, 0 where that is unknown."""
+    def find_functions(self, chains: Iterable[int]) -> set[_Word]:
+        """Return the functions of all frames of chains."""
         _, numbers = flatten_chains(self._frames, array("Q", set(chains)))
-        found: dict[_Place, int] = {}
-        for number in set(numbers):
-            place = self.place_of(number)
-            if place is not None:
-                line, before = self._frames.line[number], found.get(place, 0)
-                found[place] = min(line, before) if line and before else line or before
-        return found
+        return set(self._words_of(set(numbers)))
 
-    def count_inlined(self, chains: Iterable[int], records: Iterable[int]) -> dict[_Place, int]:
+    def find_lines(self) -> dict[_Word, int]:
+        """Return the functions of all frames, and the first line of each."""
+        lines = self._frames.line
+        ascending = sorted(range(len(lines)), key=lines.__getitem__)
+        known = ascending[bisect_right(ascending, 0, key=lines.__getitem__) :]
+        known.reverse()
+        # The last one is the first line.
+        return dict(zip(self._words_of(known), map(lines.__getitem__, known), strict=True))
+
+    def count_inlined(self, chains: Iterable[int], records: Iterable[int]) -> dict[_Word, int]:
         """Return the functions that are inlined at points, and the most records of one of these points.
 
         :param records: of each.
@@ -327,13 +337,26 @@ class _Points:
         most: dict[int, int] = {}
         for word, count in zip(map(_without_outermost, chains), records, strict=True):
             most[word] = max(count, most.get(word, 0))
-        found: dict[_Place, int] = {}
-        lengths, numbers = flatten_chains(self._frames, array("Q", most))
-        counts = chain.from_iterable(map(repeat, most.values(), lengths))
-        for number, count in zip(numbers, counts, strict=True):
-            place = self.place_of(number)
-            if place is not None:
-                found[place] = max(count, found.get(place, 0))
+        ascending = sorted((count, word) for word, count in most.items())
+        lengths, numbers = flatten_chains(self._frames, array("Q", [word for _, word in ascending]))
+        counts = chain.from_iterable(map(repeat, (count for count, _ in ascending), lengths))
+        # The last one is the largest.
+        return dict(zip(self._words_of(numbers), counts, strict=True))
+
+    def find_places(self, words: Iterable[_Word]) -> dict[_Word, _Place]:
+        """Return the paths and the names of functions, without those of which one is unknown."""
+        strings = self._frames.strings
+        paths: dict[int, str] = {}
+        names: dict[int, str] = {}
+        found = {}
+        for word in words:
+            function, file = word >> 32, word & NO_ID
+            if file not in paths:
+                paths[file] = normpath(strings[file] or "")
+            if function not in names:
+                names[function] = strip_clone_suffix(strings[function] or "")
+            if strings[file] and names[function]:
+                found[word] = paths[file], names[function]
         return found
 
 
@@ -343,30 +366,26 @@ def _without_outermost(word: int) -> int:
 
 
 class _OwnCode(NamedTuple):
-    """What functions have code of their own, and where the points are."""
+    """Functions with code of their own, and where the points are."""
 
-    hits: Mapping[_Place, Sequence[int | None]]
-    """How often each copy was entered; None where it is unknown whether it was."""
-    lines: Mapping[_Place, int]
-    """Where its code begins."""
+    parts: Sequence[int]
+    """The part of the code that each begins with, by number."""
+    functions: Sequence[_Word]
     missed: Sequence[int]
     """The chains of points in functions that were not executed."""
     others: Sequence[int]
     """The chains of points in others."""
 
 
-def _find_own_code(table: LocationTable, kinds: Iterable[int], columns: StateColumns, paths: Sequence[str]) -> _OwnCode:
+def _find_own_code(table: LocationTable, points: _Points, kinds: Iterable[int], columns: StateColumns) -> _OwnCode:
     """Return the functions with code of their own.
 
     :param kinds: of points that the trace can have.
     """
     assert table.blocks is not None
-    points = _Points(table.columns)
     base, offsets, chains = table.columns.base, table.columns.offset, table.columns.chain
     of_kinds = frozenset(kinds)
     cold = {symbol.address - base for symbol in table.find_functions(lambda name: ".cold" in name)}
-    hits: defaultdict[_Place, list[int | None]] = defaultdict(list)
-    lines: dict[_Place, int] = {}
     missed: list[int] = []
     others: list[int] = []
     parts: list[int] = []
@@ -382,15 +401,7 @@ def _find_own_code(table: LocationTable, kinds: Iterable[int], columns: StateCol
         if start not in cold:
             parts.append(part)
             firsts.append(own[0])
-    for part, place in zip(parts, points.compiled_into(firsts), strict=True):
-        if place is None:
-            continue
-        is_unknown = columns.entry_state[part] == FunctionState.UNKNOWN
-        hits[place].append(None if is_unknown else columns.entry_hits[part])
-        file, line = columns.entry_file[part], columns.entry_line[part]
-        if file < len(paths) and paths[file] == place[0]:
-            lines[place] = min(line, lines.get(place, line))
-    return _OwnCode(hits, lines, missed, others)
+    return _OwnCode(parts, points.compiled_into(firsts), missed, others)
 
 
 def _find_functions(table: LocationTable, trace: TraceRecords, columns: StateColumns, paths: Sequence[str]) -> _Functions:
@@ -399,22 +410,39 @@ def _find_functions(table: LocationTable, trace: TraceRecords, columns: StateCol
     An inlined copy was executed if a point of it was. It was not if the function was not that it is in; else that is unknown,
     as code in front of its first point may be in a block of the caller's.
     """
-    own = _find_own_code(table, trace.kinds, columns, paths)
     points = _Points(table.columns)
+    own = _find_own_code(table, points, trace.kinds, columns)
     counts = as_counts(trace.counts)
     recorded = find_chains(counts.pcs, table.columns)
     inlined = points.count_inlined(recorded.chains, counts.records)
-    unknown = points.find_lines(map(_without_outermost, own.others))
-    lines: dict[_Place, int] = dict(own.lines)
-    for first_lines in (points.find_lines(own.missed), points.find_lines(own.others)):
-        for place, line in first_lines.items():
-            lines[place] = min(line, lines.get(place, line)) if line else lines.get(place, 0)
+    unknown = points.find_functions(map(_without_outermost, own.others))
+    known = points.find_functions(own.missed) | points.find_functions(own.others)
+    first_lines = points.find_lines()
+    places = points.find_places(known)
+    lines: dict[_Place, int] = {}
+    # Files with several spellings have functions with several words.
+    entered: dict[_Place, int] = dict.fromkeys(places.values(), 0)
+    undecided = {places[word] for word in unknown if word in places}
+    for word, place in places.items():
+        line = first_lines.get(word)
+        if line is not None:
+            lines[place] = min(line, lines.get(place, line))
+        entered[place] = max(entered[place], inlined.get(word, 0))
+    of_copies: defaultdict[_Place, int] = defaultdict(int)
+    for part, word in zip(own.parts, own.functions, strict=True):
+        if word not in places:
+            continue
+        place = places[word]
+        of_copies[place] += columns.entry_hits[part]
+        if columns.entry_state[part] == FunctionState.UNKNOWN:
+            undecided.add(place)
+        file, line = columns.entry_file[part], columns.entry_line[part]
+        if file < len(paths) and paths[file] == place[0]:
+            lines[place] = min(line, lines.get(place, line))
     found: dict[_Place, int | None] = {}
-    for place in lines:
-        copies = own.hits.get(place, ())
-        entered = sum(filter(None, copies))
-        if entered or place in inlined:
-            found[place] = max(entered, inlined.get(place, 0))
-        else:
-            found[place] = None if None in copies or place in unknown else 0
+    for place, hits in entered.items():
+        total = max(hits, of_copies.get(place, 0))
+        # One without a line cannot be shown.
+        if place in lines:
+            found[place] = None if not total and place in undecided else total
     return _Functions(found, lines)
