@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import posixpath
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
+from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, unknown_file, unknown_function
 from kcovdbg.console.buffer_sources import find_counts
-from kcovdbg.console.column import ADDRESS, NUMBER, SYMBOL, TEXT, WORD, Column, Meaning, RowType
+from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SHARE, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import OwnPoint, find_module_points, find_own_points, find_point_table
@@ -22,10 +25,16 @@ from kcovdbg.console.wording import function_text, place_text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Location
-from kcovdbg.records.located_records import is_file_name, matches_path
+from kcovdbg.records.line_states import SET, TraceRecords
+from kcovdbg.records.located_records import is_file_name, matches_file, matches_path, matches_source_function
+from kcovdbg.records.source_coverage import SourceCoverage, find_function_lines, merge_traces, sum_up
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.function_starts import FunctionStart
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable
+
+_BY_FUNCTION: Final = "function"
+_BY_FILE: Final = "file"
+_GROUPS: Final = ("directory", _BY_FILE, _BY_FUNCTION)
 
 
 class _Row(NamedTuple):
@@ -163,7 +172,110 @@ def _make_columns(offset: int, *, counted: bool) -> list[Column]:
     ]
 
 
+class _Group(NamedTuple):
+    """What a directory, a file or a function has, and how much of it was executed."""
+
+    name: str
+    file: str | None
+    """Of a function."""
+    lines: int
+    executed_lines: int
+    functions: int
+    executed_functions: int
+    unknown_lines: int
+
+
+def _group_files(files: Sequence[SourceCoverage], by: str) -> Iterator[_Group]:
+    """Yield the figures of each directory, file or function."""
+    if by == _BY_FUNCTION:
+        for file in files:
+            for function, lines, executed, unknown in find_function_lines(file):
+                is_known = function.hits is not None
+                yield _Group(function.name, file.path, lines, executed, int(is_known), int(bool(function.hits)), unknown)
+        return
+    groups: dict[str, list[SourceCoverage]] = {}
+    for file in files:
+        groups.setdefault(file.path if by == _BY_FILE else posixpath.dirname(file.path), []).append(file)
+    for name in sorted(groups):
+        totals = sum_up(groups[name])
+        yield _Group(
+            name,
+            None,
+            totals.lines,
+            totals.executed_lines,
+            totals.functions,
+            totals.executed_functions,
+            totals.unknown_lines,
+        )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
+    """Return the columns of groups.
+
+    :param has_trace: whether there are buffers.
+    """
+    hidden = not has_trace
+    names = [Column("name", PATH if by != _BY_FUNCTION else SYMBOL, title=by.upper())]
+    if by == _BY_FUNCTION:
+        names.append(Column("file", PATH))
+    return [
+        *names,
+        Column("lines", NUMBER, meaning="lines with code in functions with points, of which it is known whether they ran"),
+        Column("executed_lines", NUMBER, title="EXECUTED", json_only=hidden, meaning="lines that were executed", unit="lines"),
+        Column(
+            "line_share",
+            SHARE,
+            title="%",
+            value=lambda row: _share(row.executed_lines, row.lines),
+            json_only=hidden,
+            meaning="share of these lines that were executed",
+            null="there is no such line",
+        ),
+        Column("functions", NUMBER, meaning="functions with points, of which it is known whether they ran"),
+        Column("executed_functions", NUMBER, title="EXECUTED", json_only=hidden, meaning="functions that were executed"),
+        Column(
+            "function_share",
+            SHARE,
+            title="%",
+            value=lambda row: _share(row.executed_functions, row.functions),
+            json_only=hidden,
+            meaning="share of these functions that were executed",
+            null="there is no such function",
+        ),
+        Column(
+            "unknown_lines", NUMBER, title="UNKNOWN", json_only=hidden, meaning="lines of which it is unknown whether they ran"
+        ),
+    ]
+
+
+def _run_groups(context: Context, args: Namespace) -> Table:
+    """Show the figures that export writes to lcov."""
+    table = find_point_table(context)
+    _find_place(table, args.place)
+    is_function = not is_file_name(args.place) and bool(table.find(function=args.place) or table.functions_named(args.place))
+    buffers = [find_counts(context, what) for what in args.what or ()]
+    remarks = [*context.kernel.name_remarks]
+    remarks += dict.fromkeys(remark for buffer in buffers for remark in buffer.remarks)
+    traces = [buffer.trace for buffer in buffers if buffer.trace is not None]
+    trace = merge_traces(traces) if traces else TraceRecords({}, SET, frozenset({PointKind.PC}))
+    found = find_image_coverage(context, trace, partial(matches_source_function if is_function else matches_file, args.place))
+    remarks += found.remarks if traces else ()
+    rows = list(_group_files(found.files, args.by))
+    if not rows:
+        context.status = 1
+    absence = f"'{args.place}' is not instrumented: its code has no coverage point"
+    return Table(_make_group_columns(args.by, has_trace=bool(traces)), rows, remarks=remarks, empty=absence)
+
+
 def _run(context: Context, args: Namespace) -> Table:
+    if args.by is not None:
+        if args.uncovered:
+            raise UsageError("points: --by has no points", hint="leave out --by or --uncovered")
+        return _run_groups(context, args)
     if args.uncovered and not args.what:
         raise UsageError("points: --uncovered needs a buffer", hint=f"points {args.place} --uncovered WHAT")
     remarks = [*context.kernel.name_remarks]
@@ -222,6 +334,14 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(
         RowType(_make_columns(0, counted=True), {"kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`")}),
+        RowType(
+            _make_group_columns(_BY_FUNCTION, has_trace=True),
+            {
+                "name": Meaning("the function, or the directory or file"),
+                "file": Meaning("with `--by function`: file of the function"),
+            },
+            when="with `--by`",
+        ),
     ),
     description=(
         "A coverage point is a call of the sanitizer's callback, placed by the compiler; KCOV never sees code without one. An "
@@ -231,18 +351,22 @@ COMMAND: Final = Command(
         "memory; name the module's debug info with -s. A function has the name that it has in the source, or that of a "
         "symbol, as in an oops (vfs_open.isra.0): then the points of its code alone. Functions of Rust have paths "
         "(kernel::error::to_result).\n\n"
+        "With --by, shows for each directory, file or function how many lines and functions were executed, of those of which "
+        "it is known: the figures that export writes to lcov.\n\n"
         "The exit status is 1 when the function, file or directory exists but has no point; a message gives the reason."
     ),
     arguments=(
         Argument("place FUNCTION|FILE|DIR", Value.FUNCTION, "a function, a file such as fs/open.c, or a directory"),
         Argument("what [WHAT…]", Value.BUFFER, "count the records of these buffers"),
         Argument("--uncovered", Value.FLAG, "only the points that the buffers could have and lack"),
+        Argument("--by", Value.CHOICE, "show how many lines and functions of each the buffers executed", choices=_GROUPS),
         *TRACE_OPTIONS,
     ),
     examples=(
         Example("points vfs_read", "can KCOV see this function?"),
         Example("points net/ipv4/tcp.c 41", "how much of this file did task 41 execute?"),
         Example("points fs 41 42 --uncovered", "what did both tasks together miss of this directory?"),
+        Example("points fs 41 --by file", "how much of each file did task 41 execute?"),
         Example("points do_sys_openat2 all --uncovered", "what has nobody covered?"),
     ),
     needs=frozenset({Need.POINTS}),

@@ -28,12 +28,10 @@ def lcov_lines(name: str, coverage: Iterable[SourceCoverage], path_of: Callable[
         yield f"TN:{test}"
         yield f"SF:{escape(path_of(file.path))}"
         # Readers split at commas, which names of generic functions have.
-        names = [escape(function.name).replace(",", "\\x2c") for function in file.functions]
-        for function, text in zip(file.functions, names, strict=True):
-            yield f"FN:{function.line},{text}"
-        for function, text in zip(file.functions, names, strict=True):
-            yield f"FNDA:{function.hits},{text}"
-        yield f"FNF:{len(file.functions)}"
+        functions = [(escape(of.name).replace(",", "\\x2c"), of.line, hits) for of, hits in file.functions]
+        yield from (f"FN:{line},{text}" for text, line, _ in functions)
+        yield from (f"FNDA:{hits},{text}" for text, _, hits in functions)
+        yield f"FNF:{len(functions)}"
         yield f"FNH:{file.executed_functions}"
         yield from _lcov_branches(file)
         yield from map("DA:{},{}".format, file.lines, file.hits)
@@ -93,11 +91,11 @@ def _package(directory: str, classes: Sequence[_Class]) -> Iterator[str]:
     for item in classes:
         yield f"    <class name={_quote(item.name)} filename={_quote(item.name)} {_rates([item])}>"
         yield "     <methods>"
-        for function in item.coverage.functions:
-            rate = int(function.hits > 0)
+        for function, hits in item.coverage.functions:
+            rate = int(hits > 0)
             yield (
                 f'      <method name={_quote(function.name)} signature="" line-rate="{rate}" branch-rate="0" complexity="0">'
-                f'<lines><line number="{function.line}" hits="{function.hits}"/></lines></method>'
+                f'<lines><line number="{function.line}" hits="{hits}"/></lines></method>'
             )
         yield "     </methods>"
         yield "     <lines>"

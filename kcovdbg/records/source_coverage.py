@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import chain, compress, repeat
-from operator import attrgetter
+from operator import and_, attrgetter
 from posixpath import normpath
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame
-from kcovdbg.records.line_states import BranchState, FunctionState, LineState, StateColumns, TraceRecords, make_finder
+from kcovdbg.records.line_states import BranchState, FunctionState, LineState, Quality, StateColumns, TraceRecords, make_finder
 from kcovdbg.records.native_loops import NO_ID, find_chains, find_outermost, flatten_chains
 from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.records.pc_names import pair_words
@@ -28,15 +29,18 @@ _DECIDED: Final = bytes(LineState(state).is_decided if state in set(LineState) e
 _UNKNOWN: Final = bytes(LineState(state).is_unknown if state in set(LineState) else 0 for state in range(256))
 
 
+_LAST_LINE: Final = 1 << 32
+
+
 class FunctionCoverage(NamedTuple):
     """A function, with all its copies."""
 
     name: str
     line: int
     """Where it begins; of one that has only inlined copies, where the first coverage point of it is."""
-    hits: int
-    """How often it was entered, 0 if never; 1 where it follows from others that it was. Of a function that has only inlined
-    copies the most records of one of its points."""
+    hits: int | None
+    """How often it was entered, 0 if never; 1 where it follows from others that it was; None where it is unknown whether it
+    was. Of a function that has only inlined copies the most records of one of its points."""
 
 
 class BranchCoverage(NamedTuple):
@@ -59,12 +63,18 @@ class SourceCoverage(NamedTuple):
     """Those that were executed, and those that were not; ascending."""
     hits: array[int]
     """Of each: the most records of a block of it, 1 where it follows from others that it was executed, or 0."""
-    functions: Sequence[FunctionCoverage]
-    """By line and name."""
+    all_functions: Sequence[FunctionCoverage]
+    """Those with points, by line and name."""
     branches: Sequence[BranchCoverage]
     """By line. Of an executed line those that were executed, if it is known which ways; of another one those that one function
     has of it."""
-    unknown_lines: int
+    unknown_lines: array[int]
+    """The lines of which it is unknown whether they were executed."""
+
+    @property
+    def functions(self) -> Sequence[tuple[FunctionCoverage, int]]:
+        """Those of which it is known whether they were executed, with how often."""
+        return [(function, function.hits) for function in self.all_functions if function.hits is not None]
 
     @property
     def executed_lines(self) -> int:
@@ -74,7 +84,7 @@ class SourceCoverage(NamedTuple):
     @property
     def executed_functions(self) -> int:
         """Number of executed functions."""
-        return sum(function.hits > 0 for function in self.functions)
+        return sum(hits > 0 for _, hits in self.functions)
 
     @property
     def taken_sides(self) -> int:
@@ -104,11 +114,49 @@ def sum_up(files: Iterable[SourceCoverage]) -> CoverageTotals:
             file.executed_functions,
             2 * len(file.branches),
             file.taken_sides,
-            file.unknown_lines,
+            len(file.unknown_lines),
         )
         for file in files
     ]
     return CoverageTotals(*map(sum, zip(*rows, strict=True))) if rows else CoverageTotals(0, 0, 0, 0, 0, 0, 0)
+
+
+class FunctionLines(NamedTuple):
+    """A function with its lines."""
+
+    function: FunctionCoverage
+    lines: int
+    executed_lines: int
+    unknown_lines: int
+
+
+def find_function_lines(file: SourceCoverage) -> Iterator[FunctionLines]:
+    """Iterate over the functions of a file with their lines: from where each begins to where the next one does."""
+    ends = [function.line for function in file.all_functions[1:]]
+    for function, end in zip(file.all_functions, (*ends, _LAST_LINE), strict=False):
+        first, last = bisect_left(file.lines, function.line), bisect_left(file.lines, end)
+        hits = file.hits[first:last]
+        unknown = bisect_left(file.unknown_lines, end) - bisect_left(file.unknown_lines, function.line)
+        yield FunctionLines(function, last - first, len(hits) - hits.count(0), unknown)
+
+
+def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
+    """Return several traces as one, which has each execution that one of them has.
+
+    What was not executed is known where each trace ended in user space, and where all have records of the same points.
+    """
+    if len(traces) == 1:
+        return traces[0]
+    counts: Counter[int] = Counter()
+    for trace in traces:
+        counts.update(trace.counts)
+    kinds = frozenset().union(*(trace.kinds for trace in traces))
+    quality = reduce(and_, (trace.quality for trace in traces))
+    if any(trace.quality & Quality.ENABLES for trace in traces):
+        quality |= Quality.ENABLES
+    if not quality & Quality.ENDED or any(trace.kinds != kinds for trace in traces):
+        quality &= ~(Quality.COMPLETE | Quality.PLACED)
+    return TraceRecords(counts, quality, kinds)
 
 
 class CodeCoverage(NamedTuple):
@@ -155,7 +203,7 @@ def _find_coverage(table: LocationTable, trace: TraceRecords, wanted: _Wanted | 
     for place, hits in functions.hits.items():
         (path, name), line = place, functions.lines[place]
         starts[path].append((line, name))
-        if hits is not None and (wanted is None or wanted(Frame(name, path, None, None))):
+        if wanted is None or wanted(Frame(name, path, None, None)):
             by_path[path].append(FunctionCoverage(name, line, hits))
     branches = _group_branches(columns, paths)
     parts: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -183,7 +231,7 @@ def add_executed(files: Sequence[SourceCoverage], executed: Mapping[str, Mapping
     by_path = {file.path: file for file in files}
     for name, records in executed.items():
         path = normpath(name)
-        file = by_path.get(path, SourceCoverage(path, array("I"), array("Q"), (), (), 0))
+        file = by_path.get(path, SourceCoverage(path, array("I"), array("Q"), (), (), array("I")))
         lines = dict(zip(file.lines, file.hits, strict=True))
         for line, hits in records.items():
             lines[line] = max(hits, lines.get(line, 0))
@@ -195,11 +243,7 @@ def add_executed(files: Sequence[SourceCoverage], executed: Mapping[str, Mapping
 class _Lines(NamedTuple):
     numbers: array[int]
     hits: array[int]
-    unknown_numbers: array[int]
-
-    @property
-    def unknown(self) -> int:
-        return len(self.unknown_numbers)
+    unknown: array[int]
 
 
 def _split_files(columns: StateColumns, paths: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -250,11 +294,11 @@ def _select_lines(lines: _Lines, path: str, starts: Sequence[tuple[int, str]], w
         names = (starts[at - 1][1] if (at := bisect_right(first_lines, number)) else None for number in numbers)
         return bytes(wanted(Frame(name, path, None, None)) for name in names)
 
-    flags, unknown_flags = choose(lines.numbers), choose(lines.unknown_numbers)
+    flags, unknown_flags = choose(lines.numbers), choose(lines.unknown)
     return _Lines(
         array("I", compress(lines.numbers, flags)),
         array("Q", compress(lines.hits, flags)),
-        array("I", compress(lines.unknown_numbers, unknown_flags)),
+        array("I", compress(lines.unknown, unknown_flags)),
     )
 
 

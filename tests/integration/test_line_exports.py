@@ -223,6 +223,38 @@ def test_cobertura_has_what_lcov_has(program):
     assert files == {str(Path(path).relative_to(program.folder)): found.lines for path, found in expected.items()}
 
 
+@pytest.mark.parametrize("by", ["directory", "file", "function"])
+def test_points_has_the_figures_of_the_export(program, by):
+    words = ("-s", program.image, "points", "src", f"file:{program.trace}", "--pc", "raw", "--by", by, "--json")
+    rows = json.loads(run_kcovdbg(*words, status=0).stdout)
+    read = {Path(path).name: found for path, found in read_lcov(program.export("--file", "src")).items()}
+    lines = [hits for found in read.values() for hits in found.lines.values()]
+    entered = [hits for found in read.values() for _, hits in found.functions.values()]
+    assert sum(row["lines"] for row in rows) == len(lines)
+    assert sum(row["executed_lines"] for row in rows) == sum(map(bool, lines))
+    assert sum(row["functions"] for row in rows) == len(entered)
+    assert sum(row["executed_functions"] for row in rows) == sum(map(bool, entered))
+    assert all(row["line_share"] == row["executed_lines"] / row["lines"] for row in rows)
+    if by == "file":
+        assert {Path(row["name"]).name for row in rows} == read.keys()
+    if by == "function":
+        executed = {row["name"]: (bool(row["executed_functions"]), bool(row["executed_lines"])) for row in rows}
+        assert executed["sum"] == executed["work"] == executed["mark"] == (True, True)
+        assert executed["never"] == executed["idle"] == (False, False)
+
+
+def test_points_of_several_traces(program, tmp_path):
+    """Together they executed what one of them did; of an incomplete one the rest is unknown."""
+    pcs = program.trace.read_text().split()
+    (tmp_path / "a").write_text("\n".join(pcs[::2]))
+    (tmp_path / "b").write_text("\n".join(pcs[1::2]))
+    command = ("-s", program.image, "points", "src/work.c", "--pc", "raw", "--by", "file", "--json")
+    (expected,) = json.loads(run_kcovdbg(*command, f"file:{program.trace}", status=0).stdout)
+    (found,) = json.loads(run_kcovdbg(*command, f"file:{tmp_path}/a", f"file:{tmp_path}/b", status=0).stdout)
+    assert found["executed_lines"] + found["unknown_lines"] >= expected["executed_lines"]
+    assert found["functions"] == expected["functions"]
+
+
 def test_incomplete_trace_has_executed_lines_alone(program, tmp_path):
     """A buffer that was full: what is not in it may have been dropped."""
     pcs = [int(word, 16) for word in program.trace.read_text().split()]

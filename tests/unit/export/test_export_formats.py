@@ -182,7 +182,7 @@ def make_coverage(lines):
         rows = list(zip(numbers, hits, strict=True))
         functions = [FunctionCoverage(f"f<{number}, T>", number, count) for number, count in rows if number % 2]
         branches = [BranchCoverage(number, 1, count > 0, (count, 0)) for number, count in rows if number % 3 == 0]
-        coverage.append(SourceCoverage(file, array("I", numbers), array("Q", hits), functions, branches, 0))
+        coverage.append(SourceCoverage(file, array("I", numbers), array("Q", hits), functions, branches, array("I")))
     return coverage
 
 
