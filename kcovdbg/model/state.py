@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kcovdbg.abi.address import align
 from kcovdbg.abi.generations import Feature, Generation
@@ -354,66 +354,76 @@ class WrongRecords:
     """Why mappings may be missing."""
 
 
+class _Member(Generic[_T]):
+    """A member of a State. Reading it raises LookupError where the part that has it was not asked for."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, state: State, owner: type) -> _T:
+        try:
+            value: _T = state.read[self._name]
+        except KeyError:
+            raise LookupError(f"State.{self._name} was not read: ask for {self._part}") from None
+        return value
+
+
 class _Members:
     """What a State has of the parts that were asked for."""
 
-    task_fields: tuple[TaskFields, ...]
+    task_fields = _Member[tuple[TaskFields, ...]](Part.TASKS)
     """Every task, as read."""
-    tasks: tuple[Task, ...]
+    tasks = _Member[tuple[Task, ...]](Part.TASKS)
     """The tasks with KCOV state."""
-    all_tasks: tuple[Task, ...]
-    current: Mapping[int, int]
+    all_tasks = _Member[tuple[Task, ...]](Part.ALL_TASKS)
+    current = _Member[Mapping[int, int]](Part.CURRENT)
     """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
-    saved: tuple[SavedState, ...]
+    saved = _Member[tuple[SavedState, ...]](Part.SAVED)
     """The sessions that are saved now."""
-    cpu_states: Mapping[int, SavedState]
+    cpu_states = _Member[Mapping[int, SavedState]](Part.SAVED)
     """``kcov_percpu_data`` of each CPU, on kernels that keep state there. Its task, the CPU's current one, is unknown here."""
-    handles: tuple[RemoteHandle, ...]
-    buckets: int
+    handles = _Member[tuple[RemoteHandle, ...]](Part.REMOTE)
+    buckets = _Member[int](Part.REMOTE)
     """Of ``kcov_remote_map``."""
-    cached_areas: tuple[Area, ...]
-    areas: tuple[Area, ...]
-    files: tuple[KcovFile, ...]
-    vmalloc: Mapping[int, VmallocArea] | None
+    cached_areas = _Member[tuple[Area, ...]](Part.CACHED_AREAS)
+    areas = _Member[tuple[Area, ...]](Part.AREAS)
+    files = _Member[tuple[KcovFile, ...]](Part.FILES)
+    vmalloc = _Member[Mapping[int, VmallocArea] | None](Part.VMALLOC)
     """All vmalloc areas by their start; None where they cannot be listed to the end."""
-    kcov_areas: tuple[VmallocArea, ...]
+    kcov_areas = _Member[tuple[VmallocArea, ...]](Part.VMALLOC)
     """The vmalloc areas that KCOV allocated, as far as they can be listed."""
-    objects: Mapping[int, Kcov]
+    objects = _Member[Mapping[int, Kcov]](Part.OBJECTS)
     """Every object by its address, those that cannot be read included."""
-    lists_vmas: bool
+    lists_vmas = _Member[bool](Part.OBJECTS)
     """Whether the target can list mappings."""
-    hash_links: tuple[ListLink, ...]
+    hash_links = _Member[tuple[ListLink, ...]](Part.LINKS)
     """Of ``kcov_remote_map``; empty where it is unreadable."""
-    area_links: tuple[ListLink, ...]
+    area_links = _Member[tuple[ListLink, ...]](Part.LINKS)
     """Of ``kcov_remote_areas``; empty where it is unreadable."""
-    remote_lock_held: bool | None
+    remote_lock_held = _Member[bool | None](Part.LOCKS)
     """``kcov_remote_lock``, which protects the hash and the lists of areas; None where it is unreadable."""
-    cpu_lock_owners: Mapping[int, int]
+    cpu_lock_owners = _Member[Mapping[int, int]](Part.LOCKS)
     """For each CPU, the task that holds the lock of its ``kcov_percpu_data``, where the lock has an owner."""
-    dead: Mapping[int, bool | None]
+    dead = _Member[Mapping[int, bool | None]](Part.EXITS)
     """For each exiting task with an object, whether it is past ``exit_notify()``; None where unknown."""
-    serving_softirq: Mapping[int, bool | None]
+    serving_softirq = _Member[Mapping[int, bool | None]](Part.SOFTIRQS)
     """For each task in a softirq section, whether its CPU (on PREEMPT_RT, the task) serves a softirq; None where unknown."""
-    carriers: tuple[Carrier, ...]
-    buffers: tuple[BufferContents, ...]
+    carriers = _Member[tuple[Carrier, ...]](Part.CARRIERS)
+    buffers = _Member[tuple[BufferContents, ...]](Part.BUFFERS)
     """Of objects in their first session, and of sections; others may hold records of an earlier mode."""
-    wrong_records: tuple[WrongRecords, ...]
+    wrong_records = _Member[tuple[WrongRecords, ...]](Part.PROOF)
     """The records that no callback can have written, by buffer: of enabled objects and of sections."""
-    proof_problem: str | None
+    proof_problem = _Member[str | None](Part.PROOF)
     """Why the code cannot say whether a record can have been written; None where it can."""
-    text: tuple[int | None, int | None]
+    text = _Member[tuple[int | None, int | None]](Part.TEXT)
     """``_stext`` and ``_etext``, with the KASLR offset; None where the kernel lacks the symbol."""
-    devices: tuple[DeviceState, ...]
-    device_sessions: tuple[DeviceSession, ...]
-    series: Mapping[str, Any]
+    devices = _Member[tuple[DeviceState, ...]](Part.DEVICES)
+    device_sessions = _Member[tuple[DeviceSession, ...]](Part.DEVICE_SESSIONS)
+    series = _Member[Mapping[str, Any]](Part.SERIES)
     """For each posted series, by name, what its ``read`` hook returned."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name):
-            if name in self.read:
-                return self.read[name]
-            raise LookupError(f"State.{name} was not read: its part was not asked for")
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,7 +431,7 @@ class State(_Members):
     """KCOV's state as one reader found it. Nothing in it changes; what was not asked for raises LookupError."""
 
     kernel: KernelFacts
-    read: Mapping[str, object] = field(default_factory=dict, repr=False)
+    read: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The members that were asked for, by name."""
     lacking: Mapping[Source, Lack] = field(default_factory=dict)
     """What could not be read, by where it was looked for."""

@@ -24,7 +24,7 @@ from kcovdbg.target.struct_layout import find_kernel_symbol, find_member
 from kcovdbg.walk.layout import SPINLOCK, Layout, is_preempt_rt
 from kcovdbg.walk.saved import is_serving_softirq
 from kcovdbg.walk.sessions import SessionWalk, find_areas
-from kcovdbg.walk.structure_cache import StructureCache
+from kcovdbg.walk.structure_cache import StructureCache, read_once
 
 # Walks that few commands need are imported when a part is read.
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class StateReader:
         self._find_proof = find_proof
         self._is_brief = is_brief
         self._max_stacks = _MAX_BRIEF_STACKS if is_brief else _MAX_STACKS
+        self.lacking: dict[Source, Lack] = {}
+        """What could not be read so far beside what the cache reads, by where it was looked for."""
         self._cache = StructureCache(target, layout, known_tasks)
         self._sessions = SessionWalk(self._cache)
         self._known: dict[Part, Mapping[str, object]] = {}
@@ -146,8 +148,7 @@ class StateReader:
     @property
     def _lacking(self) -> Mapping[Source, Lack]:
         """What could not be read so far."""
-        kept = (*vars(self._cache).values(), *vars(self).values())
-        found = {source: lack for reading in kept if isinstance(reading, Reading) for source, lack in reading.lacking.items()}
+        found = self._cache.lacking | self.lacking
         if self._stacks_left:
             line = f"only {self._max_stacks} stacks are unwound; those of other tasks are unknown"
             found[Source.STACKS] = Lack((line,))
@@ -216,17 +217,17 @@ class StateReader:
         areas = self._cache.vmalloc_areas
         return {"vmalloc": areas.found if areas.is_whole else None, "kcov_areas": self._cache.kcov_areas}
 
-    @cached_property
+    @read_once
     def _objects(self) -> Reading[Mapping[int, Kcov]]:
         from kcovdbg.walk.references import ReferenceWalk
 
         return ReferenceWalk(self._cache, self._sessions, searches_slab=not self._is_brief).find_objects()
 
-    @cached_property
+    @read_once
     def _devices(self) -> Reading[tuple[DeviceState, ...]]:
         return Reading(tuple(walk.read() for walk in self._device_walks), self._lacking_devices())
 
-    @cached_property
+    @read_once
     def _device_sessions(self) -> Reading[tuple[DeviceSession, ...]]:
         return Reading(tuple(session for walk in self._device_walks for session in walk.sessions), self._lacking_devices())
 
@@ -246,7 +247,7 @@ class StateReader:
         remarks = (*self._cache.tasks.lines, *(remark for walk in self._device_walks for remark in walk.remarks))
         return {Source.DEVICES: Lack(remarks)}
 
-    @cached_property
+    @read_once
     def _locks(self) -> Reading[Mapping[str, object]]:
         remarks: list[str] = []
         is_held: bool | None = False
@@ -271,7 +272,7 @@ class StateReader:
                 owners[cpu] = owner
         return Reading({"remote_lock_held": is_held, "cpu_lock_owners": owners}, {Source.LOCKS: Lack(tuple(remarks))})
 
-    @cached_property
+    @read_once
     def _exits(self) -> Reading[Mapping[int, bool | None]]:
         """For each exiting task with an object, whether it is dead; None where that is unknown."""
         exit_state = find_member(self.target, TASK, ("exit_state",))
@@ -288,7 +289,7 @@ class StateReader:
                 remarks.append(f"{task.label}: exit_state could not be read: {error}")
         return Reading(found, {Source.EXITS: Lack(tuple(remarks))})
 
-    @cached_property
+    @read_once
     def _softirqs(self) -> Reading[Mapping[int, bool | None]]:
         """For each task in a softirq section, whether a softirq is served there; None where that is unknown."""
         cpu_of = {task: cpu for cpu, task in self._cache.current.found.items()}
@@ -307,14 +308,14 @@ class StateReader:
                 remarks.append(f"{task.label}: whether it serves a softirq could not be read: {error}")
         return Reading(found, {Source.SOFTIRQS: Lack(tuple(remarks))})
 
-    @cached_property
+    @read_once
     def _carriers(self) -> Reading[tuple[Carrier, ...]]:
         from kcovdbg.walk.carriers import CarrierWalk
 
         walk = CarrierWalk(self.target, self._cache.tasks.found)
         return Reading(tuple(walk), {Source.CARRIERS: Lack(tuple(walk.remarks))})
 
-    @cached_property
+    @read_once
     def _buffers(self) -> Reading[tuple[BufferContents, ...]]:
         """The contents of buffers, within a budget; those that are left out are named."""
         budget = self._make_budget()
@@ -334,7 +335,7 @@ class StateReader:
     def _proof_problem(self) -> str | None:
         return "no kernel image is given" if self._proof is None else self._proof.problem()
 
-    @cached_property
+    @read_once
     def _wrong_records(self) -> Reading[tuple[WrongRecords, ...]]:
         """The records of enabled objects and of sections, compared with the code."""
         if self._proof is None or self._proof_problem is not None:
@@ -349,7 +350,7 @@ class StateReader:
         )
         return Reading(tuple(wrong for wrong in found if wrong is not None), {Source.PROOF: Lack(budget.remarks)})
 
-    @cached_property
+    @read_once
     def _series(self) -> Reading[Mapping[str, object]]:
         """The data for the rules of the posted series in this kernel, by the feature of the series."""
         state, budget = self.read(READ_PARTS), self._make_budget()

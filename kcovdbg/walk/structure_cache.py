@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from functools import cache, cached_property
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, cached_property, wraps
+from typing import Protocol, TypeVar
 
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields, KcovFile
@@ -20,6 +21,28 @@ from kcovdbg.walk.remote import AreaLists, RemoteMap, read_area_lists, read_remo
 from kcovdbg.walk.saved import read_per_cpu
 from kcovdbg.walk.tasks import TaskWalk, is_pid, read_current_tasks, read_known_tasks, read_task
 
+_T = TypeVar("_T")
+
+
+class _Reader(Protocol):
+    lacking: dict[Source, Lack]
+    """What could not be read so far, by where it was looked for."""
+
+
+_R = TypeVar("_R", bound=_Reader)
+
+
+def read_once(read: Callable[[_R], Reading[_T]]) -> cached_property[Reading[_T]]:
+    """Make a property of a method that reads: it reads once, and what is lacking is added to that of its object."""
+
+    @wraps(read)
+    def read_and_keep(reader: _R) -> Reading[_T]:
+        reading = read(reader)
+        reader.lacking.update(reading.lacking)
+        return reading
+
+    return cached_property(read_and_keep)
+
 
 class StructureCache:
     """KCOV's structures in one look at a kernel.
@@ -33,9 +56,11 @@ class StructureCache:
         self._known_tasks = known_tasks
         self.owner = cache(self._find_owner)
         """Returns pid and comm of an object's ``t``, and lines on why one of them is missing."""
+        self.lacking: dict[Source, Lack] = {}
+        """What could not be read so far, by where it was looked for."""
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
 
-    @cached_property
+    @read_once
     def tasks(self) -> Reading[tuple[TaskFields, ...]]:
         """Every task as read."""
         if self._known_tasks is not None:
@@ -48,27 +73,27 @@ class StructureCache:
         """Every task by its address, as read."""
         return {task.address: task for task in self.tasks.found}
 
-    @cached_property
+    @read_once
     def current(self) -> Reading[dict[int, int]]:
         """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
         return read_current_tasks(self.target)
 
-    @cached_property
+    @read_once
     def per_cpu(self) -> Reading[Mapping[int, SavedState]]:
         """``kcov_percpu_data`` of each CPU, on kernels that keep state there."""
         return read_per_cpu(self.target, self.layout)
 
-    @cached_property
+    @read_once
     def remote_map(self) -> Reading[RemoteMap]:
         """``kcov_remote_map`` as read."""
         return read_remote_map(self.target, self.layout)
 
-    @cached_property
+    @read_once
     def area_lists(self) -> Reading[AreaLists]:
         """``kcov_remote_areas`` as read."""
         return read_area_lists(self.target, self.layout)
 
-    @cached_property
+    @read_once
     def files(self) -> Reading[tuple[KcovFile, ...]]:
         """Descriptors and mappings of KCOV's files."""
         from kcovdbg.walk.files import FileWalk
@@ -78,7 +103,7 @@ class StructureCache:
         found = (*walk.for_each_descriptor(users), *walk.for_each_mapping(users))
         return Reading(found, {Source.FILES: Lack(tuple(walk.remarks), is_total=not found)})
 
-    @cached_property
+    @read_once
     def vmalloc_areas(self) -> Reading[Mapping[int, VmallocArea]]:
         """All vmalloc areas by their start, as far as they can be listed."""
         source = self.target.vmalloc
