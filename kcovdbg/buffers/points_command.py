@@ -14,7 +14,7 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, unknown_file, unknown_function
-from kcovdbg.console.buffer_sources import find_counts
+from kcovdbg.console.buffer_sources import find_buffer, find_counts, read_trace_records, require_points
 from kcovdbg.console.column import ADDRESS, NUMBER, PATH, SHARE, SYMBOL, TEXT, WORD, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
@@ -257,10 +257,12 @@ def _run_groups(context: Context, args: Namespace) -> Table:
     table = find_point_table(context)
     _find_place(table, args.place)
     is_function = not is_file_name(args.place) and bool(table.find(function=args.place) or table.functions_named(args.place))
-    buffers = [find_counts(context, what) for what in args.what or ()]
+    buffers = [find_buffer(context, what) for what in args.what or ()]
+    for buffer in buffers:
+        require_points(buffer, "points")
     remarks = [*context.kernel.name_remarks]
-    remarks += dict.fromkeys(remark for buffer in buffers for remark in buffer.remarks)
-    traces = [buffer.trace for buffer in buffers if buffer.trace is not None]
+    remarks += dict.fromkeys(f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks)
+    traces = [read_trace_records(context, buffer) for buffer in buffers]
     trace = merge_traces(traces) if traces else TraceRecords({}, SET, frozenset({PointKind.PC}))
     found = find_image_coverage(context, trace, partial(matches_source_function if is_function else matches_file, args.place))
     remarks += found.remarks if traces else ()

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kcovdbg.abi.address import pc_of
 from kcovdbg.console.argument import WordError
 from kcovdbg.console.buffer_arguments import find_reading
 from kcovdbg.console.command import Need
@@ -25,7 +26,7 @@ from kcovdbg.model.kcov import name_kcov, name_some, name_task
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Role, TaskFields
 from kcovdbg.records.input_kind import InputKind, find_path_kind
-from kcovdbg.records.line_states import TraceRecords, read_records
+from kcovdbg.records.line_states import Place, TraceRecords, read_records
 from kcovdbg.records.located_records import find_recorded_syscalls
 from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.records.pc_list import ReadingOptions, TraceKernel
@@ -444,6 +445,36 @@ def find_counts(
     kinds = recorded_kinds(buffer.encoding.codec)
     trace = read_records(buffer)
     return BufferCounts(trace.counts, remarks, kinds, _name_records(buffer), buffer.is_incomplete, trace)
+
+
+# The outermost function of a stack that was unwound whole.
+_OUTERMOST: Final = re.compile(
+    r"entry_(SYSCALL|SYSENTER|INT80)\w*|ret_from_\w+|el0t?_\w+|handle_exception|system_call|__do_syscall|asm_\w+"
+)
+
+
+def read_trace_records(context: Context, buffer: Buffer) -> TraceRecords:
+    """Return a buffer as a trace; of a task in a dump, with its place in the kernel."""
+    return read_records(buffer, _find_place(context, buffer))
+
+
+def _find_place(context: Context, buffer: Buffer) -> Place | None:
+    """Return where the task of a buffer is inside the kernel; None where that is unknown, or other tasks have records there."""
+    if not buffer.is_open or buffer.live or buffer.pid is None or buffer.name.startswith((FILE, USER, "@")):
+        return None
+    stacks = context.target.stacks
+    tasks = [task for task in context.state(Part.TASKS).tasks if task.fields.pid == buffer.pid]
+    if stacks is None or len(tasks) != 1 or tasks[0].role is not Role.LOCAL or tasks[0].fields.kcov != buffer.kcov:
+        return None
+    try:
+        frames = [frame for frame in stacks.stack_trace(tasks[0].fields.address) if not frame.is_inline]
+    except KcovdbgError:
+        return None
+    if not frames or not _OUTERMOST.fullmatch(frames[-1].function or ""):
+        return None
+    positions = [pc_of(frame.pc, buffer.kaslr_offset) for frame in frames if frame.is_interrupted]
+    returns = [pc_of(frame.pc, buffer.kaslr_offset) for frame in frames if not frame.is_interrupted]
+    return Place(positions, returns)
 
 
 def _name_records(buffer: Buffer) -> str:

@@ -18,7 +18,7 @@ from kcovdbg.abi.record import CALL_LENGTHS, RecordKind
 from kcovdbg.buffers.image_coverage import find_image_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import FILTERS, FORCE, TRACE_OPTIONS, make_filters
-from kcovdbg.console.buffer_sources import find_buffer, require_fit, require_names, require_points
+from kcovdbg.console.buffer_sources import find_buffer, read_trace_records, require_fit, require_names, require_points
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -42,7 +42,6 @@ from kcovdbg.export.point_formats import (
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.records.coverage import FunctionPoints, PointRows, count_functions, find_touched
-from kcovdbg.records.line_states import read_records
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
 from kcovdbg.records.source_coverage import SourceCoverage
@@ -291,7 +290,7 @@ def _find_coverage(source: ExportSource) -> tuple[Sequence[SourceCoverage], tupl
     """Return the coverage of all files, or of those that the filter wants, and what is missing of it."""
     tree = source.context.kernel.source
     wanted = None if source.filter.passes_all else source.filter.wants_frame
-    found = find_image_coverage(source.context, read_records(source.buffer), wanted)
+    found = find_image_coverage(source.context, read_trace_records(source.context, source.buffer), wanted)
     absent = sum(not tree.has_text(file.path) for file in found.files)
     remarks = found.remarks
     if absent:

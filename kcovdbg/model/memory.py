@@ -34,6 +34,8 @@ class StackFrame(NamedTuple):
     line: int | None
     column: int | None
     is_inline: bool
+    is_interrupted: bool = False
+    """Whether ``pc`` is the next instruction, of the CPU or where an exception interrupted it, not a return address."""
 
 
 class ListLink(NamedTuple):

@@ -448,6 +448,33 @@ def _find_own_code(table: LocationTable, points: _Points, kinds: Iterable[int], 
     return _OwnCode(parts, points.compiled_into(firsts), missed, others)
 
 
+def _path_of(file: int, paths: Sequence[str]) -> str | None:
+    return paths[file] if file < len(paths) else None
+
+
+def _find_own_places(
+    table: LocationTable, own: _OwnCode, places: Mapping[_Word, _Place], columns: StateColumns, paths: Sequence[str]
+) -> dict[int, _Place]:
+    """Return path and name of the functions with code of their own, by the number of the part.
+
+    A function's first point may be of a line of another file, and so may its first instruction: it is in the file of the one
+    that is the compilation unit, if that is not the one of both.
+    """
+    assert table.blocks is not None
+    units = {symbol.address - table.columns.base: symbol.unit for symbol in table.functions()}
+    found = {}
+    for part, word in zip(own.parts, own.functions, strict=True):
+        if word not in places:
+            continue
+        path, name = places[word]
+        unit = units.get(table.blocks.part_start[part])
+        entry = _path_of(columns.entry_file[part], paths)
+        if entry is not None and entry != path and unit is not None and entry == normpath(unit):
+            path = entry
+        found[part] = path, name
+    return found
+
+
 def _find_functions(table: LocationTable, trace: TraceRecords, columns: StateColumns, paths: Sequence[str]) -> _Functions:
     """Return the functions with a point.
 
@@ -460,28 +487,28 @@ def _find_functions(table: LocationTable, trace: TraceRecords, columns: StateCol
     recorded = find_chains(counts.pcs, table.columns)
     inlined = points.count_inlined(recorded.chains, counts.records)
     unknown = points.find_functions(map(_without_outermost, own.others))
-    known = points.find_functions(own.missed) | points.find_functions(own.others)
+    known = unknown | points.find_functions(map(_without_outermost, own.missed))
     first_lines = points.find_lines()
-    places = points.find_places(known)
+    places = points.find_places(known.union(own.functions))
+    own_places = _find_own_places(table, own, places, columns, paths)
     lines: dict[_Place, int] = {}
     # Files with several spellings have functions with several words.
-    entered: dict[_Place, int] = dict.fromkeys(places.values(), 0)
+    entered: dict[_Place, int] = {places[word]: 0 for word in known if word in places}
     undecided = {places[word] for word in unknown if word in places}
     for word, place in places.items():
         line = first_lines.get(word)
         if line is not None:
             lines[place] = min(line, lines.get(place, line))
-        entered[place] = max(entered[place], inlined.get(word, 0))
+        if place in entered:
+            entered[place] = max(entered[place], inlined.get(word, 0))
     of_copies: defaultdict[_Place, int] = defaultdict(int)
-    for part, word in zip(own.parts, own.functions, strict=True):
-        if word not in places:
-            continue
-        place = places[word]
+    for part, place in own_places.items():
+        entered.setdefault(place, 0)
         of_copies[place] += columns.entry_hits[part]
         if columns.entry_state[part] == FunctionState.UNKNOWN:
             undecided.add(place)
-        file, line = columns.entry_file[part], columns.entry_line[part]
-        if file < len(paths) and paths[file] == place[0]:
+        if _path_of(columns.entry_file[part], paths) == place[0]:
+            line = columns.entry_line[part]
             lines[place] = min(line, lines.get(place, line))
     found: dict[_Place, int | None] = {}
     for place, hits in entered.items():

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.buffer_sources import find_buffer, read_trace_records
+from kcovdbg.console.coverage_points import find_point_table
+from kcovdbg.console.runner import find_command, make_context
+from kcovdbg.records.line_states import LineState, Quality, make_finder, read_records
 from kcovdbg.symbols.coverage_points import PointKind
 from tests.support.programs import find_points, output_of
 from tests.unit.export.test_export_formats import read_drcov, read_lcov
@@ -222,3 +226,27 @@ def test_the_page_has_every_format():
 
 def test_run_line_is_quiet_about_success(opened_demo):
     assert opened_demo.run("export hex 34 | head -1")[1] == ""
+
+
+@pytest.mark.parametrize("tid", [34, 41, 43, 46, 56])
+def test_place_of_a_task_decides_more(opened_demo, tid):
+    """The stack of a task that sleeps in a system call says which calls did not return."""
+    workspace = opened_demo.workspace
+    command, args = find_command(workspace, ["export", "lcov", str(tid)])
+    context = make_context(workspace, command, args, workspace.terminal(), workspace.format)
+    buffer = find_buffer(context, str(tid))
+    placed, alone = read_trace_records(context, buffer), read_records(buffer)
+    assert placed.place is not None
+    assert Quality.PLACED in placed.quality
+    finder = make_finder(find_point_table(context))
+    decided = {}
+    for trace in (placed, alone):
+        columns = finder.find_columns(trace)
+        assert columns.contradictions == 0
+        rows = zip(columns.line_file, columns.line, map(LineState, columns.line_state), strict=True)
+        decided[trace is placed] = {
+            (file, line): state.was_executed for file, line, state in rows if state.is_decided or state.was_executed
+        }
+    both = decided[True].keys() & decided[False].keys()
+    assert {line: decided[True][line] for line in both} == {line: decided[False][line] for line in both}
+    assert len(decided[True]) > len(decided[False])

@@ -152,7 +152,10 @@ def test_coverage_of_a_kernel_test(lab: Lab, tmp_path: Path) -> None:
     expected = {line for frames in places for name, _, line in frames if name == function}
     # dup_fd() did not fail.
     assert 5 < len(pcs) < len(points)
-    assert {line for line, hits in lines.items() if hits} == expected
+    # Blocks without points follow from others.
+    assert expected <= {line for line, hits in lines.items() if hits}
+    missed = addr2line(lab.guest.kernel.vmlinux, (pc - 1 for pc in points - pcs))
+    assert {line for frames in missed for name, _, line in frames[:1] if name == function} & set(lines)
 
 
 def test_system_calls(lab: Lab) -> None:

@@ -126,7 +126,7 @@ class DrgnStacks:
             found = frames_at(prog, frame.pc if frame.is_interrupted else frame.pc - 1)
             if not found:
                 function = demangle(self._target.symbol_name(frame.pc) or "") or None
-                yield StackFrame(frame.pc, function, None, None, None, False)
+                yield StackFrame(frame.pc, function, None, None, None, False, frame.is_interrupted)
             for number, source in enumerate(found, 1):
                 yield StackFrame(
                     frame.pc,
@@ -135,6 +135,7 @@ class DrgnStacks:
                     source.line,
                     source.column,
                     number < len(found),
+                    frame.is_interrupted,
                 )
 
     def _find_riscv_registers(self, prog: drgn.Program, task: int) -> StackRegisters:
@@ -176,12 +177,12 @@ class DrgnStacks:
         try:
             file, line, column = frame.source()
         except LookupError:
-            return StackFrame(pc, function, None, None, None, frame.is_inline)
+            return StackFrame(pc, function, None, None, None, frame.is_inline, frame.interrupted)
         if file.endswith(".rs") and not frame.is_inline:
             # drgn has the last part of a path only.
             with suppress(LookupError):
                 function = demangle(frame.symbol().name)
-        return StackFrame(pc, function, file, line, column or None, frame.is_inline)
+        return StackFrame(pc, function, file, line, column or None, frame.is_inline, frame.interrupted)
 
 
 def find_panic_cpu(prog: drgn.Program) -> int | None:
