@@ -60,15 +60,18 @@ _TASK_FIELDS: Final[Mapping[str, _Field]] = {
     "mode_flag": _Field(()),
     **_fields("stack"),
 }
+# Members that a walk over the lists of tasks needs.
+_TASK_LINKS: Final[Mapping[str, _Field]] = {
+    "tasks_next": _Field(("tasks.next",), _ALWAYS),
+    "tasks_prev": _Field(("tasks.prev",), _ALWAYS),
+    "thread_next": _Field(("thread_node.next",), _ALWAYS),
+    "thread_prev": _Field(("thread_node.prev",), _ALWAYS),
+    **_fields("signal", _ALWAYS),
+}
 _MAINLINE: Final[Mapping[str, Mapping[str, _Field]]] = {
     TASK: {
         **_TASK_FIELDS,
-        # Members that a walk over the lists of tasks needs.
-        "tasks_next": _Field(("tasks.next",), _ALWAYS),
-        "tasks_prev": _Field(("tasks.prev",), _ALWAYS),
-        "thread_next": _Field(("thread_node.next",), _ALWAYS),
-        "thread_prev": _Field(("thread_node.prev",), _ALWAYS),
-        **_fields("signal", _ALWAYS),
+        **_TASK_LINKS,
     },
     KCOV: {
         # refcount_t since Linux kernel commit 39e07cb60860 ("kcov: convert kcov.refcount to refcount_t") (in v5.1), atomic_t
@@ -171,7 +174,8 @@ class Layout:
         return tuple(dict.fromkeys((*names, *by_member)))
 
 
-TASK_FIELD_COUNT: Final = len(_TASK_FIELDS)
+TASK_LINKS: Final = tuple(_TASK_LINKS)
+"""The names in a task's layout that are no fields of :class:`~kcovdbg.model.task.TaskFields`."""
 
 
 def field_paths(type_name: str, field: str) -> tuple[str, ...]:

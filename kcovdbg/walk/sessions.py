@@ -16,7 +16,7 @@ from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.remote import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, Area
 from kcovdbg.model.task import Role, SavedState, Session, Task, TaskFields
 from kcovdbg.target.pointer import is_kernel_pointer
-from kcovdbg.walk.layout import TASK_FIELD_COUNT, Layout
+from kcovdbg.walk.layout import TASK_LINKS, Layout
 from kcovdbg.walk.objects import find_fill, find_implausible
 from kcovdbg.walk.saved import find_saved, saved_in_task
 from kcovdbg.walk.structure_cache import StructureCache
@@ -94,7 +94,7 @@ class SessionWalk:
         if fields.cpu is None and layout.stack_cpu is not None:
             fields = fields._replace(cpu=read_stack_cpu(self._target, layout.stack_cpu, fields.address))
         # A member that this kernel has may be on an unreadable page.
-        had = [name for name in layout.task.names[:TASK_FIELD_COUNT] if layout.task.has(name)]
+        had = [name for name in layout.task.names if name not in TASK_LINKS and layout.task.has(name)]
         errors = [f"{name} is unreadable" for name in had if getattr(fields, name) is None]
         word = fields.kcov_mode
         in_ctxsw: bool | None = None

@@ -7,8 +7,8 @@ a cut or looped list gives the tasks that can be reached, from the other end too
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.generations import TASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
@@ -16,7 +16,7 @@ from kcovdbg.model.state import Lack, Reading, Source
 from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import Remarks, check_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
-from kcovdbg.walk.layout import TASK_FIELD_COUNT, Layout
+from kcovdbg.walk.layout import TASK_LINKS, Layout
 
 # PID_MAX_LIMIT on 64-bit kernels.
 _MAX_PID: Final = 4 * 1024 * 1024
@@ -32,21 +32,31 @@ def decode_comm(data: bytes) -> str:
     return data.split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
 
 
-def _make_fields(address: int, values: tuple[Any, ...]) -> TaskFields:
-    # The order is that of the layout's fields: pid, tgid, comm, flags, cpu, on_cpu, …
-    comm = values[2]
-    return TaskFields(address, values[0], values[1], None if comm is None else decode_comm(comm), *values[3:TASK_FIELD_COUNT])
+class _LinkedTask(NamedTuple):
+    """A task as read, and what leads to others: its links, and its ``signal``."""
+
+    fields: TaskFields
+    links: Mapping[str, int | None]
+    """By the layout's names."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this can be a thread group leader, whose pid is its tgid; zeroed memory is none."""
+        pid, tgid = self.fields.pid, self.fields.tgid
+        return is_pid(pid) and is_pid(tgid) and (None in (pid, tgid) or pid == tgid) and pid != 0
+
+
+def _decode_task(layout: Layout, address: int, values: tuple[Any, ...]) -> _LinkedTask:
+    members = dict(zip(layout.task.names, values, strict=True))
+    links = {name: members.pop(name) for name in TASK_LINKS}
+    comm = members.pop("comm")
+    fields = TaskFields(address=address, comm=None if comm is None else decode_comm(comm), **members)
+    return _LinkedTask(fields, links)
 
 
 def is_pid(number: int | None) -> bool:
     """Return whether a number can be a thread id, or is unknown."""
     return number is None or 0 <= number <= _MAX_PID
-
-
-def _is_leader(values: tuple[Any, ...]) -> bool:
-    """Return whether this can be a thread group leader, whose pid is its tgid; zeroed memory is none."""
-    pid, tgid = values[0], values[1]
-    return is_pid(pid) and is_pid(tgid) and (None in (pid, tgid) or pid == tgid) and pid != 0
 
 
 class TaskWalk:
@@ -65,13 +75,6 @@ class TaskWalk:
         self.remarks = Remarks()
         # A live kernel's lists change between two reads, so that links back prove nothing.
         self._moving = target.live
-        names = layout.task.names
-        self._comm = names.index("comm")
-        self._tasks_next = names.index("tasks_next")
-        self._tasks_prev = names.index("tasks_prev")
-        self._thread_next = names.index("thread_next")
-        self._thread_prev = names.index("thread_prev")
-        self._signal = names.index("signal")
 
     @property
     def lack(self) -> Lack:
@@ -88,44 +91,47 @@ class TaskWalk:
             yield from self._walk_processes(init, tasks_offset)
         yield from self._walk_cpus()
 
-    def _read(self, address: int) -> tuple[Any, ...]:
+    def _read(self, address: int) -> _LinkedTask:
         """Read a task's members and links; a task with a missing page is read as far as it goes."""
         check_pointer(self._target, address, TASK)
         layout = self._layout.task
         try:
-            return layout.read(self._target, address)
+            values = layout.read(self._target, address)
         except ReadError:
             values, lost = layout.read_partly(self._target, address)
             self.remarks.note(f"task {address:#x}: {', '.join(lost)} could not be read")
-            return values
+        return _decode_task(self._layout, address, values)
 
     def _walk_processes(self, init: int, tasks_offset: int) -> Iterator[TaskFields]:
         try:
-            values = self._read(init)
+            first = self._read(init)
         except ReadError as error:
             self.remarks.note(f"the task list could not be read: {error}")
             return
-        comm = values[self._comm]
+        comm = first.fields.comm
         # INIT_TASK_COMM, to which each CPU's idle task adds its number. What else is read there is no name.
-        if comm is not None and not comm.startswith(b"swapper"):
+        if comm is not None and not comm.startswith("swapper"):
             self.remarks.note(
-                f"init_task is called {decode_comm(comm)!r}, not swapper: its layout is not that of this debug info; "
+                f"init_task is called {comm!r}, not swapper: its layout is not that of this debug info; "
                 "it is another build's, or GCC's RANDSTRUCT plugin moved members, which GCC's debug info does not show"
             )
-        backwards = values[self._tasks_prev]
-        yield from self._walk_group(init, values)
-        broken = yield from self._follow(values[self._tasks_next], init, tasks_offset, self._tasks_next, self._tasks_prev)
+        yield from self._walk_group(first)
+        broken = yield from self._follow(first.links["tasks_next"], init, tasks_offset, "tasks_next", "tasks_prev")
         if broken is None:
             return
         self.remarks.note(f"the task list is broken: {broken}; what can be reached from its other end follows")
-        broken = yield from self._follow(backwards, init, tasks_offset, self._tasks_prev, self._tasks_next)
+        broken = yield from self._follow(first.links["tasks_prev"], init, tasks_offset, "tasks_prev", "tasks_next")
         if broken is not None and "twice" not in broken:
             self.remarks.note(f"the task list is also broken from its other end: {broken}")
 
     def _follow(
-        self, node: int | None, init: int, tasks_offset: int, link: int, back: int
+        self, node: int | None, init: int, tasks_offset: int, link: str, back: str
     ) -> Generator[TaskFields, None, str | None]:
-        """Follow the list of processes in one direction; return why it ended early, None where it came around."""
+        """Follow the list of processes in one direction; return why it ended early, None where it came around.
+
+        :param link: name of the link to follow.
+        :param back: name of the other one.
+        """
         before = init + tasks_offset
         while self._may_go_on():
             if node is None:
@@ -136,16 +142,16 @@ class TaskWalk:
             if leader in self._seen:
                 return f"task {leader:#x} is on it twice"
             try:
-                values = self._read(leader)
+                task = self._read(leader)
             except ReadError as error:
                 return str(error)
-            if not _is_leader(values):
+            if not task.is_leader:
                 return f"{leader:#x}, to which it leads, is not a process"
-            if not self._moving and values[back] not in (None, before):
+            if not self._moving and task.links[back] not in (None, before):
                 return f"{leader:#x}, to which it leads, does not link back"
             self._has_followed = True
-            yield from self._walk_group(leader, values)
-            before, node = node, values[link]
+            yield from self._walk_group(task)
+            before, node = node, task.links[link]
         return f"it has more than {self._limit} tasks"
 
     def _may_go_on(self) -> bool:
@@ -165,12 +171,13 @@ class TaskWalk:
             return 0
         return count + len(self._target.cpus()) if 0 < count <= _MAX_PID else 0
 
-    def _walk_group(self, leader: int, values: tuple[Any, ...]) -> Iterator[TaskFields]:
+    def _walk_group(self, first: _LinkedTask) -> Iterator[TaskFields]:
         """Yield a process's threads, the leader first."""
+        leader, tgid = first.fields.address, first.fields.tgid
         self._seen.add(leader)
-        yield _make_fields(leader, values)
-        following, before, signal = values[self._thread_next], values[self._thread_prev], values[self._signal]
-        process = f"task {leader:#x}" if values[1] is None else f"process {values[1]}"
+        yield first.fields
+        following, before, signal = first.links["thread_next"], first.links["thread_prev"], first.links["signal"]
+        process = f"task {leader:#x}" if tgid is None else f"process {tgid}"
         try:
             # Linux kernel commit 0c740d0afc3b ("introduce for_each_thread() to replace the buggy while_each_thread()") (in
             # v3.14): the list's head is in signal_struct.
@@ -192,12 +199,12 @@ class TaskWalk:
             return
         start = leader + node_offset
         # Where the leader is the first on it, the head is the end and need not be read.
-        broken = yield from self._follow_threads(following, start, head, values[1], 0, is_first=before == head)
+        broken = yield from self._follow_threads(following, start, head, tgid, 0, is_first=before == head)
         if broken is None:
             return
         self.remarks.note(f"the thread list of {process} is broken: {broken}")
         if before is not None:
-            yield from self._follow_threads(before, start, head, values[1], self._target.word_size)
+            yield from self._follow_threads(before, start, head, tgid, self._target.word_size)
 
     def _follow_threads(
         self, node: int | None, start: int, head: int, tgid: int | None, way: int, *, is_first: bool = False
@@ -211,7 +218,7 @@ class TaskWalk:
         :param way: offset of the link to follow: 0 for the next one, a word for the one before.
         :param is_first: whether the leader is the first on it, so that the head is its end.
         """
-        link, back = (self._thread_prev, self._thread_next) if way else (self._thread_next, self._thread_prev)
+        link, back = ("thread_prev", "thread_next") if way else ("thread_next", "thread_prev")
         before = start
         node_offset = self._layout.task.offset("thread_next")
         passed_head = False
@@ -234,16 +241,17 @@ class TaskWalk:
             if thread in self._seen:
                 return f"task {thread:#x} is on it twice"
             try:
-                values = self._read(thread)
+                task = self._read(thread)
             except ReadError as error:
                 return str(error)
-            if not is_pid(values[0]) or values[0] == 0 or (values[1] != tgid and None not in (values[1], tgid)):
+            fields = task.fields
+            if not is_pid(fields.pid) or fields.pid == 0 or (fields.tgid != tgid and None not in (fields.tgid, tgid)):
                 return f"{thread:#x}, to which it leads, is not a thread of it"
-            if not self._moving and values[back] not in (None, before):
+            if not self._moving and task.links[back] not in (None, before):
                 return f"{thread:#x}, to which it leads, does not link back"
             self._seen.add(thread)
-            yield _make_fields(thread, values)
-            before, node = node, values[link]
+            yield fields
+            before, node = node, task.links[link]
         return f"there are more than {self._limit} tasks"
 
     def _walk_cpus(self) -> Iterator[TaskFields]:
@@ -256,15 +264,15 @@ class TaskWalk:
                     # A possible CPU that was never online has no idle task.
                     if not address or address in self._seen:
                         continue
-                    values = self._read(address)
+                    fields = self._read(address).fields
                 except (MissingSymbolError, MissingTypeError, ReadError) as error:
                     self.remarks.note(f"CPU {cpu}'s {what} task could not be read: {error}")
                     continue
-                if not (is_pid(values[0]) and is_pid(values[1])):
+                if not (is_pid(fields.pid) and is_pid(fields.tgid)):
                     self.remarks.note(f"CPU {cpu}'s {what} task {address:#x} is not a task")
                     continue
                 self._seen.add(address)
-                yield _make_fields(address, values)
+                yield fields
 
 
 def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
@@ -310,7 +318,7 @@ def read_task(target: Target, layout: Layout, address: int) -> TaskFields:
     :raises ReadError: when it is unreadable, or not a kernel address.
     """
     check_pointer(target, address, TASK)
-    return _make_fields(address, layout.task.read(target, address))
+    return _decode_task(layout, address, layout.task.read(target, address)).fields
 
 
 def read_known_tasks(target: Target, layout: Layout, known: Iterable[TaskFields]) -> Iterator[TaskFields]:
