@@ -22,11 +22,13 @@ _OTHER_TEXT: Final = "text"
 _OTHER_FILE: Final = "file"
 _IN_MODULE: Final = "module"
 _NO_PATH: Final = "path"
+_INLINED: Final = "inlined"
 REASONS: Final[Mapping[str, str]] = {
     "undecided": "no record names its code, and none follows from the others",
     "moved": "the compiler moved or merged its code",
     "edges": "not all branches of its function are known, or the records contradict them",
     "outside": "functions without coverage points have code of it as well",
+    _INLINED: "all of its code is inlined, and no point of that was recorded",
     _OTHER_TEXT: "the source that the kernel was built from has another text there",
     _OTHER_FILE: "the kernel was built from another text of the file than the source tree has",
     _IN_MODULE: "its code is in a module, whose blocks are unknown",
@@ -100,7 +102,7 @@ class BuiltFiles:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names: dict[str, list[str]] = {}
-        for name in names:
+        for name in dict.fromkeys(names):
             self._names.setdefault(posixpath.normpath(name), []).append(name)
         self._roots = self._find_roots()
 
@@ -157,9 +159,16 @@ def judge_file(
     has_text = bool(source.lines)
     if has_text and not fits_text(own, source.lines):
         return _same_for_all(change, added, ChangeState.UNKNOWN, _OTHER_FILE)
-    placed = place_lines(change.hunks, source.lines) if has_text else {line.number: line.number for line in added}
+    placed = place_change(change, source)
     rows = [_judge_line(change.file, line, placed.get(line.number), own) for line in added]
     return PatchFile(change.file, rows, change, has_text)
+
+
+def place_change(change: FileChange, source: SourceText) -> Mapping[int, int]:
+    """Return where added lines are: number in the change -> number in the source, the same where that is not at hand."""
+    if source.lines:
+        return place_lines(change.hunks, source.lines)
+    return {line.number: line.number for hunk in change.hunks for line in hunk if line.is_added}
 
 
 def fits_text(numbers: Collection[int], lines: Sequence[str]) -> bool:
@@ -179,7 +188,8 @@ def _merge(one: JoinedLine, other: JoinedLine) -> JoinedLine:
     hits: Counter[str] = Counter()
     for found in (*one.traces, *other.traces):
         hits[found.trace] = max(hits[found.trace], found.hits)
-    return JoinedLine(state, max(one.hits, other.hits), [TraceHits(*item) for item in hits.items()])
+    traces = [TraceHits(*item) for item in hits.items()]
+    return JoinedLine(state, max(one.hits, other.hits), traces, is_call=one.is_call and other.is_call)
 
 
 def _same_for_all(
@@ -195,6 +205,8 @@ def _judge_line(file: str, line: TargetLine, built: int | None, own: Mapping[int
     found = own.get(built)
     if found is None:
         return PatchLine(file, line.number, ChangeState.NO_CODE, 0, line.text, None, None, built, ())
-    reason = found.state.name.lower() if found.state.is_unknown else None
+    reason = None
+    if found.state.is_unknown:
+        reason = _INLINED if found.is_call else found.state.name.lower()
     state = ChangeState.UNKNOWN if found.state.is_unknown else _STATES[found.state]
     return PatchLine(file, line.number, state, found.hits, line.text, reason, None, built, found.traces)

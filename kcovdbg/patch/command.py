@@ -27,7 +27,7 @@ from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.patch.build_option import BuildOptions
 from kcovdbg.patch.change import read_diff
-from kcovdbg.patch.changed_lines import REASONS, BuiltFiles, ChangeState, PatchFile, PatchLine, judge_file
+from kcovdbg.patch.changed_lines import REASONS, BuiltFiles, ChangeState, PatchFile, PatchLine, judge_file, place_change
 from kcovdbg.patch.git_diff import git_diff
 from kcovdbg.records.joined_states import join_states, name_trace
 from kcovdbg.records.pc_file import NotATraceError
@@ -67,8 +67,8 @@ _MEANINGS: Final = {
     "hits": Meaning("largest number of records of its code, summed over the traces; 1 where it is inferred", unit="records"),
     "text": Meaning("the line's text in the change"),
     "reason": Meaning(
-        "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; `text` or `file`: the kernel was "
-        "built from another text; `module`: the code is in a module; `path`: not in the tree",
+        "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; `inlined`: it has no other code; "
+        "`text` or `file`: the kernel was built from another text; `module`: the code is in a module; `path`: not in the tree",
         "it is known",
     ),
     "option": Meaning(
@@ -100,14 +100,19 @@ def _run(context: Context, args: Namespace) -> Lines:
     built = BuiltFiles((*table.files(), *(table.blocks.files if table.blocks is not None else ())))
     found = {change.file: built.find(change.file) if change.is_inside else () for change in changes}
     traces = [name_trace(buffer) for buffer in buffers]
-    states = join_states(table, traces, {name for names in found.values() for name in names})
-    modules = _find_module_files(context)
     source = context.kernel.source
+    texts = {file: source.read(names[0]) for file, names in found.items() if names}
+    wanted: dict[str, set[int]] = {}
+    for change in changes:
+        for name in found[change.file]:
+            wanted.setdefault(name, set()).update(place_change(change, texts[change.file]).values())
+    states = join_states(table, traces, wanted)
+    modules = _find_module_files(context)
     options = _find_options(context, found)
     files: list[PatchFile] = []
     for change in changes:
         own = found[change.file]
-        text = source.read(own[0]) if own else SourceText(None, ())
+        text = texts.get(change.file, SourceText(None, ()))
         is_in_module = not own and change.is_inside and modules.find(change.file) != ()
         rule = None
         if options is not None and change.is_inside and not own:

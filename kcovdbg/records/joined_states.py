@@ -6,14 +6,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import compress, count
 from operator import and_
 from typing import Final, NamedTuple
 
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.line_states import INCOMPLETE, LineState, Quality, StateFinder, TraceRecords, make_finder, read_records
+from kcovdbg.model.location import KIND_MASK
+from kcovdbg.records.line_states import LineState, Quality, StateFinder, TraceRecords, make_finder, read_records
+from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.table_rows import combine_flags
 
 _UNIQUE: Final = "UNIQUE"
+# Of a trace that says what was not executed without a look at blocks.
+_KNOWS: Final = Quality.COMPLETE | Quality.ENDED
 
 
 class NamedTrace(NamedTuple):
@@ -40,6 +46,8 @@ class JoinedLine(NamedTuple):
     """The sum over the traces."""
     traces: Sequence[TraceHits]
     """Those that executed it."""
+    is_call: bool = False
+    """Whether it has no code of its own, but code of other lines was inlined at it."""
 
 
 def name_trace(buffer: Buffer) -> NamedTrace:
@@ -66,20 +74,23 @@ def quality_text(buffer: Buffer, quality: Quality) -> str:
 
 
 def join_states(
-    table: LocationTable, traces: Sequence[NamedTrace], files: Collection[str]
+    table: LocationTable, traces: Sequence[NamedTrace], wanted: Mapping[str, Collection[int]]
 ) -> Mapping[str, Mapping[int, JoinedLine]]:
     """Return the lines of some files that have code, by file and number.
 
     :param table: of the kernel that was executed.
-    :param files: names as in debug info.
+    :param traces: one or more.
+    :param wanted: numbers of lines, by file as in debug info: of these, lines without code of their own are looked for that
+        other code was inlined at.
     :raises CapabilityError: when the table has no blocks.
     """
     finder = make_finder(table)
-    wanted = frozenset(files)
-    groups = [finder.find_lines(records, files=wanted).files for records in _merge_records(traces)]
-    executed_by = _find_executing(finder, traces, wanted)
+    files = frozenset(wanted)
+    groups = [finder.find_lines(records, files=files).files for records in _merge_records(traces)]
+    executed = finder.find_executed({pc for trace in traces for pc in trace.records.counts})
+    executed_by = _find_executing(finder, traces, executed, files)
     joined: dict[str, dict[int, JoinedLine]] = {}
-    for file in wanted.intersection(*[group.keys() for group in groups]):
+    for file in files.intersection(*[group.keys() for group in groups]):
         lines: dict[int, JoinedLine] = {}
         for states in zip(*[group[file] for group in groups], strict=True):
             number = states[0].line
@@ -87,7 +98,105 @@ def join_states(
             hits = executed_by.get((file, number), ()) if state.was_executed else ()
             lines[number] = JoinedLine(state, sum(one.hits for one in hits), hits)
         joined[file] = lines
+    missing = {
+        file: frozenset(number for number in numbers if _may_be_call(joined.get(file, {}).get(number)))
+        for file, numbers in wanted.items()
+    }
+    kinds = frozenset[PointKind]().union(*(trace.records.kinds for trace in traces))
+    is_complete = all(trace.records.quality & _KNOWS == _KNOWS for trace in traces)
+    calls = _Calls(table, finder, frozenset(executed) if is_complete else None)
+    found = {}
+    for (file, number), points in _find_inlined(table, missing, kinds).items():
+        line = calls.judge(traces, file, number, points, joined.get(file, {}))
+        if number not in joined.get(file, {}):
+            found[file, number] = line
+        elif line.state.was_executed:
+            # Its own code was not, but what was inlined there.
+            found[file, number] = line._replace(state=LineState.PARTLY, is_call=False)
+    for (file, number), line in found.items():
+        joined.setdefault(file, {})[number] = line
     return joined
+
+
+def _may_be_call(line: JoinedLine | None) -> bool:
+    """Return whether code that was inlined at a line changes its state."""
+    return line is None or line.state is LineState.NOT_EXECUTED
+
+
+class _Calls:
+    """Judges lines that have no code of their own, by the points of the code that was inlined there.
+
+    :param executed: functions with records, by number; None where a trace does not say what was not executed.
+    """
+
+    def __init__(self, table: LocationTable, finder: StateFinder, executed: frozenset[int] | None) -> None:
+        self._table, self._finder, self._executed = table, finder, executed
+        self._ranges: dict[tuple[str, str], range | None] = {}
+
+    def judge(
+        self, traces: Sequence[NamedTrace], file: str, number: int, points: Sequence[int], own: Mapping[int, JoinedLine]
+    ) -> JoinedLine:
+        """Return what is known of a line.
+
+        :param points: of the code that was inlined there.
+        :param own: lines of the file that have code of their own.
+        """
+        hits = []
+        recorded: set[int] = set()
+        for name, records, _ in traces:
+            counts = [records.counts[pc] for pc in points if records.counts.get(pc, 0)]
+            recorded.update(pc for pc in points if records.counts.get(pc, 0))
+            if counts:
+                hits.append(TraceHits(name, max(counts)))
+        if hits:
+            state = LineState.EXECUTED if recorded.issuperset(points) else LineState.PARTLY
+            return JoinedLine(state, sum(one.hits for one in hits), hits, is_call=True)
+        # More code may have been inlined there, without points: it was not executed if nothing of its function was.
+        frames = [frame for row in self._table.get_rows(points) if row is not None for frame in row[1]]
+        functions = {frame.function for frame in frames if (frame.file, frame.line) == (file, number)}
+        ranges = [None if function is None else self._find_unexecuted(function, file) for function in functions]
+        is_unexecuted = all(
+            lines is not None and all(own[line].state is LineState.NOT_EXECUTED for line in lines if line in own)
+            for lines in ranges
+        )
+        return JoinedLine(LineState.NOT_EXECUTED if is_unexecuted else LineState.UNDECIDED, 0, (), is_call=True)
+
+    def _find_unexecuted(self, function: str, file: str) -> range | None:
+        """Return the lines of a function that is not inlined, and has no record; None for another one."""
+        key = function, file
+        if key not in self._ranges:
+            points = self._table.find(function=function)
+            rows = [row[1] for row in self._table.get_rows(points) if row is not None and row[1]]
+            is_own = all(frames[-1].function == function for frames in rows)
+            is_recorded = self._executed is None or any(self._finder.find_function(pc - 1) in self._executed for pc in points)
+            lines = [frame.line for frames in rows for frame in frames if frame[:2] == key and frame.line is not None]
+            self._ranges[key] = range(min(lines), max(lines) + 1) if is_own and not is_recorded and lines else None
+        return self._ranges[key]
+
+
+def _find_inlined(
+    table: LocationTable, wanted: Mapping[str, Collection[int]], kinds: frozenset[PointKind]
+) -> dict[tuple[str, int], list[int]]:
+    """Return the points of the code that was inlined at some lines, by file and number.
+
+    :param kinds: of points that the traces can have.
+    """
+    columns = table.columns
+    frames = columns.frames
+    flags = bytearray(len(frames.function))
+    for file, numbers in wanted.items():
+        for index in table.find_frames("frame_file", {file}) if numbers else ():
+            flags[index] = frames.line[index] in numbers
+    if not any(flags):
+        return {}
+    chosen = compress(count(), combine_flags(frames, columns.chain, bytes(flags)))
+    pcs = [columns.base + columns.offset[index] for index in chosen if columns.chain[index] & KIND_MASK in kinds]
+    found: dict[tuple[str, int], list[int]] = {}
+    for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
+        for frame in row[1] if row is not None else ():
+            if frame.file is not None and frame.line is not None and frame.line in wanted.get(frame.file, ()):
+                found.setdefault((frame.file, frame.line), []).append(pc)
+    return found
 
 
 def _merge_records(traces: Sequence[NamedTrace]) -> Iterator[TraceRecords]:
@@ -111,9 +220,6 @@ def _merge_records(traces: Sequence[NamedTrace]) -> Iterator[TraceRecords]:
         if any(records.quality & Quality.ENABLES for records in members):
             quality |= Quality.ENABLES
         yield TraceRecords(counts, quality, members[0].kinds)
-    if not traces:
-        # Without a trace, it is still known which lines have code.
-        yield TraceRecords({}, INCOMPLETE, frozenset())
 
 
 def _join(states: Sequence[LineState]) -> LineState:
@@ -125,13 +231,12 @@ def _join(states: Sequence[LineState]) -> LineState:
 
 
 def _find_executing(
-    finder: StateFinder, traces: Sequence[NamedTrace], files: frozenset[str]
+    finder: StateFinder, traces: Sequence[NamedTrace], executed: Sequence[int], files: frozenset[str]
 ) -> dict[tuple[str, int], list[TraceHits]]:
     """Return which traces executed a line, by file and number, of lines that all together executed.
 
-    Other functions than those that some trace executed cannot change that.
+    :param executed: the functions that some trace executed; others cannot change that.
     """
-    executed = finder.find_executed({pc for trace in traces for pc in trace.records.counts})
     found: dict[tuple[str, int], list[TraceHits]] = {}
     for name, records, _ in traces:
         for file, lines in finder.find_lines(records, executed, with_others=False, files=files).files.items():

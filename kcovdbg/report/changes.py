@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import filecmp
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -178,18 +178,34 @@ def counts_text(counts: ChangeCounts) -> str:
     )
 
 
+_TITLES: Final = ("Records before", "Records after", "Change", "Coverage", "Line before", "Line after", "Text")
+
+
 def change_markup(change: Change, *, is_open: bool) -> Iterator[str]:
     """Yield a foldable file with its hunks."""
-    yield f'<details class="file"{" open" if is_open else ""}><summary><span class="path">{path_text(change.file)}</span> '
-    yield f"{text(counts_text(change.counts))}</summary>"
-    yield f'<div class="scroll" role="region" aria-label="{text(change.file)}" tabindex="0">'
-    yield f'<table class="source"><caption class="hidden">{text(change.file)}</caption><thead class="hidden"><tr>'
-    for title in ("Records before", "Records after", "Change", "Coverage", "Line before", "Line after", "Text"):
+    hunks = ((_changed_row(change, line) for line in hunk) for hunk in change.hunks)
+    yield from hunks_markup(change.file, counts_text(change.counts), _TITLES, hunks, is_open=is_open)
+
+
+def hunks_markup(
+    file: str, summary: str, titles: Iterable[str], hunks: Iterable[Iterable[str]], *, is_open: bool
+) -> Iterator[str]:
+    """Yield a foldable file with hunks.
+
+    :param summary: of it, in words.
+    :param titles: of the columns.
+    :param hunks: rows of the table as HTML.
+    """
+    yield f'<details class="file"{" open" if is_open else ""}><summary><span class="path">{path_text(file)}</span> '
+    yield f"{text(summary)}</summary>"
+    yield f'<div class="scroll" role="region" aria-label="{text(file)}" tabindex="0">'
+    yield f'<table class="source"><caption class="hidden">{text(file)}</caption><thead class="hidden"><tr>'
+    for title in titles:
         yield f'<th scope="col">{title}</th>'
     yield "</tr></thead>"
-    for hunk in change.hunks:
+    for hunk in hunks:
         yield "<tbody>"
-        yield from (_changed_row(change, line) for line in hunk)
+        yield from hunk
         yield "</tbody>"
     yield "</table></div></details>"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import shlex
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.buffers.trace_coverage import find_line_coverage
 from kcovdbg.check.runner import check
@@ -28,7 +28,7 @@ from kcovdbg.console.command import Command, Example, Need, Topic, parse_argumen
 from kcovdbg.console.context import Context
 from kcovdbg.console.html import PageSection, fields_markup, notes_markup, page_lines, table_markup
 from kcovdbg.console.output_files import STDOUT, open_text
-from kcovdbg.console.renderable import Fields, Renderable, Table, Text
+from kcovdbg.console.renderable import Fields, Lines, Renderable, Table, Text
 from kcovdbg.console.trace_paths import FILE
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError
@@ -49,6 +49,7 @@ from kcovdbg.report.listing import (
     packed_lines,
     packed_words,
 )
+from kcovdbg.report.patch_lines import patch_markup
 from kcovdbg.report.trace import CountedTrace, records_markup
 from kcovdbg.symbols.symbolizer import without_collection
 
@@ -186,7 +187,35 @@ def _check(context: Context) -> Iterator[str]:
         yield from notes_markup([f"check: {error}"])
 
 
-def _sections(context: Context, traces: Sequence[CountedTrace]) -> Iterator[PageSection]:
+class _PatchAnswer(NamedTuple):
+    """What the command ``patch`` says."""
+
+    rows: Sequence[Mapping[str, object]]
+    """As in JSON."""
+    remarks: Sequence[str]
+
+
+def _ask_patch(context: Context, change: str, what: Sequence[str]) -> _PatchAnswer:
+    """Return the lines of a change.
+
+    :raises KcovdbgError: when there are no traces, or as the command does.
+    """
+    if not what:
+        raise WordError("report: --patch needs a trace", None, hint=f"report --patch {change} file:TRACE -o FILE")
+    command = context.workspace.commands.find("patch")
+    status = context.status
+    answer = command.run(context, parse_arguments(command, [change, *what]))
+    # That a line was not executed is no failure of the page.
+    context.status = status
+    assert isinstance(answer, Lines)
+    assert isinstance(answer.data, Table)
+    encoders = [(column.key, column.encoder()) for column in answer.data.columns]
+    return _PatchAnswer([{key: encode(row) for key, encode in encoders} for row in answer.data.rows], list(answer.remarks))
+
+
+def _sections(context: Context, traces: Sequence[CountedTrace], patch: _PatchAnswer | None) -> Iterator[PageSection]:
+    if patch is not None:
+        yield PageSection("patch", "Lines of the patch", patch_markup(patch.rows, patch.remarks))
     comparison: BuildComparison | None = None
     if len(traces) > 1:
         comparison = compare_builds([trace.build for trace in traces], [trace.counts for trace in traces])
@@ -244,12 +273,13 @@ def _run(context: Context, args: Namespace) -> Renderable:
     traces = [CountedTrace(buffer, count_pcs(buffer), build) for buffer, build in zip(buffers, builds, strict=True)]
     for trace in traces:
         require_names(context, trace.build.names, trace.counts, f"report {trace.buffer.name}")
+    patch = None if args.change is None else _ask_patch(context, args.change, args.what)
     target = context.kernel.optional_target
     kernel = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
     heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"
     images = [build.image for build in builds if build.kernel is not None and build.image is not None]
     subtitle = ", ".join(filter(None, (kernel, *images))) or "no kernel: PCs have no names"
-    lines = page_lines(heading, subtitle, list(_sections(context, traces)))
+    lines = page_lines(heading, subtitle, list(_sections(context, traces, patch)))
     if args.output == STDOUT:
         return Text(f"{line}\n" for line in lines)
     size = 0
@@ -280,12 +310,19 @@ COMMAND: Final = Command(
     arguments=(
         Argument("what [WHAT…]", Value.BUFFER, "a buffer, or two to show side by side"),
         Argument("-o, --output FILE", Value.FILE, "the file to write; - for standard output", is_output=True, is_required=True),
+        Argument(
+            "--patch RANGE|FILE.diff|-",
+            Value.FILE,
+            "begin with the lines that a change adds, and whether they were executed, as for patch",
+            key="change",
+        ),
         FORCE,
         *TRACE_OPTIONS,
     ),
     examples=(
         Example("report 41 -o 41.html", "what task 41 executed, for readers without kcovdbg"),
         Example("report file:good.kcov file:bad.kcov -o both.html", "two traces side by side"),
+        Example("report --patch fix.diff file:test.kcov -o fix.html", "which lines of the patch did the test run?"),
         Example("report -o state.html", "the state in a dump, and findings"),
     ),
     needs=frozenset(),

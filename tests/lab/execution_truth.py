@@ -175,8 +175,10 @@ class Instruction(NamedTuple):
     end: int
     flow: int
     target: int
+    frames: tuple[tuple[str, int], ...]
+    """File and line of each frame that has both, innermost first."""
     line: tuple[str, int] | None
-    """File and line of the innermost frame."""
+    """Of the innermost frame."""
 
 
 class ImageInstructions:
@@ -204,11 +206,13 @@ class ImageInstructions:
         found = []
         for index in range(count):
             end = addresses[index] + lengths[index]
-            found.append(Instruction(addresses[index], end, flows[index], end + displacements[index], lines[index]))
+            frames, line = lines[index]
+            found.append(Instruction(addresses[index], end, flows[index], end + displacements[index], frames, line))
         return found
 
-    def _locate(self, addresses: array[int]) -> list[tuple[str, int] | None]:
-        lines: list[tuple[str, int] | None] = [None] * len(addresses)
+    def _locate(self, addresses: array[int]) -> list[tuple[tuple[tuple[str, int], ...], tuple[str, int] | None]]:
+        """Return the lines of all frames of addresses, and that of the innermost one."""
+        lines: list[tuple[tuple[tuple[str, int], ...], tuple[str, int] | None]] = [((), None)] * len(addresses)
         units = self._reader.find_units(addresses)
         for unit in set(units) - {NO_UNIT}:
             places = [index for index, of in enumerate(units) if of == unit]
@@ -216,10 +220,13 @@ class ImageInstructions:
             strings = ["", *found.strings()]
             for place, chain in zip(places, chains, strict=True):
                 start = found.chain_ends[chain - 1] if chain else 0
-                if chain != NO_UNIT and start < found.chain_ends[chain]:
-                    frame = 4 * found.chain_frames[start]
-                    if found.frames[frame + 1] and found.frames[frame + 2]:
-                        lines[place] = (strings[found.frames[frame + 1]], found.frames[frame + 2])
+                if chain == NO_UNIT or start >= found.chain_ends[chain]:
+                    continue
+                frames = []
+                for number in found.chain_frames[start : found.chain_ends[chain]]:
+                    file, line = found.frames[4 * number + 1], found.frames[4 * number + 2]
+                    frames.append((strings[file], line) if file and line else None)
+                lines[place] = tuple(frame for frame in frames if frame is not None), frames[0]
         return lines
 
 

@@ -3,6 +3,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from kcovdbg.frontends.cli import main
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_table
+from tests.support import compiled_image
 from tests.support.compiled_image import FIRST, HEADER, SECOND, compile_image
 
 
@@ -198,6 +200,56 @@ def test_wrong_words(built, words, monkeypatch):
     built.diff(diff_of("src/second.c", SECOND))
     trace = built.trace("t.txt", "second")
     assert built.ask(*(word.format(trace=trace) for word in words))[0] == 2
+
+
+INLINED = """
+extern volatile int taken;
+static inline __attribute__((always_inline)) void checked(void)
+{
+    if (taken > 3)
+        taken = 7;
+}
+volatile int taken;
+__attribute__((noinline)) int caller(int number)
+{
+    if (number)
+        checked();
+    return 0;
+}
+"""
+
+
+def test_a_line_that_code_is_inlined_at(tmp_path, capsys, monkeypatch):
+    """It has no code of its own, but what was inlined there was executed, or that is unknown."""
+    text = SECOND + INLINED
+    monkeypatch.setattr(compiled_image, "SECOND", text)
+    built = Built(tmp_path, capsys)
+    number = line_of(text, "        checked();")
+    diff = built.diff(diff_of("src/second.c", text, number, number))
+    (row,) = built.ask(diff, built.trace("other.txt", "second"))[1]
+    assert (row["state"], row["reason"]) == ("not-executed", None)
+    entry = built.folder / "entry.txt"
+    entry.write_text(f"{built.points('caller')[0]:#x}\n")
+    (row,) = built.ask(diff, f"file:{entry}")[1]
+    assert (row["state"], row["reason"]) == ("unknown", "inlined")
+    trace = built.trace("own.txt", "caller")
+    (row,) = built.ask(diff, trace)[1]
+    assert (row["state"], row["reason"], [one["trace"] for one in row["traces"]]) == ("executed", None, [trace])
+
+
+def test_a_page(built, capsys):
+    diff, trace = built.diff(diff_of("src/second.c", SECOND) + diff_of("src/first.c", FIRST)), built.trace("t.txt", "second")
+    words = ["-s", str(built.image), "--source-dir", str(built.folder), "report", "--pc", "raw"]
+    page = built.folder / "page.html"
+    assert main([*words, "--patch", diff, trace, "-o", str(page)]) == 0
+    text = page.read_text()
+    section = text[text.index('id="patch"') :]
+    section = section[: section.index("</section>")]
+    for style, part in (("c-none", "return rare(number)"), ("c-none", "int rare(int number)"), ("c-", "sum += chained")):
+        (row,) = [row for row in section.split("<tr") if part in re.sub("<[^>]*>", "", row)]
+        assert style in row
+    assert main([*words, "--patch", diff, "-o", str(built.folder / "other.html")]) == 2
+    assert not (built.folder / "other.html").exists()
 
 
 def test_hostile_text_is_escaped(built, capsys):

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The lines that a patch adds, with their states: what the command ``patch`` answers, as HTML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from kcovdbg.console.html import notes_markup, source_text, text
+from kcovdbg.console.text import TAB
+from kcovdbg.report.changes import hunks_markup
+from kcovdbg.report.listing import MAX_LINES
+
+_TITLES: Final = ("Records", "Mark", "State", "Line", "Text")
+# The style of a row and its mark, by state.
+_STYLES: Final[Mapping[str, tuple[str, str]]] = {
+    "executed": ("all", "+"),
+    "partly": ("part", "~"),
+    "not-executed": ("none", "!"),
+    "unknown": ("", "?"),
+    "not-instrumented": ("", "x"),
+    "not-built": ("", "x"),
+    "no-code": ("", ""),
+}
+
+
+def patch_markup(rows: Sequence[Mapping[str, Any]], remarks: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a patch by file; those with lines that were not executed are open.
+
+    :param rows: as ``patch --json`` has them.
+    """
+    notes = list(remarks)
+    room = MAX_LINES
+    for file, group in groupby(rows, key=lambda row: row["file"]):
+        lines = list(group)
+        room -= len(lines)
+        if room < 0:
+            notes.append(f"{file} and the files behind it are left out: patch shows them")
+            break
+        counts = Counter(row["state"] for row in lines)
+        summary = ", ".join(f"{count} {state}" for state, count in counts.most_common())
+        hunks = (map(_row_markup, hunk) for hunk in _split(lines))
+        yield from hunks_markup(file, summary, _TITLES, hunks, is_open=counts["not-executed"] > 0)
+    yield from notes_markup(notes)
+
+
+def _split(lines: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yield lines that follow each other."""
+    start = 0
+    for index in range(1, len(lines) + 1):
+        if index == len(lines) or lines[index]["line"] != lines[index - 1]["line"] + 1:
+            yield lines[start:index]
+            start = index
+
+
+def _row_markup(row: Mapping[str, Any]) -> str:
+    style, mark = _STYLES[row["state"]]
+    opened = f'<tr class="c-{style}">' if style else "<tr>"
+    words = "" if row["state"] == "no-code" else row["state"]
+    details = [row["reason"], row["option"], *(trace["trace"] for trace in row["traces"])]
+    title = text(", ".join(detail for detail in details if detail))
+    code = source_text(row["text"].expandtabs(TAB))
+    return (
+        f'{opened}<td class="hits">{row["hits"] or ""}</td><td class="mark">{mark}</td>'
+        f'<td class="covered" title="{title}">{words}</td><td class="line">{row["line"]}</td><td class="code">{code}</td></tr>'
+    )
