@@ -28,12 +28,12 @@ UNJUDGED: Final = 3
 # Unwinding is slow: limit for the tasks in which a function of KCOV is looked for.
 _MAX_STACKS: Final = 2000
 _TASKS: Final = Part.TASKS | Part.CURRENT
-# An object that only these roads lead to was found in slab memory.
-_SLAB_ROADS: Final = frozenset(("file", "vmalloc"))
+# An object that is found by these alone was found in slab memory.
+_FOUND_IN_SLABS: Final = frozenset(("file", "vmalloc"))
 
 
-class Excuses:
-    """Finds reasons in one look at a kernel; what a violation does not need is not read.
+class TransienceSearch:
+    """Finds in one look at a kernel why a violation is transient; what a violation does not need is not read.
 
     :param source: the look.
     """
@@ -62,7 +62,7 @@ class Excuses:
         """Return the object that may have been freed: a live kernel's free slab objects may look allocated."""
         for address in violation.kcovs:
             kcov = self._read(Part.OBJECTS).objects.get(address)
-            if kcov is not None and kcov.fields is not None and kcov.found_by and _SLAB_ROADS.issuperset(kcov.found_by):
+            if kcov is not None and kcov.fields is not None and kcov.found_by and _FOUND_IN_SLABS.issuperset(kcov.found_by):
                 return f"{name_kcov(address)} was found only in slab memory, and may have been freed"
         return None
 
@@ -241,7 +241,7 @@ def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Findi
     """
     kernel = source.read(Part.NOTHING).kernel
     rules = [rule for rule in list_rules() if rule.name[0] in groups and rule.applies(kernel.generation)]
-    look = _look(rules, source, False, (), _SHOWN, excused=False)
+    look = _look(rules, source, False, (), _SHOWN, finds_transient=False)
     return tuple(finding for finding in look.findings if finding.severity.is_violation)
 
 
@@ -293,11 +293,11 @@ def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Fi
 
 
 def _look(
-    rules: Sequence[Rule], source: StateSource, advice: bool, about: Collection[str], most: int, *, excused: bool = True
+    rules: Sequence[Rule], source: StateSource, advice: bool, about: Collection[str], most: int, *, finds_transient: bool = True
 ) -> _Look:
     """Apply rules to one look at the kernel.
 
-    :param excused: whether what is about to become consistent is transient.
+    :param finds_transient: whether to find out what is about to become consistent.
     """
     parts = Part.NOTHING
     for rule in rules:
@@ -305,7 +305,7 @@ def _look(
     state = source.read(parts)
     stacks = [task for rule in rules if rule.stacks is not None for task in rule.stacks(state)]
     state = source.read(parts, stacks=stacks) if stacks else state
-    excuses = Excuses(source) if excused else None
+    search = TransienceSearch(source) if finds_transient else None
 
     look = _Look()
     for rule in rules:
@@ -319,7 +319,7 @@ def _look(
             severity = violation.severity or rule.severity
             if (about and violation.object not in about) or (severity is Severity.ADVICE and not advice):
                 continue
-            finding = _judge(rule, violation, severity, state.kernel, excuses)
+            finding = _judge(rule, violation, severity, state.kernel, search)
             found[finding.severity] += 1
             if found[finding.severity] <= most:
                 look.findings.append(finding)
@@ -348,7 +348,9 @@ def _report_unjudged(rule: Rule, unread: Sequence[str]) -> Finding:
     return Finding(rule.name, Severity.UNKNOWN, f"rule {rule.name}", message, (), Certainty.UNKNOWN, unread[0])
 
 
-def _judge(rule: Rule, violation: Violation, severity: Severity, kernel: KernelFacts, excuses: Excuses | None) -> Finding:
+def _judge(
+    rule: Rule, violation: Violation, severity: Severity, kernel: KernelFacts, search: TransienceSearch | None
+) -> Finding:
     """Return a violation as a finding: with what may explain it, and the known bugs that leave it."""
     certainty, reason = violation.certainty, violation.reason
     message = violation.message
@@ -356,11 +358,11 @@ def _judge(rule: Rule, violation: Violation, severity: Severity, kernel: KernelF
         severity = Severity.UNKNOWN
         message += " (unless what could not be read explains it)"
     if severity.is_violation:
-        excuse = None if excuses is None else excuses.find(violation)
-        if excuses is not None and excuse is None and kernel.live and not rule.about_leaks:
-            excuse = excuses.find_doubtful_object(violation)
-        if excuse is not None:
-            severity, certainty, reason = Severity.TRANSIENT, Certainty.UNSURE, excuse
+        why_transient = None if search is None else search.find(violation)
+        if search is not None and why_transient is None and kernel.live and not rule.about_leaks:
+            why_transient = search.find_doubtful_object(violation)
+        if why_transient is not None:
+            severity, certainty, reason = Severity.TRANSIENT, Certainty.UNSURE, why_transient
         elif certainty is Certainty.CERTAIN and kernel.generation.missing:
             # The rule may compare what could not be read.
             certainty, reason = Certainty.UNSURE, f"the debug info lacks {', '.join(kernel.generation.missing)}"

@@ -18,6 +18,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from itertools import compress, pairwise
@@ -61,9 +62,9 @@ class Unmatched(str, Enum):
 
     FUNCTION = "function"
     """The other build has no such function."""
-    LINE = "line"
+    NO_POINT = "line"
     """The other build has the function, but no point on such a line of it."""
-    LINES = "lines"
+    NO_LINES = "lines"
     """Both builds have the function, but one has no debug info of it."""
     LOCATION = "location"
     """The point's location is unknown."""
@@ -244,55 +245,121 @@ def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
 
 _REASONS: Final = {
     Unmatched.FUNCTION: "in functions that it lacks",
-    Unmatched.LINE: "on lines where it has no point",
-    Unmatched.LINES: "in functions that one build has no debug info of",
+    Unmatched.NO_POINT: "on lines where it has no point",
+    Unmatched.NO_LINES: "in functions that one build has no debug info of",
     Unmatched.LOCATION: "without a known location",
 }
 
 
+@dataclass(frozen=True, slots=True)
 class BuildMatch:
     """The points that two builds share, of those that were recorded in either; of what is a pair, the left build's is first."""
 
-    def __init__(self, left: BuildFunctions, right: BuildFunctions) -> None:
-        self._builds = left, right
-        self._to_left = _pair_functions(left, right)
-        self._to_right = {old: new for new, old in self._to_left.items()}
-        self._kinds = left.find_kinds() | right.find_kinds()
+    numbers: tuple[Mapping[int, int], Mapping[int, int]]
+    """PC -> number of the point; none is 0."""
+    pcs: Sequence[tuple[int, int]]
+    """The first PC of each point in both builds, by its number; 0 where there is none."""
+    to_left: Mapping[Function, Function]
+    """The functions of the right build that the left one has, as it has them."""
+    unmatched: tuple[Mapping[int, Unmatched], Mapping[int, Unmatched]]
+    """PC -> why the other build lacks it; without those that it has."""
+    moved: Sequence[tuple[str, str, str]]
+    """Name, old file and new file of each function that was executed and moved."""
+    same: int
+    """How many of the functions that were executed both builds have in one file."""
+    by_source: int
+    """Functions whose lines were paired by a diff of their sources."""
+    by_order: int
+    """Functions whose lines were paired by their order."""
+    recorded: tuple[int, int]
+    """How many points were recorded in each build."""
+
+    def function(self, function: Function, side: int) -> Function:
+        """Return a function as the left build has it; of the right build alone it has a name that no function has."""
+        return _as_left(function, side, self.to_left)
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what was matched how, and what was not."""
+        parts = [f"{self.same} functions in both"]
+        names = [f"{name} ({old} → {new})" for name, old, new in self.moved]
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            parts.append(f"{len(names)} moved: {', '.join(names[:_NAMED])}{more}")
+        yield f"two builds: {'; '.join(parts)}"
+        if self.by_source and self.by_order:
+            yield f"lines are paired by the sources of {self.by_source} functions, by their order in {self.by_order}"
+        elif self.by_order:
+            yield "lines are paired by their order: no sources of both builds; --other-source and --source-dir name them"
+        for side, unmatched, total in zip(("left", "right"), self.unmatched, self.recorded, strict=True):
+            reasons = list(unmatched.values())
+            if reasons:
+                why = ", ".join(f"{reasons.count(reason)} {text}" for reason, text in _REASONS.items() if reason in reasons)
+                yield f"{len(reasons)} of {total} points on the {side} have no counterpart in the other build: {why}"
+
+
+def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
+    """Match the points of two builds."""
+    builds, to_left = (left, right), _pair_functions(left, right)
+    matcher = _PointMatcher(builds, to_left)
+    matcher.match()
+    named = {_as_left(one, side, to_left) for side, build in enumerate(builds) for one in build.find_named()}
+    pairs = [(old, new) for new, old in to_left.items() if old in named]
+    moved = sorted((old[0], old[1], new[1]) for old, new in pairs if old != new and old[1] and new[1])
+    by_source = sum(matcher.is_paired_by_source(new) for _, new in pairs)
+    return BuildMatch(
+        numbers=matcher.numbers,
+        pcs=matcher.pcs,
+        to_left=to_left,
+        unmatched=(matcher.find_unmatched(0), matcher.find_unmatched(1)),
+        moved=moved,
+        same=len(pairs) - len(moved),
+        by_source=by_source,
+        by_order=len(pairs) - by_source,
+        recorded=(len(left.recorded), len(right.recorded)),
+    )
+
+
+def _as_left(function: Function, side: int, to_left: Mapping[Function, Function]) -> Function:
+    """Return a function as the left build has it; of the right build alone it has a name that no function has."""
+    return function if side == 0 else to_left.get(function, ("\0" + function[0], function[1]))
+
+
+class _PointMatcher:
+    """Gives the points of two builds their numbers.
+
+    What finds the matches of a kernel with half a million points takes more memory than they do, and ends with it.
+
+    :param to_left: the functions of the right build that the left one has, as it has them.
+    """
+
+    def __init__(self, builds: tuple[BuildFunctions, BuildFunctions], to_left: Mapping[Function, Function]) -> None:
+        self._builds = builds
+        self._to_left = to_left
+        self._to_right = {old: new for new, old in to_left.items()}
+        self._kinds = builds[0].find_kinds() | builds[1].find_kinds()
         self._pair_lines, self._line, self._point = cache(self._find_pairs), cache(self._find_line), cache(self._find_point)
         self.numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        """PC -> number of the point; none is 0."""
         self.pcs = [(0, 0)]
-        """The first PC of each point in both builds, by its number; 0 where there is none."""
-        executed = {self.function(one, side) for side, build in enumerate(self._builds) for one in build.find_executed()}
+
+    def match(self) -> None:
+        """Number all points."""
+        executed = {self._function(one, side) for side, build in enumerate(self._builds) for one in build.find_executed()}
         for side, build in enumerate(self._builds):
             # All points of the functions that were executed in either build: the order counts.
-            functions = {one for one in build.groups if self.function(one, side) in executed}
+            functions = {one for one in build.groups if self._function(one, side) in executed}
             build.chain_of.update(build.select(build.columns.outermost_groups(build.rows), functions, self._kinds))
         groups = [self._group(side) for side in (0, 1)]
         for function in dict.fromkeys((*groups[0], *groups[1])):
             self._match_function(groups[0].get(function, []), groups[1].get(function, []))
         for side in (0, 1):
             self._match_by_innermost(side)
-        self.unmatched = self._find_unmatched(0), self._find_unmatched(1)
-        """PC -> why the other build lacks it; without those that it has."""
-        named = {self.function(one, side) for side, build in enumerate(self._builds) for one in build.find_named()}
-        pairs = [(old, new) for new, old in self._to_left.items() if old in named]
-        self.moved = sorted((old[0], old[1], new[1]) for old, new in pairs if old != new and old[1] and new[1])
-        """Name, old file and new file of each function that was executed and moved."""
-        self.same = len(pairs) - len(self.moved)
-        """How many of the functions that were executed both builds have in one file."""
-        self.by_source = sum(self._pair_lines(new)[1] for _, new in pairs)
-        """Functions whose lines were paired by a diff of their sources."""
-        self.by_order = len(pairs) - self.by_source
-        """Functions whose lines were paired by their order."""
-        self.remarks = tuple(self._find_remarks())
-        """What was matched how, and what was not."""
-        # What found the matches of a kernel with half a million points takes more memory than they do.
-        del self._builds, self._pair_lines, self._line, self._point
 
-    def function(self, function: Function, side: int) -> Function:
-        """Return a function as the left build has it; of the right build alone it has a name that no function has."""
-        return function if side == 0 else self._to_left.get(function, ("\0" + function[0], function[1]))
+    def is_paired_by_source(self, right: Function) -> bool:
+        """Return whether the lines of a function of the right build were paired by the sources."""
+        return self._pair_lines(right)[1]
+
+    def _function(self, function: Function, side: int) -> Function:
+        return _as_left(function, side, self._to_left)
 
     def _find_pairs(self, right: Function) -> tuple[Mapping[int, int], bool]:
         """Return the lines of a function of the right build that the left one has, as there, and whether by the sources."""
@@ -309,7 +376,7 @@ class BuildMatch:
         function, line = build.function(frame), build.columns.frames.line[frame]
         if side and line and function in self._to_left:
             line = self._pair_lines(function)[0].get(line, -line)
-        return self.function(function, side), line
+        return self._function(function, side), line
 
     def _find_point(self, side: int, chain: int) -> _Point:
         lines = tuple(self._line(side, frame) for frame in self._builds[side].frames(chain))
@@ -387,7 +454,7 @@ class BuildMatch:
     def _find_copies(self, side: int, functions: Collection[Function]) -> list[tuple[int, int]]:
         """Return the lowest PC of each chain whose innermost frame is of some functions, ascending, and the chain."""
         build = self._builds[side]
-        wanted = {one for one in build.groups if self.function(one, side) in functions}
+        wanted = {one for one in build.groups if self._function(one, side) in functions}
         if not wanted:
             return []
         groups = gather(find_innermost(build.columns.frames, build.rows), build.columns.groups.of_frame, NO_ID)
@@ -410,7 +477,7 @@ class BuildMatch:
             self.pcs[number] = (pc, counterpart) if side == 0 else (counterpart, pc)
         self.numbers[side][pc] = number
 
-    def _find_unmatched(self, side: int) -> dict[int, Unmatched]:
+    def find_unmatched(self, side: int) -> dict[int, Unmatched]:
         """Return why recorded points have no counterpart."""
         build = self._builds[side]
         found = {}
@@ -419,32 +486,14 @@ class BuildMatch:
             if not frames:
                 found[pc] = Unmatched.LOCATION
                 continue
-            old = self.function(build.function(frames[0]), side)
+            old = self._function(build.function(frames[0]), side)
             new = self._to_right.get(old)
             if new is None:
                 found[pc] = Unmatched.FUNCTION
             else:
                 has_lines = self._builds[0].lines(old) and self._builds[1].lines(new)
-                found[pc] = Unmatched.LINE if has_lines else Unmatched.LINES
+                found[pc] = Unmatched.NO_POINT if has_lines else Unmatched.NO_LINES
         return found
-
-    def _find_remarks(self) -> Iterator[str]:
-        parts = [f"{self.same} functions in both"]
-        names = [f"{name} ({old} → {new})" for name, old, new in self.moved]
-        if names:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            parts.append(f"{len(names)} moved: {', '.join(names[:_NAMED])}{more}")
-        yield f"two builds: {'; '.join(parts)}"
-        if self.by_source and self.by_order:
-            yield f"lines are paired by the sources of {self.by_source} functions, by their order in {self.by_order}"
-        elif self.by_order:
-            yield "lines are paired by their order: no sources of both builds; --other-source and --source-dir name them"
-        for side, unmatched, build in zip(("left", "right"), self.unmatched, self._builds, strict=True):
-            reasons = list(unmatched.values())
-            if reasons:
-                why = ", ".join(f"{reasons.count(reason)} {text}" for reason, text in _REASONS.items() if reason in reasons)
-                total = len(build.recorded)
-                yield f"{len(reasons)} of {total} points on the {side} have no counterpart in the other build: {why}"
 
 
 class BuildComparison:
@@ -500,4 +549,4 @@ class BuildComparison:
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was matched how, and what was not."""
-        return () if self.match is None else self.match.remarks
+        return () if self.match is None else tuple(self.match.remarks())

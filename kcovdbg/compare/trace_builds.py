@@ -15,7 +15,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, BuildMatch
+from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, match_builds
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.table_progress import build_table
@@ -265,4 +265,4 @@ def compare_builds(builds: Sequence[TraceBuild], pcs: Iterable[Iterable[int]]) -
         # Points of modules that may be counterparts; those of the image are in the table.
         others = {pc for pc, kind in points.items() if kind in kinds} - recorded
         functions.append(BuildFunctions(build.names.columns(array("Q", sorted(recorded | others))), build.read_text, others))
-    return BuildComparison(BuildMatch(*functions))
+    return BuildComparison(match_builds(*functions))

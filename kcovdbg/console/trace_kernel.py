@@ -248,7 +248,7 @@ def find_build_ids(workspace: Workspace, word: str, own: str | None) -> Iterator
     """Yield the build IDs of the traces that a word names; None for one that has none."""
     if not word.startswith(FILE):
         kept = workspace.kept.get(word)
-        yield own if kept is None else kept.shell.build_id or own
+        yield own if kept is None else kept.empty.build_id or own
     for header in read_headers(workspace, word):
         build_id = None if header is None or header.build_id is None else header.build_id.lower()
         # Tables are found by it: a path would lead elsewhere.

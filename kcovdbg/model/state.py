@@ -253,7 +253,7 @@ class KernelFacts:
 
 
 _OF_TASKS: Final = (Source.TASKS, Source.PER_CPU, Source.CURRENT)
-# LOST is no road: where all of these were read whole, a buffer without an object is leaked.
+# LOST leads to no object: where all of these were read whole, a buffer without an object is leaked.
 _OF_OBJECTS: Final = (*_OF_TASKS, Source.FILES, Source.REMOTE, Source.OBJECTS, Source.SLAB, Source.VMALLOC)
 _OF_AREAS: Final = (Source.AREAS, *_OF_TASKS, Source.VMALLOC)
 _SOURCES: Final[Mapping[Part, tuple[Source, ...]]] = {

@@ -513,7 +513,7 @@ _COMPRESSION: Final = 1
 class Kept:
     """A buffer in compressed form."""
 
-    shell: Buffer
+    empty: Buffer
     """The buffer without its words."""
     source: str
     """Name of the buffer that was kept."""
@@ -529,12 +529,12 @@ def keep(buffer: Buffer, name: str, source: str) -> Kept:
     :param name: ``@name``.
     :param source: the name of the buffer that is kept.
     """
-    shell = replace(buffer, name=name, words=array(buffer.words.typecode), live=False, file_words=None)
-    return Kept(shell, source, len(distinct_words(buffer)), zlib.compress(buffer.words, _COMPRESSION))
+    empty = replace(buffer, name=name, words=array(buffer.words.typecode), live=False, file_words=None)
+    return Kept(empty, source, len(distinct_words(buffer)), zlib.compress(buffer.words, _COMPRESSION))
 
 
 def restore(kept: Kept) -> Buffer:
     """Return the buffer as it was kept."""
-    words = array(kept.shell.words.typecode)
+    words = array(kept.empty.words.typecode)
     words.frombytes(zlib.decompress(kept.data))
-    return replace(kept.shell, words=words)
+    return replace(kept.empty, words=words)

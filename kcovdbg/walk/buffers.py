@@ -97,18 +97,18 @@ def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) 
     :raises ReadError: if nothing of it can be read.
     """
     facts = find_buffer_facts(target, layout, source, name)
-    buffer = read_found(target, layout, facts)
+    buffer = read_buffer_at(target, layout, facts)
     if facts.edges is None:
         return buffer
     second = layout.traits.second_buffer
     part = replace(facts, address=facts.edges, mode=None if second is None else second.mode, edges=None, remarks=(), doubt=None)
     try:
-        return replace(buffer, edges=read_found(target, layout, part))
+        return replace(buffer, edges=read_buffer_at(target, layout, part))
     except ReadError as error:
         return replace(buffer, remarks=(*buffer.remarks, f"buffer of edges cannot be read: {error}"))
 
 
-def read_found(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
+def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
     """Read a buffer by its facts.
 
     :raises ReadError: if nothing of it can be read, or its address is none of the kernel.

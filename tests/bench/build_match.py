@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from kcovdbg.compare.build_match import BuildFunctions, BuildMatch
+from kcovdbg.compare.build_match import BuildFunctions, match_builds
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
@@ -43,7 +43,7 @@ def _names(table: LocationTable) -> LocationCache:
 
 
 def _match(sides: Sequence[_Side]) -> None:
-    BuildMatch(*(BuildFunctions(_names(table).columns(pcs), lambda _: ()) for table, pcs in sides))
+    match_builds(*(BuildFunctions(_names(table).columns(pcs), lambda _: ()) for table, pcs in sides))
 
 
 def _name(sides: Sequence[_Side]) -> None:

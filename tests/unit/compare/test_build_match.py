@@ -5,7 +5,7 @@ from array import array
 
 import pytest
 
-from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, BuildMatch, Unmatched
+from kcovdbg.compare.build_match import BuildComparison, BuildFunctions, Unmatched, match_builds
 from kcovdbg.model.location import Frame
 from kcovdbg.records.pc_names import LocationCache
 from kcovdbg.symbols.coverage_points import PointKind
@@ -56,7 +56,7 @@ def sides(tmp_path):
 
 
 def match(left, right, texts=(None, None)):
-    return BuildMatch(left.functions(left.all(), texts[0]), right.functions(right.all(), texts[1]))
+    return match_builds(left.functions(left.all(), texts[0]), right.functions(right.all(), texts[1]))
 
 
 def same(found, left, right):
@@ -71,7 +71,7 @@ def test_shifted_lines_are_paired_by_their_distances(sides):
     found = match(left, right)
     for here, there in ((10, 30), (12, 32), (20, 40), (21, 41)):
         assert same(found, left.points["f", here][0], right.points["f", there][0])
-    assert list(found.unmatched[1].values()) == [Unmatched.LINE]
+    assert list(found.unmatched[1].values()) == [Unmatched.NO_POINT]
     assert not found.unmatched[0]
     assert (found.by_order, found.by_source) == (1, 0)
 
@@ -96,8 +96,8 @@ def test_functions_without_debug_info_in_one_build(sides):
     assert not found.moved
     first, second = right.points["f", 10][0], right.points["f", 12][0]
     assert same(found, left.points["f", None][0], first)
-    assert found.unmatched[1] == {second: Unmatched.LINES}
-    assert found.unmatched[0] == {left.points["f", None][1]: Unmatched.LINES}
+    assert found.unmatched[1] == {second: Unmatched.NO_LINES}
+    assert found.unmatched[0] == {left.points["f", None][1]: Unmatched.NO_LINES}
 
 
 def test_sources_decide_where_they_are_at_hand(sides):
@@ -110,7 +110,7 @@ def test_sources_decide_where_they_are_at_hand(sides):
     assert found.by_source == 1
     assert same(found, left.points["f", 2][0], right.points["f", 4][0])
     assert same(found, left.points["f", 4][0], right.points["f", 6][0])
-    assert found.unmatched[1] == {right.points["f", 2][0]: Unmatched.LINE}
+    assert found.unmatched[1] == {right.points["f", 2][0]: Unmatched.NO_POINT}
 
 
 def test_text_that_does_not_fit_the_build_is_not_used(sides):
@@ -188,7 +188,7 @@ def test_comparisons_that_are_not_recorded_change_nothing(sides):
         for pc in image.points["f", 12]:
             image.writer.add_frames(pc, PointKind.CMP, (Frame("f", "a.c", 12, 1),))
     blocks = [image.points["f", 11] for image in (left, right)]
-    found = BuildMatch(left.functions(blocks[0]), right.functions(blocks[1]))
+    found = match_builds(left.functions(blocks[0]), right.functions(blocks[1]))
     assert [found.numbers[0][pc] for pc in blocks[0]] == [found.numbers[1][pc] for pc in blocks[1]]
     assert len({found.numbers[0][pc] for pc in blocks[0]}) == 2
 
@@ -200,7 +200,7 @@ def test_the_first_pc_of_inlined_copies_is_found(sides):
     left.add("f", "a.c", 10, (helper, 12)).add("helper", "h.h", 5)
     right.add("other", "a.c", 30, (helper, 31)).add("f", "a.c", 10, (helper, middle, 12), (helper, 13), (helper, 13))
     inlined = left.points["f", 12][0]
-    found = BuildMatch(left.functions([inlined]), right.functions(right.all()))
+    found = match_builds(left.functions([inlined]), right.functions(right.all()))
     assert found.pcs[found.numbers[0][inlined]][1] == right.points["f", 12][0]
 
 
@@ -214,7 +214,7 @@ def test_inlining_differs(sides):
     assert same(found, inlined, own)
     assert same(found, left.points["other", 31][0], own)
     # A copy in another function is another one.
-    alone = BuildMatch(left.functions([inlined]), Image(left.path.with_name("third")).add("f", "a.c", 10).functions([]))
+    alone = match_builds(left.functions([inlined]), Image(left.path.with_name("third")).add("f", "a.c", 10).functions([]))
     assert alone.unmatched[0] == {inlined: Unmatched.FUNCTION}
 
 
@@ -231,7 +231,7 @@ def test_unknown_pcs_stay_apart(sides):
     left.add("f", "a.c", 10)
     right.add("f", "a.c", 10)
     wild = BASE + 0x900000
-    found = BuildMatch(left.functions([wild, *left.all()]), right.functions([wild, *right.all()]))
+    found = match_builds(left.functions([wild, *left.all()]), right.functions([wild, *right.all()]))
     assert not same(found, wild, wild)
     assert found.unmatched[0] == found.unmatched[1] == {wild: Unmatched.LOCATION}
     assert list(BuildComparison(found).number_records(0, array("Q", [0, wild]))) == [0, found.numbers[0][wild]]
@@ -243,6 +243,6 @@ def test_the_first_pc_of_a_point_need_not_be_recorded(sides):
     left.add("f", "a.c", 10, 11, 11)
     right.add("f", "a.c", 10, 11)
     first, second = left.points["f", 11]
-    found = BuildMatch(left.functions([second]), right.functions(right.points["f", 11]))
+    found = match_builds(left.functions([second]), right.functions(right.points["f", 11]))
     assert found.pcs[found.numbers[0][second]][0] == first
     assert BuildComparison(found).counterpart(first, 0) == right.points["f", 11][0]

@@ -17,7 +17,7 @@ from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.series.table import traits_of
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.walk.buffer_names import parse_name
-from kcovdbg.walk.buffers import read_found
+from kcovdbg.walk.buffers import read_buffer_at
 from kcovdbg.walk.layout import Layout
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
@@ -64,7 +64,7 @@ def facts_of(size, mode="TRACE_PC", **values):
 
 def read(words, size=None, mode="TRACE_PC", *, layout=None, where=None, **values):
     size = len(words) if size is None else size
-    return read_found(make_target(words, size, **values), layout or make_layout(), where or facts_of(size, mode))
+    return read_buffer_at(make_target(words, size, **values), layout or make_layout(), where or facts_of(size, mode))
 
 
 def test_plain():
@@ -76,7 +76,7 @@ def test_plain():
 
 def test_one_read_for_all_records():
     target = make_target([400, *pcs(400)], 512)
-    read_found(target, make_layout(), facts_of(512))
+    read_buffer_at(target, make_layout(), facts_of(512))
     assert target.reads == [(AREA, 8), (AREA + 8, 3200)]
 
 
@@ -113,7 +113,7 @@ def test_big_endian_and_32_bits():
     records = struct.pack(">5Q", 1, 5, 1, 2, 0xC0000005)
     target = make_target([0], 64, word=4, big_endian=True, word_size=4)
     target.write(AREA, records)
-    compared = read_found(target, make_layout(word=4), facts_of(64, "TRACE_CMP"))
+    compared = read_buffer_at(target, make_layout(word=4), facts_of(64, "TRACE_CMP"))
     assert list(compared.words) == [5, 1, 2, 0xC0000005]
     assert compared.capacity == (64 * 4 // 8 - 1) // 4
 
@@ -121,7 +121,7 @@ def test_big_endian_and_32_bits():
 def test_a_missing_page_is_a_gap_and_no_zeros():
     target = make_target([1500, *pcs(1500)], 2048)
     target.holes = [(AREA + 4096, AREA + 8192)]
-    buffer = read_found(target, make_layout(), facts_of(2048))
+    buffer = read_buffer_at(target, make_layout(), facts_of(2048))
     # Word 512 is record 511; a page holds 512 words.
     assert buffer.gaps == (Gap(511, 512),)
     assert list(buffer.words[:511]) == pcs(511)
@@ -133,7 +133,7 @@ def test_a_comparison_over_a_missing_page_is_missing_as_a_whole():
     records = [word for pc in pcs(300) for word in (5, 1, 2, pc)]
     target = make_target([300, *records], 2048)
     target.holes = [(AREA + 4096, AREA + 8192)]
-    buffer = read_found(target, make_layout(), facts_of(2048, "TRACE_CMP"))
+    buffer = read_buffer_at(target, make_layout(), facts_of(2048, "TRACE_CMP"))
     # Records 127 and 255 begin or end in the page that is missing.
     assert buffer.gaps == (Gap(127, 129),)
 
@@ -141,7 +141,7 @@ def test_a_comparison_over_a_missing_page_is_missing_as_a_whole():
 def test_the_page_with_the_count_is_missing():
     target = make_target([700, *pcs(700)], 1024)
     target.holes = [(AREA, AREA + 4096)]
-    buffer = read_found(target, make_layout(), facts_of(1024))
+    buffer = read_buffer_at(target, make_layout(), facts_of(1024))
     assert buffer.stored_count is None
     assert buffer.count == 700
     assert buffer.gaps == (Gap(0, 511),)
@@ -152,9 +152,9 @@ def test_nothing_can_be_read():
     target = make_target([3, *pcs(3)], 512)
     target.segments.clear()
     with pytest.raises(ReadError, match="no record of the buffer"):
-        read_found(target, make_layout(), facts_of(512))
+        read_buffer_at(target, make_layout(), facts_of(512))
     with pytest.raises(ReadError, match="0x1000"):
-        read_found(target, make_layout(), replace(facts_of(512), address=0x1000))
+        read_buffer_at(target, make_layout(), replace(facts_of(512), address=0x1000))
 
 
 def test_zeros_and_a_record_that_is_not_written_yet():
@@ -181,7 +181,7 @@ class LiveTarget:
 
 def live(words, *changes, size=64):
     target = make_target(words, size, live=True)
-    return read_found(LiveTarget(target, changes), make_layout(), facts_of(size))
+    return read_buffer_at(LiveTarget(target, changes), make_layout(), facts_of(size))
 
 
 def test_a_record_in_flight():
@@ -220,25 +220,25 @@ def test_bitmap_with_its_trace():
         "struct kcov_state": Structure(8, {"bitmap_size": Member(0, 4, "unsigned int")}),
     }
     target.put(KCOV, "struct kcov", {"state.bitmap_size": 128})
-    buffer = read_found(target, make_layout({"kcov-state", "unique-bitmap"}), facts_of(64, "0x5", kcov=KCOV))
+    buffer = read_buffer_at(target, make_layout({"kcov-state", "unique-bitmap"}), facts_of(64, "0x5", kcov=KCOV))
     assert buffer.encoding.codec is PC
     assert list(buffer.words) == pcs(2)
     assert (buffer.bits_set, buffer.capacity) == (4, 61)
     # A bitmap that is larger than the buffer is damage.
     target.put(KCOV, "struct kcov", {"state.bitmap_size": 1 << 30})
-    damaged = read_found(target, make_layout({"kcov-state", "unique-bitmap"}), facts_of(64, "0x5", kcov=KCOV))
+    damaged = read_buffer_at(target, make_layout({"kcov-state", "unique-bitmap"}), facts_of(64, "0x5", kcov=KCOV))
     assert any("16777216 words" in remark for remark in damaged.remarks)
 
 
 def test_a_bitmap_that_the_kernel_has_forgotten():
     target = make_target([1 << 63 | 0b1011, 0, 3, *pcs(3)], 64)
     layout = make_layout({"kcov-state", "unique-bitmap"})
-    assert any("bitmap" in remark for remark in read_found(target, layout, facts_of(64, "INIT")).remarks)
+    assert any("bitmap" in remark for remark in read_buffer_at(target, layout, facts_of(64, "INIT")).remarks)
     # There is none if the mode has none, in kernels without bitmaps, and where the word is a plausible count.
     for other, mode in ((layout, "TRACE_PC"), (make_layout(set()), "INIT")):
-        assert not any("bitmap" in remark for remark in read_found(target, other, facts_of(64, mode)).remarks)
+        assert not any("bitmap" in remark for remark in read_buffer_at(target, other, facts_of(64, mode)).remarks)
     counted = make_target([3, *pcs(3)], 64)
-    assert not any("bitmap" in remark for remark in read_found(counted, layout, facts_of(64, "INIT")).remarks)
+    assert not any("bitmap" in remark for remark in read_buffer_at(counted, layout, facts_of(64, "INIT")).remarks)
 
 
 def test_what_nobody_collects_into_is_guessed():
@@ -258,7 +258,7 @@ def test_small_numbers_are_no_code_where_the_kernel_is_linked_low():
     records = [word for number in range(3) for word in (5, 0, 7, low + 16 * number)]
     target = make_target([3, *records], 512)
     target.symbols["_stext"] = Symbol("_stext", low + OFFSET, 0)
-    buffer = read_found(target, make_layout(), facts_of(512, "INIT"))
+    buffer = read_buffer_at(target, make_layout(), facts_of(512, "INIT"))
     assert buffer.encoding.codec is CMP
     assert list(buffer.words) == records
 
@@ -353,7 +353,7 @@ def test_random_memory_never_breaks_a_reader(words, size, mode, features, hole, 
     if hole is not None:
         target.holes = [(AREA + 4096 * hole, AREA + 4096 * (hole + 1))]
     try:
-        buffer = read_found(target, make_layout(features), facts_of(size, mode, kcov=KCOV, private=private, cached=cached))
+        buffer = read_buffer_at(target, make_layout(features), facts_of(size, mode, kcov=KCOV, private=private, cached=cached))
     except ReadError:
         assert hole is not None
         return
