@@ -14,7 +14,7 @@ from typing import Final
 
 from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, find_reading
-from kcovdbg.console.buffer_sources import ALL, find_buffer, require_points
+from kcovdbg.console.buffer_sources import ALL, find_buffer, read_trace_records, require_points
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
@@ -99,7 +99,7 @@ def _run(context: Context, args: Namespace) -> Lines:
     buffers = list(_find_buffers(context, names, remarks))
     built = BuiltFiles((*table.files(), *(table.blocks.files if table.blocks is not None else ())))
     found = {change.file: built.find(change.file) if change.is_inside else () for change in changes}
-    traces = [name_trace(buffer) for buffer in buffers]
+    traces = [name_trace(buffer, read_trace_records(context, buffer)) for buffer in buffers]
     source = context.kernel.source
     texts = {file: source.read(names[0]) for file, names in found.items() if names}
     wanted: dict[str, set[int]] = {}
@@ -127,7 +127,7 @@ def _run(context: Context, args: Namespace) -> Lines:
     states_found = {row.state for row in rows}
     if ChangeState.NOT_EXECUTED in states_found:
         context.status = 1
-    elif states_found == {ChangeState.UNKNOWN}:
+    elif ChangeState.UNKNOWN in states_found and states_found <= {ChangeState.UNKNOWN, ChangeState.NO_CODE}:
         # Nothing of what it was asked for is known.
         context.status = KcovdbgError.status
     shown = [row for row in rows if row.state in _MISSED] if args.missed else rows

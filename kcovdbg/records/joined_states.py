@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import reduce
 from itertools import compress, count
-from operator import and_
 from typing import Final, NamedTuple
 
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import KIND_MASK
-from kcovdbg.records.line_states import LineState, Quality, StateFinder, TraceRecords, make_finder, read_records
+from kcovdbg.records.line_states import LineState, Quality, StateFinder, TraceRecords, make_finder
+from kcovdbg.records.source_coverage import merge_traces
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_rows import combine_flags
@@ -50,19 +48,23 @@ class JoinedLine(NamedTuple):
     """Whether it has no code of its own, but code of other lines was inlined at it."""
 
 
-def name_trace(buffer: Buffer) -> NamedTrace:
-    """Return a buffer as a trace with a name."""
-    records = read_records(buffer)
+def name_trace(buffer: Buffer, records: TraceRecords) -> NamedTrace:
+    """Return a buffer as a trace with a name.
+
+    :param records: of the buffer.
+    """
     return NamedTrace(buffer.name, records, quality_text(buffer, records.quality))
 
 
 def quality_text(buffer: Buffer, quality: Quality) -> str:
     """Return in words what is known about a trace."""
     if quality & Quality.COMPLETE:
+        if quality & Quality.PLACED:
+            return "open: its task is inside the kernel, and its stack is known"
         if not quality & Quality.ENDED:
             return "open: its task may be inside the kernel"
         return "whole" if quality & Quality.COUNTED else "a set of PCs"
-    if buffer.full:
+    if buffer.full or buffer.was_full:
         reason = "overflowed"
     elif buffer.is_incomplete or buffer.gaps:
         reason = "not all of it could be read"
@@ -212,14 +214,7 @@ def _merge_records(traces: Sequence[NamedTrace]) -> Iterator[TraceRecords]:
             continue
         is_complete = bool(records.quality & Quality.COMPLETE)
         groups.setdefault((is_complete, records.kinds), []).append(records)
-    for members in groups.values():
-        counts: Counter[int] = Counter()
-        for records in members:
-            counts.update(records.counts)
-        quality = reduce(and_, (records.quality for records in members))
-        if any(records.quality & Quality.ENABLES for records in members):
-            quality |= Quality.ENABLES
-        yield TraceRecords(counts, quality, members[0].kinds)
+    yield from map(merge_traces, groups.values())
 
 
 def _join(states: Sequence[LineState]) -> LineState:

@@ -10,7 +10,7 @@ from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.buffer import Buffer, Order
 from kcovdbg.records.joined_states import NamedTrace, join_states, quality_text
-from kcovdbg.records.line_states import INCOMPLETE, OPEN, SET, WHOLE, LineState, TraceRecords, quality_of
+from kcovdbg.records.line_states import INCOMPLETE, OPEN, SET, WHOLE, LineState, Quality, TraceRecords, quality_of
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_table
@@ -70,4 +70,5 @@ def test_quality_in_words(change, words):
     buffer = replace(Buffer("41", Encoding(PC, 8), array("Q", [5, 6, 7]), 3), **change)
     quality = quality_of(buffer)
     assert words in quality_text(buffer, quality)
+    assert "stack" in quality_text(buffer, OPEN | Quality.PLACED)
     assert (quality == WHOLE) == (words == "whole")
