@@ -6,9 +6,9 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-from kcovdbg.buffers.trace_view import TraceView, make_view
+from kcovdbg.buffers.trace_view import TracePane, TraceView, make_view
 from kcovdbg.console.argument import Argument, Value, WordError
 from kcovdbg.console.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
 from kcovdbg.console.column import NUMBER, SYMBOL, WORD, Column, RowType
@@ -18,6 +18,7 @@ from kcovdbg.console.record_columns import frames_column
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError
+from kcovdbg.model.location import Location
 from kcovdbg.records.alignment import Mark
 
 # Without a terminal: enough for two functions with their places.
@@ -60,20 +61,34 @@ _COLUMNS: Final = (
     Column("left_pc", WORD, meaning="its PC, as recorded", null="there is none"),
     Column("right", NUMBER, meaning="index of the record on the right", null="it is only on the left"),
     Column("right_pc", WORD, meaning="its PC, as recorded", null="there is none"),
-    Column("symbol", SYMBOL, value=lambda row: None if row["location"] is None else row["location"].symbol),
-    frames_column(lambda row: () if row["location"] is None else row["location"].frames),
+    Column("symbol", SYMBOL, value=lambda row: None if row.location is None else row.location.symbol),
+    frames_column(lambda row: () if row.location is None else row.location.frames),
 )
 
 
-def _make_row(view: TraceView, number: int) -> dict[str, Any]:
-    """Return a row of a view, with the indexes and PCs of its records."""
+class _ViewLine(NamedTuple):
+    """A row of a view, with the indexes and PCs of its records."""
+
+    mark: str | None
+    rounds: int | None
+    left: int | None
+    left_pc: int | None
+    right: int | None
+    right_pc: int | None
+    location: Location | None
+
+
+def _make_row(view: TraceView, number: int) -> _ViewLine:
     row = view.rows.row(number)
-    found: dict[str, Any] = {"mark": _MARKS[row.mark], "rounds": row.rounds, "location": view.location(row)}
-    for side, pane, index in (("left", view.left, row.left), ("right", view.right, row.right)):
-        found |= {side: None, f"{side}_pc": None}
-        if pane is not None and index is not None:
-            found |= {side: pane.number(index), f"{side}_pc": None if pane.is_missing(index) else pane.record(index).pc}
-    return found
+    left, right = _find_record(view.left, row.left), _find_record(view.right, row.right)
+    return _ViewLine(_MARKS[row.mark], row.rounds, *left, *right, view.location(row))
+
+
+def _find_record(pane: TracePane | None, index: int | None) -> tuple[int | None, int | None]:
+    """Return index and PC of a record on one side."""
+    if pane is None or index is None:
+        return None, None
+    return pane.number(index), None if pane.is_missing(index) else pane.record(index).pc
 
 
 def _text_lines(view: TraceView, width: int, most: int) -> Iterator[Line]:

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
@@ -51,13 +51,19 @@ def _refuse_existing(path: Path) -> None:
         raise KcovdbgError(f"demo: '{path}' exists", hint="give a directory without it: demo DIRECTORY")
 
 
-def _write(file: DemoFile, path: Path) -> dict[str, object]:
+class _WrittenFile(NamedTuple):
+    file: str
+    bytes: int
+    what: str
+
+
+def _write(file: DemoFile, path: Path) -> _WrittenFile:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_input(unpack(file.path).path) as packed, open_output(path, check=partial(_refuse_existing, path)) as target:
         while data := packed.read(1 << 20):
             target.write(data)
         size = target.tell()
-    return {"file": str(path), "bytes": size, "what": file.what}
+    return _WrittenFile(str(path), size, file.what)
 
 
 def _uses(folder: Path, files: Sequence[DemoFile]) -> Iterator[str]:
@@ -79,7 +85,7 @@ COMMAND: Final = Command(
     row_types=(RowType(_COLUMNS),),
     description=(
         "Writes the core and the kernel image that kcovdbg --demo opens, its modules, and the source of one; and a second "
-        "guest, whose kernel records entries and exits of functions: its task kc-ext is for tree. "
+        "guest, whose kernel records entries and exits of functions: its task kc-ext is for trace. "
         "No file is overwritten."
     ),
     arguments=(Argument("directory DIRECTORY", Value.FILE, "where to write, made if it does not exist"),),

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import decode_handle, name_subsystem
@@ -28,24 +29,51 @@ from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Table
 from kcovdbg.console.writer import Format
-from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.model.remote import RemoteHandle, RemoteSite
 from kcovdbg.model.state import Part
 from kcovdbg.symbols.remote_calls import RemoteSites
 
+
+class _SiteRow(NamedTuple):
+    """A site, with one of the registered handles that it can announce."""
+
+    site: RemoteSite
+    registration: RemoteHandle | None
+    """None where there is none, or that is unknown."""
+    registered: bool | None
+    """None where it is unknown."""
+
+    @property
+    def subsystem(self) -> str | None:
+        return None if self.site.subsystem is None else name_subsystem(self.site.subsystem)
+
+    @property
+    def handle(self) -> int | None:
+        return None if self.registration is None else self.registration.handle
+
+    @property
+    def pid(self) -> int | None:
+        return None if self.registration is None else self.registration.pid
+
+    @property
+    def comm(self) -> str | None:
+        return None if self.registration is None else self.registration.comm
+
+
 _COLUMNS: Final = (
-    Column("function", SYMBOL, elastic=16),
+    Column("function", SYMBOL, value=attrgetter("site.function"), elastic=16),
     Column("subsystem", meaning="subsystem of the handles: `usb` or `common`", null="the caller passes a whole handle"),
-    Column("context"),
-    Column("file", elastic=16),
-    Column("line", NUMBER, meaning="line of the call", null="the debug info has no line for it"),
+    Column("context", value=attrgetter("site.context")),
+    Column("file", value=attrgetter("site.file"), elastic=16),
+    Column("line", NUMBER, value=attrgetter("site.line"), meaning="line of the call", null="the debug info has no line for it"),
     Column("handle", HANDLE),
     Column("registered", BOOL, priority=DETAIL),
     Column("pid", PID),
     Column("comm", COMM, elastic=8),
-    Column("module", json_only=True),
-    Column("symbol", SYMBOL, json_only=True),
-    Column("wrapper", SYMBOL, json_only=True),
-    Column("address", ADDRESS, json_only=True),
+    Column("module", value=attrgetter("site.module"), json_only=True),
+    Column("symbol", SYMBOL, value=attrgetter("site.symbol"), json_only=True),
+    Column("wrapper", SYMBOL, value=attrgetter("site.wrapper"), json_only=True),
+    Column("address", ADDRESS, value=attrgetter("site.address"), json_only=True),
 )
 _SHOWN: Final = ("function", "subsystem", "context", "file", "line", "handle", "pid", "comm")
 _MEANINGS: Final = {
@@ -62,30 +90,27 @@ _MEANINGS: Final = {
 }
 
 
-def _rows(found: RemoteSites, handles: Sequence[RemoteHandle], problem: str | None) -> Iterator[dict[str, Any]]:
+def _rows(found: RemoteSites, handles: Sequence[RemoteHandle], problem: str | None) -> Iterator[_SiteRow]:
     """Yield each site with each registered handle that it can announce.
 
     :param problem: why registered handles are unknown, None where they are known.
     """
     for site in found.sites:
-        row: dict[str, Any] = {
-            **site._asdict(),
-            "subsystem": None if site.subsystem is None else name_subsystem(site.subsystem),
-            "context": site.context,
-            "registered": None if problem else False,
-            **dict.fromkeys(("handle", "pid", "comm")),
-        }
-        entries = [
-            {"handle": entry.handle, "pid": entry.pid, "comm": entry.comm, "registered": True}
+        announced = [
+            entry
             for entry in handles
             if entry.handle is not None and site.subsystem in (None, decode_handle(entry.handle).subsystem)
         ]
-        yield from ({**row, **entry} for entry in entries or ({},))
+        for entry in announced:
+            yield _SiteRow(site, entry, True)
+        if not announced:
+            yield _SiteRow(site, None, None if problem else False)
 
 
-def _matches(row: dict[str, Any], word: str) -> bool:
-    names = [row[key] or "" for key in ("function", "file", "symbol", "subsystem", "context", "module")]
-    return matches_name(word, names if row["handle"] is None else [*names, str(decode_handle(row["handle"]))])
+def _matches(row: _SiteRow, word: str) -> bool:
+    site = row.site
+    names = [name or "" for name in (site.function, site.file, site.symbol, row.subsystem, site.context, site.module)]
+    return matches_name(word, names if row.handle is None else [*names, str(decode_handle(row.handle))])
 
 
 def _run(context: Context, args: Namespace) -> Table:
@@ -105,8 +130,8 @@ def _run(context: Context, args: Namespace) -> Table:
         chosen,
         remarks=(*notes, *found.remarks, *(f"no site matches '{word}'" for word in missed)),
         empty="no such site" if args.patterns else "nothing in this kernel announces a remote handle",
-        errors=lambda row: row["errors"] if problem is None or context.format is Format.TEXT else (*row["errors"], problem),
-        label=lambda row: f"site {row['function']}",
+        errors=lambda row: row.site.errors if problem is None or context.format is Format.TEXT else (*row.site.errors, problem),
+        label=lambda row: f"site {row.site.function}",
         # Handles are a detail of sites, which are in the code.
         rests_on=Part.NOTHING,
         show=_SHOWN,

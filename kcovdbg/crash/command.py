@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -74,7 +75,18 @@ class _Step(NamedTuple):
     row: LocatedRecord
 
 
-# A line of text: records of one function.
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A line of text: records of one function."""
+
+    index: int
+    records: int
+    function: str
+    where: str | None
+    stack: str | None
+    """The frames of the stack for whose functions these are the last records."""
+
+
 _PIECE_COLUMNS: Final = (
     Column("index", NUMBER),
     Column("records", NUMBER),
@@ -192,7 +204,7 @@ def _steps(found: Sequence[_LastSteps], limit: int, names: LocationCache) -> Ite
                 yield _Step(last, part, row)
 
 
-def _pieces(part: _BufferPart, last: _LastSteps, names: LocationCache, limit: int) -> Iterator[dict[str, object]]:
+def _pieces(part: _BufferPart, last: _LastSteps, names: LocationCache, limit: int) -> Iterator[_Piece]:
     end = part.ending.end
 
     def group(pc: int) -> object:
@@ -210,7 +222,7 @@ def _pieces(part: _BufferPart, last: _LastSteps, names: LocationCache, limit: in
         if pc is not None and names[pc].frames:
             function, where = function_text(names[pc]), place_text(names[pc].frames[0]) or None
         stack = " ".join(f"#{number} {last.stack[number].function or '?'}" for number in numbers) or None
-        yield {"index": run.first, "records": run.length, "function": function, "where": where, "stack": stack}
+        yield _Piece(run.first, run.length, function, where, stack)
 
 
 def _comparison_lines(part: _BufferPart, names: LocationCache, limit: int) -> Iterator[Line]:
