@@ -25,6 +25,8 @@ def lcov_lines(name: str, coverage: Iterable[SourceCoverage], path_of: Callable[
     """
     test = "".join(character if character in _NAME else "_" for character in name)
     for file in coverage:
+        if not file.lines:
+            continue
         yield f"TN:{test}"
         yield f"SF:{escape(path_of(file.path))}"
         # Readers split at commas, which names of generic functions have.
@@ -63,7 +65,7 @@ def cobertura_lines(coverage: Iterable[SourceCoverage], path_of: Callable[[str],
     :param path_of: from the path of a file to the directory that its text is found in, and its name there; None and
         an absolute name, or where the text is not found.
     """
-    located = [(*path_of(file.path), file) for file in coverage]
+    located = [(*path_of(file.path), file) for file in coverage if file.lines]
     classes = sorted((_Class(name, file) for _, name, file in located), key=lambda item: (dirname(item.name), item.name))
     totals = sum_up(item.coverage for item in classes)
     yield '<?xml version="1.0" encoding="UTF-8"?>'

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain, compress, repeat
 from operator import and_, attrgetter
@@ -128,16 +128,21 @@ class FunctionLines(NamedTuple):
     lines: int
     executed_lines: int
     unknown_lines: int
+    is_decided: bool
+    """Whether any line is decided up to the next function; several may begin on one line."""
 
 
 def find_function_lines(file: SourceCoverage) -> Iterator[FunctionLines]:
     """Iterate over the functions of a file with their lines: from where each begins to where the next one does."""
-    ends = [function.line for function in file.all_functions[1:]]
-    for function, end in zip(file.all_functions, (*ends, _LAST_LINE), strict=False):
+    starts = [function.line for function in file.all_functions]
+    for function, end in zip(file.all_functions, (*starts[1:], _LAST_LINE), strict=False):
         first, last = bisect_left(file.lines, function.line), bisect_left(file.lines, end)
         hits = file.hits[first:last]
         unknown = bisect_left(file.unknown_lines, end) - bisect_left(file.unknown_lines, function.line)
-        yield FunctionLines(function, last - first, len(hits) - hits.count(0), unknown)
+        at = bisect_right(starts, function.line)
+        until = starts[at] if at < len(starts) else _LAST_LINE
+        is_decided = bisect_left(file.lines, until) > first
+        yield FunctionLines(function, last - first, len(hits) - hits.count(0), unknown, is_decided)
 
 
 def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
@@ -181,6 +186,8 @@ class _Functions(NamedTuple):
     hits: Mapping[_Place, int | None]
     """None where it is unknown whether it was executed."""
     lines: Mapping[_Place, int]
+    inlined: Collection[_Place]
+    """Those with inlined copies that have a point."""
 
 
 def find_source_coverage(table: LocationTable, trace: TraceRecords, wanted: _Wanted | None = None) -> CodeCoverage:
@@ -209,16 +216,18 @@ def _find_coverage(table: LocationTable, trace: TraceRecords, wanted: _Wanted | 
     parts: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for path, part in _split_files(columns, paths):
         parts[path].append(part)
-    found = []
+    files = []
     for path in sorted({*parts, *by_path}):
         lines = _join_lines(columns, parts[path])
         if wanted is not None:
             lines = _select_lines(lines, path, sorted(starts[path]), wanted)
         own = sorted(by_path[path], key=attrgetter("line", "name"))
+        file = SourceCoverage(path, lines.numbers, lines.hits, own, (), lines.unknown)
+        own = [_check_function(found, (path, found.function.name) in functions.inlined) for found in find_function_lines(file)]
         of_lines = _choose_branches(branches.get(path, {}), lines)
         if lines.numbers or own or lines.unknown:
-            found.append(SourceCoverage(path, lines.numbers, lines.hits, own, of_lines, lines.unknown))
-    return CodeCoverage(found, columns.contradictions, columns.unmatched)
+            files.append(file._replace(all_functions=own, branches=of_lines))
+    return CodeCoverage(files, columns.contradictions, columns.unmatched)
 
 
 def add_executed(files: Sequence[SourceCoverage], executed: Mapping[str, Mapping[int, int]]) -> Sequence[SourceCoverage]:
@@ -238,6 +247,22 @@ def add_executed(files: Sequence[SourceCoverage], executed: Mapping[str, Mapping
         numbers = array("I", sorted(lines))
         by_path[path] = file._replace(lines=numbers, hits=array("Q", [lines[line] for line in numbers]))
     return [by_path[path] for path in sorted(by_path)]
+
+
+def _check_function(found: FunctionLines, has_inlined: bool) -> FunctionCoverage:
+    """Return a function; whether it was executed is unknown where only its points say that it was not, or all its lines are.
+
+    A copy that is inlined may have no point of its own, and its lines may have been executed.
+
+    :param has_inlined: whether there are inlined copies.
+    """
+    if not found.is_decided:
+        # lcov 2 refuses a function without a line.
+        return found.function._replace(hits=None)
+    if found.function.hits:
+        return found.function
+    may_be_executed = found.executed_lines or (has_inlined and (found.unknown_lines or not found.lines))
+    return found.function._replace(hits=None) if may_be_executed else found.function
 
 
 class _Lines(NamedTuple):
@@ -493,7 +518,8 @@ def _find_functions(table: LocationTable, trace: TraceRecords, columns: StateCol
     own_places = _find_own_places(table, own, places, columns, paths)
     lines: dict[_Place, int] = {}
     # Files with several spellings have functions with several words.
-    entered: dict[_Place, int] = {places[word]: 0 for word in known if word in places}
+    inlined_places = {places[word] for word in known if word in places}
+    entered: dict[_Place, int] = dict.fromkeys(inlined_places, 0)
     undecided = {places[word] for word in unknown if word in places}
     for word, place in places.items():
         line = first_lines.get(word)
@@ -516,4 +542,4 @@ def _find_functions(table: LocationTable, trace: TraceRecords, columns: StateCol
         # One without a line cannot be shown.
         if place in lines:
             found[place] = None if not total and place in undecided else total
-    return _Functions(found, lines)
+    return _Functions(found, lines, inlined_places)
