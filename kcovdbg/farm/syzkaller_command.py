@@ -35,7 +35,7 @@ from kcovdbg.farm.batch_run import (
     make_output,
     run_batch,
 )
-from kcovdbg.farm.manager_workdir import Crash, Dump, Manager
+from kcovdbg.farm.syzkaller_workdir import Crash, Dump, Manager
 from kcovdbg.farm.workdir_reader import WorkdirReader
 from kcovdbg.user_folder import expand_user, find_user_folder, make_folder
 

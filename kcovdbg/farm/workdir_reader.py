@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kcovdbg.child_process import child_environment, python_command
 from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.farm.manager_workdir import Crash, Dump, Manager
+from kcovdbg.farm.syzkaller_workdir import Crash, Dump, Manager
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from kcovdbg.crash.crash_summary import CrashSummary
 from kcovdbg.errors import KcovdbgError, UsageError
-from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log
+from kcovdbg.farm.syzkaller_workdir import find_manager, find_program, names_another_task, read_log
 from kcovdbg.limits import hold_memory
 from kcovdbg.records.crash_report import summarize_report
 from kcovdbg.records.log_text import decode_log

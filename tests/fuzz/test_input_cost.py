@@ -21,7 +21,7 @@ from kcovdbg.compiled_module import zeros
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.farm.manager_workdir import find_manager, find_program
+from kcovdbg.farm.syzkaller_workdir import find_manager, find_program
 from kcovdbg.input_file import FrameReader, parse_json
 from kcovdbg.model.location import Frame
 from kcovdbg.monitor.samples import read_samples

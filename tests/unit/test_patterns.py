@@ -144,7 +144,7 @@ USES: Final = _uses()
 def test_all_are_found() -> None:
     places = {use.place for use in USES}
     assert len(USES) > 100
-    assert {"kcovdbg.records.pc_file._LINE", "kcovdbg.farm.manager_workdir._EXECUTED"} <= places
+    assert {"kcovdbg.records.pc_file._LINE", "kcovdbg.farm.syzkaller_workdir._EXECUTED"} <= places
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.farm.manager_workdir import find_manager, find_program, names_another_task, read_log
+from kcovdbg.farm.syzkaller_workdir import find_manager, find_program, names_another_task, read_log
 from kcovdbg.farm.workdir_reader import WorkdirReader
 from kcovdbg.records.crash_report import summarize_report
 from tests.support.compiled_image import compile_image
