@@ -19,7 +19,7 @@ from kcovdbg.records.trace_file import Kept, keep
 _COLUMNS: Final = (
     Column("name", TEXT, value=lambda row: row[0], meaning="name under which it is kept"),
     Column("what", TEXT, value=lambda row: row[1].source, meaning="name of the buffer that it was copied from"),
-    Column("count", NUMBER, title="RECORDS", value=lambda row: row[1].shell.count),
+    Column("count", NUMBER, title="RECORDS", value=lambda row: row[1].empty.count),
     Column("distinct", NUMBER, value=lambda row: row[1].distinct),
     Column("bytes", NUMBER, value=lambda row: len(row[1].data)),
 )
