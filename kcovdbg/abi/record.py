@@ -36,6 +36,11 @@ class RecordKind(str, Enum):
     UNKNOWN = "unknown"
     """A type that no known kernel writes."""
 
+    @property
+    def has_address(self) -> bool:
+        """Whether what such a record has for an address is one, and not a part of one."""
+        return self is not RecordKind.EDGE
+
 
 class Comparison(NamedTuple):
     """Operands of a comparison. A ``switch`` statement leaves one record per case."""

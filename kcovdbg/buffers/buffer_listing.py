@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.buffer_arguments import TAIL, make_filters
 from kcovdbg.console.buffer_sources import order_remarks, require_named_names
 from kcovdbg.console.column import NUMBER, PATH, SYMBOL, TEXT, Column
@@ -76,7 +75,7 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     columns = record_columns(buffer)
     yield heading
     one_by_one = buffer.encoding.record_words > 1 or buffer.encoding.codec.is_variable
-    if args.raw or one_by_one or buffer.encoding.codec.kind is RecordKind.EDGE:
+    if args.raw or one_by_one or not buffer.encoding.codec.kind.has_address:
         if len(shown) < len(indices):
             remarks.append(f"{len(indices) - len(shown)} {'earlier' if args.tail else 'more'} records")
         lines = table_lines(Table(columns, rows, remarks=remarks, empty="no records"), context.width)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.column import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD, WORDS, Column, Meaning, RowType
 from kcovdbg.console.wording import format_operand, record_function, record_place, record_text
 from kcovdbg.model.buffer import Buffer
@@ -152,8 +151,9 @@ def approximate_errors(location: Location | None) -> tuple[str, ...]:
 def record_errors(row: LocatedRecord) -> tuple[str, ...]:
     """Return what is missing of a record, for the key ``errors``."""
     if row.location is None:
-        is_edge = row.record.kind is RecordKind.EDGE
-        return ("the low 12 bits are mixed with the previous address",) if is_edge else ("no address",)
+        if not row.record.kind.has_address:
+            return ("the low 12 bits are mixed with the previous address",)
+        return ("no address",)
     if row.location.remark is not None:
         return (row.location.remark,)
     return () if row.location.frames else ("no kernel to look the address up in",)

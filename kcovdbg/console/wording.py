@@ -148,7 +148,7 @@ def record_text(row: LocatedRecord, *, big_endian: bool = False) -> RecordText:
     if (comparison := found.comparison) is not None:
         first, second = (format_operand(value, comparison, big_endian) for value in (comparison.arg1, comparison.arg2))
         operands = f"{8 * comparison.size} bits{', constant' if comparison.const else ''}: {first}, {second}"
-    has_address = found.pc is not None and found.kind is not RecordKind.EDGE
+    has_address = found.pc is not None and found.kind.has_address
     return RecordText(record_function(row), record_place(row), KIND_SIGNS.get(found.kind, ""), operands, has_address)
 
 

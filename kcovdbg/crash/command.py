@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
-from kcovdbg.abi.record import RecordKind
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_sources import find_tids, syscall_lines
 from kcovdbg.console.column import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD, Column, Meaning, RowType
@@ -285,7 +284,7 @@ def _stack_lines(last: _LastSteps) -> Iterator[Line]:
 
 
 def _step_errors(step: _Step) -> tuple[str, ...]:
-    if step.row.location is None and step.row.record.kind is not RecordKind.EDGE:
+    if step.row.location is None and step.row.record.kind.has_address:
         return ("no address",)
     return approximate_errors(step.row.location)
 

@@ -37,7 +37,7 @@ def locate_records(buffer: Buffer, names: LocationCache, indices: Iterable[int])
     size = FIRST_BATCH
     while batch := [record.decode_record(buffer.words, index, buffer.encoding) for index in islice(remaining, size)]:
         size = BATCH
-        names.prefetch(found.pc for found in batch if found.pc is not None and found.kind is not record.RecordKind.EDGE)
+        names.prefetch(found.pc for found in batch if found.pc is not None and found.kind.has_address)
         for found in batch:
             yield locate_record(buffer, names, found)
 
@@ -46,7 +46,7 @@ def locate_record(buffer: Buffer, names: LocationCache, found: record.Record) ->
     """Return a record with its location."""
     if found.pc is None:
         return LocatedRecord(found, None, None)
-    location = None if found.kind is record.RecordKind.EDGE else names[found.pc]
+    location = names[found.pc] if found.kind.has_address else None
     return LocatedRecord(found, address_of(found.pc, buffer.kaslr_offset), location)
 
 
