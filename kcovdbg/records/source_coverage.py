@@ -350,11 +350,14 @@ def _choose_branches(branches: Mapping[int, Sequence[_Branch]], lines: _Lines) -
     found = []
     executed = dict(zip(lines.numbers, lines.hits, strict=True))
     for line in sorted(executed.keys() & branches.keys()):
-        first, *_ = branches[line][0]
-        for number, (function, state, *sides) in enumerate(branches[line]):
-            is_first = function == first and state == BranchState.NOT_EXECUTED
-            if state == BranchState.EXECUTED if executed[line] else is_first:
-                found.append(BranchCoverage(line, number, state == BranchState.EXECUTED, (sides[0], sides[1])))
+        wanted = BranchState.EXECUTED if executed[line] else BranchState.NOT_EXECUTED
+        copies = branches[line]
+        first = copies[0][0]
+        for number, (function, state, next_hits, other_hits) in enumerate(copies):
+            if not executed[line] and function != first:
+                break
+            if state == wanted:
+                found.append(BranchCoverage(line, number, executed[line] > 0, (next_hits, other_hits)))
     return found
 
 
@@ -384,9 +387,10 @@ class _Points:
         # Points without a location have no frame.
         return [0 if number == NO_ID else self._words[number] for number in outermost]
 
-    def find_functions(self, chains: Iterable[int]) -> set[_Word]:
-        """Return the functions of all frames of chains."""
-        _, numbers = flatten_chains(self._frames, array("Q", set(chains)))
+    def find_inlined(self, chains: Iterable[int]) -> set[_Word]:
+        """Return the functions that are inlined at points."""
+        inner = array("Q", map(_without_outermost, set(chains)))
+        _, numbers = flatten_chains(self._frames, inner)
         return set(self._words_of(set(numbers)))
 
     def find_lines(self) -> dict[_Word, int]:
@@ -511,8 +515,8 @@ def _find_functions(table: LocationTable, trace: TraceRecords, columns: StateCol
     counts = as_counts(trace.counts)
     recorded = find_chains(counts.pcs, table.columns)
     inlined = points.count_inlined(recorded.chains, counts.records)
-    unknown = points.find_functions(map(_without_outermost, own.others))
-    known = unknown | points.find_functions(map(_without_outermost, own.missed))
+    unknown = points.find_inlined(own.others)
+    known = unknown | points.find_inlined(own.missed)
     first_lines = points.find_lines()
     places = points.find_places(known.union(own.functions))
     own_places = _find_own_places(table, own, places, columns, paths)
