@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import jsonschema
 import pytest
 
 from kcovdbg.elf.file import ElfFile
@@ -16,6 +17,7 @@ from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_table
 from tests.support import compiled_image
 from tests.support.compiled_image import FIRST, HEADER, SECOND, compile_image
+from tests.support.state import strict_schema
 
 
 def diff_of(file, text, first=1, last=None, *, context=3):
@@ -80,6 +82,7 @@ def test_states_and_attribution(built):
     second, both = built.trace("second.txt", "second"), built.trace("both.txt", "second", "first")
     status, rows, _ = built.ask(diff, second, both)
     found = states(rows)
+    jsonschema.validate(rows, strict_schema("patch"))
     assert status == 1
     assert found["src/first.c", line_of(FIRST, "static __attribute__((noinline, cold)) int rare")] == "not-executed"
     assert found["src/first.c", line_of(FIRST, "__attribute__((no_sanitize_coverage")] == "not-instrumented"
