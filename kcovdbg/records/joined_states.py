@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, count
 from typing import Final, NamedTuple
 
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.location import KIND_MASK
+from kcovdbg.model.location import Frame
 from kcovdbg.records.line_states import LineState, Quality, StateFinder, TraceRecords, make_finder
 from kcovdbg.records.source_coverage import merge_traces
 from kcovdbg.symbols.coverage_points import PointKind
@@ -108,7 +108,10 @@ def join_states(
     is_complete = all(trace.records.quality & _KNOWS == _KNOWS for trace in traces)
     calls = _Calls(table, finder, frozenset(executed) if is_complete else None)
     found = {}
-    for (file, number), points in _find_inlined(table, missing, kinds).items():
+    inlined = _find_inlined(table, missing, kinds)
+    if is_complete:
+        calls.read_functions(inlined)
+    for (file, number), points in inlined.items():
         line = calls.judge(traces, file, number, points, joined.get(file, {}))
         if number not in joined.get(file, {}):
             found[file, number] = line
@@ -133,7 +136,20 @@ class _Calls:
 
     def __init__(self, table: LocationTable, finder: StateFinder, executed: frozenset[int] | None) -> None:
         self._table, self._finder, self._executed = table, finder, executed
-        self._ranges: dict[tuple[str, str], range | None] = {}
+        self._rows: dict[str, list[tuple[int, tuple[Frame, ...]]]] = {}
+
+    def read_functions(self, inlined: Mapping[tuple[str, int], Sequence[int]]) -> None:
+        """Read the points of all functions that have some lines, together.
+
+        :param inlined: points of the code that was inlined at these lines.
+        """
+        rows = self._table.get_rows({pc for points in inlined.values() for pc in points})
+        frames = [frame for row in rows if row is not None for frame in row[1] if (frame.file, frame.line) in inlined]
+        names = {frame.function for frame in frames if frame.function is not None}
+        for pc, _, its_frames in _find_points(self._table, self._table.find_frames("frame_function", names)):
+            for name in {frame.function for frame in its_frames if frame.function in names}:
+                assert name is not None
+                self._rows.setdefault(name, []).append((pc, its_frames))
 
     def judge(
         self, traces: Sequence[NamedTrace], file: str, number: int, points: Sequence[int], own: Mapping[int, JoinedLine]
@@ -165,15 +181,26 @@ class _Calls:
 
     def _find_unexecuted(self, function: str, file: str) -> range | None:
         """Return the lines of a function that is not inlined, and has no record; None for another one."""
-        key = function, file
-        if key not in self._ranges:
-            points = self._table.find(function=function)
-            rows = [row[1] for row in self._table.get_rows(points) if row is not None and row[1]]
-            is_own = all(frames[-1].function == function for frames in rows)
-            is_recorded = self._executed is None or any(self._finder.find_function(pc - 1) in self._executed for pc in points)
-            lines = [frame.line for frames in rows for frame in frames if frame[:2] == key and frame.line is not None]
-            self._ranges[key] = range(min(lines), max(lines) + 1) if is_own and not is_recorded and lines else None
-        return self._ranges[key]
+        executed = self._executed
+        lines = []
+        for pc, frames in self._rows.get(function, ()):
+            if executed is None or frames[-1].function != function or self._finder.find_function(pc - 1) in executed:
+                return None
+            lines += [frame.line for frame in frames if frame[:2] == (function, file) and frame.line is not None]
+        return range(min(lines), max(lines) + 1) if lines else None
+
+
+def _find_points(table: LocationTable, wanted: Iterable[int]) -> list[tuple[int, int, tuple[Frame, ...]]]:
+    """Return the points that have one of some frames: PC, kind and all of their frames."""
+    columns = table.columns
+    flags = bytearray(len(columns.frames.function))
+    for index in wanted:
+        flags[index] = 1
+    if not any(flags):
+        return []
+    chosen = compress(count(), combine_flags(columns.frames, columns.chain, bytes(flags)))
+    pcs = [columns.base + columns.offset[index] for index in chosen]
+    return [(pc, *row) for pc, row in zip(pcs, table.get_rows(pcs), strict=True) if row is not None and row[1]]
 
 
 def _find_inlined(
@@ -183,19 +210,13 @@ def _find_inlined(
 
     :param kinds: of points that the traces can have.
     """
-    columns = table.columns
-    frames = columns.frames
-    flags = bytearray(len(frames.function))
-    for file, numbers in wanted.items():
-        for index in table.find_frames("frame_file", {file}) if numbers else ():
-            flags[index] = frames.line[index] in numbers
-    if not any(flags):
-        return {}
-    chosen = compress(count(), combine_flags(frames, columns.chain, bytes(flags)))
-    pcs = [columns.base + columns.offset[index] for index in chosen if columns.chain[index] & KIND_MASK in kinds]
+    frames = table.columns.frames
+    in_files = table.find_frames("frame_file", [file for file, numbers in wanted.items() if numbers])
+    lines = set().union(*wanted.values())
+    chosen = [index for index in in_files if frames.line[index] in lines]
     found: dict[tuple[str, int], list[int]] = {}
-    for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
-        for frame in row[1] if row is not None else ():
+    for pc, kind, its_frames in _find_points(table, chosen):
+        for frame in its_frames if kind in kinds else ():
             if frame.file is not None and frame.line is not None and frame.line in wanted.get(frame.file, ()):
                 found.setdefault((frame.file, frame.line), []).append(pc)
     return found
