@@ -168,6 +168,10 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
         # Another program's words start no program.
         path, folder = confine(word, confinement)
         return decode_utf16(read_input(path, folder=folder)).decode("utf-8", "replace"), path
+    if context.workspace.reads_only:
+        raise CapabilityError(
+            "patch: only a script that is named may run git", hint="name a diff, or the script: --script FILE"
+        )
     return git_diff(Path(folders[0]) if folders else Path(), word), f"git diff {word}"
 
 

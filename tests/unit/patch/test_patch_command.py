@@ -12,6 +12,7 @@ import pytest
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.frontends.cli import main
+from kcovdbg.patch import command
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_table
@@ -179,6 +180,16 @@ def test_what_git_has(built):
     git("commit", "-qam", "2")
     assert [row["line"] for row in built.ask("HEAD~1..", trace)[1]] == [line_of(SECOND, "sum += chained")]
     assert built.ask(trace)[:2] == (0, [])
+
+
+def test_a_script_that_nobody_named_runs_no_git(built, monkeypatch, capsys):
+    trace = built.trace("t.txt", "second")
+    diff = built.diff(diff_of("src/second.c", SECOND))
+    monkeypatch.setattr(command, "git_diff", lambda *_: pytest.fail("git was run"))
+    for words, status in (("HEAD~1..", 2), (diff, 0)):
+        line = f"patch {words} {trace} --pc raw\n"
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line.encode())))
+        assert main(["-s", str(built.image), "--source-dir", str(built.folder)]) == status, capsys.readouterr().err
 
 
 def test_text(built, capsys):
