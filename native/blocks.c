@@ -519,6 +519,7 @@ static bool has_offset_table(const struct builder *builder)
 	return false;
 }
 
+/* Jumps and returns may lead to what instructions name: an interrupt's return, to an address that was pushed. */
 static void mark_constants(struct builder *builder)
 {
 	size_t i;
@@ -1089,9 +1090,8 @@ static bool build(struct builder *builder, uint32_t function)
 		builder->flags |= KCOVDBG_FUNCTION_INSTRUMENTED;
 	if (builder->has_indirect_jump && (image->architecture || has_offset_table(builder)))
 		builder->flags |= KCOVDBG_FUNCTION_VOID;
-	if (builder->has_indirect_jump && builder->has_callbacks)
-		mark_constants(builder);
-	for (i = first; i < end && builder->has_callbacks; i++) {
+	mark_constants(builder);
+	for (i = first; i < end; i++) {
 		const struct kcovdbg_part *part = &image->parts[code->function_parts[i]];
 		/* A switch leads to what data points at. Only assembly may be entered there from elsewhere. */
 		bool is_switch = builder->has_indirect_jump;
@@ -1101,13 +1101,11 @@ static bool build(struct builder *builder, uint32_t function)
 		mark_all(builder, part, code->pointed.items, code->pointed.count, MARK_LEADER | (is_switch ? 0 : MARK_ENTRY));
 		mark_facts(builder, part);
 	}
-	if (builder->has_callbacks) {
-		mark_stubs(builder);
+	mark_stubs(builder);
+	mark_jumps(builder);
+	/* Again, for callbacks before what made it void. */
+	if (builder->flags & KCOVDBG_FUNCTION_VOID)
 		mark_jumps(builder);
-		/* Again, for callbacks before what made it void. */
-		if (builder->flags & KCOVDBG_FUNCTION_VOID)
-			mark_jumps(builder);
-	}
 	if (!split(builder))
 		return false;
 	for (i = 0; i < builder->block_count; i++)

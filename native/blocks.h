@@ -82,7 +82,7 @@ enum kcovdbg_function_flag {
 	KCOVDBG_FUNCTION_VOID = 1,	    /* Some of its edges are unknown. Each callback begins a block. */
 	KCOVDBG_FUNCTION_NO_RETURN = 2,	    /* It never returns. */
 	KCOVDBG_FUNCTION_ENABLES = 4,	    /* A system call that enables KCOV goes through it. */
-	KCOVDBG_FUNCTION_INSTRUMENTED = 16, /* It calls callbacks, or ends in jumps to them. Others are one block. */
+	KCOVDBG_FUNCTION_INSTRUMENTED = 16, /* It calls callbacks, or ends in jumps to them. */
 	KCOVDBG_FUNCTION_ENDS_TASK = 8,	    /* Callers of a task that ends in it are not returned to. */
 };
 

@@ -15,7 +15,7 @@ from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.coverage_points import PointKind, find_text_points
-from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.location_table import NO_POINTS_HINT, LocationTable
 
 # Building a table takes some seconds, but minutes with drgn alone.
 _PATIENCE: Final = 180.0
@@ -23,9 +23,10 @@ _PATIENCE: Final = 180.0
 _MOMENTS: Final = 2.0
 
 
-def find_point_table(context: Context) -> LocationTable:
+def find_point_table(context: Context, *, needs_points: bool = True) -> LocationTable:
     """Return the table of the kernel's coverage points; wait while it is being built.
 
+    :param needs_points: whether a kernel without points is of no use; executed addresses need none.
     :raises CapabilityError: when there is none and none can be built.
     """
     symbolizer = context.kernel.symbolizer
@@ -48,6 +49,8 @@ def find_point_table(context: Context) -> LocationTable:
             "the coverage points of this kernel are unknown: they are read from the code in its vmlinux",
             hint="name the vmlinux: -s VMLINUX; with debug info in a file of its own, name both",
         )
+    if needs_points and not len(table):
+        raise CapabilityError("this kernel has no coverage points", hint=NO_POINTS_HINT)
     return table
 
 

@@ -35,8 +35,10 @@ from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.table_rows import ARRAYS, BUCKET_SHIFT, LocationArrays, check_table, combine_flags, make_columns
 from kcovdbg.target.end_signals import reading
 
-FORMAT: Final = 8
+FORMAT: Final = 9
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
+
+NO_POINTS_HINT: Final = "build the kernel with CONFIG_KCOV"
 
 _MAGIC: Final = b"KCOVSYM\0"
 MAX_SIZE: Final = 1 << 30

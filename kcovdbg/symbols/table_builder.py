@@ -32,7 +32,7 @@ from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.blocks import BlockColumns, BlockMaker, read_linked, read_rows
 from kcovdbg.symbols.compiled_reader import NO_UNIT, CompileUnit, DwarfReader, core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
-from kcovdbg.symbols.location_table import FunctionSymbol, NewTable, TextRange
+from kcovdbg.symbols.location_table import NO_POINTS_HINT, FunctionSymbol, NewTable, TextRange
 from kcovdbg.symbols.symbolizer import text_ranges, without_collection
 from kcovdbg.symbols.table_cache import CACHE_HINT, Progress, lock_path, make_table_key, open_table, table_path, write_progress
 from kcovdbg.symbols.table_rows import INVERTED, LocationArrays, Locations, MergedPoints, gather, merge_kinds
@@ -75,7 +75,8 @@ class _Run(NamedTuple):
 def _find_runs(units: array[int]) -> list[_Run]:
     """Return the runs of a column of units, by unit: addresses that ascend have far fewer runs than items."""
     starts = [0, *compress(count(1), map(ne, units, islice(units, 1, None)))] if units else []
-    return sorted(_Run(units[start], start, end) for start, end in zip(starts, (*starts[1:], len(units)), strict=True))
+    ends = (*starts[1:], len(units)) if len(units) else ()
+    return sorted(_Run(units[start], start, end) for start, end in zip(starts, ends, strict=True))
 
 
 def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Part], list[_Run]]:
@@ -303,7 +304,8 @@ def make_table(
     :param elf: the image, or its file of debug info.
     :param code: the image where debug info is in a file of its own.
     :param report: called with the progress of locating the points.
-    :raises CapabilityError: when the image has no build ID, text or source lines, or resolving fails.
+    :raises CapabilityError: when the image has no build ID, text or source lines, or neither points nor blocks, or resolving
+        fails.
     :raises ElfError: when the image is damaged.
     """
     code = elf if code is None else code
@@ -325,14 +327,15 @@ def make_table(
     reader = DwarfReader(elf)
     points = find_points(code, symbols)
     rows = merge_points(points)
-    if not rows.pcs:
-        why = "" if code.header.machine in ARCHITECTURES else f" for {code.header.machine_name}, whose calls are unknown"
-        raise CapabilityError(f"{code.name}: no coverage points{why}", hint="build the kernel with CONFIG_KCOV")
     addresses = _list_addresses(rows, points.jumps)
     locator = _Locator(reader, symbols, addresses.pcs, report)
     # Meanwhile.
     functions = list(_list_functions(symbols, reader, ranges))
     blocks = _make_blocks(code, symbols, reader, min(text.start for text in ranges))
+    if not rows.pcs and blocks is None:
+        # With blocks a kernel without KCOV has what lists of executed addresses need.
+        why = "" if code.header.machine in ARCHITECTURES else f" for {code.header.machine_name}, whose calls are unknown"
+        raise CapabilityError(f"{code.name}: no coverage points{why}", hint=NO_POINTS_HINT)
     chains = _locate_rows(rows, points.jumps, addresses, locator)
     # An image with debug info of a known form has lines for nearly all; 0 is the location without frames.
     known = len(chains) - chains.count(0)

@@ -370,8 +370,13 @@ def test_other_sections_with_code(make):
     assert image.successors("g") == {"a", "b"}
 
 
-def test_functions_without_callbacks_are_one_block(make):
+def test_functions_without_callbacks(make):
     image = make("ret\nend f\nfunction g\nje 1f\nnop\n1: ret\nend g\n")
-    assert len(image.function("g").blocks) == 1
+    assert len(image.function("g").blocks) == 3
     assert not image.function("g").flags & FunctionFlag.INSTRUMENTED
     assert image.function("f").flags & FunctionFlag.INSTRUMENTED
+
+
+def test_address_that_is_pushed_for_a_return(make):
+    image = make("push $a\niretq\na: ret\nend f\n")
+    assert BlockFlag.ENTRY in image.flags("a")
