@@ -669,6 +669,88 @@ static void leave_open(struct kcovdbg_states *states)
 				f->states[block] == KCOVDBG_STATE_EXECUTED ? KCOVDBG_STATE_STOPPED : KCOVDBG_STATE_UNKNOWN;
 }
 
+/* The other end of the only edge by which a block can have been left or entered; SIZE_MAX where there are several, or none. */
+static size_t only_neighbor(const struct function *f, size_t block, bool is_forward)
+{
+	const uint32_t *others = is_forward ? f->edges : f->from;
+	size_t i = is_forward ? first_edge(f, block) : first_from(f, block);
+	size_t end = is_forward ? f->edge_ends[block] : f->from_ends[block], found = SIZE_MAX;
+
+	for (; i < end; i++) {
+		if (others[i] == block || others[i] == found || f->states[others[i]] == KCOVDBG_STATE_NOT_EXECUTED)
+			continue;
+		if (found != SIZE_MAX)
+			return SIZE_MAX;
+		found = others[i];
+	}
+	return found;
+}
+
+/* Put the addresses that were executed into their blocks. */
+static void place_addresses(struct kcovdbg_states *states)
+{
+	const struct kcovdbg_trace *trace = states->trace;
+	struct function *f = &states->function;
+	bool is_void = f->flags & KCOVDBG_FUNCTION_VOID;
+	size_t block;
+
+	for (block = 0; block < f->block_count; block++) {
+		uint64_t start = f->starts[block], end = start + f->sizes[block];
+		size_t at = lower_bound(trace->records, trace->record_count, start);
+		bool has_first = at < trace->record_count && trace->records[at] == start;
+
+		f->states[block] = KCOVDBG_STATE_UNKNOWN;
+		f->records[block] = NO_RECORDS;
+		for (; at < trace->record_count && trace->records[at] < end; at++) {
+			/* Of a function with unknown edges, control may have come to the middle. */
+			f->states[block] = is_void && !has_first ? KCOVDBG_STATE_STOPPED : KCOVDBG_STATE_EXECUTED;
+			if (f->records[block] == NO_RECORDS || trace->counts[at] > f->records[block])
+				f->records[block] = trace->counts[at];
+		}
+		at = lower_bound(trace->listed, trace->listed_count, start);
+		if (f->states[block] == KCOVDBG_STATE_UNKNOWN && trace->quality & KCOVDBG_TRACE_COMPLETE &&
+		    (at == trace->listed_count || trace->listed[at] >= end)) {
+			f->states[block] = KCOVDBG_STATE_NOT_EXECUTED;
+			f->records[block] = 0;
+		}
+	}
+}
+
+/*
+ * Find the states of the function's blocks by executed addresses. A block is executed if one of its addresses was; so is what alone
+ * can follow it or lead to it: lists of longer pieces of code name where each begins. A call may not have returned.
+ */
+static void find_exact_states(struct kcovdbg_states *states)
+{
+	struct function *f = &states->function;
+	size_t block, next;
+
+	turn_edges(f);
+	place_addresses(states);
+	if (f->flags & KCOVDBG_FUNCTION_VOID)
+		return;
+	memset(f->is_queued, 0, f->block_count);
+	f->queue_count = 0;
+	for (block = 0; block < f->block_count; block++)
+		if (f->states[block] == KCOVDBG_STATE_EXECUTED)
+			enqueue(f, block);
+	while (f->queue_count) {
+		block = f->queue[--f->queue_count];
+		f->is_queued[block] = 0;
+		/* Neighbors of one that was included are there as well. */
+		if (f->states[block] != KCOVDBG_STATE_EXECUTED)
+			continue;
+		next = SIZE_MAX;
+		if (!is_exit(f, block) && !(f->block_flags[block] & KCOVDBG_BLOCK_CALL))
+			next = only_neighbor(f, block, true);
+		if (next != SIZE_MAX)
+			include(f, next);
+		next = is_entry(f, block) ? SIZE_MAX : only_neighbor(f, block, false);
+		if (next != SIZE_MAX)
+			include(f, next);
+	}
+}
+
 /* Find the states of the function's blocks. */
 static void find_states(struct kcovdbg_states *states)
 {
@@ -760,6 +842,17 @@ static struct line *line_at(struct kcovdbg_states *states, uint32_t file, uint32
 	return &of->lines[line];
 }
 
+static bool is_exact(const struct kcovdbg_states *states)
+{
+	return states->trace->quality & KCOVDBG_TRACE_EXACT;
+}
+
+/* Whether what a function executes can be in the trace. */
+static bool is_recorded(const struct kcovdbg_states *states)
+{
+	return is_exact(states) || states->function.flags & KCOVDBG_FUNCTION_INSTRUMENTED;
+}
+
 static bool is_void(const struct function *f)
 {
 	return f->flags & KCOVDBG_FUNCTION_VOID || f->is_contradicted;
@@ -794,7 +887,7 @@ static void add_lines(struct kcovdbg_states *states)
 			begins = 0;
 			hits = 0;
 		}
-		if (!(f->flags & KCOVDBG_FUNCTION_INSTRUMENTED)) {
+		if (!is_recorded(states)) {
 			seen = SEEN_OUTSIDE;
 			begins = 0;
 		}
@@ -853,7 +946,7 @@ static void note_entries(struct kcovdbg_states *states, uint32_t function)
 		if (block == f->block_count)
 			continue;
 		find_code_line(f, block, false, &entry->file, &entry->line);
-		if (!(f->flags & KCOVDBG_FUNCTION_INSTRUMENTED)) {
+		if (!is_recorded(states)) {
 			entry->state = KCOVDBG_FUNCTION_OUTSIDE;
 			continue;
 		}
@@ -919,7 +1012,7 @@ static void add_branches(struct kcovdbg_states *states, uint32_t function)
 	const uint32_t other_flags = KCOVDBG_BLOCK_NO_LINES | KCOVDBG_BLOCK_CALL | KCOVDBG_BLOCK_INDIRECT;
 	size_t block;
 
-	if (!(f->flags & KCOVDBG_FUNCTION_INSTRUMENTED))
+	if (!is_recorded(states))
 		return;
 	for (block = 0; block < f->block_count; block++) {
 		size_t first = first_edge(f, block);
@@ -961,14 +1054,15 @@ static uint8_t state_of(uint8_t seen)
 static bool has_record(const struct kcovdbg_states *states, uint32_t function)
 {
 	const struct kcovdbg_encoded *encoded = states->encoded;
+	unsigned int first = is_exact(states) ? 0 : 1;
 	uint32_t i;
 
 	for (i = function ? states->part_ends[function - 1] : 0; i < states->part_ends[function]; i++) {
 		uint64_t start = encoded->part_start[states->parts[i]];
-		size_t at = lower_bound(states->trace->records, states->trace->record_count, start + 1);
+		size_t at = lower_bound(states->trace->records, states->trace->record_count, start + first);
 
 		if (at < states->trace->record_count &&
-		    states->trace->records[at] <= start + encoded->part_size[states->parts[i]])
+		    states->trace->records[at] < start + first + encoded->part_size[states->parts[i]])
 			return true;
 	}
 	return false;
@@ -1007,13 +1101,26 @@ static bool ends_task(const struct kcovdbg_encoded *encoded, size_t function)
 	return get(&cursor) & KCOVDBG_FUNCTION_ENDS_TASK;
 }
 
+static bool is_in_part(const struct kcovdbg_encoded *encoded, uint64_t address)
+{
+	size_t part = lower_bound(encoded->part_start, encoded->part_count, address + 1);
+
+	return part && address - encoded->part_start[part - 1] < encoded->part_size[part - 1];
+}
+
 static void count_unmatched(struct kcovdbg_states *states)
 {
 	const struct kcovdbg_trace *trace = states->trace;
 	size_t i;
 
 	for (i = 0; i < trace->record_count; i++) {
-		size_t at = lower_bound(trace->points, trace->point_count, trace->records[i]);
+		size_t at;
+
+		if (is_exact(states)) {
+			states->totals.unmatched += !is_in_part(states->encoded, trace->records[i]);
+			continue;
+		}
+		at = lower_bound(trace->points, trace->point_count, trace->records[i]);
 
 		states->totals.unmatched += at == trace->point_count || trace->points[at] != trace->records[i] ||
 					    !(trace->kinds >> (trace->chains[at] & KCOVDBG_CHAIN_KIND_MASK) & 1);
@@ -1030,7 +1137,9 @@ static void judge(struct kcovdbg_states *states, uint32_t function)
 		f->block_count = f->edge_count = f->line_count = 0;
 		return;
 	}
-	if (f->flags & KCOVDBG_FUNCTION_INSTRUMENTED)
+	if (is_exact(states))
+		find_exact_states(states);
+	else if (f->flags & KCOVDBG_FUNCTION_INSTRUMENTED)
 		find_states(states);
 	else
 		memset(f->states, 0, f->block_count);
@@ -1057,7 +1166,7 @@ struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded,
 	states->is_full = !states->entries || !group_parts(states);
 	for (i = 0; !states->is_full && i < encoded->part_count; i++)
 		states->entries[i].file = UINT32_MAX;
-	for (i = 0; !states->is_full && !states->has_ended && i < encoded->function_count; i++)
+	for (i = 0; !states->is_full && !is_exact(states) && !states->has_ended && i < encoded->function_count; i++)
 		states->has_ended = ends_task(encoded, i) && has_record(states, i);
 	count_unmatched(states);
 	for (i = 0; !states->is_full && i < count; i++)
@@ -1080,22 +1189,8 @@ struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded,
 	return states;
 }
 
-void kcovdbg_states_free(struct kcovdbg_states *states)
+static void free_function(struct function *f)
 {
-	struct function *f;
-	size_t i;
-
-	if (!states)
-		return;
-	f = &states->function;
-	for (i = 0; i < states->file_room; i++)
-		free(states->files[i].lines);
-	free(states->files);
-	free(states->is_wanted);
-	free(states->entries);
-	free(states->branches);
-	free(states->part_ends);
-	free(states->parts);
 	free(f->starts);
 	free(f->sizes);
 	free(f->edge_ends);
@@ -1115,6 +1210,42 @@ void kcovdbg_states_free(struct kcovdbg_states *states)
 	free(f->flow_of);
 	free(f->line_files);
 	free(f->lines);
+}
+
+size_t kcovdbg_block_starts(const struct kcovdbg_encoded *encoded, uint32_t *starts, size_t room)
+{
+	struct kcovdbg_states states = { .encoded = encoded };
+	size_t function, block, count = 0;
+
+	states.is_full = !group_parts(&states);
+	for (function = 0; !states.is_full && function < encoded->function_count; function++) {
+		if (!read_function(&states, function))
+			continue;
+		for (block = 0; block < states.function.block_count; block++, count++)
+			if (count < room)
+				starts[count] = states.function.starts[block];
+	}
+	free_function(&states.function);
+	free(states.part_ends);
+	free(states.parts);
+	return states.is_full ? SIZE_MAX : count;
+}
+
+void kcovdbg_states_free(struct kcovdbg_states *states)
+{
+	size_t i;
+
+	if (!states)
+		return;
+	for (i = 0; i < states->file_room; i++)
+		free(states->files[i].lines);
+	free(states->files);
+	free(states->is_wanted);
+	free(states->entries);
+	free(states->branches);
+	free(states->part_ends);
+	free(states->parts);
+	free_function(&states->function);
 	free(states);
 }
 

@@ -28,6 +28,7 @@ enum kcovdbg_trace_quality {
 	KCOVDBG_TRACE_ENDED = 4,    /* The task is in user space again. */
 	KCOVDBG_TRACE_PLACED = 8,   /* The task is where the stack says. */
 	KCOVDBG_TRACE_ENABLES = 16, /* It may begin or end inside the system call that enables or disables KCOV. */
+	KCOVDBG_TRACE_EXACT = 32,   /* Records are addresses of executed instructions, of all functions. */
 };
 
 /* All offsets count from the base of the blocks, and ascend. */
@@ -36,7 +37,7 @@ struct kcovdbg_trace {
 	const uint64_t *chains; /* Of each, whose lowest bits are its kind. */
 	size_t point_count;
 	uint32_t kinds;		 /* Bits of the kinds of points that the trace can have. */
-	const uint32_t *records; /* Recorded points, each once, and how often each was recorded. */
+	const uint32_t *records; /* Recorded points or addresses, each once, and how often each was recorded. */
 	const uint64_t *counts;
 	size_t record_count;
 	uint32_t quality;
@@ -44,6 +45,8 @@ struct kcovdbg_trace {
 	size_t stack_count;
 	const uint32_t *positions; /* The next instruction, and those that exceptions on the stack interrupted. */
 	size_t position_count;
+	const uint32_t *listed; /* Of an exact and complete trace: addresses of instructions, beside which none was executed. */
+	size_t listed_count;
 	uint64_t last; /* The last record, UINT64_MAX where the order is unknown or it makes no difference. */
 };
 
@@ -74,6 +77,10 @@ struct kcovdbg_states;
 struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded, const struct kcovdbg_trace *trace,
 					  const uint32_t *functions, size_t function_count, int with_others);
 void kcovdbg_states_free(struct kcovdbg_states *states);
+
+/* Put where the blocks of all functions begin, those of each part ascending, as far as the room suffices; return their number. SIZE_MAX when
+   out of memory. */
+size_t kcovdbg_block_starts(const struct kcovdbg_encoded *encoded, uint32_t *starts, size_t room);
 
 enum kcovdbg_function_state {
 	KCOVDBG_FUNCTION_UNKNOWN,

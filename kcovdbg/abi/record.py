@@ -113,6 +113,13 @@ class Codec:
     """Whether records differ in length."""
     has_points: bool = True
     """Whether the address of a record is that of a coverage point."""
+    lead: int = 0
+    """How far the PC of a record is behind the address in it. PCs are return addresses: what they mean is before them."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a record has the address of an instruction that was executed, of any code."""
+        return bool(self.lead)
 
     def find_records(self, words: Sequence[int]) -> tuple[array[int], int]:
         """Return where each record begins, and how many words are whole records; where records differ in length."""
@@ -184,8 +191,19 @@ class _CmpCodec(Codec):
         )
 
 
+class _ExactCodec(Codec):
+    __slots__ = ()
+
+    def decode_address(self, word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
+        del encoding
+        return self.kind, word + self.lead
+
+
 PC: Final[Codec] = _PcCodec("pc", "addresses")
 """One word per record: a return address minus the KASLR offset."""
+EXACT: Final[Codec] = _ExactCodec("exact", "executed addresses", has_plain_pcs=False, lead=1)
+"""One word per record: the address of an instruction that was executed, or of the first one of executed code. No kernel writes
+these; lists of other tools have them."""
 CMP: Final[Codec] = _CmpCodec(
     "cmp",
     "comparisons",

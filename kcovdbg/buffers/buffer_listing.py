@@ -53,7 +53,7 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     :param args: with :data:`~kcovdbg.console.buffer_arguments.LISTING` and
         :data:`~kcovdbg.console.buffer_arguments.FILTERS`.
     """
-    names = context.kernel.names
+    names = context.kernel.names.of(buffer)
     (wanted,) = make_filters(args, names)
     limit = args.n if args.n is not None else (TAIL if args.tail else None)
     indices = find_indices(buffer, wanted)
@@ -83,7 +83,7 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
         pcs = pc_sequence(buffer)
         if len(indices) < buffer.count:
             pcs = array("Q", map(pcs.__getitem__, indices))
-        folded = _FoldedRecords(pcs, indices, names, limit, args.tail)
+        folded = _FoldedRecords(pcs, indices, names, limit, args.tail, buffer.encoding.codec.lead)
         empty = None if indices else "no records"
         table = Table(_COLUMNS, folded, remarks=chain(remarks, folded.remarks()), empty=empty)
         lines = table_lines(table, context.width)
@@ -115,6 +115,8 @@ class _FoldedRecords:
     """How many lines to show at most; None: all."""
     tail: bool
     """Whether to show the last ones."""
+    lead: int
+    """How far PCs are behind the addresses of the records."""
     shown: int = 0
     named: int = 0
     """Number of records whose PCs were looked up."""
@@ -174,7 +176,7 @@ class _FoldedRecords:
             return _Piece(number, run.length, indent + NO_ADDRESS, "", "")
         frames = self.names[pc].frames
         if not frames:
-            return _Piece(number, run.length, f"{indent}{pc:#x}", "", self.names[pc].remark or "")
+            return _Piece(number, run.length, f"{indent}{pc - self.lead:#x}", "", self.names[pc].remark or "")
         distinct = set(part)
         outer = [self.names[other].frames[-1] for other in distinct]
         notes: list[str] = []

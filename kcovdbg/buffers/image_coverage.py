@@ -33,7 +33,8 @@ def find_image_coverage(context: Context, trace: TraceRecords, wanted: Callable[
     :param wanted: returns whether a function of a file is of interest; None if all are.
     :raises CapabilityError: when the blocks of the kernel's code are unknown.
     """
-    table = find_point_table(context)
+    is_exact = bool(trace.quality & Quality.EXACT)
+    table = find_point_table(context, needs_points=not is_exact)
     found = find_source_coverage(table, trace, wanted)
     in_modules, module_pcs = _find_module_lines(context, table, trace.counts, wanted)
     files = add_executed(found.files, in_modules)
@@ -44,7 +45,7 @@ def find_image_coverage(context: Context, trace: TraceRecords, wanted: Callable[
     ]
     if totals.unknown_lines:
         remarks.append(f"{totals.unknown_lines} lines are left out: unknown whether they were executed")
-    if not trace.quality & Quality.COMPLETE:
+    if not trace.quality & Quality.COMPLETE and not is_exact:
         remarks.append("records are missing or may be: what was not executed is unknown, and left out")
     if found.contradictions:
         remarks.append(f"the records contradict the code of {found.contradictions} functions: only recorded points count there")
@@ -52,7 +53,8 @@ def find_image_coverage(context: Context, trace: TraceRecords, wanted: Callable[
         remarks.append(f"{module_pcs} PCs are in modules, of which there are executed lines alone")
     others = found.unmatched - module_pcs
     if others > 0:
-        remarks.append(f"{others} of {len(trace.counts)} PCs are no coverage points, as after tail calls")
+        what = "in no function" if is_exact else "no coverage points, as after tail calls"
+        remarks.append(f"{others} of {len(trace.counts)} PCs are {what}")
     return ImageCoverage(files, totals, tuple(remarks))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import posixpath
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -25,7 +25,7 @@ from kcovdbg.console.wording import function_text, place_text
 from kcovdbg.console.writer import Format
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.location import Location
-from kcovdbg.records.line_states import SET, TraceRecords
+from kcovdbg.records.line_states import SET, BlockState, FunctionBlocks, Quality, TraceRecords, make_finder
 from kcovdbg.records.located_records import is_file_name, matches_file, matches_path, matches_source_function
 from kcovdbg.records.source_coverage import SourceCoverage, find_function_lines, merge_traces, sum_up
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
@@ -252,14 +252,33 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
     ]
 
 
+def _count_by_blocks(table: LocationTable, trace: TraceRecords, points: Iterable[int]) -> dict[int, int]:
+    """Return how often executed addresses have the blocks of points, by PC; 1 where that follows from others."""
+    finder = make_finder(table)
+    blocks: dict[int, FunctionBlocks] = {}
+    counts = {}
+    for pc in points:
+        # In the call.
+        address = pc - 1
+        function = finder.find_function(address)
+        if function is None:
+            continue
+        if function not in blocks:
+            blocks[function] = finder.find_blocks(trace, function)
+        for block in blocks[function].blocks:
+            if block.address <= address < block.address + block.size and block.state is BlockState.EXECUTED:
+                counts[pc] = block.records or 1
+    return counts
+
+
 def _run_groups(context: Context, args: Namespace) -> Table:
     """Show the figures that export writes to lcov."""
-    table = find_point_table(context)
+    table = find_point_table(context, needs_points=False)
     _find_place(table, args.place)
     is_function = not is_file_name(args.place) and bool(table.find(function=args.place) or table.functions_named(args.place))
     buffers = [find_buffer(context, what) for what in args.what or ()]
     for buffer in buffers:
-        require_points(buffer, "points")
+        require_points(buffer, "points", takes_addresses=True)
     remarks = [*context.kernel.name_remarks]
     remarks += dict.fromkeys(f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks)
     traces = [read_trace_records(context, buffer) for buffer in buffers]
@@ -297,13 +316,17 @@ def _run(context: Context, args: Namespace) -> Table:
     kinds = POINT_KINDS
     is_incomplete = False
     if args.what:
-        buffers = [find_counts(context, what) for what in args.what]
+        buffers = [find_counts(context, what, takes_addresses=True) for what in args.what]
         counts = Counter()
         for buffer in buffers:
-            counts.update(buffer.counts)
+            if buffer.trace is not None and buffer.trace.quality & Quality.EXACT:
+                counts.update(_count_by_blocks(find_point_table(context), buffer.trace, [point[0] for point in found]))
+                is_incomplete = is_incomplete or not buffer.trace.quality & Quality.COMPLETE
+            else:
+                counts.update(buffer.counts)
         remarks += dict.fromkeys(remark for buffer in buffers for remark in buffer.remarks)
         kinds = frozenset().union(*(buffer.kinds for buffer in buffers))
-        is_incomplete = any(buffer.is_incomplete for buffer in buffers)
+        is_incomplete = is_incomplete or any(buffer.is_incomplete for buffer in buffers)
     offset = context.target.kaslr_offset
     table = None if context.kernel.symbolizer is None else context.kernel.symbolizer.table
     rows = [

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
-from kcovdbg.buffers.trace_coverage import find_line_coverage
+from kcovdbg.buffers.trace_coverage import CoveredLines, find_line_coverage
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, check_code
 from kcovdbg.console.buffer_sources import find_counts
@@ -21,7 +21,7 @@ from kcovdbg.console.renderable import Drawing, Fragment, Line, Lines, Table
 from kcovdbg.console.text import find_hunks, highlight
 from kcovdbg.errors import CapabilityError
 from kcovdbg.records.coverage import FileCoverage, LineCoverage
-from kcovdbg.records.line_states import CodeLine, LineState, TraceRecords, make_finder
+from kcovdbg.records.line_states import CodeLine, LineState, Quality, TraceRecords, make_finder
 from kcovdbg.records.located_records import is_file_name, matches_function_or_file, matches_path
 
 
@@ -65,7 +65,7 @@ def _find_states(context: Context, trace: TraceRecords, place: str | None) -> tu
     :param place: a function or file that is wanted, None for all.
     """
     try:
-        table = find_point_table(context)
+        table = find_point_table(context, needs_points=not trace.quality & Quality.EXACT)
         finder = make_finder(table)
     except CapabilityError as error:
         return {}, [f"only lines with points are known: {error}"]
@@ -110,9 +110,12 @@ def _run(context: Context, args: Namespace) -> Lines:
     remarks = [*context.kernel.name_remarks]
     if args.place is not None:
         check_code([context.kernel.names], [args.place], are_files=is_file_name(args.place))
-    counted = find_counts(context, args.what)
+    counted = find_counts(context, args.what, takes_addresses=True)
     wanted = None if args.place is None else partial(matches_function_or_file, args.place)
-    found = find_line_coverage(context.kernel.names, partial(find_point_table, context), counted.counts, counted.kinds, wanted)
+    found = CoveredLines([], ())
+    if counted.trace is None or not counted.trace.quality & Quality.EXACT:
+        names = context.kernel.names
+        found = find_line_coverage(names, partial(find_point_table, context), counted.counts, counted.kinds, wanted)
     remarks += (*counted.remarks, *found.remarks)
     lines: dict[tuple[str, int], CodeLine] = {}
     if counted.trace is not None:

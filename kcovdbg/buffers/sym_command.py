@@ -102,6 +102,8 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
     points = context.kernel.find_point_sets() or ()
     rows: list[WrittenLocation] = []
     for word in words:
+        if args.pc == Convention.EXACT.value:
+            word = word._replace(is_exact=True)
         correction, remark = _find_correction(context, args, word, points)
         address = None if word.address is None else word.address + correction
         found = lookup.find(word._replace(address=address))

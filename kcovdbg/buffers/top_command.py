@@ -28,6 +28,8 @@ class _Row(NamedTuple):
     share: Share
     location: Location
     by: str
+    pc: int
+    """The PC of the share; of executed addresses the address itself."""
     file_pc: int | None = None
     """The PC as the file has it."""
 
@@ -47,7 +49,7 @@ class _Row(NamedTuple):
 
 def _function_text(row: _Row) -> str:
     if row.function is None:
-        return f"{row.share.pc:#x}"
+        return f"{row.pc:#x}"
     return f"{row.function} {APPROXIMATE}" if row.location.approximate else row.function
 
 
@@ -64,7 +66,7 @@ def _make_columns(by: str, *, is_moved: bool = False) -> tuple[Column, ...]:
         Column("function", SYMBOL, elastic=16, json_only=by == "file", text=_function_text),
         Column("file", PATH, elastic=16),
         Column("line", NUMBER, json_only=by != "pc", meaning="line in the file", null="not grouped by PC, or unknown"),
-        Column("pc", WORD, value=lambda row: row.share.pc, title="HOTTEST PC" if by != "pc" else "PC", priority=3),
+        Column("pc", WORD, title="HOTTEST PC" if by != "pc" else "PC", priority=3),
         Column("file_pc", WORD, title="IN FILE", json_only=not is_moved, priority=3),
         frames_column(lambda row: row.location.frames),
     )
@@ -78,9 +80,9 @@ def _find_file_pcs(buffer: Buffer) -> Mapping[int, int]:
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    names = context.kernel.names
     remarks = [*context.kernel.name_remarks]
     buffer = find_buffer(context, args.what)
+    names = context.kernel.names.of(buffer)
     heading, more = buffer_heading(buffer, is_text=context.format is Format.TEXT)
     remarks += more
     known = count_pcs(buffer)
@@ -99,11 +101,12 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         remarks.append(f"{part} repeat a point within one run of a function")
     names.prefetch(share.pc for share in shown)
     file_pcs = _find_file_pcs(buffer)
+    lead = buffer.encoding.codec.lead
     is_moved = any(pc != word for pc, word in file_pcs.items())
     yield heading
     yield Table(
         _make_columns(args.by, is_moved=is_moved),
-        tuple(_Row(share, names[share.pc], args.by, file_pcs.get(share.pc)) for share in shown),
+        tuple(_Row(share, names[share.pc], args.by, share.pc - lead, file_pcs.get(share.pc - lead)) for share in shown),
         remarks=remarks,
         empty="no records",
         errors=lambda row: approximate_errors(row.location) if args.by != "file" else (),

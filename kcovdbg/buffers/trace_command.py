@@ -191,18 +191,20 @@ def _read_pcs(context: Context, buffer: Buffer, build: TraceBuild) -> tuple[arra
     remarks = [*syscall_remarks(context, buffer), *buffer.remarks]
     remarks += order_remarks(buffer)
     pcs = pc_sequence(buffer)
-    end = _find_end(pcs, build.names)
+    names = build.names.of(buffer)
+    # Executed addresses are no points, and nothing is strange about that.
+    end = len(pcs) if buffer.encoding.codec.is_exact else _find_end(pcs, names)
     if end < len(pcs):
         strangers = f"more than {_MOST_STRANGERS} distinct PCs that are no coverage points"
         remarks.append(f"the first {end} of {len(pcs)} records: with the others there are {strangers}")
         pcs = pcs[:end]
-    remarks += recorded_syscall_remarks(build.names, buffer.name, pcs)
-    require_named_names(context, build.names, pcs, f"trace {buffer.name}")
+    remarks += recorded_syscall_remarks(names, buffer.name, pcs)
+    require_named_names(context, names, pcs, f"trace {buffer.name}")
     return pcs, remarks
 
 
 def _read(context: Context, args: Namespace, buffer: Buffer, build: TraceBuild, wanted: PcFilter) -> _Story:
-    names = build.names
+    names = build.names.of(buffer)
     pcs, remarks = _read_pcs(context, buffer, build)
     names.prefetch(pcs)
     numbers: Sequence[int] = range(len(pcs))

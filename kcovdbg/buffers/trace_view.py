@@ -49,7 +49,7 @@ class TracePane:
     """
 
     def __init__(self, buffer: Buffer, names: LocationCache, not_function: Sequence[str] = ()) -> None:
-        self.names = names
+        self.names = names = names.of(buffer)
         self.title = buffer_title(buffer)
         self._digits = len(str(max(buffer.count - 1, 0)))
         self._numbers: Sequence[int] | None = None
@@ -287,7 +287,7 @@ def make_view(
     # A task may have both buffers.
     remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
     for buffer, build in zip(buffers, builds, strict=True):
-        require_named_names(context, build.names, pc_sequence(buffer), f"view {buffer.name}")
+        require_named_names(context, build.names.of(buffer), pc_sequence(buffer), f"view {buffer.name}")
         remarks += recorded_syscall_remarks(build.names, buffer.name, pc_sequence(buffer))
         prefix = "" if other is None else f"{buffer.name}: "
         remarks += [f"{prefix}{remark}" for remark in order_remarks(buffer)]

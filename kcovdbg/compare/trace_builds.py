@@ -11,6 +11,7 @@ import platform
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from kcovdbg.console.trace_paths import FILE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.records.executed_addresses import table_code
 from kcovdbg.records.pc_convention import table_points
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_names import LocationCache
@@ -238,7 +240,13 @@ def _make_foreign(context: Context, table: LocationTable, image: str | None, sou
     symbolizer = Symbolizer(table=table)
     names = LocationCache(symbolizer.locate_all, lambda: table)
     points = table_points(table)
-    kernel = TraceKernel(table.build_id, 0, machine, lambda: None if points is None else (points,))
+    kernel = TraceKernel(
+        table.build_id,
+        0,
+        machine,
+        lambda: None if points is None else (points,),
+        find_code=partial(table_code, table),
+    )
     return TraceBuild(table.build_id, names, lambda: tree, image, source is not None, lambda: table, kernel)
 
 

@@ -182,11 +182,17 @@ def _read_together(context: Context, what: str) -> Buffer:
     return replace(merged, remarks=(remark, *merged.remarks), is_incomplete=True)
 
 
-def require_points(buffer: Buffer, command: str) -> None:
+def require_points(buffer: Buffer, command: str, *, takes_addresses: bool = False) -> None:
     """Make sure that the addresses of a buffer's records are coverage points.
 
+    :param takes_addresses: whether executed addresses do as well.
     :raises CapabilityError: when they are not: the records are of functions, and which of their lines ran is unknown.
     """
+    if buffer.encoding.codec.is_exact and not takes_addresses:
+        raise CapabilityError(
+            f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not coverage points",
+            hint="source, points, patch, top, and export to lcov or cobertura take them; --pc names what they are",
+        )
     if not buffer.encoding.codec.has_points:
         raise CapabilityError(
             f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not coverage points",
@@ -431,16 +437,22 @@ class BufferCounts(NamedTuple):
 
 
 def find_counts(
-    context: Context, what: str, kernel: TraceKernel | None = None, reading: ReadingOptions | None = None
+    context: Context,
+    what: str,
+    kernel: TraceKernel | None = None,
+    reading: ReadingOptions | None = None,
+    *,
+    takes_addresses: bool = False,
 ) -> BufferCounts:
     """Count the PCs of a buffer.
 
     :param kernel: as for :func:`find_buffer`.
     :param reading: as for :func:`find_buffer`.
+    :param takes_addresses: as for :func:`require_points`.
     :raises KcovdbgError: as :func:`find_buffer`.
     """
     buffer = find_buffer(context, what, kernel, reading)
-    require_points(buffer, context.command.name)
+    require_points(buffer, context.command.name, takes_addresses=takes_addresses)
     remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
     kinds = recorded_kinds(buffer.encoding.codec)
     trace = read_records(buffer)

@@ -20,6 +20,7 @@ from kcovdbg.walk.layout import Layout, detect_layout
 if TYPE_CHECKING:
     from kcovdbg.model.location import LoadedModule
     from kcovdbg.model.state import PointProof
+    from kcovdbg.records.executed_addresses import KernelCode
     from kcovdbg.records.pc_convention import PointSet
     from kcovdbg.records.pc_list import TraceKernel
     from kcovdbg.records.pc_names import LocationCache
@@ -304,8 +305,17 @@ class Kernel:
             self.find_point_sets,
             lambda: self.modules,
             self.find_base,
+            lambda: self._kernel_code,
             lambda word: tuple(self._recorded_words.find(word)),
         )
+
+    @cached_property
+    def _kernel_code(self) -> KernelCode | None:
+        """The blocks of the image's code; None where they are unknown."""
+        from kcovdbg.records.executed_addresses import table_code
+
+        table = self.names.table
+        return None if table is None else table_code(table)
 
     @cached_property
     def _recorded_words(self) -> WordLookup:

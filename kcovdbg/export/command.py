@@ -78,7 +78,7 @@ class ExportSource:
                 f"cannot export {self.what}: the low 12 bits of its edges are no address",
                 hint="buffer shows the pages of the edges",
             )
-        require_points(buffer, "export")
+        require_points(buffer, f"export {self.format}", takes_addresses=EXPORTERS[self.format].takes_addresses)
         require_fit(buffer, "export", is_forced=self.is_forced)
         return buffer
 
@@ -96,7 +96,8 @@ class ExportSource:
     def counts(self) -> PcCounts:
         """How often each PC that passes the filter was recorded, ascending."""
         counts = self.all_counts
-        return counts if self.filter.passes_all else counts.select(self.filter.select(self.names.columns(counts.pcs)))
+        names = self.names.of(self.buffer)
+        return counts if self.filter.passes_all else counts.select(self.filter.select(names.columns(counts.pcs)))
 
     @cached_property
     def call_length(self) -> int:
@@ -216,10 +217,11 @@ _Export: TypeAlias = tuple[Iterable[str], Sequence[str]]
 
 def _hex(source: ExportSource) -> _Export:
     pcs = pc_sequence(source.buffer)
+    lead = source.buffer.encoding.codec.lead
     if source.filter.passes_all:
-        return map(hex, filter(None, pcs)), ()
+        return (hex(pc - lead) for pc in pcs if pc), ()
     wanted = source.counts
-    return (hex(pc) for pc in pcs if pc in wanted), ()
+    return (hex(pc - lead) for pc in pcs if pc in wanted), ()
 
 
 def _rawcover(source: ExportSource) -> _Export:
@@ -333,18 +335,25 @@ class _Exporter(NamedTuple):
     export: Callable[[ExportSource], _Export]
     has_names: bool = True
     """Whether it would be empty, or useless, without names."""
+    takes_addresses: bool = False
+    """Whether it can be made of executed addresses, which are no points."""
 
 
 EXPORTERS: Final[Mapping[str, _Exporter]] = {
-    "hex": _Exporter("the PCs in order, one hexadecimal number per line, as kcovtrace prints them", _hex, has_names=False),
+    "hex": _Exporter(
+        "the PCs in order, one hexadecimal number per line, as kcovtrace prints them",
+        _hex,
+        has_names=False,
+        takes_addresses=True,
+    ),
     "rawcover": _Exporter("the calls, each once, ascending, as syzkaller has them", _rawcover, has_names=False),
     "rawcoverfiles": _Exporter("syzkaller's CSV of points with module, offset, file and line", _rawcoverfiles),
     "funccover": _Exporter("syzkaller's CSV of functions with covered and total points", _funccover),
     "jsonl": _Exporter("syzkaller's JSON Lines, an object per frame of a point", _jsonl),
     "modoff": _Exporter("Lighthouse's module+offset", _modoff),
     "drcov": _Exporter("DynamoRIO's log of blocks, for Lighthouse and Cartographer", _drcov),
-    "lcov": _Exporter("lcov's .info, for genhtml and CI", _lcov),
-    "cobertura": _Exporter("Cobertura's XML, for GitLab and editors", _cobertura),
+    "lcov": _Exporter("lcov's .info, for genhtml and CI", _lcov, takes_addresses=True),
+    "cobertura": _Exporter("Cobertura's XML, for GitLab and editors", _cobertura, takes_addresses=True),
 }
 """Every format, in the order of help."""
 

@@ -93,6 +93,8 @@ class Buffer:
     """Whether records are missing that could not be read, or may be, because the count could not be."""
     remarks: tuple[str, ...] = ()
     """Notes for the reader, each a line: clamped, full, being written, missing pages."""
+    listed_code: array[int] | None = field(default=None, repr=False)
+    """Of a list of executed addresses: those of all instructions that may have been executed; None where these are unknown."""
     order: Order = IN_ORDER
     fit: ListFit | None = None
     """None for a buffer of the kernel's, and where the points are unknown."""

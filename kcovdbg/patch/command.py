@@ -93,7 +93,8 @@ _MISSED: Final = (ChangeState.NOT_EXECUTED, ChangeState.PARTLY, ChangeState.UNKN
 
 def _run(context: Context, args: Namespace) -> Lines:
     word, names = _split_words(args)
-    table = find_point_table(context)
+    # Of executed addresses it need have no points; without them nothing was recorded otherwise.
+    table = find_point_table(context, needs_points=False)
     changes = read_diff(*_read_change(context, word))
     remarks = [*context.kernel.name_remarks]
     buffers = list(_find_buffers(context, names, remarks))
@@ -196,7 +197,7 @@ def _find_buffers(context: Context, names: Sequence[str], remarks: list[str]) ->
             except NotATraceError as error:
                 skipped.append(error)
                 continue
-            require_points(buffer, context.command.name)
+            require_points(buffer, context.command.name, takes_addresses=True)
             yield buffer
         if len(skipped) == len(paths):
             raise skipped[0]
@@ -206,7 +207,7 @@ def _find_buffers(context: Context, names: Sequence[str], remarks: list[str]) ->
 
 def _find_points(context: Context, name: str) -> Buffer:
     buffer = find_buffer(context, name)
-    require_points(buffer, context.command.name)
+    require_points(buffer, context.command.name, takes_addresses=True)
     return buffer
 
 

@@ -58,6 +58,8 @@ def name_trace(buffer: Buffer, records: TraceRecords) -> NamedTrace:
 
 def quality_text(buffer: Buffer, quality: Quality) -> str:
     """Return in words what is known about a trace."""
+    if quality & Quality.EXACT:
+        return "all executed code" if quality & Quality.COMPLETE else "executed code: what is not listed is unknown"
     if quality & Quality.COMPLETE:
         if quality & Quality.PLACED:
             return "open: its task is inside the kernel, and its stack is known"
@@ -228,13 +230,14 @@ def _merge_records(traces: Sequence[NamedTrace]) -> Iterator[TraceRecords]:
     What enters a block leaves it in the sum of whole traces as in each of them. Where a task was in the kernel says something
     of its own trace alone.
     """
-    groups: dict[tuple[object, object], list[TraceRecords]] = {}
+    groups: dict[tuple[object, ...], list[TraceRecords]] = {}
     for _, records, _ in traces:
         if not records.quality & Quality.ENDED:
             yield records
             continue
         is_complete = bool(records.quality & Quality.COMPLETE)
-        groups.setdefault((is_complete, records.kinds), []).append(records)
+        is_exact = bool(records.quality & Quality.EXACT)
+        groups.setdefault((is_complete, is_exact, records.kinds), []).append(records)
     yield from map(merge_traces, groups.values())
 
 

@@ -14,6 +14,7 @@ from enum import IntEnum, IntFlag
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
+from kcovdbg.abi.record import EXACT
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.buffer import Buffer
@@ -23,6 +24,7 @@ from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.location_table import LocationTable
 
 _NOWHERE: Final = (1 << 64) - 1
+_NO_MEMORY: Final = (1 << 64) - 1
 # KCOVDBG_MAX_LINE and KCOVDBG_ROW_CODE.
 _LINE: Final = 0xFFFFF
 _HAS_CODE: Final = 0x40000000
@@ -43,6 +45,8 @@ class Quality(IntFlag):
     """The task is inside the kernel, and its whole stack is known."""
     ENABLES = 16
     """The system call that enabled KCOV, or that disabled it, may have records."""
+    EXACT = 32
+    """Records are addresses of executed instructions, of all functions; if complete, all that may have been are listed."""
 
 
 WHOLE: Final = Quality.COMPLETE | Quality.COUNTED | Quality.ENDED | Quality.ENABLES
@@ -53,6 +57,12 @@ INCOMPLETE: Final = Quality.ENDED | Quality.ENABLES
 """The quality of a trace that overflowed, of unique PCs or of a filtered set."""
 OPEN: Final = Quality.COMPLETE | Quality.COUNTED | Quality.ENABLES
 """The quality of the buffer of a task that is inside the kernel, and whose stack is unknown."""
+
+
+EXECUTED_CODE: Final = Quality.ENDED | Quality.EXACT
+"""The quality of a list of executed addresses, which other code may have been executed beside."""
+ALL_EXECUTED_CODE: Final = EXECUTED_CODE | Quality.COMPLETE
+"""The quality of a list of executed addresses beside one of all others that may have been executed."""
 
 
 class LineState(IntEnum):
@@ -113,7 +123,7 @@ class TraceRecords(NamedTuple):
     """A trace, as far as states depend on it."""
 
     counts: Mapping[int, int]
-    """PC as recorded -> number of records."""
+    """PC as recorded -> number of records; with :attr:`Quality.EXACT` a PC is the address behind the executed one."""
     quality: Quality
     kinds: frozenset[PointKind]
     """Of the points that it can have records of."""
@@ -121,6 +131,8 @@ class TraceRecords(NamedTuple):
     """Of the task, with :attr:`Quality.PLACED`."""
     last: int | None = None
     """The last PC of an open trace without a place; None where the order is unknown."""
+    listed: Sequence[int] = ()
+    """With :attr:`Quality.EXACT` and :attr:`Quality.COMPLETE`: addresses of all instructions that may have been executed."""
 
 
 class CodeLine(NamedTuple):
@@ -262,6 +274,8 @@ class StateFinder:
     def _run(self, trace: TraceRecords, functions: Sequence[int] | None, *, with_others: bool = False) -> Any:
         ffi, lib = load_native()
         base = self._blocks.base
+        if trace.quality & Quality.EXACT:
+            base += EXACT.lead
         counts = as_counts(trace.counts)
         pairs = zip(counts.pcs, counts.records, strict=True)
         rows = [(pc - base, count) for pc, count in pairs if count > 0 and 0 <= pc - base < 1 << 32]
@@ -275,6 +289,9 @@ class StateFinder:
         given.last = _NOWHERE
         if trace.last is not None:
             given.last = (trace.last - base) % (1 << 64)
+        listed = array("I", self._offsets(trace.listed))
+        kept.append(column("I", listed, len(listed)))
+        given.listed, given.listed_count = kept[-1], len(listed)
         place = trace.place
         if place is None:
             given.quality &= ~Quality.PLACED
@@ -371,6 +388,17 @@ class StateFinder:
         found = {self.find_function(pc - 1) for pc in pcs}
         return sorted(number for number in found if number is not None)
 
+    def find_starts(self) -> array[int]:
+        """Return where the blocks of all functions begin, ascending: offsets from the base of the blocks."""
+        ffi, lib = load_native()
+        count = lib.kcovdbg_block_starts(self._encoded, ffi.NULL, 0)
+        if count == _NO_MEMORY:
+            raise MemoryError
+        starts = zeros("I", count)
+        if lib.kcovdbg_block_starts(self._encoded, column("I", starts, count), count) != count:
+            raise MemoryError
+        return array("I", sorted(starts))
+
     def find_function(self, address: int) -> int | None:
         """Return the number of the function that an address is in, None where it is in none."""
         blocks = self._blocks
@@ -418,6 +446,8 @@ def quality_of(buffer: Buffer) -> Quality:
     A buffer in the memory of a kernel may be of a task that is in the kernel; what is in a file ended in user space. Other
     modes may not record each execution of each point: they are taken for incomplete.
     """
+    if buffer.encoding.codec.is_exact:
+        return EXECUTED_CODE if buffer.listed_code is None else ALL_EXECUTED_CODE
     is_plain = buffer.mode in (None, _PLAIN_MODE) and not buffer.encoding.codec.has_operands and buffer.bits_set is None
     if not is_plain or buffer.full or buffer.was_full or buffer.is_incomplete or buffer.gaps:
         return INCOMPLETE & ~Quality.ENDED if buffer.is_open else INCOMPLETE
@@ -439,7 +469,8 @@ def read_records(buffer: Buffer, place: Place | None = None) -> TraceRecords:
             quality |= Quality.PLACED
         elif buffer.count:
             last = record.pc_words(buffer.words, buffer.encoding)[-1]
-    return TraceRecords(count_pcs(buffer), quality, recorded_kinds(buffer.encoding.codec), place, last)
+    kinds = recorded_kinds(buffer.encoding.codec)
+    return TraceRecords(count_pcs(buffer), quality, kinds, place, last, buffer.listed_code or ())
 
 
 def make_finder(table: LocationTable) -> StateFinder:

@@ -47,7 +47,8 @@ def locate_record(buffer: Buffer, names: LocationCache, found: record.Record) ->
     if found.pc is None:
         return LocatedRecord(found, None, None)
     location = names[found.pc] if found.kind.has_address else None
-    return LocatedRecord(found, address_of(found.pc, buffer.kaslr_offset), location)
+    address = address_of(found.pc - buffer.encoding.codec.lead, buffer.kaslr_offset)
+    return LocatedRecord(found, address, location)
 
 
 def find_indices(buffer: Buffer, wanted: PcFilter) -> Sequence[int]:

@@ -40,10 +40,12 @@ class Convention(str, Enum):
     """1: sanitizers' files, and addr2line's input."""
     TWICE = "twice"
     """The length of the call twice."""
+    EXACT = "exact"
+    """No return addresses, but addresses of executed code: of blocks or instructions."""
 
     def correction(self, call_length: int) -> int:
         """Return what to add for the return address."""
-        return {"raw": 0, "call": call_length, "minus1": 1, "twice": 2 * call_length}[self.value]
+        return {"raw": 0, "call": call_length, "minus1": 1, "twice": 2 * call_length, "exact": 0}[self.value]
 
     def text(self, call_length: int) -> str:
         """Return what such PCs are, in the plural."""
@@ -52,7 +54,11 @@ class Convention(str, Enum):
             "call": "calls of coverage points",
             "minus1": "return addresses minus 1",
             "twice": f"calls minus {call_length}: the call was subtracted twice",
+            "exact": "addresses of executed code",
         }[self.value]
+
+
+_OF_POINTS: Final = (Convention.RAW, Convention.CALL, Convention.MINUS1, Convention.TWICE)
 
 
 class WordReading(NamedTuple):
@@ -292,7 +298,7 @@ class _Search:
         self.everything = array("I", range(len(self.distinct)))
         """The indexes of all distinct words."""
         self.density = points[0].density
-        self.conventions = tuple(Convention) if call_length else (Convention.RAW, Convention.MINUS1)
+        self.conventions = _OF_POINTS if call_length else (Convention.RAW, Convention.MINUS1)
         offsets = dict.fromkeys((0, kaslr_offset or 0))
         self.ways = [self._way(convention, offset) for offset in offsets for convention in self.conventions]
 

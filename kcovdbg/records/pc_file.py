@@ -55,6 +55,14 @@ class PcFormat(str, Enum):
     """Lines of two addresses, from and to, with a count."""
     FUNCTIONS = "functions"
     """Functions with offsets, as the kernel prints return addresses: ``vfs_read+0x18/0x11a [ext4]``."""
+    QEMU_EXEC = "qemu-exec"
+    """QEMU's log of executed translation blocks: ``-d exec``."""
+    QEMU_ASM = "qemu-asm"
+    """QEMU's log of translated instructions: ``-d in_asm``."""
+    PERF = "perf"
+    """Samples or branches as perf script prints them."""
+    GDB = "gdb"
+    """Where GDB stopped: ``=> 0xffffffff81000000 <f>:``, breakpoints, its record of instructions."""
 
 
 class ModuleBase(NamedTuple):
@@ -94,6 +102,12 @@ class PcFile(NamedTuple):
     """Whether the file itself calls the numbers PCs: then they are records, whatever they are."""
     disorder: str = ""
     """Why its records are in no order; empty where they may be in one."""
+    is_exact: bool = False
+    """Whether its format says that these are addresses of executed code."""
+    listed_code: array[int] | None = None
+    """Then the addresses of all instructions that may have been executed; None where these are unknown."""
+    others: int = 0
+    """Addresses of user space, and of callers, that are left out."""
 
 
 class NotATraceError(KcovdbgError):
@@ -218,6 +232,31 @@ _DRCOV_COLUMNS: Final = re.compile(rb"Columns:([^\n]*)")
 _DRCOV_BLOCK: Final = re.compile(rb"module\[ *(\d{1,10})\]: *(0[xX][0-9a-fA-F]{1,16}) *,")
 # Start, size and module of a block.
 _DRCOV_ENTRY: Final = struct.Struct("<IHH")
+# The address of a translation block follows the base of its segment; in QEMU before 2.11 the number of the CPU.
+_QEMU_BLOCK: Final = re.compile(
+    rb"^Trace (?:(\d{1,5}): )?0x[0-9a-f]{1,16} \[(?:[0-9a-f]{1,16}/|\d{1,5}: )?([0-9a-f]{1,16})[/\]]|"
+    rb"^(?:Stopped|Abandoned) execution of TB chain before 0x[0-9a-f]{1,16} \[(?:\d{1,5}: )?([0-9a-f]{1,16})\]",
+    re.MULTILINE,
+)
+_QEMU_TITLE: Final = re.compile(
+    rb"^-{8,32}\r?\nIN: ?[^\n]{0,400}\n(?:[^0\n][^\n]{0,400}\n){0,2}0x[0-9a-f]{8,16}: ", re.MULTILINE
+)
+_QEMU_INSTRUCTION: Final = re.compile(rb"^IN:|^0x([0-9a-f]{8,16}): ", re.MULTILINE)
+# Command, PID, CPU and time of a sample; each of its addresses has a symbol, or a file in parentheses.
+_PERF_HEAD: Final = re.compile(
+    rb"[ \t]{0,16}\S[^\n]{0,31}?[ \t]{1,16}-?\d{1,10}(?:/-?\d{1,10})?[ \t]{1,16}"
+    rb"(?:\[\d{1,5}\][ \t]{1,16})?\d{1,12}\.\d{1,9}:[ \t]"
+)
+_PERF_ADDRESS: Final = re.compile(rb"(?:(?<=[ \t])|^)([0-9a-f]{8,16})(?=[ \t]|$)")
+_PERF_LINE: Final = re.compile(rb"[ \t]{0,32}[0-9a-f]{8,16} [^\n]{1,400} \(\S{1,400}\)(?:[ \t].*)?")
+_GDB_STOP: Final = re.compile(
+    rb"(?:\s*=>\s{1,8}|\d{1,9}\t\s{0,8})0x([0-9a-f]{8,16})(?: <[^>\n]{1,400}>)?:\s.*|"
+    rb"(?:Thread \d{1,5} [^\n]{0,80}hit )?(?:Temporary breakpoint|Hardware assisted breakpoint|Breakpoint) "
+    rb"\d{1,6}(?:\.\d{1,6})?, "
+    rb"0x([0-9a-f]{8,16}) in .*"
+)
+# How far back the log of a block is that was not executed in the end: other CPUs may have logged others meanwhile.
+_RECENT: Final = 64
 # Bytes that are looked at in one call: what is between two calls ends at a signal.
 _PIECE: Final = 1 << 20
 # The longest line that is matched as a whole; of a longer one the addresses count.
@@ -611,10 +650,142 @@ def _read_edges(path: object, data: bytes, is_address: AddressTest) -> PcFile:
     return found._replace(words=array("Q", sorted(set(found.words))), disorder="it lists edges, each with its count")
 
 
+def _make_exact(path: object, what: str, words: array[int], others: int) -> PcFile:
+    """Return addresses of executed code as a file.
+
+    :param others: addresses that are left out.
+    :raises NotATraceError: when there are no addresses of a kernel.
+    """
+    if not words:
+        detail = f"none of its {others} addresses can be of a kernel" if others else "it has no address"
+        raise NotATraceError(path, what, detail=detail)
+    if max(words) >= _HALF:
+        # Firmware is below 4 GiB.
+        kernel = array("Q", [word for word in words if word >= _HALF])
+        others += len(words) - len(kernel)
+        words = kernel
+    return PcFile(words, is_exact=True, others=others)
+
+
+def _read_qemu_blocks(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+    """Read QEMU's log of executed translation blocks: where each begins."""
+    words = array("Q")
+    others = 0
+    cpus = set()
+    for piece in _split(data, b"\n"):
+        for match in _QEMU_BLOCK.finditer(piece):
+            address = int(match[2] or match[3], 16)
+            if not is_address(address):
+                others += match[2] is not None
+            elif match[2] is not None:
+                cpus.add(match[1])
+                words.append(address)
+            else:
+                # It was logged, and then an interrupt came first.
+                _remove_last(words, address)
+    found = _make_exact(path, "QEMU's log of blocks", words, others)
+    return found._replace(disorder="several CPUs wrote it" if len(cpus) > 1 else "")
+
+
+def _remove_last(words: array[int], address: int) -> None:
+    """Remove the last of the recent records of an address, if there is one."""
+    for index in range(len(words) - 1, max(len(words) - _RECENT, 0) - 1, -1):
+        if words[index] == address:
+            del words[index]
+            return
+
+
+def _read_qemu_instructions(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+    """Read QEMU's log of the instructions that it translated, in blocks.
+
+    It translates a block right before it executes it first. An exception may keep it from executing more than the first
+    instruction.
+    """
+    firsts: dict[int, None] = {}
+    every: set[int] = set()
+    others = 0
+    is_first = False
+    for piece in _split(data, b"\n"):
+        for match in _QEMU_INSTRUCTION.finditer(piece):
+            if match[1] is None:
+                is_first = True
+                continue
+            address = int(match[1], 16)
+            if not is_address(address):
+                others += 1
+            else:
+                every.add(address)
+                if is_first:
+                    firsts[address] = None
+            is_first = False
+    found = _make_exact(path, "QEMU's log of instructions", array("Q", firsts), others)
+    return found._replace(listed_code=array("Q", sorted(every)), disorder="it lists code when it is translated")
+
+
+def _is_perf_script(start: bytes, _data: bytes) -> bool:
+    lines = [line for line in start.splitlines()[:16] if line.strip() and not _COMMENT.match(line)]
+    return (
+        bool(lines)
+        and any(_PERF_ADDRESS.search(line) for line in lines)
+        and (any(map(_PERF_HEAD.match, lines)) or sum(bool(_PERF_LINE.fullmatch(line)) for line in lines) > len(lines) // 2)
+    )
+
+
+def _read_perf(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+    """Read samples: where each was taken, and of a branch where it led to; not their callers, which have return addresses."""
+    words = array("Q")
+    others = 0
+    has_chains = _PERF_HEAD.match(data.lstrip()[: _QUOTED * 4]) is not None or b"\n\n" in data[:_START]
+    is_first = True
+    for line in _lines(data):
+        if not line.strip() or _COMMENT.match(line[:_LONGEST]):
+            is_first = True
+            continue
+        head = _PERF_HEAD.match(line)
+        text = line[:_LONGEST] if head is None else line[head.end() : _LONGEST]
+        found = [int(match[1], 16) for match in _PERF_ADDRESS.finditer(text)]
+        if head is not None:
+            is_first = True
+        if not found:
+            continue
+        is_branch = b" => " in text
+        wanted = found[: 2 if is_branch else 1] if is_first or is_branch or not has_chains else []
+        is_first = False
+        kept = [address for address in wanted if is_address(address)]
+        others += len(found) - len(kept)
+        words.extend(kept)
+    found_file = _make_exact(path, "perf's samples", words, others)
+    return found_file._replace(disorder="perf takes samples")
+
+
+def _is_gdb_log(start: bytes, _data: bytes) -> bool:
+    return any(map(_GDB_STOP.fullmatch, start.splitlines()[:32]))
+
+
+def _read_gdb(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+    """Read where GDB stopped."""
+    words = array("Q")
+    others = 0
+    for line in _lines(data):
+        match = _GDB_STOP.fullmatch(line[:_LONGEST])
+        if match is None:
+            continue
+        address = int(match[1] or match[2], 16)
+        if is_address(address):
+            words.append(address)
+        else:
+            others += 1
+    return _make_exact(path, "GDB's log", words, others)
+
+
 _TEXT_READERS: Final[tuple[tuple[PcFormat, Callable[[bytes, bytes], bool], Callable[..., PcFile]], ...]] = (
     (PcFormat.DRCOV, lambda start, _: start.startswith(b"DRCOV VERSION"), _read_drcov),
     (PcFormat.CSV, lambda start, _: _find_column(start) is not None, _read_csv),
     (PcFormat.JSON, _is_json, _read_json),
+    (PcFormat.QEMU_EXEC, lambda start, _: _QEMU_BLOCK.search(start) is not None, _read_qemu_blocks),
+    (PcFormat.QEMU_ASM, lambda start, _: _QEMU_TITLE.search(start) is not None, _read_qemu_instructions),
+    (PcFormat.GDB, _is_gdb_log, _read_gdb),
+    (PcFormat.PERF, _is_perf_script, _read_perf),
     (PcFormat.EDGES, _is_edge_list, _read_edges),
     (PcFormat.FUNCTIONS, lambda start, _: _first_line(start, _FUNCTION), _read_functions),
     (PcFormat.MODOFF, lambda start, _: _first_line(start, _OFFSET), _read_offsets),

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.abi.record import PC
+from kcovdbg.abi.record import EXACT, PC
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer, ListFit, Order
 from kcovdbg.model.location import LoadedModule
+from kcovdbg.records.executed_addresses import ExactReading, KernelCode, is_instruction_run, move_words, read_exactly
 from kcovdbg.records.pc_convention import Convention, PcReading, PointSet, WordReading, count_points, find_convention
 from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, read_pc_file
 
@@ -32,6 +33,11 @@ FEW: Final = 20
 _SORTED: Final = 5
 # Limit for indexes of records in a remark.
 _NAMED: Final = 5
+# The share of points in a list of points; of points and starts of blocks in an emulator's list of blocks; of starts in that.
+_POINTS: Final = 0.75
+_STARTS: Final = 0.25
+# Edges begin at a jump, and end where a block begins.
+_EDGES: Final = 0.4
 _HALF: Final = 1 << 63
 _REACH: Final = 1 << 31
 
@@ -48,6 +54,8 @@ class TraceKernel(NamedTuple):
     """Returns where its modules are, with addresses as KCOV records them; None where that is unknown."""
     find_base: Callable[[str], int | None] = lambda _: None
     """Returns where the code of the image or of a module starts, by its file name, as KCOV records addresses."""
+    find_code: Callable[[], KernelCode | None] = lambda: None
+    """Returns the blocks of the image's code; None where they are unknown."""
     find_places: Callable[[CodeWord], Sequence[WrittenLocation]] = lambda _: ()
     """Returns where a function with an offset is."""
 
@@ -100,13 +108,24 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
         remarks.append(f"{found.skipped} {'lines' if found.skipped > 1 else 'line'} without an address skipped{where}")
     if found.lists_all_points:
         remarks.append("its points are all those of the functions that it lists, covered or not")
+    if found.others:
+        remarks.append(f"{found.others} addresses are left out: of user space or firmware, or of callers")
     encoding = record.make_encoding(PC, 8, found.big_endian)
     order = (
         Order(False, found.disorder)
         if found.disorder and len(words) > 1
         else _find_order(words if found.places else found.words)
     )
-    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks), order=order, file_words=file_words)
+    return Buffer(
+        name,
+        encoding,
+        words,
+        len(words),
+        remarks=tuple(remarks),
+        order=order,
+        file_words=file_words,
+        listed_code=found.listed_code,
+    )
 
 
 def _find_order(words: Sequence[int]) -> Order:
@@ -175,12 +194,19 @@ def _locate_places(name: str, found: PcFile, kernel: TraceKernel | None) -> tupl
 
 
 def interpret(
-    buffer: Buffer, kernel: TraceKernel | None, options: ReadingOptions, call_length: int, *, names_pcs: bool = False
+    buffer: Buffer,
+    kernel: TraceKernel | None,
+    options: ReadingOptions,
+    call_length: int,
+    *,
+    names_pcs: bool = False,
+    is_exact: bool = False,
 ) -> Buffer:
     """Return a buffer with its PCs as KCOV records them, whatever convention its file has.
 
     :param call_length: of a call of a callback, in bytes; 0 if unknown.
     :param names_pcs: whether its format says that these are PCs.
+    :param is_exact: whether its format says that these are addresses of executed code.
     :raises KcovdbgError: when they cannot be of this kernel, or the convention that the user names needs the length of a call.
     """
     if buffer.encoding.codec != PC or not buffer.words:
@@ -188,6 +214,9 @@ def interpret(
     offset = options.kaslr_offset
     if options.pc == Convention.CALL.value and not call_length:
         raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
+    is_named = options.pc == Convention.EXACT.value
+    if is_named or (options.pc == AUTO and is_exact):
+        return _read_as_exact(buffer, kernel, options)
     points = None if kernel is None else kernel.find_points()
     if options.pc != AUTO:
         shifted = _shift(buffer, Convention(options.pc).correction(call_length) - (offset or 0))
@@ -195,6 +224,10 @@ def interpret(
     if offset:
         buffer = _shift(buffer, -offset)
     is_buffer = buffer.stored_count is not None
+    if kernel is not None and not is_buffer and options.assumed is None:
+        exact = _recognize_exact(buffer, kernel, points, call_length, options)
+        if exact is not None:
+            return exact
     if not points or kernel is None:
         if is_buffer:
             return buffer
@@ -235,6 +268,85 @@ def interpret(
     encoding = record.make_encoding(PC, 8, buffer.encoding.big_endian)
     fit = _find_fit(found, remarks[0] if remarks else "", kernel.kaslr_offset)
     return replace(buffer, words=found.words, encoding=encoding, remarks=(*remarks, *buffer.remarks), fit=fit)
+
+
+def _recognize_exact(
+    buffer: Buffer, kernel: TraceKernel, points: Sequence[PointSet] | None, call_length: int, options: ReadingOptions
+) -> Buffer | None:
+    """Return a list as one of executed addresses; None where it is none.
+
+    :param buffer: without the KASLR offset that the user names.
+    """
+    code = kernel.find_code()
+    if code is None:
+        return None
+    words = buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words)
+    found = read_exactly(words, code, _likely_offsets(kernel, options), finds_offset=options.kaslr_offset is None)
+    is_run = found.is_certain and is_instruction_run(words)
+    if points:
+        reading = find_convention(words, points, call_length, kaslr_offset=kernel.kaslr_offset, least=FEW)
+        # Each word is read in one of several conventions; few are left undecided, and are all tried in each.
+        at_most = sum(way.records for way in reading.readings)
+        if reading.choices is not None:
+            at_most = max((way.records for way in reading.choices), default=0)
+        if at_most >= _POINTS * len(words):
+            return None
+        # Emulators end a block at each call, those of callbacks too: the next one begins at a point.
+        distinct = array("Q", set(move_words(words, found.kaslr_offset)))
+        at_points = count_points(distinct, points) / len(distinct)
+        starts = found.starts / found.sample
+        if starts >= _STARTS and starts + at_points >= _POINTS and len(distinct) >= FEW:
+            return _make_exact(buffer, found, kernel, is_found=True)
+    if found.is_certain and found.starts >= _EDGES * found.sample and found.sample >= FEW:
+        return _make_exact(buffer, found, kernel, is_found=True)
+    if not found.has_blocks and not is_run:
+        return None
+    return _make_exact(buffer, found, kernel, is_found=True)
+
+
+def _likely_offsets(kernel: TraceKernel, options: ReadingOptions) -> Sequence[int]:
+    # What the user names was subtracted already.
+    return (0,) if options.kaslr_offset is not None else tuple(dict.fromkeys((0, kernel.kaslr_offset)))
+
+
+def _read_as_exact(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOptions) -> Buffer:
+    """Return a list of executed addresses, without the KASLR offset that these include."""
+    if options.kaslr_offset:
+        buffer = _shift(buffer, -options.kaslr_offset)
+    code = None if kernel is None else kernel.find_code()
+    if code is None or kernel is None:
+        encoding = record.make_encoding(EXACT, 8, buffer.encoding.big_endian)
+        words = buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words)
+        remark = "read as addresses of executed code, in an unknown place: the blocks of the kernel's code are unknown"
+        return replace(buffer, words=words, encoding=encoding, remarks=(remark, *buffer.remarks))
+    offsets = _likely_offsets(kernel, options)
+    found = read_exactly(buffer.words, code, offsets, finds_offset=options.kaslr_offset is None)
+    return _make_exact(buffer, found, kernel, is_found=False)
+
+
+def _make_exact(buffer: Buffer, found: ExactReading, kernel: TraceKernel, *, is_found: bool) -> Buffer:
+    """Return a list as one of executed addresses.
+
+    :param is_found: whether neither its format nor the user says so.
+    """
+    offset = found.kaslr_offset
+    how = "by the starts of blocks" if is_found else "by its format or --pc"
+    text = f"addresses of executed code ({how}): {found.starts} of {found.sample} looked at begin a block"
+    if offset and found.is_certain:
+        known = "" if offset == kernel.kaslr_offset else ", which was found by them"
+        text += f", with the KASLR offset {offset:#x} included{known}"
+    if found.inside * 2 < found.sample:
+        text += f"; only {found.inside} are in the code of this kernel (is this another kernel's?)"
+    remarks = [text]
+    listed = buffer.listed_code
+    if listed is None:
+        remarks.append("other code may have been executed as well: what is not listed is unknown")
+    else:
+        listed = move_words(listed, offset)
+    fit = ListFit(found.inside, found.sample, text)
+    encoding = record.make_encoding(EXACT, 8, buffer.encoding.big_endian)
+    words = move_words(buffer.words, offset)
+    return replace(buffer, words=words, encoding=encoding, listed_code=listed, fit=fit, remarks=(*remarks, *buffer.remarks))
 
 
 def _judge(buffer: Buffer, points: Sequence[PointSet], convention: str) -> Buffer:

@@ -12,12 +12,15 @@ from fnmatch import translate
 from functools import cached_property, lru_cache
 from typing import Final, Protocol, TypeAlias
 
+from kcovdbg.abi.record import EXACT
 from kcovdbg.compiled_module import zeros
 from kcovdbg.elf.symbol_table import demangle
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import KIND_MASK, Frame, FrameColumns, Location, chain_word
 from kcovdbg.records.native_loops import NO_ID, FoundChains, Numbering, find_chains, find_innermost, find_outermost
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.symbolizer import NOT_A_POINT
 from kcovdbg.symbols.table_rows import combine_flags, gather
 
 _LOW: Final = 1 if sys.byteorder == "big" else 0
@@ -222,6 +225,14 @@ class OtherCode(Protocol):
         """Return whether a module has code of a file or directory, or of one that matches a pattern."""
 
 
+def _as_exact(location: Location) -> Location:
+    """Return the location of an executed address, given that of the PC behind it."""
+    address = location.address - EXACT.lead
+    if location.remark == NOT_A_POINT:
+        return location._replace(address=address, remark=None, approximate=False)
+    return location._replace(address=address)
+
+
 class LocationCache:
     """Cached locations of recorded PCs.
 
@@ -254,6 +265,17 @@ class LocationCache:
             return [range(symbol.address, symbol.address + symbol.size) for symbol in symbols]
         found = None if self.other is None else self.other.find_code(name)
         return [] if found is None else [found]
+
+    def of(self, buffer: Buffer) -> LocationCache:
+        """Return the locations of the PCs of a buffer: those of executed addresses are no points, and exact nevertheless."""
+        return self._exact if buffer.encoding.codec.is_exact else self
+
+    @cached_property
+    def _exact(self) -> LocationCache:
+        def locate(pcs: Sequence[int]) -> Sequence[Location]:
+            return list(map(_as_exact, self._locate(pcs)))
+
+        return LocationCache(locate, self._find_table, self.other)
 
     def prefetch(self, pcs: Iterable[int]) -> None:
         """Look up all PCs that are not cached, in one batch; 0 stands for none."""

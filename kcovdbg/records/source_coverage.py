@@ -16,7 +16,8 @@ from operator import and_, attrgetter
 from posixpath import normpath
 from typing import Final, NamedTuple, TypeAlias
 
-from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
+from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import KIND_BITS, KIND_MASK, MAX_DEPTH, Frame
 from kcovdbg.records.line_states import BranchState, FunctionState, LineState, Quality, StateColumns, TraceRecords, make_finder
 from kcovdbg.records.native_loops import NO_ID, find_chains, find_outermost, flatten_chains
@@ -149,9 +150,15 @@ def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
     """Return several traces as one, which has each execution that one of them has.
 
     What was not executed is known where each trace ended in user space, and where all have records of the same points.
+
+    :raises CapabilityError: when only some have executed addresses.
     """
     if len(traces) == 1:
         return traces[0]
+    if len({trace.quality & Quality.EXACT for trace in traces}) > 1:
+        raise CapabilityError(
+            "executed addresses and records of KCOV cannot be counted together", hint="name one kind of trace"
+        )
     counts: Counter[int] = Counter()
     for trace in traces:
         counts.update(trace.counts)
@@ -161,7 +168,8 @@ def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
         quality |= Quality.ENABLES
     if not quality & Quality.ENDED or any(trace.kinds != kinds for trace in traces):
         quality &= ~(Quality.COMPLETE | Quality.PLACED)
-    return TraceRecords(counts, quality, kinds)
+    listed = set[int]().union(*(trace.listed for trace in traces)) if quality & Quality.COMPLETE else ()
+    return TraceRecords(counts, quality, kinds, listed=sorted(listed))
 
 
 class CodeCoverage(NamedTuple):
@@ -204,7 +212,10 @@ def find_source_coverage(table: LocationTable, trace: TraceRecords, wanted: _Wan
 def _find_coverage(table: LocationTable, trace: TraceRecords, wanted: _Wanted | None) -> CodeCoverage:
     columns = make_finder(table).find_columns(trace)
     paths = [normpath(name) if name else "" for name in columns.names]
-    functions = _find_functions(table, trace, columns, paths)
+    if trace.quality & Quality.EXACT:
+        functions = _find_entered(table, columns, paths)
+    else:
+        functions = _find_functions(table, trace, columns, paths)
     by_path: defaultdict[str, list[FunctionCoverage]] = defaultdict(list)
     starts: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for place, hits in functions.hits.items():
@@ -502,6 +513,32 @@ def _find_own_places(
             path = entry
         found[part] = path, name
     return found
+
+
+def _find_entered(table: LocationTable, columns: StateColumns, paths: Sequence[str]) -> _Functions:
+    """Return the functions with code of their own, for executed addresses: those need no point.
+
+    Each is where its first instruction is.
+    """
+    assert table.blocks is not None
+    names = {symbol.address - table.columns.base: symbol.name for symbol in table.functions()}
+    hits: dict[_Place, int | None] = {}
+    lines: dict[_Place, int] = {}
+    for part, start in enumerate(table.blocks.part_start):
+        path, name = _path_of(columns.entry_file[part], paths), names.get(start)
+        if not path or name is None or ".cold" in name:
+            continue
+        place = path, strip_clone_suffix(demangle(name))
+        line = columns.entry_line[part]
+        lines[place] = min(line, lines.get(place, line))
+        found = None if columns.entry_state[part] == FunctionState.UNKNOWN else columns.entry_hits[part]
+        before = hits.get(place, 0)
+        # Copies have the sum; one that is unknown leaves open whether any was executed.
+        if found is None or before is None:
+            hits[place] = found or before or None
+        else:
+            hits[place] = before + found
+    return _Functions(hits, lines, frozenset())
 
 
 def _find_functions(table: LocationTable, trace: TraceRecords, columns: StateColumns, paths: Sequence[str]) -> _Functions:

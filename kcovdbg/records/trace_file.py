@@ -254,8 +254,15 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
     build = builds.pop() if len(builds) == 1 else None
     # No order before an unknown one.
     order = min((buffer.order for buffer in buffers), key=lambda order: (order.is_known is not False, order.is_known is True))
+    merged = replace(merged, listed_code=_merge_listed(buffers))
     merged = replace(merged, name=name, pid=None, comm=None, build_id=build, order=order, is_incomplete=is_incomplete)
     return _merge_fits(merged, buffers)
+
+
+def _merge_listed(buffers: Sequence[Buffer]) -> array[int] | None:
+    """Return the code that may have been executed by several lists; None where one does not say."""
+    lists = [buffer.listed_code for buffer in buffers if buffer.listed_code is not None]
+    return array("Q", sorted(set().union(*lists))) if len(lists) == len(buffers) else None
 
 
 def _merge_fits(merged: Buffer, buffers: Sequence[Buffer]) -> Buffer:
@@ -393,7 +400,14 @@ def _read_trace(path: Path, kernel: TraceKernel | None, options: ReadingOptions,
         found = read_pc_list(str(path), data, kernel, options)
         buffer = make_buffer(name, found, kernel) if found.buffer is None else _read_buffer(name, found.buffer, found)
         call_length = CALL_LENGTHS.get(platform.machine() if kernel is None else kernel.machine, 0)
-        buffer = interpret(buffer, kernel, options, call_length, names_pcs=found.names_pcs)
+        buffer = interpret(
+            buffer,
+            kernel,
+            options,
+            call_length,
+            names_pcs=found.names_pcs,
+            is_exact=found.is_exact,
+        )
     return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
 
 

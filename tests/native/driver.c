@@ -756,21 +756,11 @@ static void read_branches(const struct kcovdbg_states *states, size_t count)
 
 static void read_states(const struct kcovdbg_encoded *encoded, uint32_t end)
 {
-	uint32_t points[64], records[64], stack[4], positions[4], functions[4];
+	uint32_t points[64], records[64], stack[4], positions[4], functions[4], listed[16], starts[8];
 	uint64_t chains[64], counts[64];
-	struct kcovdbg_trace trace = { points,
-				       chains,
-				       0,
-				       1,
-				       records,
-				       counts,
-				       0,
-				       below(32),
-				       stack,
-				       below(4),
-				       positions,
-				       below(4),
-				       below(2) ? UINT64_MAX : below(end) };
+	struct kcovdbg_trace trace = { points,	  chains,   0,	       1,	  records,
+				       counts,	  0,	    below(64), stack,	  below(4),
+				       positions, below(4), listed,    below(17), below(2) ? UINT64_MAX : below(end) };
 	struct kcovdbg_state_totals totals;
 	struct kcovdbg_function_blocks blocks;
 	struct kcovdbg_states *states;
@@ -796,6 +786,10 @@ static void read_states(const struct kcovdbg_encoded *encoded, uint32_t end)
 	}
 	qsort(stack, 4, sizeof(*stack), compare_halves);
 	qsort(positions, 4, sizeof(*positions), compare_halves);
+	for (i = 0; i < 16; i++)
+		listed[i] = below(end);
+	qsort(listed, 16, sizeof(*listed), compare_halves);
+	CHECK(kcovdbg_block_starts(encoded, starts, 8) != SIZE_MAX);
 	states = below(2) ? kcovdbg_states_new(encoded, &trace, NULL, 0, 0)
 			  : kcovdbg_states_new(encoded, &trace, functions, 1 + below(4), below(2));
 	CHECK(states);
