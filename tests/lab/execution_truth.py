@@ -36,18 +36,42 @@ class Call(NamedTuple):
     """Addresses of all instructions between the markers, in order, with those of interrupts."""
 
 
-def log_calls(kernel: Kernel, folder: Path, *options: str) -> list[Call]:
-    """Boot a guest that makes system calls, and return what was executed and recorded in each.
-
-    :param options: of QEMU.
-    """
-    requirements.ensure(requirements.for_boot(kernel.recipe.platform))
+def build_plugin(folder: Path) -> Path:
+    """Compile the plugin of QEMU that logs instructions, and return it."""
     version = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=True).stdout
     major, minor = map(int, version.split("version ")[1].split(".")[:2])
     api = 3 if (major, minor) >= (9, 1) else 2 if major >= 9 else 1
     plugin = folder / "execution_log.so"
     compiled = ["gcc", "-O2", "-shared", "-fPIC", f"-DAPI={api}", "-o", str(plugin), str(PROGRAMS / "execution_log.c")]
     subprocess.run(compiled, check=True)
+    return plugin
+
+
+def log_boot(kernel: Kernel, folder: Path, plugin: Path, *, is_random: bool) -> Path:
+    """Boot a guest without user space, which ends it, and return QEMU's log of the code that it translated.
+
+    The folder then has the console, as ``console``, and the address of each executed instruction of the kernel, in words of 64
+    bits, as ``every``.
+
+    :param is_random: whether the kernel chooses where its code is.
+    """
+    requirements.ensure(requirements.for_boot(kernel.recipe.platform))
+    command = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    command += ["-accel", "tcg,thread=single", "-smp", "1", "-m", "512M", "-cpu", "max", "-kernel", str(kernel.image)]
+    command += ["-append", "console=ttyS0 panic=-1" if is_random else "console=ttyS0 panic=-1 nokaslr"]
+    command += ["-serial", f"file:{folder / 'console'}", "-d", "in_asm", "-D", str(folder / "log")]
+    command += ["-plugin", f"{plugin},every={folder / 'every'}"]
+    subprocess.run(command, check=True, timeout=600)
+    return folder / "log"
+
+
+def log_calls(kernel: Kernel, folder: Path, *options: str) -> list[Call]:
+    """Boot a guest that makes system calls, and return what was executed and recorded in each.
+
+    :param options: of QEMU.
+    """
+    requirements.ensure(requirements.for_boot(kernel.recipe.platform))
+    plugin = build_plugin(folder)
     subprocess.run(["gcc", *COMPILE, "-w", "-o", str(folder / "init"), str(PROGRAMS / "calls.c")], check=True)
     with (folder / "initramfs").open("wb") as stream:
         write_initramfs(stream, (folder / "init").read_bytes(), {})

@@ -3,6 +3,7 @@
  * A plugin of QEMU that logs the address of each kernel instruction that is executed between two markers: nops of the guest's program,
  * of 8 bytes, whose displacement is 0x4b430001 to begin and 0x4b430000 to end.
  * The log has words of 32 bits: 0xffffffff where it begins, then the lower halves of the addresses in order.
+ * With every=FILE in place of out=FILE it logs all of a guest's run, each kernel instruction once, in words of 64 bits.
  *   gcc -shared -fPIC -DAPI=1 -o execution_log.so execution_log.c
  *   qemu-system-x86_64 -plugin ./execution_log.so,out=FILE ...
  * API is 1 for QEMU 6 to 8, 2 for 9.0, 3 since 9.1. What it uses of the interface is declared here: few distributions have the header.
@@ -10,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -36,7 +38,7 @@ size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *, void *, size_t);
 EXPORTED int qemu_plugin_version = API;
 
 static FILE *file;
-static bool is_on;
+static bool is_on, is_every;
 
 static void put(uint32_t word)
 {
@@ -48,6 +50,24 @@ static void log_execution(unsigned int cpu, void *address)
 	(void)cpu;
 	if (is_on)
 		put((uintptr_t)address);
+}
+
+struct seen {
+	uint64_t address;
+	bool was_executed;
+};
+
+static void log_first(unsigned int cpu, void *data)
+{
+	struct seen *seen = data;
+
+	(void)cpu;
+	if (seen->was_executed)
+		return;
+	seen->was_executed = true;
+	fwrite(&seen->address, sizeof(seen->address), 1, file);
+	/* QEMU may be ended by a signal. */
+	fflush(file);
 }
 
 static void pass_marker(unsigned int cpu, void *begins)
@@ -79,12 +99,18 @@ static void look_at(plugin_id id, struct qemu_plugin_tb *block)
 		uint64_t address = qemu_plugin_insn_vaddr(instruction);
 		unsigned char bytes[8];
 
-		if (address >= KERNEL) {
+		if (is_every && address >= KERNEL) {
+			struct seen *seen = calloc(1, sizeof(*seen));
+
+			if (!seen)
+				abort();
+			seen->address = address;
+			qemu_plugin_register_vcpu_insn_exec_cb(instruction, log_first, NO_REGISTERS, seen);
+		} else if (address >= KERNEL) {
 			qemu_plugin_register_vcpu_insn_exec_cb(instruction, log_execution, NO_REGISTERS,
 							       (void *)(uintptr_t)address);
-			continue;
 		}
-		if (qemu_plugin_insn_size(instruction) != sizeof(bytes))
+		if (is_every || address >= KERNEL || qemu_plugin_insn_size(instruction) != sizeof(bytes))
 			continue;
 		copy_bytes(instruction, bytes, sizeof(bytes));
 		if (!memcmp(bytes, "\x0f\x1f\x84\x00", 4) && !memcmp(bytes + 5, "\x00\x43\x4b", 3))
@@ -96,9 +122,12 @@ static void look_at(plugin_id id, struct qemu_plugin_tb *block)
 EXPORTED int qemu_plugin_install(plugin_id id, const void *info, int argc, char **argv)
 {
 	(void)info;
-	if (argc != 1 || strncmp(argv[0], "out=", 4))
+	if (argc != 1)
 		return 1;
-	file = fopen(argv[0] + 4, "wb");
+	is_every = !strncmp(argv[0], "every=", 6);
+	if (!is_every && strncmp(argv[0], "out=", 4))
+		return 1;
+	file = fopen(strchr(argv[0], '=') + 1, "wb");
 	if (!file)
 		return 1;
 	qemu_plugin_register_vcpu_tb_trans_cb(id, look_at);
