@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -49,7 +49,7 @@ def find_shared_link(elf: ElfFile) -> SharedLink | None:
 
 def find_shared_file(elf: ElfFile, link: SharedLink) -> Path | None:
     """Return the path of the file that an image shares debug info with; None where there is none with that build ID."""
-    for path in _candidates(elf.path, link):
+    for path in _candidates((elf.path, Path(elf.name)), link):
         if not path.is_file():
             continue
         try:
@@ -61,9 +61,10 @@ def find_shared_file(elf: ElfFile, link: SharedLink) -> Path | None:
     return None
 
 
-def _candidates(image: Path, link: SharedLink) -> Iterator[Path]:
-    # An unpacked image is elsewhere; its link leads to where it was.
-    for folder in dict.fromkeys((image.parent, Path(os.path.realpath(image)).parent)):
+def _candidates(images: Iterable[Path], link: SharedLink) -> Iterator[Path]:
+    # An image may be read by a descriptor, or be unpacked elsewhere: then its name, or its link, leads to where it was.
+    folders = [folder for image in images for folder in (image.parent, Path(os.path.realpath(image)).parent)]
+    for folder in dict.fromkeys(folders):
         yield folder / link.name
         yield folder / Path(link.name).name
         yield folder / ".dwz" / Path(link.name).name

@@ -47,7 +47,7 @@ INPUTS = (
     ("-e", "top file:run.kcov > run.kcov"),
     ("-e", "help > kcovdbg/config.toml"),
     ("-e", "diff 'file:*.kcov' file:run.kcov > run.kcov"),
-    ("script",),
+    ("--script", "script"),
 )
 
 
@@ -71,7 +71,7 @@ def test_no_output_overwrites_an_input(folder, words):
 def test_commands_from_standard_input_are_not_overwritten(folder):
     (folder / "commands").write_text("help > commands\n")
     with (folder / "commands").open() as commands:
-        assert "cannot write 'commands'" in run(folder, stdin=commands, status=2).stderr
+        assert "cannot write 'commands'" in run(folder, "--script", "-", stdin=commands, status=2).stderr
     assert (folder / "commands").read_text() == "help > commands\n"
 
 
@@ -92,7 +92,7 @@ def test_the_check_comes_before_the_dump_is_opened(folder):
         assert "cannot write 'vmcore'" in run(folder, "vmlinux", "vmcore", *words).stderr
 
 
-@pytest.mark.parametrize("line", ["slice -o {}", "report file:run.kcov -o {}", "help > {}", "help >> {}"])
+@pytest.mark.parametrize("line", ["slice -o {}", "report -o {}", "help > {}", "help >> {}"])
 @pytest.mark.parametrize("path", ["link", "/dev/full"])
 def test_a_full_device_is_an_error_and_stays_a_device(folder, line, path):
     (folder / "link").symlink_to("/dev/full")
@@ -129,7 +129,7 @@ def test_standard_output_in_a_file_keeps_all_of_it(folder):
 def test_links_to_files_stay_links(folder):
     (folder / "real").write_text("old")
     (folder / "link").symlink_to("real")
-    for line in ("slice -o link", "export hex file:run.kcov -o link", "help > link"):
+    for line in ("slice -o link", "export hex file:run.kcov --force -o link", "help > link"):
         before = (folder / "real").read_bytes()
         run(folder, "vmlinux", "vmcore", "-e", line, status=0)
         assert (folder / "link").is_symlink()
