@@ -455,7 +455,8 @@ def find_counts(
     require_points(buffer, context.command.name, takes_addresses=takes_addresses)
     remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
     kinds = recorded_kinds(buffer.encoding.codec)
-    trace = read_records(buffer)
+    # A stack is unwound for those who ask for lines, as these take addresses that were executed as well.
+    trace = read_trace_records(context, buffer) if takes_addresses else read_records(buffer)
     return BufferCounts(trace.counts, remarks, kinds, _name_records(buffer), buffer.is_incomplete, trace)
 
 
