@@ -197,7 +197,7 @@ def main() -> int:
             "mebibytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10,
             "reads": endless.reads,
             "lines": out.count("\n"),
-            "said": err[-300:] + out[-300:],
+            "said": err[-2000:] + out[-2000:],
         }
         print(json.dumps(facts), flush=True)
     return 0
