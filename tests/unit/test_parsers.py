@@ -40,6 +40,7 @@ _OWN_NUMBERS: Final = frozenset(
         "collect/trace_writer.py",
         "console/argument.py",
         "elf/rust_names.py",
+        "patch/change.py",
         "records/oops_words.py",
         "records/pc_file.py",
         "records/user_view.py",

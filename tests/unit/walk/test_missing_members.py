@@ -19,9 +19,10 @@ TELLING = {
     ("struct kcov_percpu_data", "lock"),
     ("struct task_struct", "kcov_remote"),
     ("enum kcov_mode", "KCOV_MODE_REMOTE"),
+    ("struct task_struct", "kcov_df_seq"),
 }
-# A kernel for one processor has no CPU numbers.
-MAY_LACK = {"cpu", "on_cpu", "thread_info", "stack", "struct thread_info"}
+# A kernel for one processor has no CPU numbers. Without the number of a mode, its bit is called unknown.
+MAY_LACK = {"KCOV_TRACE_PC_EXT", "cpu", "on_cpu", "thread_info", "stack", "struct thread_info"}
 
 
 def without(target, type_name, name):
@@ -59,6 +60,9 @@ def is_true(value, truth, key):
     if key == "size" and value > truth:
         # Of an area that only the vmalloc list tells, these are whole pages.
         return value * 8 == -(-truth * 8 // 4096) * 4096
+    if (value, truth) == ("TRACE_PC", "TRACE_PC_EXT"):
+        # Nothing else shows that records have the extended format.
+        return True
     # A mode without a name is shown by its number.
     return key in ("kcov_mode", "mode", "saved_mode") and str(value).startswith("0x")
 
