@@ -36,15 +36,15 @@ _NO_LOG = re.compile("kcovdbg: note: the kernel's log is unreadable: the debug i
 # What is rightly said of what is kept: it is a slice, it is compressed, and the module's debug info isn't there.
 _NOTES = re.compile(
     "kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |the kernel's log is unreadable: "
-    "|.* was (decompressed to a|unpacked to) )"
+    "|.* was (decompressed to a|unpacked to) |task \\d+: whether it serves a softirq could not be read: )"
 )
 
 
 def ask_all(target: Sequence[str | Path]) -> dict[str, list[dict[str, Any]]]:
     """Ask everything of one opened target."""
     done = run_kcovdbg(*target, *(word for line in LINES.values() for word in ("-e", f"{line} --json")))
-    # check's findings give 1; they are in the answers.
-    if done.returncode not in (0, 1):
+    # check's findings give 1, and rules that it could not judge 3; both are in the answers.
+    if done.returncode not in (0, 1, 3):
         raise LabError(f"kcovdbg failed with {done.returncode}: {done.stderr.strip()}")
     answers = parse_outputs(done.stdout, LINES)
     answers["stderr"] = [{"line": line} for line in done.stderr.splitlines() if not _NO_LOG.match(line)]
@@ -122,6 +122,8 @@ def ask_golden(directory: Path) -> dict[str, list[dict[str, Any]]]:
     """Ask a kept directory, by the road that every user has."""
     answers = ask_all(golden_target(directory))
     answers["stderr"] = [row for row in answers["stderr"] if not _NOTES.match(row["line"])]
+    # Older slices lack a page that a rule reads today: whether a CPU serves a softirq.
+    answers["check"] = [row for row in answers["check"] if row["severity"] != "unknown"]
     return answers
 
 
