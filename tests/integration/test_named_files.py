@@ -205,7 +205,7 @@ def test_one_crash_directory_and_a_report_alone(demo, inputs, tmp_path):
         ("sym run.hex", "top file:run.hex"),
         ("sym ./oops.txt", "sym file:./oops.txt"),
         ("buffer crash", "syzkaller crash"),
-        ("trace fix.patch", "points FILE"),
+        ("trace fix.patch", "patch FILE"),
         ("points vfs_read file:oops.txt", "sym file:oops.txt"),
     ],
 )

@@ -190,4 +190,5 @@ def test_a_terminal_that_closes_ends_it_as_its_signal(words, least):
     while seen < (min(least, 40) if not words else least):
         seen += len(os.read(terminal, 4096))
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGHUP
+    # A shell shows 129 for both: the signal may come when the program has its handlers no more.
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (128 + signal.SIGHUP, -signal.SIGHUP)
