@@ -20,6 +20,8 @@ from tests.lab.initramfs import COMPILE, write_initramfs
 from tests.lab.kernel import Kernel
 
 PROGRAMS = Path(__file__).parent / "programs"
+# Of QEMU.
+PLUGINS = Path(__file__).parent / "plugins"
 _HIGH = 0xFFFFFFFF00000000
 _CALL_SIZE = 5
 _HEADER = struct.Struct("<Ii120s")
@@ -42,7 +44,7 @@ def build_plugin(folder: Path) -> Path:
     major, minor = map(int, version.split("version ")[1].split(".")[:2])
     api = 3 if (major, minor) >= (9, 1) else 2 if major >= 9 else 1
     plugin = folder / "execution_log.so"
-    compiled = ["gcc", "-O2", "-shared", "-fPIC", f"-DAPI={api}", "-o", str(plugin), str(PROGRAMS / "execution_log.c")]
+    compiled = ["gcc", "-O2", "-shared", "-fPIC", f"-DAPI={api}", "-o", str(plugin), str(PLUGINS / "execution_log.c")]
     subprocess.run(compiled, check=True)
     return plugin
 

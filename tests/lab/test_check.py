@@ -154,7 +154,8 @@ def test_damage_on_a_running_guest(guest: Guest, look: Look) -> None:
         before = read(guest, area, 8)
         write(guest, area, area.to_bytes(8, "little"))
         (rows,) = look("check")
-        assert "A1" in {row["rule"] for row in rows} <= {"A1", "X2"}
+        # Rules that rest on the list cannot be judged then.
+        assert "A1" in {row["rule"] for row in rows if row["severity"] != "unknown"} <= {"A1", "X2"}
         write(guest, area, before)
         assert look("check") == [[]]
 
@@ -351,7 +352,7 @@ def test_damaged_memory_of_a_guest(guest: Guest, look: Look) -> None:
         (rows,) = look("check")
         for address, data in before:
             write(guest, address, data)
-        return {row["rule"]: row for row in rows}
+        return {row["rule"]: row for row in rows if row["severity"] != "unknown"}
 
     def word(value: int) -> bytes:
         return value.to_bytes(8, "little")

@@ -62,7 +62,10 @@ def test_pipes_errors_and_interrupts(in_drgn: Screen) -> None:
     in_drgn.wait("drgn: error: unknown command 'taks'")
     in_drgn.type("%kcov remote | sleep 600\r")
     in_drgn.settle()
+    # The terminal shows ^C before the next prompt.
     in_drgn.type("\x03")
+    in_drgn.settle()
+    in_drgn.type("\r")
     in_drgn.wait(at_prompt)
     assert "Traceback" not in in_drgn.text
 

@@ -113,7 +113,7 @@ def resume(guest: Guest, way: str, pid: int) -> bool:
 
 def test_a_stub_left_by_signals(guest: Guest) -> None:
     for number, runs in ((signal.SIGQUIT, True), (signal.SIGKILL, False)):
-        running = start(command(guest, way="--gdb-remote"))
+        running = start(command(guest, "--script", "-", way="--gdb-remote"))
         assert running.stdin is not None
         running.stdin.write("info\n!echo now\n")
         wait_for(running.stdout, "now")
@@ -218,18 +218,23 @@ def test_the_last_steps_of_a_panicked_guest(guest: Guest, tmp_path: Path) -> Non
 
 
 def test_a_guest_that_dies(guest: Guest, tmp_path: Path) -> None:
-    running = start(command(guest))
-    assert running.stdin is not None
-    running.stdin.write("info\ntasks\n!echo now\n")
+    # A script goes on after an error, unlike standard input.
+    script = tmp_path / "script"
+    os.mkfifo(script)
+    running = start(command(guest, "--script", str(script)))
+    typed = script.open("w", buffering=1)
+    typed.write("info\ntasks\n!echo now\n")
     wait_for(running.stdout, "now")
     os.kill(guest.pid, signal.SIGKILL)
     wait_until(lambda: not guest.alive())
     lines = ["tasks", "last", "check", f"report -o {tmp_path}/page", f"areas > {tmp_path}/areas", f"slice -o {tmp_path}/slice"]
-    output, errors = running.communicate("\n".join([*lines, "info --json"]) + "\n", timeout=60)
+    with typed:
+        typed.write("\n".join([*lines, "info --json"]) + "\n")
+    output, errors = running.communicate(timeout=60)
     assert running.returncode == 2
-    said = [line for line in errors.splitlines() if "standard input" in line]
+    said = [line for line in errors.splitlines() if f"{script}:" in line]
     assert len(said) == len(lines)
     assert all("qmp-debugger is gone" in line for line in said)
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [script]
     (info,) = json.loads(output)
     assert (info["live"], info["state"]) == (False, "gone")

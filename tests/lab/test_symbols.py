@@ -63,6 +63,14 @@ def compare(table, pcs, theirs, fields=Frame._fields):
     return counts, examples
 
 
+def without_detours(path):
+    """Return a path without ``name/../``: the table has one spelling of each file."""
+    before = None
+    while before != path:
+        before, path = path, re.sub(r"(?<![^/])(?!\.\.?/)[^/]+/\.\./", "", path, count=1)
+    return path
+
+
 def by_llvm_json(image, addresses, names):
     """Run llvm-symbolizer with another output format than the table's builder."""
     answers = ask_llvm(image, addresses, f"--functions={names}", "--no-demangle")
@@ -109,7 +117,7 @@ def test_table_equals_llvm_symbolizer(image, table):
     counts, names = Counter(), Counter()
     answers = by_llvm_json(image, [pc - 1 for pc in pcs], "linkage")
     for row, theirs in zip(table.get_rows(pcs), answers, strict=True):
-        relative = [frame._replace(file=frame.file and frame.file.removeprefix(root)) for frame in theirs]
+        relative = [frame._replace(file=frame.file and without_detours(frame.file.removeprefix(root))) for frame in theirs]
         unnamed = [frame._replace(function=None) for frame in relative]
         what = difference([frame._replace(function=None) for frame in row[1]], unnamed)
         counts[what] += 1

@@ -121,8 +121,18 @@ def gather(ask: Callable[[Sequence[str]], Answers], directory: Path, compared: i
     return lines, ask(lines)
 
 
-def check_same(lines: Sequence[str], in_gdb: Answers, outside: Answers) -> None:
+def check_same(lines: Sequence[str], in_gdb: Answers, outside: Answers, *, is_live: bool = False) -> None:
+    """Compare answers byte for byte.
+
+    :param is_live: whether the kernel runs outside of GDB: the stacks of its tasks, which decide lines, are then not used.
+    """
     for line in lines:
+        if is_live and line.startswith("source"):
+            found = [
+                [{**row, "state": None, "reason": None, "hits": None} for row in one.rows(line)] for one in (in_gdb, outside)
+            ]
+            assert found[0] == found[1] != [], line
+            continue
         assert line in MAYBE_NOTHING or outside.rows(line), f"{line} answers nothing: it proves nothing"
         assert in_gdb.texts[line] == outside.texts[line], line
     # Where part of an answer is missing, a remark says so.
@@ -151,7 +161,7 @@ def check_stub(guest: Guest, directory: Path, way: str = "--qemu", program: str 
     with guest.paused():
         lines, outside = gather(lambda asked: ask_kcovdbg(guest.target(way)[:2], vmlinux, asked), directory)
         in_gdb = ask_gdb([vmlinux], lines, [f"target remote {guest.sockets.gdb_remote}"], program)
-    check_same(lines, in_gdb, outside)
+    check_same(lines, in_gdb, outside, is_live=True)
 
 
 def check_slice(kernel: Kernel, dump: Path, directory: Path, compared: int = 5, program: str = "gdb") -> None:

@@ -110,7 +110,8 @@ def test_completion(gdb):
         "kcov-show tasks --mode=trace-p": ["kcov-show tasks --mode=trace-pc"],
         "kcov-show buffer 34": ["kcov-show buffer 34"],
         "kcov-show buffer sa": ["kcov-show buffer saved:"],
-        "kcov-show why usb": [f"kcov-show why usb:{number}" for number in (1, 12648430, 12648431, 200, 201)],
+        "kcov-show why usb:": [f"kcov-show why usb:{number}" for number in (1, 12648430, 12648431, 200, 201)],
+        "kcov-show why ksys_rea": ["kcov-show why ksys_read", "kcov-show why ksys_readahead"],
         "kcov-show help ta": ["kcov-show help tasks"],
     }
     said = gdb(ask=[f"complete {text}" for text in asked])
