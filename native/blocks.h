@@ -65,7 +65,8 @@ struct kcovdbg_image {
 	size_t stub_count;
 	const struct kcovdbg_area *data; /* That may have pointers to code. */
 	size_t data_count;
-	const uint64_t *pointers; /* Further ones, in any order. */
+	const uint64_t *pointers;	/* Further ones, in any order. */
+	const uint64_t *pointer_places; /* Where each of them is. */
 	size_t pointer_count;
 	const uint64_t *starts; /* Of functions, by their symbols. */
 	size_t start_count;

@@ -23,6 +23,7 @@ SOURCES = (
     "branches.c",
     "blocks.c",
     "block_states.c",
+    "calls.c",
     "locations.c",
     "table_rows.c",
     "dwarf.c",

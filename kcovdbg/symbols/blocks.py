@@ -34,6 +34,7 @@ NO_FILE: Final = 0xFFFFFFFF
 """The file of a row at the end of a sequence."""
 
 _SHT_RELA: Final = 4
+_SHT_DYNSYM: Final = 11
 _SHF_ALLOC: Final = 2
 # Of line tables whose rows do not ascend.
 _CUT_SEQUENCES: Final = 1 << 12
@@ -113,7 +114,7 @@ class BlockColumns(NamedTuple):
     """The source files, by number."""
 
 
-class _CodeParts(NamedTuple):
+class CodeParts(NamedTuple):
     """The parts of all functions, ascending, as columns."""
 
     starts: array[int]
@@ -134,7 +135,7 @@ class _CodeParts(NamedTuple):
         return self.functions[index] if index >= 0 and address < self.ends[index] else None
 
 
-def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> _CodeParts:
+def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodeParts:
     """Return the parts of all functions: code whose symbols overlap is of one, and so is a function with its cold part."""
     names, addresses, sizes = symbols.function_columns()
     # Sorting by each column in turn compares numbers, which takes a fraction of comparing rows.
@@ -158,7 +159,7 @@ def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> _CodePa
     numbers: dict[int, int] = {}
     owners = (whole.get(part, part) for part in range(len(starts)))
     functions = array("I", [numbers.setdefault(owner, len(numbers)) for owner in owners])
-    return _CodeParts(starts, ends, functions, array("Q", sorted(set(known))))
+    return CodeParts(starts, ends, functions, array("Q", sorted(set(known))))
 
 
 def _find_owners(names: Sequence[bytes], addresses: Sequence[int], starts: Sequence[int]) -> dict[int, int]:
@@ -181,7 +182,7 @@ def _find_owners(names: Sequence[bytes], addresses: Sequence[int], starts: Seque
     return {part: owner for part, owner in found.items() if owner >= 0 and owner not in found}
 
 
-def _find_flags(symbols: SymbolTable, parts: _CodeParts) -> bytes:
+def _find_flags(symbols: SymbolTable, parts: CodeParts) -> bytes:
     """Return what is known of each function by its name."""
     flags = bytearray(parts.function_count)
     for symbol in symbols.find_containing(*_ENABLING_PARTS, *_ENDING):
@@ -207,6 +208,8 @@ class CodeImage(NamedTuple):
     tables: CodeTables
     pointers: Sequence[int]
     """Further addresses of code in data."""
+    pointer_places: Sequence[int]
+    """Where each of them is."""
 
 
 def _roles_of(symbols: SymbolTable) -> dict[int, int]:
@@ -240,7 +243,11 @@ def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
     sections = [
         LoadedSection(section.name, section.address, elf.map_section(section), section.number in texts)
         for section in elf.sections
-        if section.flags & _SHF_ALLOC and section.size and (section.address or section.number in texts)
+        if section.flags & _SHF_ALLOC
+        and section.size
+        and (section.address or section.number in texts)
+        # Their words that are addresses are no pointers of the kernel.
+        and section.type not in (_SHT_RELA, _SHT_DYNSYM)
     ]
     sections = [section for section in sections if len(section.data)]
     tables = CodeTables(
@@ -251,13 +258,14 @@ def read_linked(elf: ElfFile, symbols: SymbolTable) -> CodeImage:
     )
     # In images that can be relocated, pointers are addends.
     layout = f"{elf.header.byte_order}QQq"
-    pointers = array("Q")
+    pointers, places = array("Q"), array("Q")
     for section in elf.sections:
         if section.type == _SHT_RELA and section.flags & _SHF_ALLOC:
-            data = elf.read_section(section)
-            pointers.extend(entry[2] % (1 << 64) for entry in _struct_rows(layout, data))
+            for place, _, addend in _struct_rows(layout, elf.read_section(section)):
+                pointers.append(addend % (1 << 64))
+                places.append(place)
     machine, order = elf.header.machine, elf.header.byte_order
-    return CodeImage(machine, order, sections, symbols, _roles_of(symbols), tables, pointers)
+    return CodeImage(machine, order, sections, symbols, _roles_of(symbols), tables, pointers, places)
 
 
 def _struct_rows(layout: str, data: bytes) -> Iterable[tuple[Any, ...]]:
@@ -319,6 +327,60 @@ def read_rows(reader: DwarfReader) -> SourceRows:
     return SourceRows(ordered[0][:total], ordered[1][:total], ordered[2][:total], names)
 
 
+class NativeImage:
+    """An image as C code reads it: its code and data, and the parts of its functions.
+
+    :param image: its code.
+    :raises CapabilityError: when the machine is unknown.
+    """
+
+    def __init__(self, image: CodeImage) -> None:
+        ffi, _ = load_native()
+        if image.machine not in ARCHITECTURES or image.machine == EM_386:
+            raise CapabilityError("branches of this machine are unknown")
+        architecture = ffi.NULL if image.machine == EM_X86_64 else describe_architecture(image.machine)
+        texts = [section for section in image.sections if section.is_text and section.name != _STUBS]
+        stubs = [section for section in image.sections if section.name == _STUBS]
+        data = [section for section in image.sections if not section.is_text]
+        self.parts = _list_parts(image.symbols, texts)
+        # The pointers that C has must remain valid.
+        self._kept: list[Any] = [architecture]
+        given = self.given = ffi.new("struct kcovdbg_image *")
+        given.architecture = architecture
+        for name, areas in (("text", texts), ("stub", stubs), ("data", data)):
+            pointers = [ffi.from_buffer(area.data) for area in areas]
+            rows = [(area.address, pointer, len(area.data)) for area, pointer in zip(areas, pointers, strict=True)]
+            array_of = self.keep("struct kcovdbg_area[]", sorted(rows, key=lambda row: row[0]))
+            self._kept += [pointers, areas]
+            setattr(given, "data" if name == "data" else f"{name}s", array_of)
+            setattr(given, f"{name}_count", len(rows))
+        for name, column_of in (("pointers", image.pointers), ("pointer_places", image.pointer_places)):
+            setattr(given, name, self.keep("uint64_t[]", column_of))
+        given.pointer_count = len(image.pointers)
+        parts = self.parts
+        given.starts = self._keep_array("uint64_t[]", parts.symbols)
+        given.start_count = len(parts.symbols)
+        # As an array of three words each.
+        words = array("Q", chain.from_iterable(zip(parts.starts, parts.ends, parts.functions, strict=True)))
+        given.parts = self._keep_array("struct kcovdbg_part[]", words)
+        given.part_count, given.function_count = len(parts.starts), parts.function_count
+        given.called = self.keep("struct kcovdbg_called[]", sorted(image.roles.items()))
+        given.called_count = len(image.roles)
+
+    def _keep_array(self, kind: str, values: array[int]) -> Any:
+        ffi, _ = load_native()
+        pointer = ffi.from_buffer(kind, values)
+        self._kept += [values, pointer]
+        return pointer
+
+    def keep(self, kind: str, values: Any) -> Any:
+        """Return an array of C that is kept as long as the image."""
+        ffi, _ = load_native()
+        pointer = ffi.new(kind, values if isinstance(values, bytes) else list(values))
+        self._kept.append(pointer)
+        return pointer
+
+
 class BlockMaker:
     """Makes the blocks of an image's functions.
 
@@ -328,63 +390,24 @@ class BlockMaker:
 
     def __init__(self, image: CodeImage) -> None:
         ffi, lib = load_native()
-        if image.machine not in ARCHITECTURES or image.machine == EM_386:
-            raise CapabilityError("branches of this machine are unknown")
-        architecture = ffi.NULL if image.machine == EM_X86_64 else describe_architecture(image.machine)
+        self._image = NativeImage(image)
+        self._parts = self._image.parts
+        given = self._image.given
 
         def decode(code: bytes, one: Any) -> None:
-            if architecture == ffi.NULL:
+            if given.architecture == ffi.NULL:
                 lib.kcovdbg_x86_decode(code, len(code), one)
             else:
-                lib.kcovdbg_decode(architecture, code, len(code), one)
+                lib.kcovdbg_decode(given.architecture, code, len(code), one)
 
-        texts = [section for section in image.sections if section.is_text and section.name != _STUBS]
-        stubs = [section for section in image.sections if section.name == _STUBS]
-        data = [section for section in image.sections if not section.is_text]
-        self._parts = _list_parts(image.symbols, texts)
         facts = FactReader(image.sections, image.order, decode).read(image.tables)
-        # The pointers that C has must remain valid.
-        self._kept: list[Any] = [architecture]
-        given = ffi.new("struct kcovdbg_image *")
-        given.architecture = architecture
-        for name, areas in (("text", texts), ("stub", stubs), ("data", data)):
-            pointers = [ffi.from_buffer(area.data) for area in areas]
-            rows = [(area.address, pointer, len(area.data)) for area, pointer in zip(areas, pointers, strict=True)]
-            array_of = self._keep("struct kcovdbg_area[]", sorted(rows, key=lambda row: row[0]))
-            self._kept += [pointers, areas]
-            setattr(given, "data" if name == "data" else f"{name}s", array_of)
-            setattr(given, f"{name}_count", len(rows))
-        given.pointers = self._keep("uint64_t[]", image.pointers)
-        given.pointer_count = len(image.pointers)
-        parts = self._parts
-        given.starts = self._keep_array("uint64_t[]", parts.symbols)
-        given.start_count = len(parts.symbols)
-        # As an array of three words each.
-        words = array("Q", chain.from_iterable(zip(parts.starts, parts.ends, parts.functions, strict=True)))
-        given.parts = self._keep_array("struct kcovdbg_part[]", words)
-        given.part_count, given.function_count = len(parts.starts), parts.function_count
-        given.function_flags = self._keep("uint8_t[]", _find_flags(image.symbols, parts))
-        given.facts = self._keep("struct kcovdbg_fact[]", facts)
+        given.function_flags = self._image.keep("uint8_t[]", _find_flags(image.symbols, self._parts))
+        given.facts = self._image.keep("struct kcovdbg_fact[]", facts)
         given.fact_count = len(facts)
-        given.called = self._keep("struct kcovdbg_called[]", sorted(image.roles.items()))
-        given.called_count = len(image.roles)
-        self._kept.append(given)
         code = lib.kcovdbg_code_new(given)
         if code == ffi.NULL:
             raise MemoryError
         self._code = ffi.gc(code, lib.kcovdbg_code_free)
-
-    def _keep_array(self, kind: str, values: array[int]) -> Any:
-        ffi, _ = load_native()
-        pointer = ffi.from_buffer(kind, values)
-        self._kept += [values, pointer]
-        return pointer
-
-    def _keep(self, kind: str, values: Any) -> Any:
-        ffi, _ = load_native()
-        pointer = ffi.new(kind, values if isinstance(values, bytes) else list(values))
-        self._kept.append(pointer)
-        return pointer
 
     def encode(self, rows: SourceRows, first: int, end: int) -> tuple[bytes, array[int]]:
         """Return the blocks of functions, by number, and where the bytes of each of them end."""

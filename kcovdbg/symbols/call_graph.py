@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which functions of an image call which, by its code: direct calls, and where addresses of functions are.
+
+What is called through a pointer is not known. The places that have a function's address are candidates: the pointer may be
+called from anywhere, or never. Calls of the sanitizer's callbacks and of thunks are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from kcovdbg.compiled_module import load_native
+from kcovdbg.elf.symbol_table import SymbolTable
+from kcovdbg.symbols.blocks import BlockColumns, CodeImage, CodeParts, NativeImage
+
+# What the entry code calls by the number of a system call; one for each of the kernel's interfaces.
+_SYSTEM_CALL: Final = re.compile(r"__(x64|ia32|arm64|riscv|s390x?)_(compat_)?sys_(?!ni_syscall)\w+$")
+
+_COLD: Final = ".cold"
+
+
+class _Reference(IntEnum):
+    """As in native/calls.h."""
+
+    DIRECT = 1
+    JUMP = 2
+    """A tail call, which may be conditional."""
+    IN_CODE = 3
+    """A constant of an instruction may be the function's address."""
+    IN_DATA = 4
+    """A word of the data is its address."""
+
+
+class CallSite(NamedTuple):
+    """A direct call, or a tail call."""
+
+    address: int
+    """Of its instruction."""
+    caller: int
+    """Number of the function."""
+    is_tail: bool
+
+
+class PointerPlace(NamedTuple):
+    """A place that has the address of a function, or may have it."""
+
+    address: int
+    """Of the instruction or the word."""
+    function: int | None
+    """Number of the function that has the instruction; None for a word of the data."""
+
+
+class CallGraph:
+    """The calls between an image's functions, which have the numbers that they have in its blocks.
+
+    :param image: its code.
+    :raises CapabilityError: when the machine is unknown.
+    """
+
+    def __init__(self, image: CodeImage) -> None:
+        ffi, lib = load_native()
+        native = NativeImage(image)
+        self._parts = native.parts
+        found = lib.kcovdbg_calls_new(native.given)
+        if found == ffi.NULL:
+            raise MemoryError
+        try:
+            count, functions = found.count, self._parts.function_count
+            self._ends = _copy("I", found.ends, functions)
+            self._places = _copy("Q", found.places, count)
+            self._kinds = bytes(ffi.buffer(found.kinds, count))
+        finally:
+            lib.kcovdbg_calls_free(found)
+        self._names = _name_functions(image.symbols, self._parts)
+
+    def __len__(self) -> int:
+        """Return the number of functions."""
+        return len(self._ends)
+
+    @property
+    def call_count(self) -> int:
+        """Number of direct calls and tail calls."""
+        return self._kinds.count(_Reference.DIRECT) + self._kinds.count(_Reference.JUMP)
+
+    def fits(self, blocks: BlockColumns) -> bool:
+        """Return whether blocks are of the same functions, so that the numbers are the same."""
+        parts = self._parts
+        return (
+            len(blocks.part_start) == len(parts.starts)
+            and all(start + blocks.base == own for start, own in zip(blocks.part_start, parts.starts, strict=True))
+            and all(number == own for number, own in zip(blocks.part_function, parts.functions, strict=True))
+        )
+
+    def function_at(self, address: int) -> int | None:
+        """Return the number of the function that an address is in, None where it is in none."""
+        return self._parts.function_at(address)
+
+    def name(self, function: int) -> str:
+        """Return the symbol of a function."""
+        return self._names.get(function, "")
+
+    @cached_property
+    def system_calls(self) -> frozenset[int]:
+        """The functions that the entry code calls for system calls."""
+        return frozenset(number for number, name in self._names.items() if _SYSTEM_CALL.match(name))
+
+    def _span(self, function: int) -> range:
+        return range(self._ends[function - 1] if function else 0, self._ends[function])
+
+    def find_callers(self, function: int) -> Iterator[CallSite]:
+        """Yield the direct calls and tail calls of a function."""
+        for index in self._span(function):
+            kind = self._kinds[index]
+            if kind not in (_Reference.DIRECT, _Reference.JUMP):
+                continue
+            address = self._places[index]
+            caller = self.function_at(address)
+            assert caller is not None
+            yield CallSite(address, caller, kind == _Reference.JUMP)
+
+    def find_pointers(self, function: int) -> Iterator[PointerPlace]:
+        """Yield the places that have the address of a function: words of the data first."""
+        span = self._span(function)
+        for index in span:
+            if self._kinds[index] == _Reference.IN_DATA:
+                yield PointerPlace(self._places[index], None)
+        for index in span:
+            if self._kinds[index] == _Reference.IN_CODE:
+                address = self._places[index]
+                yield PointerPlace(address, self.function_at(address))
+
+    def has_pointers(self, function: int) -> bool:
+        """Return whether a place has the address of a function."""
+        return any(self._kinds[index] in (_Reference.IN_DATA, _Reference.IN_CODE) for index in self._span(function))
+
+
+def _copy(code: str, values: object, count: int) -> array[int]:
+    ffi, _ = load_native()
+    copied = array(code)
+    copied.frombytes(ffi.buffer(values, count * copied.itemsize))
+    return copied
+
+
+def _name_functions(symbols: SymbolTable, parts: CodeParts) -> Mapping[int, str]:
+    """Return the symbol of each function; of several at one address that of a system call, or the first."""
+    names, addresses, _ = symbols.function_columns()
+    at: dict[int, str] = {}
+    for name, address in zip(names, addresses, strict=True):
+        text = name.decode("utf-8", "replace")
+        if address not in at or (_SYSTEM_CALL.match(text) and not _SYSTEM_CALL.match(at[address])):
+            at[address] = text
+    found: dict[int, str] = {}
+    for number, start in zip(parts.functions, parts.starts, strict=True):
+        # The cold part may come first.
+        if start in at and (number not in found or _COLD in found[number]):
+            found[number] = at[start]
+    return found

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include <stdbool.h>
+#include <string.h>
+
+#include "array.h"
+#include "calls.h"
+
+/* Starts of functions have one bit each byte of code; an image's code has no more bytes. */
+#define MAX_CODE (1ULL << 30)
+
+struct call {
+	uint64_t place;
+	uint32_t callee;
+	uint8_t kind;
+};
+
+struct finder {
+	const struct kcovdbg_image *image;
+	uint64_t base, size;
+	uint64_t *is_start; /* Bits. */
+	struct call *calls;
+	size_t count, room;
+};
+
+static const struct kcovdbg_part *part_at(const struct kcovdbg_image *image, uint64_t start)
+{
+	size_t low = 0, high = image->part_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (image->parts[middle].start < start)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < image->part_count && image->parts[low].start == start ? &image->parts[low] : NULL;
+}
+
+/* Note the starts of functions. What is known by its role is none: callbacks, thunks. */
+static bool find_starts(struct finder *finder)
+{
+	const struct kcovdbg_image *image = finder->image;
+	size_t i;
+
+	if (!image->part_count)
+		return true;
+	finder->base = image->parts[0].start;
+	finder->size = image->parts[image->part_count - 1].end - finder->base;
+	if (finder->size > MAX_CODE)
+		finder->size = MAX_CODE;
+	finder->is_start = calloc(finder->size / 64 + 1, sizeof(*finder->is_start));
+	if (!finder->is_start)
+		return false;
+	for (i = 0; i < image->part_count; i++) {
+		uint64_t offset = image->parts[i].start - finder->base;
+
+		if (offset < finder->size)
+			finder->is_start[offset >> 6] |= 1ULL << (offset & 63);
+	}
+	for (i = 0; i < image->called_count; i++) {
+		uint64_t offset = image->called[i].address - finder->base;
+
+		if (offset < finder->size && image->called[i].role != KCOVDBG_ROLE_BOUNDARY)
+			finder->is_start[offset >> 6] &= ~(1ULL << (offset & 63));
+	}
+	return true;
+}
+
+/* Add a call of what begins at an address, if that is a function. */
+static bool add(struct finder *finder, uint64_t place, uint64_t target, uint64_t caller, uint8_t kind)
+{
+	uint64_t offset = target - finder->base;
+	const struct kcovdbg_part *to;
+
+	if (offset >= finder->size || !(finder->is_start[offset >> 6] >> (offset & 63) & 1))
+		return true;
+	to = part_at(finder->image, target);
+	if (!to || to->function == caller)
+		return true;
+	if (!grow(&finder->calls, &finder->room, finder->count + 1, sizeof(*finder->calls)))
+		return false;
+	finder->calls[finder->count++] = (struct call){ place, to->function, kind };
+	return true;
+}
+
+static bool look_at_part(struct finder *finder, const struct kcovdbg_part *part, const uint8_t *bytes)
+{
+	const struct kcovdbg_architecture *architecture = finder->image->architecture;
+	size_t size = part->end - part->start, at;
+	struct kcovdbg_instruction one;
+
+	for (at = 0; at < size; at += one.length) {
+		uint64_t place = part->start + at, end;
+		int i;
+
+		if (architecture)
+			kcovdbg_decode(architecture, bytes + at, size - at, &one);
+		else
+			kcovdbg_x86_decode(bytes + at, size - at, &one);
+		end = place + one.length;
+		if (one.flow == KCOVDBG_FLOW_CALL || one.flow == KCOVDBG_FLOW_JUMP || one.flow == KCOVDBG_FLOW_BRANCH) {
+			uint8_t kind = one.flow == KCOVDBG_FLOW_CALL ? KCOVDBG_CALL_DIRECT : KCOVDBG_CALL_JUMP;
+
+			if (!add(finder, place, end + one.displacement, part->function, kind))
+				return false;
+			continue;
+		}
+		for (i = 0; i < one.operand_count; i++) {
+			uint64_t value = (one.is_relative[i] ? end : 0) + one.operands[i];
+
+			if (!add(finder, place, value, UINT64_MAX, KCOVDBG_CALL_IN_CODE))
+				return false;
+		}
+	}
+	return true;
+}
+
+static bool look_at_text(struct finder *finder)
+{
+	const struct kcovdbg_image *image = finder->image;
+	size_t i, text = 0;
+
+	for (i = 0; i < image->part_count; i++) {
+		const struct kcovdbg_part *part = &image->parts[i];
+		const struct kcovdbg_area *area;
+
+		while (text < image->text_count && image->texts[text].address + image->texts[text].size <= part->start)
+			text++;
+		if (text == image->text_count)
+			break;
+		area = &image->texts[text];
+		if (part->start < area->address || part->end > area->address + area->size)
+			continue;
+		if (!look_at_part(finder, part, area->data + (part->start - area->address)))
+			return false;
+	}
+	return true;
+}
+
+static bool look_at_data(struct finder *finder)
+{
+	const struct kcovdbg_image *image = finder->image;
+	bool is_big_endian = image->architecture && image->architecture->is_big_endian;
+	size_t i, at;
+
+	for (i = 0; i < image->data_count; i++)
+		for (at = -image->data[i].address & 7; at + 8 <= image->data[i].size; at += 8) {
+			uint64_t word;
+
+			memcpy(&word, image->data[i].data + at, sizeof(word));
+			if (is_big_endian)
+				word = __builtin_bswap64(word);
+			if (!add(finder, image->data[i].address + at, word, UINT64_MAX, KCOVDBG_CALL_IN_DATA))
+				return false;
+		}
+	for (i = 0; i < image->pointer_count; i++)
+		if (!add(finder, image->pointer_places[i], image->pointers[i], UINT64_MAX, KCOVDBG_CALL_IN_DATA))
+			return false;
+	return true;
+}
+
+/* Put the calls in the order of what they lead to. */
+static bool order(const struct finder *finder, struct kcovdbg_calls *calls)
+{
+	size_t functions = finder->image->function_count, i;
+
+	calls->count = finder->count;
+	calls->ends = calloc(functions + 1, sizeof(*calls->ends));
+	calls->places = malloc((finder->count + 1) * sizeof(*calls->places));
+	calls->kinds = malloc(finder->count + 1);
+	if (!calls->ends || !calls->places || !calls->kinds)
+		return false;
+	for (i = 0; i < finder->count; i++)
+		calls->ends[finder->calls[i].callee + 1]++;
+	for (i = 0; i < functions; i++)
+		calls->ends[i + 1] += calls->ends[i];
+	/* Each begins as where those of the function begin, and becomes where they end. */
+	for (i = 0; i < finder->count; i++) {
+		const struct call *call = &finder->calls[i];
+		size_t to = calls->ends[call->callee]++;
+
+		calls->places[to] = call->place;
+		calls->kinds[to] = call->kind;
+	}
+	return true;
+}
+
+struct kcovdbg_calls *kcovdbg_calls_new(const struct kcovdbg_image *image)
+{
+	struct kcovdbg_calls *calls = calloc(1, sizeof(*calls));
+	struct finder finder = { .image = image };
+
+	if (!calls || !find_starts(&finder) || !look_at_text(&finder) || !look_at_data(&finder) || !order(&finder, calls)) {
+		kcovdbg_calls_free(calls);
+		calls = NULL;
+	}
+	free(finder.is_start);
+	free(finder.calls);
+	return calls;
+}
+
+void kcovdbg_calls_free(struct kcovdbg_calls *calls)
+{
+	if (!calls)
+		return;
+	free(calls->ends);
+	free(calls->places);
+	free(calls->kinds);
+	free(calls);
+}
