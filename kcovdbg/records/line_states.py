@@ -221,7 +221,7 @@ class CodeBlock(NamedTuple):
     successors: Sequence[int]
     """Indexes of blocks."""
     lines: Sequence[tuple[str, int]]
-    """File and line of its code."""
+    """File and line of its code; the last one is that of its branch, where it has one."""
 
 
 class FunctionBlocks(NamedTuple):
@@ -262,6 +262,7 @@ class StateFinder:
         self._points = self._keep(column("I", offsets, len(offsets)))
         self._chains = self._keep(column("Q", kinds, len(offsets)))
         self._point_count = len(offsets)
+        self._last: tuple[TraceRecords, Any] | None = None
 
     def _keep(self, pointer: Any) -> Any:
         self._kept.append(pointer)
@@ -271,8 +272,14 @@ class StateFinder:
         base = self._blocks.base
         return sorted({address - base for address in addresses if 0 <= address - base < 1 << 32})
 
-    def _run(self, trace: TraceRecords, functions: Sequence[int] | None, *, with_others: bool = False) -> Any:
-        ffi, lib = load_native()
+    def _describe(self, trace: TraceRecords) -> Any:
+        """Return a trace for C; the last one is kept, for questions about one function after the other."""
+        if self._last is None or self._last[0] is not trace:
+            self._last = trace, self._describe_anew(trace)
+        return self._last[1]
+
+    def _describe_anew(self, trace: TraceRecords) -> Any:
+        ffi, _ = load_native()
         base = self._blocks.base
         if trace.quality & Quality.EXACT:
             base += EXACT.lead
@@ -300,13 +307,19 @@ class StateFinder:
             kept += [stack, positions]
             given.stack, given.stack_count = stack, len(stack)
             given.positions, given.position_count = positions, len(positions)
+        # The destructor keeps what the trace refers to.
+        return ffi.gc(given, lambda _pointer, _kept=kept: None)
+
+    def _run(self, trace: TraceRecords, functions: Sequence[int] | None, *, with_others: bool = False) -> Any:
+        ffi, lib = load_native()
+        given = self._describe(trace)
         wanted = ffi.NULL if functions is None else ffi.new("uint32_t[]", functions)
         count = 0 if functions is None else len(functions)
         states = lib.kcovdbg_states_new(self._encoded, given, wanted, count, with_others)
         if states == ffi.NULL:
             raise MemoryError
         # The destructor keeps what the states refer to.
-        return ffi.gc(states, lambda pointer, _kept=(kept, given, wanted): lib.kcovdbg_states_free(pointer))
+        return ffi.gc(states, lambda pointer, _kept=(given, wanted): lib.kcovdbg_states_free(pointer))
 
     def find_lines(
         self,
@@ -432,12 +445,16 @@ class StateFinder:
                     BlockState(found.states[index]),
                     None if records == _NOWHERE else records,
                     tuple(found.edges[at] for at in range(edge, edge_end)),
-                    # That of a branch is there twice.
-                    tuple(dict.fromkeys((name, number) for name, number in names if name is not None)),
+                    _unique_lines([(name, number) for name, number in names if name is not None]),
                 )
             )
             edge, line = edge_end, line_end
         return FunctionBlocks(FunctionFlag(found.flags), blocks, bool(found.is_contradicted))
+
+
+def _unique_lines(lines: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Return lines each once; that of a branch, which is there twice, where it is last."""
+    return tuple(dict.fromkeys(reversed(lines)))[::-1]
 
 
 def quality_of(buffer: Buffer) -> Quality:

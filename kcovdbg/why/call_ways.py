@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The ways to code that did not run: calls that lead there from functions that ran, and the branches that stood before them.
+
+A way is of direct calls alone. Of a function that only pointers lead to, the places with its address are candidates.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from kcovdbg.records.line_states import BlockState, CodeBlock, FunctionBlocks, StateFinder, TraceRecords
+from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
+from kcovdbg.symbols.call_graph import CallGraph, CallSite
+
+# Ways whose guards are looked at, the nearest first. Helpers such as allocators have hundreds.
+_MOST_WAYS: Final = 32
+# Functions that are looked at from a target: from more distant ones there is no reason.
+_MOST_FUNCTIONS: Final = 1 << 16
+
+
+class Branch(NamedTuple):
+    """A block that ran, and one after it that did not."""
+
+    block: CodeBlock
+    never: CodeBlock
+
+
+class Guard(NamedTuple):
+    """What stood before a block that did not run, in a function that did."""
+
+    first: CodeBlock
+    """The first block that did not run and that is on every path there."""
+    branches: Sequence[Branch]
+    """The edges from blocks that ran to such that did not and that lead there, by address."""
+
+
+class Way(NamedTuple):
+    """Direct calls that lead to a function that did not run."""
+
+    path: Sequence[int]
+    """Functions: that which ran, or a system call, then those that are called in turn; the last one is the target."""
+    site: CallSite | None
+    """The call in the first one; None for a system call that did not run."""
+    guard: Guard | None
+    """None for a system call, and where the state of the call's block is unknown, or says that it ran."""
+
+
+class Ways(NamedTuple):
+    """All that leads to a function."""
+
+    ways: Sequence[Way]
+    """The likeliest first."""
+    more: int
+    """Number of further ways."""
+    pointed: Sequence[int]
+    """The target and functions that lead to it whose address is somewhere, the nearest first."""
+
+
+class WayFinder:
+    """Finds what leads to code, and what of it ran.
+
+    :param graph: of the image.
+    :param finder: of the same image.
+    :param trace: what ran.
+    """
+
+    def __init__(self, graph: CallGraph, finder: StateFinder, trace: TraceRecords) -> None:
+        self._graph = graph
+        self._finder = finder
+        self._trace = trace
+        self.executed: Final = frozenset(finder.find_executed(pc for pc, count in trace.counts.items() if count))
+        self._known: dict[int, FunctionBlocks] = {}
+
+    def find_blocks(self, function: int) -> FunctionBlocks:
+        """Return the blocks of a function with their states."""
+        if function not in self._known:
+            self._known[function] = self._finder.find_blocks(self._trace, function)
+        return self._known[function]
+
+    def find_ways(self, target: int) -> Ways:
+        """Return what leads to a function that did not run."""
+        graph, executed = self._graph, self.executed
+        next_function: dict[int, int | None] = {target: None}
+        found: list[tuple[int, CallSite | None]] = []
+        pointed: list[int] = []
+        todo = deque([target])
+        while todo:
+            function = todo.popleft()
+            if function in graph.system_calls:
+                found.append((function, None))
+                continue
+            if graph.has_pointers(function):
+                pointed.append(function)
+            for site in graph.find_callers(function):
+                if site.caller in executed:
+                    found.append((function, site))
+                elif site.caller not in next_function and len(next_function) < _MOST_FUNCTIONS:
+                    next_function[site.caller] = function
+                    todo.append(site.caller)
+
+        def path_from(function: int | None) -> Sequence[int]:
+            path = []
+            while function is not None:
+                path.append(function)
+                function = next_function[function]
+            return path
+
+        ways: dict[object, Way] = {}
+        for function, site in found[:_MOST_WAYS]:
+            path = path_from(function)
+            if site is None:
+                ways[function] = Way(path, None, None)
+                continue
+            guard = self.find_guard(site.caller, site.address)
+            # Several calls may be behind one branch.
+            key = site if guard is None else guard.first.address
+            ways.setdefault(key, Way([site.caller, *path], site, guard))
+        return Ways(sorted(ways.values(), key=_rank), max(0, len(found) - _MOST_WAYS), pointed)
+
+    def find_guard(self, function: int, address: int) -> Guard | None:
+        """Return what stands before the block of an address that did not run; None where that is unknown, or it ran."""
+        found = self.find_blocks(function)
+        if found.is_contradicted or found.flags & FunctionFlag.VOID:
+            return None
+        index = find_block(found.blocks, address)
+        if index is None or found.blocks[index].state is not BlockState.NOT_EXECUTED:
+            return None
+        return _find_guard(found.blocks, index)
+
+    def find_path(self, target: int) -> Sequence[int]:
+        """Return the shortest path of direct calls from a system call to a function; empty where there is none."""
+        graph = self._graph
+        next_function: dict[int, int | None] = {target: None}
+        todo = deque([target])
+        while todo:
+            function = todo.popleft()
+            if function in graph.system_calls:
+                path = []
+                step: int | None = function
+                while step is not None:
+                    path.append(step)
+                    step = next_function[step]
+                return path
+            for site in graph.find_callers(function):
+                if site.caller not in next_function:
+                    next_function[site.caller] = function
+                    todo.append(site.caller)
+        return ()
+
+
+def _rank(way: Way) -> tuple[object, ...]:
+    # One that cannot be judged says little.
+    return (way.site is not None and way.guard is None, len(way.path))
+
+
+def find_block(blocks: Sequence[CodeBlock], address: int) -> int | None:
+    """Return the index of the block that an address is in, None where it is in none."""
+    for index, block in enumerate(blocks):
+        if block.address <= address < block.address + block.size:
+            return index
+    return None
+
+
+def _find_guard(blocks: Sequence[CodeBlock], target: int) -> Guard | None:
+    """Return what stands before a block; None where what leads there is unknown."""
+    before: defaultdict[int, list[int]] = defaultdict(list)
+    for index, block in enumerate(blocks):
+        for successor in block.successors:
+            before[successor].append(index)
+    region = {target}
+    todo = [target]
+    edges: list[tuple[int, int]] = []
+    while todo:
+        index = todo.pop()
+        for previous in before[index]:
+            if blocks[previous].state in (BlockState.EXECUTED, BlockState.STOPPED):
+                edges.append((previous, index))
+            elif previous not in region:
+                region.add(previous)
+                todo.append(previous)
+    branches = [
+        Branch(blocks[index], blocks[never])
+        for index, never in sorted(edges)
+        if blocks[never].state is BlockState.NOT_EXECUTED and blocks[index].state is BlockState.EXECUTED
+    ]
+    if not branches:
+        return None
+    roots = {never for _, never in edges} | {index for index in region if blocks[index].flags & BlockFlag.ENTRY}
+    inside = {index: [to for to in blocks[index].successors if to in region] for index in region}
+    first = next(index for index in _find_dominators(inside, roots, target) if blocks[index].state is BlockState.NOT_EXECUTED)
+    return Guard(blocks[first], branches)
+
+
+def _find_dominators(successors: Mapping[int, Iterable[int]], roots: Iterable[int], target: int) -> Sequence[int]:
+    """Return the nodes that are on every path from some nodes to another one, as they follow; the target is the last.
+
+    By "A Simple, Fast Dominance Algorithm" of Cooper, Harvey and Kennedy.
+    """
+    start = -1
+    graph = {**successors, start: sorted(roots)}
+    order: list[int] = []
+    seen = {start}
+    stack = [(start, iter(graph[start]))]
+    while stack:
+        node, rest = stack[-1]
+        following = next((to for to in rest if to not in seen), None)
+        if following is None:
+            order.append(node)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(graph[following])))
+    number = {node: place for place, node in enumerate(order)}
+    before: defaultdict[int, list[int]] = defaultdict(list)
+    for node in order:
+        for to in graph[node]:
+            before[to].append(node)
+    parent = {start: start}
+    has_changed = True
+    while has_changed:
+        has_changed = False
+        for node in reversed(order[:-1]):
+            nearest: int | None = None
+            for previous in before[node]:
+                if previous not in parent:
+                    continue
+                other = previous
+                while nearest is not None and nearest != other:
+                    if number[nearest] < number[other]:
+                        nearest = parent[nearest]
+                    else:
+                        other = parent[other]
+                nearest = other
+            assert nearest is not None
+            if parent.get(node) != nearest:
+                parent[node] = nearest
+                has_changed = True
+    path = [target]
+    while parent[path[-1]] != start:
+        path.append(parent[path[-1]])
+    return path[::-1]
