@@ -182,6 +182,56 @@ def _read_together(context: Context, what: str) -> Buffer:
     return replace(merged, remarks=(remark, *merged.remarks), is_incomplete=True)
 
 
+class FoundBuffers(NamedTuple):
+    """The buffers that some names stand for."""
+
+    buffers: Sequence[Buffer]
+    remarks: Sequence[str]
+    """On files of directories that are no traces."""
+
+
+def find_trace_buffers(context: Context, names: Sequence[str], *, takes_addresses: bool = False) -> FoundBuffers:
+    """Return the buffers that names stand for; each file of a directory or pattern is one of its own.
+
+    :param takes_addresses: whether executed addresses do as well as coverage points.
+    :raises KcovdbgError: as :func:`find_buffer`; also when no file of a directory is a trace.
+    """
+    found: list[Buffer] = []
+    remarks: list[str] = []
+    for name in names:
+        if not name.startswith(FILE):
+            found.append(_find_with_points(context, name, takes_addresses))
+            continue
+        named, folder = confine(name.removeprefix(FILE), context.workspace.confinement)
+        paths = find_traces(named)
+        if len(paths) == 1 and not Path(named).is_dir():
+            found.append(_find_with_points(context, name, takes_addresses))
+            continue
+        kernel, reading = context.kernel.trace_kernel, find_reading(context.args)
+        if kernel is not None:
+            reading = find_common_reading(paths, kernel, reading, folder)
+        skipped: list[NotATraceError] = []
+        for path in paths:
+            try:
+                buffer = find_buffer(context, f"{FILE}{path}", None, reading)
+            except NotATraceError as error:
+                skipped.append(error)
+                continue
+            require_points(buffer, context.command.name, takes_addresses=takes_addresses)
+            found.append(buffer)
+        if len(skipped) == len(paths):
+            raise skipped[0]
+        if skipped:
+            remarks.append(f"{name}: {len(skipped)} of {len(paths)} files are no traces: {skipped[0]}")
+    return FoundBuffers(found, remarks)
+
+
+def _find_with_points(context: Context, name: str, takes_addresses: bool) -> Buffer:
+    buffer = find_buffer(context, name)
+    require_points(buffer, context.command.name, takes_addresses=takes_addresses)
+    return buffer
+
+
 def require_points(buffer: Buffer, command: str, *, takes_addresses: bool = False) -> None:
     """Make sure that the addresses of a buffer's records are coverage points.
 

@@ -230,7 +230,7 @@ class Column:
 
             def encode_members(row: Any) -> object:
                 values = read(row)
-                return {key: of_key[key](values) for key in values}
+                return None if values is None else {key: of_key[key](values) for key in values}
 
             return encode_members
         return lambda row: None if (value := read(row)) is None else encode(value)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kcovdbg.records.pc_list import TraceKernel
     from kcovdbg.records.pc_names import LocationCache
     from kcovdbg.records.written_locations import WordLookup
+    from kcovdbg.symbols.call_graph import CallGraph
     from kcovdbg.symbols.function_starts import FunctionFinder
     from kcovdbg.symbols.location_table import LocationTable
     from kcovdbg.symbols.remote_calls import RemoteSites
@@ -248,6 +249,25 @@ class Kernel:
         from kcovdbg.symbols.remote_calls import find_remote_sites
 
         return find_remote_sites(self.target, self.lines, self.code)
+
+    @cached_property
+    def call_graph(self) -> CallGraph:
+        """Which functions of the kernel's image call which.
+
+        :raises CapabilityError: when there is no image with code, or its machine is unknown.
+        """
+        from kcovdbg.elf.file import ElfFile
+        from kcovdbg.symbols.blocks import read_linked
+        from kcovdbg.symbols.call_graph import CallGraph
+        from kcovdbg.symbols.compiled_reader import open_code
+
+        with open_code(self.image, self.code, self.target.build_id) as code:
+            symbols = code.symbols
+            if self.code is not None and self.image is not None:
+                # Those that the location table is made with.
+                with ElfFile(self.image) as debug_file:
+                    symbols = debug_file.symbols if len(debug_file.symbols) else symbols
+            return CallGraph(read_linked(code, symbols))
 
     @cached_property
     def source(self) -> SourceTree:

@@ -13,25 +13,22 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value, WordError
-from kcovdbg.console.buffer_arguments import TRACE_OPTIONS, find_reading
-from kcovdbg.console.buffer_sources import ALL, find_buffer, read_trace_records, require_points
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
+from kcovdbg.console.buffer_sources import ALL, find_trace_buffers, read_trace_records
 from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
-from kcovdbg.console.trace_paths import FILE, confine
+from kcovdbg.console.trace_paths import confine
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.input_file import decode_utf16, read_input
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
-from kcovdbg.model.buffer import Buffer
 from kcovdbg.patch.build_option import BuildOptions
 from kcovdbg.patch.change import read_diff
 from kcovdbg.patch.changed_lines import REASONS, BuiltFiles, ChangeState, PatchFile, PatchLine, judge_file, place_change
 from kcovdbg.patch.git_diff import git_diff
 from kcovdbg.records.joined_states import join_states, name_trace
-from kcovdbg.records.pc_file import NotATraceError
-from kcovdbg.records.trace_file import find_common_reading, find_traces
 from kcovdbg.symbols.source_tree import SourceText
 
 _STDIN: Final = "-"
@@ -96,8 +93,8 @@ def _run(context: Context, args: Namespace) -> Lines:
     # Of executed addresses it need have no points; without them nothing was recorded otherwise.
     table = find_point_table(context, needs_points=False)
     changes = read_diff(*_read_change(context, word))
-    remarks = [*context.kernel.name_remarks]
-    buffers = list(_find_buffers(context, names, remarks))
+    buffers, skipped = find_trace_buffers(context, names, takes_addresses=True)
+    remarks = [*context.kernel.name_remarks, *skipped]
     built = BuiltFiles((*table.files(), *(table.blocks.files if table.blocks is not None else ())))
     found = {change.file: built.find(change.file) if change.is_inside else () for change in changes}
     traces = [name_trace(buffer, read_trace_records(context, buffer)) for buffer in buffers]
@@ -174,41 +171,6 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
             "patch: only a script that is named may run git", hint="name a diff, or the script: --script FILE"
         )
     return git_diff(Path(folders[0]) if folders else Path(), word), f"git diff {word}"
-
-
-def _find_buffers(context: Context, names: Sequence[str], remarks: list[str]) -> Iterator[Buffer]:
-    """Yield the buffers that names stand for; each file of a directory or pattern is one of its own."""
-    for name in names:
-        if not name.startswith(FILE):
-            yield _find_points(context, name)
-            continue
-        named, folder = confine(name.removeprefix(FILE), context.workspace.confinement)
-        paths = find_traces(named)
-        if len(paths) == 1 and not Path(named).is_dir():
-            yield _find_points(context, name)
-            continue
-        kernel, reading = context.kernel.trace_kernel, find_reading(context.args)
-        if kernel is not None:
-            reading = find_common_reading(paths, kernel, reading, folder)
-        skipped: list[NotATraceError] = []
-        for path in paths:
-            try:
-                buffer = find_buffer(context, f"{FILE}{path}", None, reading)
-            except NotATraceError as error:
-                skipped.append(error)
-                continue
-            require_points(buffer, context.command.name, takes_addresses=True)
-            yield buffer
-        if len(skipped) == len(paths):
-            raise skipped[0]
-        if skipped:
-            remarks.append(f"{name}: {len(skipped)} of {len(paths)} files are no traces: {skipped[0]}")
-
-
-def _find_points(context: Context, name: str) -> Buffer:
-    buffer = find_buffer(context, name)
-    require_points(buffer, context.command.name, takes_addresses=True)
-    return buffer
 
 
 def _find_module_files(context: Context) -> BuiltFiles:

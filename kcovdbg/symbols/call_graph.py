@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from kcovdbg.compiled_module import load_native
-from kcovdbg.elf.symbol_table import SymbolTable
+from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.symbols.blocks import BlockColumns, CodeImage, CodeParts, NativeImage
 
 # What the entry code calls by the number of a system call; one for each of the kernel's interfaces.
@@ -76,6 +76,7 @@ class CallGraph:
             self._kinds = bytes(ffi.buffer(found.kinds, count))
         finally:
             lib.kcovdbg_calls_free(found)
+        self._symbols = image.symbols
         self._names = _name_functions(image.symbols, self._parts)
 
     def __len__(self) -> int:
@@ -103,6 +104,11 @@ class CallGraph:
     def name(self, function: int) -> str:
         """Return the symbol of a function."""
         return self._names.get(function, "")
+
+    def data_at(self, address: int) -> ElfSymbol | None:
+        """Return the symbol of the data that a word is in, None where none has it."""
+        symbol = self._symbols.find_before(address)
+        return symbol if symbol is not None and address < symbol.address + symbol.size else None
 
     @cached_property
     def system_calls(self) -> frozenset[int]:

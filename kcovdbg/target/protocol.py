@@ -323,6 +323,17 @@ class Target:
         """
         raise MissingSymbolError(f"{self.memory_problem}, which has no variables such as {name}")
 
+    def member_at(self, name: str, address: int, offset: int) -> str | None:
+        """Return what of a variable is at an offset: ``.connect``, ``[3].call``, or nothing for a plain variable.
+
+        :param name: of the variable.
+        :param address: of the variable, KASLR offset included: several may have the name.
+        :param offset: in bytes.
+        :return: None where debug info does not have the variable, or nothing of it begins there.
+        """
+        del name, address, offset
+        return None
+
     def cpus(self) -> Sequence[int]:
         """Return the possible CPUs.
 

@@ -7,7 +7,7 @@ A way is of direct calls alone. Of a function that only pointers lead to, the pl
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.records.line_states import BlockState, CodeBlock, FunctionBlocks, StateFinder, TraceRecords
@@ -18,20 +18,22 @@ from kcovdbg.symbols.call_graph import CallGraph, CallSite
 _MOST_WAYS: Final = 32
 # Functions that are looked at from a target: from more distant ones there is no reason.
 _MOST_FUNCTIONS: Final = 1 << 16
+_MOST_CALLERS: Final = 1 << 12
 
 
 class Branch(NamedTuple):
     """A block that ran, and one after it that did not."""
 
     block: CodeBlock
-    never: CodeBlock
+    never: CodeBlock | None
+    """None for a jump to another function."""
 
 
 class Guard(NamedTuple):
-    """What stood before a block that did not run, in a function that did."""
+    """What stood before code that did not run, in a function that did."""
 
-    first: CodeBlock
-    """The first block that did not run and that is on every path there."""
+    first: CodeBlock | None
+    """The first block that did not run and that is on every path there; None where a block that ran has a jump that did not."""
     branches: Sequence[Branch]
     """The edges from blocks that ran to such that did not and that lead there, by address."""
 
@@ -72,6 +74,7 @@ class WayFinder:
         self._trace = trace
         self.executed: Final = frozenset(finder.find_executed(pc for pc, count in trace.counts.items() if count))
         self._known: dict[int, FunctionBlocks] = {}
+        self._found: dict[int, Ways] = {}
 
     def find_blocks(self, function: int) -> FunctionBlocks:
         """Return the blocks of a function with their states."""
@@ -81,6 +84,11 @@ class WayFinder:
 
     def find_ways(self, target: int) -> Ways:
         """Return what leads to a function that did not run."""
+        if target not in self._found:
+            self._found[target] = self._find_ways(target)
+        return self._found[target]
+
+    def _find_ways(self, target: int) -> Ways:
         graph, executed = self._graph, self.executed
         next_function: dict[int, int | None] = {target: None}
         found: list[tuple[int, CallSite | None]] = []
@@ -100,27 +108,35 @@ class WayFinder:
                     next_function[site.caller] = function
                     todo.append(site.caller)
 
-        def path_from(function: int | None) -> Sequence[int]:
-            path = []
-            while function is not None:
-                path.append(function)
-                function = next_function[function]
-            return path
-
         ways: dict[object, Way] = {}
-        for function, site in found[:_MOST_WAYS]:
-            path = path_from(function)
-            if site is None:
+        for function, call in found[:_MOST_WAYS]:
+            path = _follow(next_function, function)
+            if call is None:
                 ways[function] = Way(path, None, None)
                 continue
-            guard = self.find_guard(site.caller, site.address)
+            guard = self._find_guard_of_call(call)
             # Several calls may be behind one branch.
-            key = site if guard is None else guard.first.address
-            ways.setdefault(key, Way([site.caller, *path], site, guard))
+            key = call if guard is None or guard.first is None else guard.first.address
+            ways.setdefault(key, Way([call.caller, *path], call, guard))
         return Ways(sorted(ways.values(), key=_rank), max(0, len(found) - _MOST_WAYS), pointed)
 
+    def _find_guard_of_call(self, site: CallSite) -> Guard | None:
+        """Return what stood before a call of a function that did not run; None where that is unknown, or the call ran."""
+        guard = self.find_guard(site.caller, site.address)
+        if guard is not None or not site.is_tail:
+            return guard
+        # A conditional jump to another function ends a block that runs whether it is taken or not.
+        found = self.find_blocks(site.caller)
+        index = find_block(found.blocks, site.address)
+        if index is None or found.is_contradicted or found.flags & FunctionFlag.VOID:
+            return None
+        block = found.blocks[index]
+        is_conditional = block.state is BlockState.EXECUTED and block.flags & BlockFlag.FALLS
+        is_changed = block.flags & BlockFlag.NO_LINES
+        return Guard(None, (Branch(block, None),)) if is_conditional and not is_changed else None
+
     def find_guard(self, function: int, address: int) -> Guard | None:
-        """Return what stands before the block of an address that did not run; None where that is unknown, or it ran."""
+        """Return what stood before the block of an address that did not run; None where that is unknown, or it ran."""
         found = self.find_blocks(function)
         if found.is_contradicted or found.flags & FunctionFlag.VOID:
             return None
@@ -130,24 +146,45 @@ class WayFinder:
         return _find_guard(found.blocks, index)
 
     def find_path(self, target: int) -> Sequence[int]:
-        """Return the shortest path of direct calls from a system call to a function; empty where there is none."""
+        """Return a path of direct calls from a system call to a function: the shortest by functions that ran, or else of all.
+
+        It is empty where there is none.
+        """
+        return self._search_path(target, self.executed) or self._search_path(target, None)
+
+    def _search_path(self, target: int, functions: Collection[int] | None) -> Sequence[int]:
         graph = self._graph
         next_function: dict[int, int | None] = {target: None}
         todo = deque([target])
         while todo:
             function = todo.popleft()
             if function in graph.system_calls:
-                path = []
-                step: int | None = function
-                while step is not None:
-                    path.append(step)
-                    step = next_function[step]
-                return path
+                return _follow(next_function, function)
             for site in graph.find_callers(function):
-                if site.caller not in next_function:
+                if site.caller not in next_function and (functions is None or site.caller in functions):
                     next_function[site.caller] = function
                     todo.append(site.caller)
         return ()
+
+    def find_all_callers(self, targets: Iterable[int]) -> Sequence[int]:
+        """Return functions with those that lead to them by direct calls, the nearest first."""
+        found = dict.fromkeys(targets)
+        todo = deque(found)
+        while todo and len(found) < _MOST_CALLERS:
+            for site in self._graph.find_callers(todo.popleft()):
+                if site.caller not in found:
+                    found[site.caller] = None
+                    todo.append(site.caller)
+        return list(found)
+
+
+def _follow(next_function: Mapping[int, int | None], function: int | None) -> Sequence[int]:
+    """Return a path from a function on."""
+    path = []
+    while function is not None:
+        path.append(function)
+        function = next_function[function]
+    return path
 
 
 def _rank(way: Way) -> tuple[object, ...]:

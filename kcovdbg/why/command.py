@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -14,7 +15,8 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
 from kcovdbg.check.runner import check
 from kcovdbg.console.argument import Argument, Value, WordError
-from kcovdbg.console.buffer_sources import find_tid, is_address, suggest_task
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
+from kcovdbg.console.buffer_sources import find_tid, find_trace_buffers, is_address, read_trace_records, suggest_task
 from kcovdbg.console.column import (
     ADDRESS,
     ADDRESSES,
@@ -24,6 +26,7 @@ from kcovdbg.console.column import (
     LIST,
     MODE,
     NUMBER,
+    PATH,
     PID,
     SYMBOL,
     TEXT,
@@ -34,15 +37,21 @@ from kcovdbg.console.column import (
 )
 from kcovdbg.console.command import Command, Example, Need, Topic
 from kcovdbg.console.context import Context
+from kcovdbg.console.coverage_points import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import escape
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task, TaskFiles
+from kcovdbg.records.joined_states import quality_text
+from kcovdbg.records.source_coverage import merge_traces
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
+from kcovdbg.why.code_answers import CodeQuestion
+from kcovdbg.why.code_subject import is_line
 from kcovdbg.why.function_answers import explain_elsewhere, explain_function, find_address
 from kcovdbg.why.missing_coverage import NEEDS, Answer, AnswerValue, Reason, Values, explain_handle, explain_kcov, explain_task
 
@@ -100,6 +109,10 @@ def _explain_device_handle(state: State, handle: int) -> Iterator[Answer]:
                 yield Answer("device-records", answer, {"handle": handle, "bucket": entry.bucket}, named)
 
 
+# Names of buffers that are none of a task have a colon, or begin with @.
+_TASK_NAME: Final = re.compile(r"[^@:]+")
+# Limit for traces that are named.
+_NAMED: Final = 3
 # Limit for the other buffers with a function that are named.
 _ELSEWHERE: Final = 5
 _FORMS: Final = (
@@ -112,6 +125,8 @@ _VALUES: Final = (
     Column("bucket", NUMBER),
     Column("buffer", TEXT, meaning="name of the other buffer, as commands take it"),
     Column("buffers", NUMBER, meaning="number of other buffers", unit="buffers"),
+    Column("branches", NUMBER, meaning="number of branches that lead there and never went there", unit="branches"),
+    Column("callers", NUMBER, meaning="number of functions that lead there by direct calls", unit="functions"),
     Column("capacity", NUMBER),
     Column("certainty", TEXT, meaning="how certain the finding of `check` is"),
     Column("count", NUMBER),
@@ -146,6 +161,7 @@ _VALUES: Final = (
     Column("pid", PID, meaning="thread id of the task that the answer names"),
     Column("pids", LIST, title="pid", meaning="thread ids of the tasks that the answer names"),
     Column("places", LIST, title="at", meaning="source lines that announce a remote handle, as file and line"),
+    Column("pointers", LIST, title="pointer", meaning="places that have the function's address"),
     Column("points", NUMBER, meaning="number of the function's points", unit="points"),
     Column("registered", NUMBER, meaning="number of handles that are registered", unit="handles"),
     Column("remote", BOOL),
@@ -162,6 +178,20 @@ _VALUES: Final = (
     Column("tail_calls", NUMBER, title="tail calls"),
     Column("tasks", ADDRESSES, title="task", meaning="addresses of the `task_struct`"),
     Column("vhost_workers", ADDRESSES, title="vhost"),
+    Column("ways", NUMBER, meaning="number of ways that are not shown", unit="ways"),
+)
+_OPERANDS: Final = (
+    Column("pc", WORD, meaning="PC of the comparison, as recorded"),
+    Column("size", NUMBER, value=lambda one: one.comparison.size, meaning="size of the operands", unit="bytes"),
+    Column("const", BOOL, value=lambda one: one.comparison.const, meaning="whether `arg1` was a constant of the code"),
+    Column("arg1", WORD, value=lambda one: one.comparison.arg1, meaning="the first operand"),
+    Column("arg2", WORD, value=lambda one: one.comparison.arg2, meaning="the second operand"),
+)
+_PLACE: Final = (
+    Column("pc", WORD, meaning="address of its first instruction, as in the image"),
+    Column("function", SYMBOL, meaning="function that it is in"),
+    Column("file", PATH, meaning="source file, relative to the build root"),
+    Column("line", NUMBER, meaning="line in the file"),
 )
 _COLUMNS: Final = (
     Column("question", meaning="what was asked"),
@@ -169,6 +199,25 @@ _COLUMNS: Final = (
     Column("answer", meaning="one answer, a sentence"),
     Column("evidence", LIST, meaning="the facts that it rests on"),
     Column("values", ANY, members=_VALUES),
+    Column(
+        "guard",
+        ANY,
+        members=_PLACE,
+        meaning="the first code that did not run and that is on every path to what was asked about",
+        null="the answer names no branch, or a jump out of its function",
+    ),
+    Column(
+        "path",
+        LIST,
+        meaning="functions that call each other, from a system call to what was asked about",
+        null="the answer is not about code, or no direct calls lead there",
+    ),
+    Column(
+        "operands",
+        items=_OPERANDS,
+        meaning="what was compared before the branch that never went there",
+        null="the answer names no branch, or nothing was recorded there",
+    ),
 )
 _TITLES: Final = {column.key: column.title or column.key for column in _VALUES}
 _ENCODERS: Final = {column.key: column.kind.json for column in _VALUES}
@@ -290,7 +339,96 @@ def _ask_image(context: Context, args: Namespace) -> Lines:
     return Lines(tuple(_lines(question, rows)), data=Table(_COLUMNS, rows), is_prose=True)
 
 
+class _CodeQuestion(NamedTuple):
+    """A question about code."""
+
+    text: str
+    pc: int | None
+    """The value of the text, where it is an address."""
+    buffers: Sequence[str]
+
+
+def _find_code_question(context: Context, args: Namespace) -> _CodeQuestion | None:
+    """Return the question about code that the arguments ask; None where they ask about a kernel's state."""
+    text: str = args.subject
+    names = [args.function, *args.what] if args.function is not None else args.what
+    if is_line(text):
+        return _CodeQuestion(text, None, names)
+    if is_address(text):
+        pc = _find_pc(context, int(text, 16))
+        return None if pc is None else _CodeQuestion(text, pc, names)
+    if args.function is not None and not text.isdecimal() and ":" not in text:
+        has_memory = context.target.memory_problem is None
+        if not has_memory or _find_subject(context, text) == text:
+            return _CodeQuestion(text, None, names)
+    if args.what:
+        raise WordError(f"why: unexpected argument '{args.what[0]}'", args.what[0], hint="traces follow the name of code")
+    return None
+
+
+def _find_pc(context: Context, value: int) -> int | None:
+    """Return a PC as recorded, where a value is one or is the address of code; None where it is not."""
+    image = context.kernel.image
+    if image is None:
+        return None
+    offset = context.target.kaslr_offset
+    with ElfFile(image) as elf:
+        ranges = [(section.address, section.address + section.size) for section in elf.text_sections()]
+    for pc in (value, value - offset):
+        if any(start < pc <= end for start, end in ranges):
+            return pc
+    return None
+
+
+def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
+    """Return why code did not run; first, where a task that is named stands."""
+    answers: list[Answer] = []
+    names: list[str] = []
+    remarks: list[str] = [*context.kernel.name_remarks]
+    for name in question.buffers:
+        tid = find_tid(context, name) if context.target.memory_problem is None and _TASK_NAME.fullmatch(name) else None
+        if tid is None:
+            names.append(name)
+            continue
+        subject = _ask_of_task(context, tid)
+        answers += [answer for answer in subject.answers if answer.code != "coverage"]
+        if subject.buffer is not None:
+            # By its task: an open trace has a place in the kernel.
+            names.append(name if subject.task is not None and subject.task.count is not None else subject.buffer)
+    found = find_trace_buffers(context, names)
+    remarks += found.remarks
+    traces = [buffer for buffer in found.buffers if not buffer.encoding.codec.has_operands]
+    comparisons = [buffer for buffer in found.buffers if buffer.encoding.codec.has_operands]
+    if comparisons and not traces:
+        raise CapabilityError(
+            f"why: {comparisons[0].name} has comparisons, which do not tell what ran",
+            hint="name a trace of PCs of the same calls as well",
+        )
+    remarks += (f"{buffer.name}: {remark}" for buffer in traces for remark in buffer.remarks)
+    records = [read_trace_records(context, buffer) for buffer in traces]
+    notes = [f"{buffer.name}: {quality_text(buffer, one.quality)}" for buffer, one in zip(traces, records, strict=True)]
+    if len(notes) > _NAMED:
+        notes[_NAMED:] = [f"{len(notes) - _NAMED} more traces"]
+    name = question.text
+    # Where a task that is named has no buffer, that is why.
+    if records or not answers:
+        merged = merge_traces(records) if records else None
+        about = CodeQuestion(context, find_point_table(context), merged, notes, comparisons)
+        code = about.find_subject(question.text, question.pc)
+        answers += about.explain(code)
+        name = code.name
+    asked = f"why did {name} not run?" if question.buffers else f"what leads to {name}?"
+    if answers and all(answer.code == "unknown" for answer in answers):
+        context.status = 2
+    rows = [_make_row(asked, answer) for answer in answers]
+    drawing = Drawing(len(rows), lambda most: _lines(asked, rows[:most]))
+    return Lines(drawing, data=Table(_COLUMNS, rows), remarks=tuple(dict.fromkeys(remarks)), is_prose=True)
+
+
 def _run(context: Context, args: Namespace) -> Lines:
+    code = _find_code_question(context, args)
+    if code is not None:
+        return _answer_code(context, code)
     if context.target.memory_problem is not None:
         return _ask_image(context, args)
     subject = _ask(context, _find_subject(context, args.subject))
@@ -355,7 +493,11 @@ def _make_row(question: str, answer: Answer) -> dict[str, Any]:
     values = {key: value for key, value in {**answer.values, **answer.named}.items() if value is not None}
     shown = [text for key, value in answer.values.items() for text in _word_value(key, value)]
     evidence = (*shown, *answer.notes)
-    return {"question": question, "code": answer.code, "answer": answer.answer, "evidence": evidence, "values": values}
+    row = {"question": question, "code": answer.code, "answer": answer.answer, "evidence": evidence, "values": values}
+    guard = None if answer.guard is None else answer.guard._asdict()
+    if guard is not None and guard["file"] is None:
+        del guard["file"], guard["line"]
+    return {**row, "guard": guard, "path": answer.path or None, "operands": answer.operands or None}
 
 
 def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
@@ -371,6 +513,8 @@ def _lines(question: str, rows: list[dict[str, Any]]) -> Iterator[Line]:
         yield (("", escape(f"- {row['answer']}")),)
         if row["evidence"]:
             yield (("remark", escape(f"    {', '.join(_join_lists(row['evidence']))}")),)
+        if row["path"]:
+            yield (("remark", escape(f"    path: {' > '.join(row['path'])}")),)
 
 
 def _join_lists(evidence: Iterable[str]) -> Iterator[str]:
@@ -384,7 +528,7 @@ def _join_lists(evidence: Iterable[str]) -> Iterator[str]:
 
 COMMAND: Final = Command(
     name="why",
-    summary="explain where the coverage of a task, a handle or an object is",
+    summary="explain where coverage is, and why code did not run",
     topic=Topic.STATE,
     run=_run,
     row_types=(RowType(_COLUMNS, _MEANINGS),),
@@ -394,15 +538,21 @@ COMMAND: Final = Command(
         "another task, or is never looked up. With a function: whether it is instrumented, and covered.\n\n"
         "Of a kernel thread, a worker of io_uring or a function: whether it runs outside of the places that announce a remote "
         "handle (see sites), so that it is not recorded.\n\n"
-        "A task's coverage does not include code in interrupts and softirqs."
+        "A task's coverage does not include code in interrupts and softirqs.\n\n"
+        "Of code that did not run in some traces: the nearest function that ran and the branch in it that never went there, or "
+        "the system call that was not made, and a path of direct calls. Three ways are shown, the others counted. With a trace "
+        "of comparisons of the same calls, what was compared at the branch. What is only called through pointers has "
+        "candidates: the tables with its address."
     ),
     arguments=(
         Argument(
-            "subject TID|HANDLE|KCOV|FUNCTION",
+            "subject TID|HANDLE|KCOV|FUNCTION|FILE:LINE|PC",
             Value.SUBJECT,
-            "a thread id, a handle, the address of a struct kcov, or a function",
+            "a thread id, a handle, the address of a struct kcov, or code: a function, a line or a PC",
         ),
-        Argument("function [FUNCTION]", Value.FUNCTION, "a function that should be covered"),
+        Argument("function [FUNCTION]", Value.FUNCTION, "a function that should be covered; of code, a trace of what ran"),
+        Argument("what [WHAT…]", Value.BUFFER, "of code: traces of what ran, and of comparisons of the same calls"),
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("why 41", "why does task 41 have no coverage?"),
@@ -410,6 +560,8 @@ COMMAND: Final = Command(
         Example("why io_wq_worker", "can io_uring's workers be recorded?"),
         Example("why usb:1", "where does the coverage of this bus go?"),
         Example("why 41 vfs_read", "why is this function not in its buffer?"),
+        Example("why do_splice_direct file:trace.kcov", "why did this function not run?"),
+        Example("why fs/read_write.c:1388 file:trace.kcov file:compared.kcov", "and what was compared before it?"),
     ),
     needs=frozenset({Need.NAMES}),
 )

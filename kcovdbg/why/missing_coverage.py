@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple, ParamSpec, TypeAlias
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.record import Comparison
 from kcovdbg.model.kcov import Kcov, KcovFields, name_kcov, name_some, name_task
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.remote import SKB, TASK_LIST, VHOST, Carrier
@@ -52,7 +53,9 @@ Reason: TypeAlias = Literal[
     "no-object", "takes-remote-coverage", "traces-itself", "handle-inherited", "coverage", "function-covered",
     "function-not-instrumented", "function-not-covered", "function-unknown", "function-instrumented", "callees-covered",
     "function-in-interrupt", "function-covered-elsewhere", "search-limited", "device-records", "device-disabled",
-    "device-full", "finding", "known-bug", "unknown",
+    "device-full", "finding", "known-bug", "unknown", "code-executed", "code-not-executed", "code-not-instrumented",
+    "code-absent", "branch-never-taken", "system-call-not-made", "call-not-judged", "ways-left-out", "address-taken",
+    "never-called-directly", "remote-section-leads", "interrupt-leads", "system-call-path",
 ]  # fmt: skip
 """The code of an answer. Codes are part of the JSON and keep their meaning."""
 
@@ -60,6 +63,26 @@ AnswerValue: TypeAlias = "int | str | bool | Sequence[int | str | tuple[str, str
 Values: TypeAlias = Mapping[str, AnswerValue]
 """Values by their names, those of the kernel's members where they have one; what is None is unknown."""
 _NO_VALUES: Final[Values] = MappingProxyType({})
+
+
+class CodePlace(NamedTuple):
+    """A place in the kernel's code."""
+
+    pc: int
+    """Address of the first instruction, as in the image."""
+    function: str
+    file: str | None
+    line: int | None
+
+    def __str__(self) -> str:
+        return f"{self.pc:#x}" if self.file is None else f"{self.file}:{self.line}"
+
+
+class Compared(NamedTuple):
+    """A comparison that was recorded."""
+
+    pc: int
+    comparison: Comparison
 
 
 class Answer(NamedTuple):
@@ -77,6 +100,12 @@ class Answer(NamedTuple):
     """The parts of the State in which something was looked for and not found."""
     question: str = ""
     """What is unknown where one of them could not be read: "whether it is registered"."""
+    guard: CodePlace | None = None
+    """The first code that did not run and that is on every path to what is asked about."""
+    path: Sequence[str] = ()
+    """Functions from a system call to what is asked about."""
+    operands: Sequence[Compared] = ()
+    """What was compared before the branch that never went there."""
 
     def judge(self, state: State) -> Answer:
         """Return the answer, or that it is unknown because of what could not be read."""
@@ -174,6 +203,11 @@ def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
     question = f"{carried}; whether it inherited that, and for whom that is registered,"
     parts = Part.OBJECTS | Part.REMOTE
     yield Answer("handle-inherited", answer, {"kcov_handle": handle}, named, rests_on=parts, question=question)
+
+
+def is_interrupt_function(name: str) -> bool:
+    """Return whether a function is the outermost one of interrupts or softirqs."""
+    return _INTERRUPT.match(name) is not None
 
 
 def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:

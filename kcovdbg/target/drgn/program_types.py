@@ -82,6 +82,14 @@ class ProgramTypes(Target):
         return kind.length if kind.kind == drgn.TypeKind.ARRAY else None
 
     @reading_debug_info()
+    def member_at(self, name: str, address: int, offset: int) -> str | None:
+        try:
+            variable = self.prog.variable(name)
+        except LookupError:
+            return None
+        return _find_part(variable.type_, offset) if variable.address_ == address else None
+
+    @reading_debug_info()
     def _find_type(self, type_name: str) -> drgn.Type:
         try:
             return self.prog.type(type_name)
@@ -229,3 +237,36 @@ def _for_each_member_name(kind: drgn.Type, type_name: str) -> Iterator[str]:
             yield member.name
         elif member.type.kind in (drgn.TypeKind.STRUCT, drgn.TypeKind.UNION):
             yield from _for_each_member_name(member.type, type_name)
+
+
+def _find_part(kind: drgn.Type, offset: int) -> str | None:
+    """Return the path of the pointer that begins at an offset of a value of this type, None where none does."""
+    path = ""
+    while True:
+        kind = _strip(kind)
+        if kind.kind == drgn.TypeKind.ARRAY:
+            size = int(drgn.sizeof(kind.type))
+            if not size:
+                return None
+            path += f"[{offset // size}]"
+            kind, offset = kind.type, offset % size
+        elif kind.kind in (drgn.TypeKind.STRUCT, drgn.TypeKind.UNION):
+            members = [
+                member
+                for member in kind.members or ()
+                if member.bit_field_size is None and 0 <= 8 * offset - member.bit_offset < 8 * _size_of(member.type)
+            ]
+            if not members:
+                return None
+            path += f".{members[0].name}" if members[0].name else ""
+            kind, offset = members[0].type, offset - members[0].bit_offset // 8
+        else:
+            return path if kind.kind == drgn.TypeKind.POINTER and not offset else None
+
+
+def _size_of(kind: drgn.Type) -> int:
+    """Return the size of a type, 0 for a flexible array."""
+    try:
+        return int(drgn.sizeof(kind))
+    except TypeError:
+        return 0

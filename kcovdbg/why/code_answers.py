@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Answers of ``why`` about code: whether it ran, and what stood before it where it did not.
+
+Code is said not to have run only where the state of its blocks says so. Paths are of direct calls; where only pointers lead
+on, the places that have them are candidates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from kcovdbg.abi import record
+from kcovdbg.abi.record import Comparison
+from kcovdbg.console.context import Context
+from kcovdbg.console.wording import format_operand
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.errors import CapabilityError
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, Quality, StateFinder, TraceRecords, make_finder
+from kcovdbg.symbols.blocks import BlockFlag, FunctionFlag
+from kcovdbg.symbols.call_graph import CallGraph, CallSite
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.why.call_ways import Branch, Way, WayFinder
+from kcovdbg.why.code_subject import CodeSubject, SubjectFinder
+from kcovdbg.why.missing_coverage import Answer, CodePlace, Compared, is_interrupt_function
+
+# Limit for ways, branches, pointers and comparisons in an answer; the others are counted.
+_SHOWN: Final = 3
+_COMPARED: Final = 4
+# Limit for functions of one name, or with one line, that are looked at.
+_MOST_FUNCTIONS: Final = 8
+_SYSTEM_CALL: Final = re.compile(r"__\w+?_(?:compat_)?sys_(\w+)")
+
+
+class _State(NamedTuple):
+    """Whether the code ran."""
+
+    state: BlockState
+    reason: str = ""
+    """Why it is unknown."""
+
+
+class CodeQuestion:
+    """Answers why code did not run.
+
+    :param context: of the command.
+    :param table: of the kernel.
+    :param traces: several together; none where no trace is named.
+    :param trace_notes: what is known about each trace.
+    :param comparisons: buffers of comparisons of the same run.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        table: LocationTable,
+        traces: TraceRecords | None,
+        trace_notes: Sequence[str] = (),
+        comparisons: Sequence[Buffer] = (),
+    ) -> None:
+        self._context = context
+        self._graph: CallGraph = context.kernel.call_graph
+        self._finder: StateFinder = make_finder(table)
+        if table.blocks is None or not self._graph.fits(table.blocks):
+            raise CapabilityError(
+                "the location table is of other code than the kernel image", hint="symbols build makes it anew"
+            )
+        self._trace = traces
+        self._trace_notes = tuple(trace_notes)
+        nothing = TraceRecords({}, Quality(0), frozenset())
+        self._subjects = SubjectFinder(context, table, self._finder, nothing)
+        self._ways = WayFinder(self._graph, self._finder, nothing if traces is None else traces)
+        self._comparisons = comparisons
+
+    def find_subject(self, text: str, pc: int | None) -> CodeSubject:
+        """Return the code that a text names, as :meth:`SubjectFinder.find` does."""
+        return self._subjects.find(text, pc)
+
+    def explain(self, subject: CodeSubject) -> Iterator[Answer]:
+        """Yield whether code ran, and if not, what stood before it."""
+        if not subject.functions:
+            yield Answer("code-absent", f"the kernel has no code of {subject.name}", {"points": 0})
+            return
+        path = self._find_path(subject.functions)
+        named = {"function": self._name(subject.functions[0])}
+        if not any(map(self._is_instrumented, subject.functions)):
+            answer = f"{subject.name} is not instrumented: KCOV does not record it (KCOV_INSTRUMENT, noinstr, assembler)"
+            yield Answer("code-not-instrumented", answer, {"points": 0}, named, path=path)
+            return
+        ways: Sequence[Answer] = ()
+        if self._trace is None:
+            if path:
+                yield Answer(
+                    "system-call-path", f"direct calls lead from a system call to {subject.name}", {}, named, path=path
+                )
+        else:
+            found = self._judge(subject)
+            if found.state is BlockState.EXECUTED:
+                yield Answer("code-executed", f"{subject.name} ran", {}, named, self._trace_notes)
+                return
+            if found.state is BlockState.UNKNOWN:
+                answer = f"whether {subject.name} ran is unknown: {found.reason}"
+                yield Answer("unknown", answer, {}, named, self._trace_notes, path=path)
+                return
+            ways = list(self._explain_ways(subject))
+            has_path = any(way.path for way in ways)
+            answer = f"{subject.name} did not run"
+            yield Answer("code-not-executed", answer, {}, named, self._trace_notes, path=() if has_path else path)
+            yield from ways
+        yield from self._explain_pointers(subject)
+        if not path:
+            yield from self._explain_origins(subject)
+
+    def _is_instrumented(self, function: int) -> bool:
+        return bool(self._ways.find_blocks(function).flags & FunctionFlag.INSTRUMENTED)
+
+    def _name(self, function: int) -> str:
+        return strip_clone_suffix(self._graph.name(function))
+
+    # Whether it ran.
+
+    def _judge(self, subject: CodeSubject) -> _State:
+        """Return whether the code ran: all of it did not, or some did."""
+        assert self._trace is not None
+        if subject.line is not None:
+            return self._judge_line(subject.line, subject.functions)
+        blocks: list[CodeBlock] = []
+        for function in subject.functions:
+            found = self._ways.find_blocks(function)
+            if subject.is_whole:
+                blocks += [block for block in found.blocks if block.flags & BlockFlag.ENTRY or _has_run(block)]
+            else:
+                blocks += [block for block in found.blocks if _has_any(block, subject.addresses)]
+            if found.is_contradicted:
+                return _State(BlockState.UNKNOWN, "the records contradict its code: is this trace of another kernel?")
+        states = {block.state for block in blocks}
+        if BlockState.EXECUTED in states or (subject.is_whole and BlockState.STOPPED in states):
+            return _State(BlockState.EXECUTED)
+        if states == {BlockState.NOT_EXECUTED}:
+            return _State(BlockState.NOT_EXECUTED)
+        return _State(BlockState.UNKNOWN, self._unknown_reason(subject.functions))
+
+    def _judge_line(self, line: tuple[str, int], functions: Sequence[int]) -> _State:
+        assert self._trace is not None
+        found = self._finder.find_lines(self._trace, functions, files={line[0]})
+        states = [one.state for one in found.files.get(line[0], ()) if one.line == line[1]]
+        state = states[0] if states else LineState.UNDECIDED
+        if state.was_executed:
+            return _State(BlockState.EXECUTED)
+        if state is LineState.NOT_EXECUTED:
+            return _State(BlockState.NOT_EXECUTED)
+        reasons = {
+            LineState.MOVED: "code of it ran, but none that begins a statement",
+            LineState.OUTSIDE: "functions without points have code of it as well",
+        }
+        return _State(BlockState.UNKNOWN, reasons.get(state) or self._unknown_reason(functions))
+
+    def _unknown_reason(self, functions: Iterable[int]) -> str:
+        assert self._trace is not None
+        if not self._trace.quality & Quality.COMPLETE:
+            return "the trace is incomplete: what has no record may have run"
+        if any(self._ways.find_blocks(function).flags & FunctionFlag.VOID for function in functions):
+            return "not all branches of its function are understood"
+        if not self._trace.quality & Quality.ENDED:
+            return "its task may be in a system call"
+        return "no record names it, and none of the others decides it"
+
+    # Ways.
+
+    def _explain_ways(self, subject: CodeSubject) -> Iterator[Answer]:
+        """Yield the branches and system calls that stand before code, the likeliest first."""
+        ways: list[Way] = []
+        more = 0
+        for function in subject.functions[:_MOST_FUNCTIONS]:
+            own = self._find_own_ways(subject, function)
+            if own is not None:
+                ways += own
+                continue
+            found = self._ways.find_ways(function)
+            ways += found.ways
+            more += found.more
+        judged = [way for way in ways if way.site is None or way.guard is not None]
+        judged.sort(key=lambda way: len(way.path))
+        others = [way for way in ways if way.site is not None and way.guard is None]
+        shown = (*judged, *others)[:_SHOWN]
+        compared = self._find_compared(shown)
+        for way in shown:
+            yield self._explain_way(way, compared)
+        more += len(ways) - len(shown)
+        if more:
+            answer = f"{more} more {'way leads' if more == 1 else 'ways lead'} to {subject.name}"
+            yield Answer("ways-left-out", answer, {"ways": more})
+
+    def _find_own_ways(self, subject: CodeSubject, function: int) -> Sequence[Way] | None:
+        """Return what stands before code inside its function; None where the function itself did not run."""
+        found = self._ways.find_blocks(function)
+        if not any(map(_has_run, found.blocks)):
+            return None
+        ways: dict[int, Way] = {}
+        for block in found.blocks:
+            is_own = subject.line in block.lines or _has_any(block, subject.addresses)
+            if not is_own or block.state is not BlockState.NOT_EXECUTED:
+                continue
+            guard = self._ways.find_guard(function, block.address)
+            if guard is not None and guard.first is not None:
+                ways.setdefault(guard.first.address, Way([function], CallSite(block.address, function, is_tail=False), guard))
+        return list(ways.values())
+
+    def _explain_way(self, way: Way, compared: Mapping[int, Sequence[Comparison]]) -> Answer:
+        path = self._join_path(way)
+        notes: list[str] = []
+        without_points = [self._name(function) for function in way.path[1:] if not self._is_instrumented(function)]
+        if without_points:
+            notes.append(f"inside {without_points[0]}(), which has no points")
+        if way.site is None:
+            return self._explain_system_call(way, path, notes)
+        first = self._name(way.path[0])
+        calls = f"{first}() ran"
+        if len(way.path) > 1:
+            calls += f", and would call {self._name(way.path[1])}() at {self._place(way.site.address)}"
+        guard = way.guard
+        if guard is None:
+            said = f"{calls}; whether it did is unknown"
+            return Answer("call-not-judged", said, {}, {"function": first}, tuple(notes), path=path)
+        operands: list[Compared] = []
+        branches: list[str] = []
+        for branch in guard.branches:
+            own = [Compared(pc, one) for pc in _pcs_of(branch.block) for one in compared.get(pc, ())]
+            operands += own
+            texts = [self._name_branch(branch), *(f"compared {_operands_text(one.comparison)}" for one in own[:_COMPARED])]
+            branches.append("; ".join(texts))
+        more = len(branches) - 1
+        said = f"{calls}; {branches[0]}" + (f", nor did {more} more" if more else "")
+        notes = [*branches[1:_SHOWN], *notes]
+        place = None if guard.first is None else self._place(guard.first.address)
+        values = {"branches": len(branches)}
+        named = {"function": first}
+        shown = operands[:_COMPARED]
+        return Answer("branch-never-taken", said, values, named, tuple(notes), guard=place, path=path, operands=shown)
+
+    def _explain_system_call(self, way: Way, path: Sequence[str], notes: Sequence[str]) -> Answer:
+        name = self._name(way.path[0])
+        match = _SYSTEM_CALL.match(name)
+        call = match[1] if match else name
+        if self._did_not_run(way.path[0]):
+            said = f"the system call {call}, from which calls lead there, was not made"
+            return Answer("system-call-not-made", said, {}, {"function": name}, tuple(notes), path=path)
+        said = f"whether the system call {call}, from which calls lead there, was made is unknown"
+        return Answer("call-not-judged", said, {}, {"function": name}, tuple(notes), path=path)
+
+    def _name_branch(self, branch: Branch) -> str:
+        place = self._place_of_end(branch.block)
+        if branch.block.flags & BlockFlag.CALL:
+            return f"the code after the call at {place} did not run"
+        return f"the branch at {place} never went there"
+
+    def _did_not_run(self, function: int) -> bool:
+        states = {block.state for block in self._ways.find_blocks(function).blocks if block.flags & BlockFlag.ENTRY}
+        return states == {BlockState.NOT_EXECUTED}
+
+    def _find_compared(self, ways: Iterable[Way]) -> Mapping[int, Sequence[Comparison]]:
+        """Return the comparisons that were recorded in the blocks of branches, by PC, each once."""
+        wanted = {pc for way in ways if way.guard is not None for branch in way.guard.branches for pc in _pcs_of(branch.block)}
+        found: defaultdict[int, list[Comparison]] = defaultdict(list)
+        for buffer in self._comparisons:
+            missing = buffer.missing
+            for index, word in enumerate(record.pc_words(buffer.words, buffer.encoding)):
+                if word not in wanted or index in missing:
+                    continue
+                one = record.decode_record(buffer.words, index, buffer.encoding)
+                if one.pc in wanted and one.comparison is not None and one.comparison not in found[one.pc]:
+                    found[one.pc].append(one.comparison)
+        return found
+
+    # Paths and pointers.
+
+    def _find_path(self, functions: Iterable[int]) -> Sequence[str]:
+        """Return the shortest path from a system call to one of some functions, by functions that ran where there is one."""
+        for function in functions:
+            path = self._ways.find_path(function)
+            if path:
+                return [self._name(step) for step in path]
+        return ()
+
+    def _join_path(self, way: Way) -> Sequence[str]:
+        """Return the path from a system call along a way; empty where no direct calls lead to the start of the way."""
+        start = self._ways.find_path(way.path[0])
+        return [self._name(function) for function in (*start, *way.path[1:])] if start else ()
+
+    def _explain_pointers(self, subject: CodeSubject) -> Iterator[Answer]:
+        """Yield the places that have the address of a function that leads to code: candidates."""
+        pointed = self._find_pointed(subject)
+        for function in pointed:
+            if function in subject.functions:
+                name = self._name(function)
+                texts = self._name_pointers(function)
+                answer = f"candidate: {name}() may be called through a pointer: its address is in {_some(texts)}"
+                yield Answer("address-taken", answer, {"pointers": texts[:_SHOWN]}, {"function": name})
+        others = [function for function in pointed if function not in subject.functions]
+        if others:
+            texts = [f"{self._name(one)}() ({self._name_pointers(one)[0]})" for one in others[:_SHOWN]]
+            texts += [self._name(one) for one in others[_SHOWN:]]
+            answer = f"candidates: functions that may be called through pointers lead to {subject.name}: {_some(texts)}"
+            yield Answer("address-taken", answer, {"pointers": texts[:_SHOWN]}, {"function": self._name(others[0])})
+
+    def _find_pointed(self, subject: CodeSubject) -> Sequence[int]:
+        """Return the functions that lead to code that did not run and whose address is somewhere, the nearest first."""
+        found: dict[int, None] = {}
+        for function in subject.functions[:_MOST_FUNCTIONS]:
+            if function not in self._ways.executed:
+                found.update(dict.fromkeys(self._ways.find_ways(function).pointed))
+        return list(found)
+
+    def _name_pointers(self, function: int) -> Sequence[str]:
+        places = self._graph.find_pointers(function)
+        return list(dict.fromkeys(self._name_pointer(place.address, place.function) for place in places))
+
+    def _name_pointer(self, address: int, function: int | None) -> str:
+        if function is not None:
+            return f"the code of {self._name(function)}() at {self._place(address)}"
+        symbol = self._graph.data_at(address)
+        if symbol is None:
+            return f"data at {address:#x}"
+        offset = self._context.target.kaslr_offset
+        part = self._context.target.member_at(symbol.name, symbol.address + offset, address - symbol.address)
+        return symbol.name if part is None else f"{symbol.name}{part}"
+
+    def _explain_origins(self, subject: CodeSubject) -> Iterator[Answer]:
+        """Yield what leads to code that no system call leads to by direct calls."""
+        callers = self._ways.find_all_callers(subject.functions)
+        try:
+            sites = self._context.kernel.find_remote_sites().sites
+        except CapabilityError:
+            sites = ()
+        announcing = {strip_clone_suffix(site.symbol or site.function): site for site in sites}
+        own = [self._name(function) for function in callers]
+        leading = [announcing[name] for name in own if name in announcing]
+        if leading:
+            site = leading[0]
+            answer = (
+                f"{site.function}(), which announces a remote handle, leads to {subject.name} by direct calls: "
+                "collect --remote records it there"
+            )
+            yield Answer("remote-section-leads", answer, {"sites": len(leading)}, {"function": site.function})
+        interrupts = [name for name in own if is_interrupt_function(name)]
+        if interrupts:
+            answer = f"{interrupts[0]}(), which runs in interrupts, leads to {subject.name}: KCOV records nothing there"
+            yield Answer("interrupt-leads", answer, {"frames": interrupts[:_SHOWN]}, {"function": interrupts[0]})
+        elif not leading and not any(self._graph.has_pointers(function) for function in subject.functions):
+            answer = f"no system call leads to {subject.name} by direct calls alone"
+            yield Answer("never-called-directly", answer, {"callers": len(callers) - len(subject.functions)})
+
+    # Places.
+
+    def _place(self, address: int) -> CodePlace:
+        """Return the place of an instruction."""
+        return self._locate(address, address + 1)
+
+    def _place_of_end(self, block: CodeBlock) -> CodePlace:
+        """Return the place of a block's last instruction."""
+        return self._locate(block.address, block.address + block.size)
+
+    def _locate(self, address: int, end: int) -> CodePlace:
+        function = self._graph.function_at(address)
+        name = "" if function is None else self._name(function)
+        symbolizer = self._context.kernel.symbolizer
+        # A PC is a return address: it is looked up at the byte before.
+        frame = None if symbolizer is None else symbolizer.locate(end).innermost
+        if frame is None or frame.file is None:
+            return CodePlace(address, name, None, None)
+        return CodePlace(address, name, frame.file.removeprefix("./"), frame.line)
+
+
+def _has_run(block: CodeBlock) -> bool:
+    return block.state in (BlockState.EXECUTED, BlockState.STOPPED)
+
+
+def _has_any(block: CodeBlock, addresses: Iterable[int]) -> bool:
+    return any(block.address <= address < block.address + block.size for address in addresses)
+
+
+def _pcs_of(block: CodeBlock) -> Collection[int]:
+    """Return the PCs that points in a block may have: addresses after calls."""
+    return range(block.address + 1, block.address + block.size + 1)
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more
+
+
+def _operands_text(one: Comparison) -> str:
+    return f"{format_operand(one.arg1, one)} with {format_operand(one.arg2, one)}"

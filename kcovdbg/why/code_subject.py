@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The code that a question names: a function, ``FILE:LINE``, or a PC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from kcovdbg.console.buffer_arguments import check_code, unknown_file
+from kcovdbg.console.context import Context
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.line_states import StateFinder, TraceRecords
+from kcovdbg.records.located_records import is_file_name, matches_path
+from kcovdbg.symbols.location_table import LocationTable
+
+_LINE: Final = re.compile(r"(?P<file>.+\.(?:c|h|S|rs)):(?P<line>[0-9]+)")
+# Limit for functions of a file whose blocks are searched for a line.
+_MOST_FUNCTIONS: Final = 512
+_MOST_ADDRESSES: Final = 64
+_NAMED: Final = 3
+
+
+class CodeSubject(NamedTuple):
+    """The code that a question is about."""
+
+    name: str
+    """In sentences: ``vfs_read()``, ``fs/open.c:482``."""
+    functions: Sequence[int]
+    """Numbers of the functions that have it, each once; none where the kernel has no code of a line."""
+    line: tuple[str, int] | None = None
+    """File, as in debug info, and line; None for addresses or whole functions."""
+    addresses: Sequence[int] = ()
+    """Of instructions whose blocks are asked about, as in the image; none for a line or whole functions."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is whole functions."""
+        return self.line is None and not self.addresses
+
+
+def is_line(text: str) -> bool:
+    """Return whether this is written as a source file and a line."""
+    return _LINE.fullmatch(text) is not None
+
+
+class SubjectFinder:
+    """Finds code by what users call it.
+
+    :param context: of the command.
+    :param table: of the kernel.
+    :param finder: of the same kernel.
+    :param nothing: a trace without records.
+    """
+
+    def __init__(self, context: Context, table: LocationTable, finder: StateFinder, nothing: TraceRecords) -> None:
+        self._context = context
+        self._table = table
+        self._finder = finder
+        self._nothing = nothing
+
+    def find(self, text: str, pc: int | None) -> CodeSubject:
+        """Return the code that a text names.
+
+        :param pc: its value where it is an address: as recorded, a return address.
+        :raises KcovdbgError: when the kernel does not have it.
+        """
+        match = _LINE.fullmatch(text)
+        if match is not None:
+            return self._find_line(match["file"], int(match["line"]))
+        if pc is not None:
+            # A PC is a return address: the byte before is in the block.
+            number = self._finder.find_function(pc - 1)
+            if number is None:
+                raise KcovdbgError(f"{text}: in no function of this kernel's image", hint="sym shows what an address is")
+            return CodeSubject(text, (number,), None, (pc - 1,))
+        return self._find_function(text)
+
+    def _find_function(self, name: str) -> CodeSubject:
+        check_code([self._context.kernel.names], [name])
+        symbols = self._table.functions_named(name)
+        numbers = self._numbers(symbol.address for symbol in symbols)
+        if numbers:
+            return CodeSubject(f"{name}()", numbers)
+        # Inlined wherever it is called.
+        places = [point - 1 for point in self._table.find(function=name)][:_MOST_ADDRESSES]
+        numbers = self._numbers(iter(places))
+        if not numbers:
+            raise KcovdbgError(f"{name}() has no code of its own in this kernel's image", hint="name a line: FILE:LINE")
+        return CodeSubject(f"{name}()", numbers, None, places)
+
+    def _numbers(self, addresses: Iterator[int]) -> tuple[int, ...]:
+        found = (self._finder.find_function(address) for address in addresses)
+        return tuple(dict.fromkeys(number for number in found if number is not None))
+
+    def _find_line(self, pattern: str, line: int) -> CodeSubject:
+        blocks = self._table.blocks
+        assert blocks is not None
+        files = [file for file in blocks.files if matches_path(pattern, file)]
+        exact = [file for file in files if file.removeprefix("./") == pattern.removeprefix("./")]
+        if exact:
+            files = exact
+        if not files:
+            raise unknown_file([self._table], pattern)
+        if len(files) > 1:
+            more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+            raise KcovdbgError(f"'{pattern}' is {len(files)} files", hint=f"one of {', '.join(files[:_NAMED])}{more}")
+        place = (files[0], line)
+        name = f"{files[0].removeprefix('./')}:{line}"
+        return CodeSubject(name, tuple(self._find_functions_with(place)), place)
+
+    def _find_functions_with(self, place: tuple[str, int]) -> Iterator[int]:
+        """Yield the functions that have code of a line."""
+        file, line = place
+        points = self._table.find(files=[file])
+        rows = self._table.get_rows(points)
+        near: list[int] = []
+        others: list[int] = []
+        for point, row in zip(points, rows, strict=True):
+            has_line = row is not None and any(
+                frame.line == line and frame.file is not None and is_file_name(frame.file) for frame in row[1]
+            )
+            (near if has_line else others).append(point - 1)
+        units = (symbol.address for symbol in self._table.functions() if symbol.unit == file)
+        numbers = self._numbers(iter((*near, *units, *others)))
+        for number in numbers[:_MOST_FUNCTIONS]:
+            found = self._finder.find_blocks(self._nothing, number)
+            if any(place in block.lines for block in found.blocks):
+                yield number
