@@ -357,7 +357,7 @@ def _find_code_question(context: Context, args: Namespace) -> _CodeQuestion | No
     if is_address(text):
         pc = _find_pc(context, int(text, 16))
         return None if pc is None else _CodeQuestion(text, pc, names)
-    if args.function is not None and not text.isdecimal() and ":" not in text:
+    if names and not text.isdecimal() and ":" not in text:
         has_memory = context.target.memory_problem is None
         if not has_memory or _find_subject(context, text) == text:
             return _CodeQuestion(text, None, names)
@@ -380,13 +380,20 @@ def _find_pc(context: Context, value: int) -> int | None:
     return None
 
 
+def _find_task(context: Context, name: str) -> int | None:
+    """Return the thread id that the name of a buffer is, None where it is another one's."""
+    if context.target.memory_problem is not None or not _TASK_NAME.fullmatch(name):
+        return None
+    return int(name) if name.isdecimal() else find_tid(context, name)
+
+
 def _answer_code(context: Context, question: _CodeQuestion) -> Lines:
     """Return why code did not run; first, where a task that is named stands."""
     answers: list[Answer] = []
     names: list[str] = []
     remarks: list[str] = [*context.kernel.name_remarks]
     for name in question.buffers:
-        tid = find_tid(context, name) if context.target.memory_problem is None and _TASK_NAME.fullmatch(name) else None
+        tid = _find_task(context, name)
         if tid is None:
             names.append(name)
             continue

@@ -212,8 +212,9 @@ DEFAULT_ROWS: Final = 100
 MAX_ROWS: Final = 1000
 MAX_BYTES: Final = 48 << 10
 """Limit for the rows of an answer, as JSON."""
-_BRIEF: Final = ("patch",)
-"""Tools whose answers are brief unless the call says how many rows it wants: a row of each line of a change is too much."""
+_BRIEF: Final = ("patch", "why")
+"""Tools whose answers are brief unless the call says how many rows it wants: a row of each line of a change is too much, and so
+is each way to code."""
 _BRIEF_BYTES: Final = 1200
 _BRIEF_REMARKS: Final = 6
 _MAX_REMARKS: Final = 50

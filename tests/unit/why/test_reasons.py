@@ -13,6 +13,8 @@ from tests.support.kernels.rows import E2, E6, E7, E9A, E9B
 from tests.support.kernels.scenario import make_scenario, usb
 from tests.support.state import strict_schema
 
+KEYS = {"question", "code", "answer", "evidence", "values", "guard", "path", "operands"}
+
 
 @pytest.fixture
 def ask(capsys):
@@ -23,7 +25,7 @@ def ask(capsys):
         if status:
             return ""
         rows = json.loads(out)
-        assert all(row.keys() == {"question", "code", "answer", "evidence", "values"} for row in rows)
+        assert all(row.keys() == KEYS for row in rows)
         jsonschema.validate(rows, strict_schema("why"))
         assert all(row["evidence"] for row in rows)
         ask.codes = [row["code"] for row in rows]
@@ -379,3 +381,16 @@ def test_own_objects_in_one_state_are_one_answer(ask):
     ask(kernel, "1")
     assert sorted(ask.codes) == ["not-enabled-now", "not-initialized"]
     assert ask.values["not-enabled-now"]["objects"] == 2
+
+
+def test_code_of_a_task_that_does_not_collect(ask):
+    """Why its code has no records is told first, and is all that can be said."""
+    ask(Kernel(E9A), "vfs_read", "1")
+    assert ask.status == 0
+    assert ask.codes[0] == "not-opened"
+    assert not {"code-not-executed", "code-executed"} & set(ask.codes)
+
+
+def test_traces_follow_code_alone(ask):
+    ask(Kernel(E9A), "1", "vfs_read", "file:trace")
+    assert ask.status == 2
