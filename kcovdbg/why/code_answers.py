@@ -107,7 +107,7 @@ class CodeQuestion:
                 return
             ways = list(self._explain_ways(subject))
             has_path = any(way.path for way in ways)
-            answer = f"{subject.name} did not run"
+            answer = f"{subject.name} did not run in {'this trace' if len(self._trace_notes) == 1 else 'these traces'}"
             yield Answer("code-not-executed", answer, {}, named, self._trace_notes, path=() if has_path else path)
             yield from ways
         yield from self._explain_pointers(subject)

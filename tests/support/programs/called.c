@@ -60,7 +60,7 @@ CALL int middle(int number)
 CALL int helper(int number)
 {
 	sink = number;
-	if (number == 0x1234) /* guard */
+	if (number == 0x1234)		   /* guard */
 		return middle(number) + 2; /* call of middle */
 	return number - 1;
 }

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What ``why`` says of code that did not run: functions that only some of the calls reached are asked about with the others'.
+
+What was executed, by QEMU's log, is the truth about branches and calls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.records.line_states import WHOLE, BlockState, Quality, TraceRecords
+from kcovdbg.symbols.blocks import read_linked
+from kcovdbg.symbols.call_graph import CallGraph
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.why.call_ways import Way, WayFinder, find_block
+from tests.lab.execution_truth import Call
+from tests.lab.kernel import Kernel
+from tests.lab.test_executed_lines import Truth, truth
+
+__all__ = ["truth"]
+
+_Calls = Sequence[tuple[Call, list[int]]]
+# Least shares of functions whose right way is the first one, or among three, in percent: over all splits of the calls.
+_FIRST, _OF_THREE = 50, 70
+
+
+def make_finder(truth: Truth, graph: CallGraph, calls: _Calls) -> WayFinder:
+    counts = Counter(record for call, _ in calls for record in call.records)
+    trace = TraceRecords(counts, WHOLE & ~Quality.ENABLES, frozenset({PointKind.PC}))
+    return WayFinder(graph, truth.finder, trace)
+
+
+@pytest.fixture(scope="module")
+def graph(kernel: Kernel) -> CallGraph:
+    with ElfFile(kernel.vmlinux) as elf:
+        return CallGraph(read_linked(elf, elf.symbols))
+
+
+def is_right(way: Way, later: WayFinder) -> bool:
+    """Return whether what stood in the way was passed by later calls."""
+    if way.site is None:
+        return way.path[0] in later.executed
+    if way.guard is None or way.guard.first is None:
+        return False
+    blocks = later.find_blocks(way.path[0]).blocks
+    index = find_block(blocks, way.guard.first.address)
+    assert index is not None
+    return blocks[index].state is BlockState.EXECUTED
+
+
+def test_functions_that_only_other_calls_reached(truth: Truth, graph: CallGraph) -> None:
+    calls = truth.calls
+    middle = len(calls) // 2
+    halves = {"every second": (calls[::2], calls[1::2]), "halves": (calls[:middle], calls[middle:])}
+    pooled: list[int | None] = []
+    for name, (left, right) in halves.items():
+        for known, asked in ((left, right), (right, left)):
+            ranks = rank_ways(truth, graph, known, asked)
+            pooled += ranks
+            print(f"{name}: {describe(ranks)}")
+    print(f"all: {describe(pooled)}")
+    assert share(pooled, 1) >= _FIRST
+    assert share(pooled, 3) >= _OF_THREE
+
+
+def rank_ways(truth: Truth, graph: CallGraph, known: _Calls, asked: _Calls) -> list[int | None]:
+    """Return the rank of the right way to each function that only the calls asked about reached; None where none is.
+
+    Functions that only pointers lead to are left out.
+    """
+    earlier, later = make_finder(truth, graph, known), make_finder(truth, graph, asked)
+    executed = {address for _, own in known for address in own}
+    ranks: list[int | None] = []
+    for function in sorted(later.executed - earlier.executed):
+        found = earlier.find_ways(function)
+        judged = [way for way in found.ways if way.site is None or way.guard is not None]
+        for way in judged:
+            check_claims(truth, graph, earlier, way, executed)
+        if judged:
+            ranks.append(next((rank for rank, way in enumerate(judged) if is_right(way, later)), None))
+        else:
+            assert found.pointed or found.ways
+    return ranks
+
+
+def share(ranks: Sequence[int | None], most: int) -> float:
+    return 100 * sum(rank is not None and rank < most for rank in ranks) / len(ranks)
+
+
+def describe(ranks: Sequence[int | None]) -> str:
+    none = 100 * ranks.count(None) / len(ranks)
+    shares = ", ".join(f"{share(ranks, most):.0f} % of {most}" for most in (1, 3, 10))
+    return f"{len(ranks)} functions: {shares}, {none:.0f} % none"
+
+
+def check_claims(truth: Truth, graph: CallGraph, finder: WayFinder, way: Way, executed: set[int]) -> None:
+    """Hold what a way claims against the instructions that were executed."""
+    for caller, callee in zip(way.path, way.path[1:], strict=False):
+        assert any(site.caller == caller for site in graph.find_callers(callee))
+    if way.site is None:
+        assert not executed & {start for start, _ in truth.parts[way.path[0]]}
+        return
+    assert way.path[0] in finder.executed
+    assert way.guard is not None
+    assert way.guard.branches
+    for branch in way.guard.branches:
+        assert branch.block.address in executed
+        assert branch.never is None or branch.never.address not in executed
+    assert way.guard.first is None or way.guard.first.address not in executed
+
+
+def test_no_function_that_was_executed_is_called_not_executed(truth: Truth, graph: CallGraph) -> None:
+    calls = truth.calls[::2]
+    finder = make_finder(truth, graph, calls)
+    executed = {address for _, own in calls for address in own}
+    starts = {start for parts in truth.parts.values() for start, _ in parts}
+    wrong = []
+    for start in starts & executed:
+        function = truth.finder.find_function(start)
+        assert function is not None
+        index = find_block(finder.find_blocks(function).blocks, start)
+        if index is not None and finder.find_blocks(function).blocks[index].state is BlockState.NOT_EXECUTED:
+            wrong.append(graph.name(function))
+    assert wrong == []
