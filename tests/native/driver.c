@@ -17,6 +17,7 @@
 
 #include "block_states.h"
 #include "blocks.h"
+#include "calls.h"
 #include "branches.h"
 #include "chains.h"
 #include "dwarf.h"
@@ -818,12 +819,28 @@ static void read_states(const struct kcovdbg_encoded *encoded, uint32_t end)
 	kcovdbg_states_free(states);
 }
 
+static void check_calls(const struct kcovdbg_image *image)
+{
+	struct kcovdbg_calls *calls = kcovdbg_calls_new(image);
+	size_t i, start = 0;
+
+	CHECK(calls);
+	for (i = 0; i < image->function_count; i++) {
+		CHECK(calls->ends[i] >= start && calls->ends[i] <= calls->count);
+		start = calls->ends[i];
+	}
+	CHECK(start == calls->count);
+	for (i = 0; i < calls->count; i++)
+		CHECK(calls->kinds[i] >= KCOVDBG_CALL_DIRECT && calls->kinds[i] <= KCOVDBG_CALL_IN_DATA);
+	kcovdbg_calls_free(calls);
+}
+
 /* Blocks of random code with random tables, then their states, also of damaged ones. */
 static void try_blocks(void)
 {
 	size_t size = 200 + below(3000), part_count = 1 + below(PARTS), i, at = 0;
 	uint8_t *text = malloc(size), *stub = malloc(70), *data = malloc(67), *damaged, flags[PARTS];
-	uint64_t starts[PARTS], pointers[4], ends[PARTS], row_addresses[40], ordered_addresses[80];
+	uint64_t starts[PARTS], pointers[4], places[4] = { 0 }, ends[PARTS], row_addresses[40], ordered_addresses[80];
 	uint32_t row_files[40], row_lines[40], ordered_files[80], ordered_lines[80];
 	uint32_t part_start[PARTS], part_size[PARTS], part_function[PARTS];
 	struct kcovdbg_part parts[PARTS];
@@ -832,8 +849,10 @@ static void try_blocks(void)
 					    { BASE + 90, 1 + below(5) },
 					    { BASE + 5000, 1 + below(5) } };
 	struct kcovdbg_area areas[3] = { { BASE, text, size }, { BASE + 8000, stub, 70 }, { BASE + 9000, data, 67 } };
-	struct kcovdbg_image image = { NULL, &areas[0], 1,	    &areas[1],	1,     &areas[2], 1,	 pointers, 4, starts,
-				       0,    parts,	part_count, part_count, flags, facts,	  FACTS, called,   3 };
+	struct kcovdbg_image image = {
+		NULL,	&areas[0], 1,	  &areas[1],  1,	  &areas[2], 1,	    pointers, places, 4,
+		starts, 0,	   parts, part_count, part_count, flags,     facts, FACTS,    called, 3
+	};
 	struct kcovdbg_rows rows = { row_addresses, row_files, row_lines, 40 },
 			    ordered = { ordered_addresses, ordered_files, ordered_lines, 0 };
 	struct kcovdbg_bytes_out out = { 0 };
@@ -879,6 +898,7 @@ static void try_blocks(void)
 	CHECK(ordered.count <= 80);
 	for (i = 1; i < ordered.count; i++)
 		CHECK(ordered_addresses[i - 1] <= ordered_addresses[i]);
+	check_calls(&image);
 	code = kcovdbg_code_new(&image);
 	CHECK(code && !kcovdbg_code_encode(code, &ordered, 0, part_count, &out, ends));
 	encoded = (struct kcovdbg_encoded){ out.data,	out.size,  ends,	  part_count,

@@ -29,10 +29,11 @@ SOURCES = (
     "x86_decoder",
     "blocks",
     "block_states",
+    "calls",
 )
 # Those that include what they try, and what that needs.
 INPUTS = ("follow_input", "inject_input")
-TARGETS = (*(name for name in SOURCES if name != "block_states"), "follow", "inject")
+TARGETS = (*(name for name in SOURCES if name not in ("block_states", "calls")), "follow", "inject")
 # Reads what takes longest to try.
 LARGEST = "dwarf"
 # Of libFuzzer: sources beside this file, and in native/.
