@@ -101,7 +101,7 @@ class SlabSource(Protocol):
         """Yield allocated objects of the general caches that serve requests of this size.
 
         :param size: in bytes.
-        :raises ReadError: when a cache cannot be read further.
+        :raises ReadError: after the last object that can be read, when others cannot.
         """
 
     def for_each_file(self) -> Iterator[int]:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from kcovdbg.abi import record
-from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.mode import DISABLED, is_known, is_tracing
 from kcovdbg.abi.record import PC, Codec, Encoding
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
@@ -24,12 +23,10 @@ from kcovdbg.series import table
 from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import find_kernel_symbol, read_partly
+from kcovdbg.target.struct_layout import read_partly
 from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
-from kcovdbg.walk.objects import BITMAP_LEFT, may_be_bitmap
-
-_REACH: Final = 1 << 31
+from kcovdbg.walk.objects import BITMAP_LEFT, find_recorded_code, may_be_bitmap
 
 
 def find_encoding(target: Target, layout: Layout, facts: BufferFacts) -> tuple[Encoding, tuple[str, ...]]:
@@ -50,20 +47,16 @@ def find_encoding(target: Target, layout: Layout, facts: BufferFacts) -> tuple[E
 
 def _guess(target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int, words: int) -> Encoding | None:
     """Guess the format of a buffer by its first words; return None if nothing fits."""
-    symbol = find_kernel_symbol(target, "_stext")
-    if symbol is None or target.word_size != 8:
+    code = find_recorded_code(target)
+    if code is None or target.word_size != 8:
         return None
     data, missing = read_partly(target, facts.address + 8, words * 8)
     if missing:
         return None
-    start = symbol.address - target.kaslr_offset
-    # Modules lie above the kernel's text on x86 and below it on arm64: anything within 2 GiB may be code. On s390x the text is
-    # linked to 1 MiB, and what is below is no code.
-    low = start if start < _REACH else start - _REACH
     # A mode with an unknown bit may be one of a series that is not recognized.
     has_mode = facts.doubt is not None and facts.mode is not None and is_known(facts.mode)
     codecs = table.guessable_codecs(None if has_mode else layout.generation.features)
-    found = record.guess_codec(record.decode_words(data, encoding), stored, low, min(WORD_MASK, start + _REACH), codecs)
+    found = record.guess_codec(record.decode_words(data, encoding), stored, *code, codecs)
     return None if found is None else record.make_encoding(found, target.word_size, target.big_endian)
 
 

@@ -16,9 +16,9 @@ from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.series import table
-from kcovdbg.series.declaration import Device
+from kcovdbg.series.declaration import Device, DeviceSections
 from kcovdbg.target.pointer import Links, Remarks, check_pointer, finish, follow_list, read_links, read_word
-from kcovdbg.target.struct_layout import BlockLayout
+from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.remote import read_hash
 from kcovdbg.walk.structure_cache import StructureCache
@@ -130,9 +130,28 @@ class DeviceWalk:
             return None, capacity, None
         return count, capacity, count + self._encoding.codec.least_words > capacity
 
+    @cached_property
+    def _remote(self) -> DeviceSections | None:
+        """The remote sections; None if the kernel has none.
+
+        A build of the device without them has neither the hash, nor the type of its entries, nor the list of free areas. Debug
+        info or a symbol table that lacks one of these is incomplete; so is a symbol table without the device's own operations.
+        """
+        remote = self._device.remote
+        if remote is None or find_kernel_symbol(self._target, self._device.operations) is None:
+            return remote
+        symbols = (remote.map, remote.idle_list, remote.idle_count)
+        if any(find_kernel_symbol(self._target, name) is not None for name in symbols):
+            return remote
+        try:
+            self._target.type_size(remote.type)
+        except MissingTypeError:
+            return None
+        return remote
+
     def _handles(self) -> tuple[RemoteHandle, ...]:
         """Return the entries of the hash."""
-        remote = self._device.remote
+        remote = self._remote
         layout = None if remote is None else self._layout(remote.type, remote.members)
         if remote is None or layout is None:
             return ()
@@ -185,7 +204,7 @@ class DeviceWalk:
     @cached_property
     def _idle_areas(self) -> tuple[tuple[int, ...], int | None]:
         """Return the free areas, and how many the kernel counts; None for an incomplete list."""
-        remote, word = self._device.remote, self._target.word_size
+        remote, word = self._remote, self._target.word_size
         if remote is None:
             return (), None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kcovdbg.abi import record
-from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.abi.generations import KCOV
 from kcovdbg.abi.mode import is_known, is_tracing
 from kcovdbg.abi.record import CMP, PC
@@ -16,7 +16,7 @@ from kcovdbg.model.kcov import KcovFields
 from kcovdbg.series import table
 from kcovdbg.target.pointer import check_pointer, read_word
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import BlockLayout
+from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 from kcovdbg.walk.layout import Layout
 
 
@@ -99,6 +99,24 @@ def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str 
     return None
 
 
+_REACH: Final = 1 << 31
+
+
+def find_recorded_code(target: Target) -> tuple[int, int] | None:
+    """Return the first and the last address that code may have in records: without the KASLR offset.
+
+    :return: None if the kernel has no symbol ``_stext``.
+    """
+    symbol = find_kernel_symbol(target, "_stext")
+    if symbol is None:
+        return None
+    start = symbol.address - target.kaslr_offset
+    # Modules lie above the kernel's text on x86 and below it on arm64: anything within 2 GiB may be code. On s390x the text is
+    # linked to 1 MiB, and what is below is no code.
+    low = start if start < _REACH else start - _REACH
+    return low, min(WORD_MASK, start + _REACH)
+
+
 BITMAP_LEFT: Final = "buffer may start with a bitmap, whose size the kernel does not keep after a session"
 
 
@@ -113,8 +131,11 @@ def may_be_bitmap(target: Target, layout: Layout, mode: str | None, start: int, 
         return False
     if capacity is not None and count > capacity:
         return True
+    code = find_recorded_code(target)
+    if code is None:
+        return True
     # Of a trace, the first record is an address of code, or ends with one.
-    low, high = target.kernel_range
+    low, high = code
     sizes = ((codec, codec.word_size or layout.buffer_word) for codec in (PC, CMP))
     firsts = [read_word(target, start + size * (1 + codec.pc_word), size) for codec, size in sizes]
     return not any(low <= address <= high for address in firsts)

@@ -16,6 +16,9 @@ BITMAPS = {
 }
 
 
+OFFSETS = {"no KASLR offset": 0, "a KASLR offset that takes records out of the kernel's half": 0xFFFFFFFF80000000}
+
+
 def idle(row, words, sequence=2):
     """Return a kernel with an object that is initialized again, and whose buffer starts with these words."""
     kernel = Kernel(row)
@@ -27,8 +30,10 @@ def idle(row, words, sequence=2):
 
 @pytest.mark.parametrize("row", [P1, P2], ids=lambda row: row.name)
 @pytest.mark.parametrize("name", BITMAPS)
-def test_bitmap_is_no_count(row, name):
+@pytest.mark.parametrize("offset", OFFSETS.values(), ids=OFFSETS)
+def test_bitmap_is_no_count(row, name, offset):
     kernel = idle(row, BITMAPS[name])
+    kernel.target.kaslr_offset = offset
     asker = Asker(kernel.target)
     (kcov,), _ = asker.rows(f"objects {kernel.objects['stopped']:#x}")
     assert (kcov["mode"], kcov["count"], kcov["full"]) == ("INIT", None, None)
@@ -42,10 +47,12 @@ def test_bitmap_is_no_count(row, name):
 
 
 @pytest.mark.parametrize("row", [P1, P2], ids=lambda row: row.name)
-def test_trace_of_an_ended_session_has_a_count(row):
+@pytest.mark.parametrize("offset", OFFSETS.values(), ids=OFFSETS)
+def test_trace_of_an_ended_session_has_a_count(row, offset):
     """Of addresses, of comparisons, and one that user space reset."""
-    text = Kernel(row).text
+    text = Kernel(row).text - offset
     for words, count in (([2, text, text + 0x10], 2), ([1, 5, 1, 2, text], 1), ([0, text], 0)):
         kernel = idle(row, words)
+        kernel.target.kaslr_offset = offset
         (kcov,), _ = Asker(kernel.target).rows(f"objects {kernel.objects['stopped']:#x}")
         assert (kcov["count"], kcov["errors"]) == (count, [])

@@ -9,7 +9,7 @@ import pytest
 from kcovdbg.abi import record
 from kcovdbg.collect.trace_writer import make_header, write_trace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.state import Part
+from kcovdbg.model.state import Part, Source
 from kcovdbg.records.located_records import select_records
 from kcovdbg.records.trace_file import read_trace
 from kcovdbg.series.kcov_dataflow import CODEC, EARLY_CODEC, WITHOUT_HANDLES
@@ -202,6 +202,37 @@ def test_areas(kernel, ask):
     # Where part of the device is unreadable, an area may be on the rest of its list.
     kernel.write_word(free[0], 0x10)
     assert {row["state"] for row in of_device(ask("areas"))} == {"cached", "in-use", None}
+
+
+SECTION_SYMBOLS = ("kcov_df_remote_map", "kcov_df_scratch_pool", "kcov_df_scratch_pool_nr")
+
+
+def without_sections(kernel, *, symbols=SECTION_SYMBOLS, has_type=False):
+    """Remove what a build without remote sections lacks."""
+    for name in symbols:
+        del kernel.target.symbols[name]
+    if not has_type:
+        del kernel.target.types["struct kcov_df_remote"]
+
+
+def test_sections_that_a_kernel_lacks_are_not_unread(kernel):
+    without_sections(kernel)
+    assert kernel.reader().read(Part.DEVICES).lacks(Source.DEVICES) == ()
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"symbols": ()},
+        {"has_type": True},
+        {"symbols": SECTION_SYMBOLS[:1]},
+        {"symbols": (*SECTION_SYMBOLS, "kcov_df_fops")},
+    ],
+    ids=["type", "symbols", "type and map", "type and all symbols of the device"],
+)
+def test_sections_of_which_a_part_is_lost_are_unread(kernel, lost):
+    without_sections(kernel, **lost)
+    assert kernel.reader().read(Part.DEVICES).lacks(Source.DEVICES)
 
 
 @pytest.fixture
