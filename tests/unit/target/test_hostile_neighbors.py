@@ -307,7 +307,8 @@ def test_root_s_children_use_nothing_of_another_user(theirs, tmp_path, monkeypat
     pager = tmp_path / "pager"
     with pager.open("w") as file:
         terminal = Terminal(file, io.StringIO(), width=80)
-        with paged(terminal, "env", os.environ) as its_terminal:
+        # A pager that ends before it has read everything breaks the pipe.
+        with paged(terminal, "env; cat >/dev/null", os.environ) as its_terminal:
             its_terminal.stdout.write("line\n" * 1000)
     with (tmp_path / "pipeline").open("w") as file:
         assert run_shell("env", file) == 0
